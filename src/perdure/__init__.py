@@ -1,0 +1,1 @@
+"""Perdure runs declarative workflows durably."""

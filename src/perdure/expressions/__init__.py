@@ -1,0 +1,1 @@
+"""Expression languages, one room each. Pure: no clock, no randomness, no I/O."""
