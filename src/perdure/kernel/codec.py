@@ -1,0 +1,79 @@
+"""How events and snapshots become bytes. One log row holds the turns that one commit recorded for one run."""
+
+from collections.abc import Sequence
+from functools import cache, reduce
+from operator import or_
+from typing import Any
+
+import msgspec
+
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.events import KERNEL_EVENTS, Event
+from perdure.kernel.execution import Execution
+from perdure.kernel.state import State
+from perdure.kernel.values import Instant, RunId
+
+Turns = list[tuple[Instant, list[Event]]]
+
+SNAPSHOT_VERSION = 1
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode_turns(turns: Sequence[tuple[Instant, list[Event]]]) -> bytes:
+    return _encode(turns)
+
+
+@cache
+def _decoder(events: tuple[type[Event], ...]) -> msgspec.msgpack.Decoder[Any]:
+    union: Any = reduce(or_, (*KERNEL_EVENTS, *events))
+    return msgspec.msgpack.Decoder(list[tuple[int, list[union]]])
+
+
+def decode_turns(dialect: Dialect, row: bytes) -> Turns:
+    turns: Turns = _decoder(dialect.events).decode(row)
+    return turns
+
+
+class _Snapshot(msgspec.Struct, array_like=True):
+    version: int
+    dialect_version: int
+    state: State
+    body: bytes
+
+
+class _Header(msgspec.Struct, array_like=True):
+    version: int
+    dialect_version: int
+
+
+def encode_snapshot(execution: Execution) -> bytes:
+    dialect = execution.dialect
+    return _encode(_Snapshot(SNAPSHOT_VERSION, dialect.version, execution.state, dialect.freeze(execution.body)))
+
+
+_header = msgspec.msgpack.Decoder(_Header)
+_snapshot = msgspec.msgpack.Decoder(_Snapshot)
+
+
+def restore(execution: Execution, snapshot: bytes) -> bool:
+    """Put a snapshot into a fresh execution; False if it is of another version and the log must be folded whole."""
+    header = _header.decode(snapshot)
+    if header.version != SNAPSHOT_VERSION or header.dialect_version != execution.dialect.version:
+        return False
+    found = _snapshot.decode(snapshot)
+    execution.state = found.state
+    execution.body = execution.dialect.thaw(execution.program, found.body)
+    return True
+
+
+def rebuild(
+    id: RunId, dialect: Dialect, program: Any, snapshot: tuple[int, bytes] | None, rows: Sequence[tuple[int, bytes]]
+) -> Execution:
+    """Fold a run from its latest usable snapshot and the log rows (last sequence number, bytes) behind it."""
+    execution = Execution(id, dialect, program)
+    folded = snapshot[0] if snapshot is not None and restore(execution, snapshot[1]) else 0
+    for last, row in rows:
+        if last > folded:
+            execution.fold(decode_turns(dialect, row))
+    return execution

@@ -1,0 +1,66 @@
+"""What a workflow language must offer to live in this house.
+
+    text ──parse──▶ Program          once, judged; `load` reads a pinned text again and never judges it
+    accept(turn, input)              an input was recorded: react to it
+    advance(turn) ──▶ moved?         one internal move; False when the run needs the world
+    evolve(body, event)              total, dull, constant time; sees the kernel's events and its own
+
+A dialect works on two things only: the `Turn`, through which it asks and emits, and its `body`,
+which nothing but `evolve` changes. Within one `accept` or `advance` it asks (`turn.text`) before it emits,
+so that the move can be made again with the answer.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from perdure.kernel.inputs import Reopen, Signal, Steer
+
+if TYPE_CHECKING:
+    from perdure.kernel.events import Event
+    from perdure.kernel.execution import Execution
+    from perdure.kernel.inputs import Input
+    from perdure.kernel.turn import Turn
+
+
+class Dialect(Protocol):
+    @property
+    def name(self) -> str:
+        """The language, as `ps` shows it."""
+
+    @property
+    def events(self) -> tuple[type["Event"], ...]:
+        """The dialect's own events, tags from 100."""
+
+    def load(self, text: bytes) -> Any:
+        """The program of a pinned document: parsed, not judged."""
+
+    def begin(self, program: Any) -> Any:
+        """The body of a run before its first event."""
+
+    def accept(self, turn: "Turn", given: "Input") -> None:
+        """React to an input whose fact is already recorded."""
+
+    def advance(self, turn: "Turn") -> bool:
+        """Make one internal move, if there is one to make."""
+
+    def exhausted(self, turn: "Turn") -> None:
+        """The run moved too long without outside input: end it, in the dialect's manner."""
+
+    def refusal(self, execution: "Execution", given: Signal | Steer | Reopen) -> str | None:
+        """Why an operator's input cannot be taken now; None when it can."""
+
+    def evolve(self, body: Any, event: "Event") -> None:
+        """Apply an event to the body."""
+
+    def freeze(self, body: Any) -> bytes:
+        """The body as a snapshot."""
+
+    def thaw(self, program: Any, frozen: bytes) -> Any:
+        """The body a snapshot was made of."""
+
+    @property
+    def version(self) -> int:
+        """Of the snapshot; a snapshot of another version is passed over."""
+
+    def show(self, execution: "Execution", texts: Mapping[bytes, bytes]) -> Any:
+        """The run as JSON data, in the dialect's own words. `texts` holds large values by digest."""

@@ -1,0 +1,210 @@
+"""What was decided. Past tense, complete: `evolve` needs nothing that is not in the event.
+
+Some events are also requests: a recorded `TaskScheduled` *is* the wish to run the task, there is no second copy.
+Numbers (task, timer, child, permit) come from one counter of the run and are never reused.
+
+The tags are a promise: they stand in every log ever written. A changed meaning takes a new tag;
+a new field goes to the end and has a default. Kernel tags are below 100, dialects use 100 and up.
+"""
+
+import msgspec
+
+from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.values import NULL, Instant, Payload, RunId
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True):
+    """Base of all events; dialects derive theirs from it too."""
+
+
+class RunStarted(Event, frozen=True, tag=1):
+    language: str
+    program: bytes  # digest of the pinned document
+    name: str
+    input: Payload
+    options: bytes  # JSON text; what else the dialect was told at the start
+    seed: int
+    parent: tuple[RunId, int] | None = None  # who waits for the end, and under which number
+    labels: dict[str, str] = {}
+    key: bytes = b""  # digest of what was asked for, so that a repeated start can be told from another one
+
+
+class TaskScheduled(Event, frozen=True, tag=2):
+    task: int
+    provider: str
+    path: str  # the site in the program, with loop and dispatch indexes; stable over attempts and deliveries
+    arguments: Payload = NULL
+    input: Payload = NULL
+    attempt: int = 1
+    pool: str = ""  # empty: in the engine's own process
+    deadline: Instant | None = None
+    max_deliveries: int = 5  # 0: no cap
+    grace: Instant = 10_000_000
+    hold_effects_in_doubt: bool = False
+
+
+class TaskRedelivered(Event, frozen=True, tag=3):
+    """Recorded before the task is handed out again, so that a task which kills its process runs out of deliveries."""
+
+    task: int
+    delivery: int
+    reason: str
+
+
+class TaskEnded(Event, frozen=True, tag=4):
+    task: int
+    outcome: Outcome
+
+
+class TaskCancelRequested(Event, frozen=True, tag=5):
+    task: int
+    reason: str = ""
+
+
+class TaskReported(Event, frozen=True, tag=6):
+    """The holder of a task told of progress that the run must know before the task goes on."""
+
+    task: int
+    body: Payload
+
+
+class TimerSet(Event, frozen=True, tag=7):
+    timer: int
+    due: Instant
+    rank: int = 0  # orders timers that are due at the same instant; ends of waits before bounds
+
+
+class TimerFired(Event, frozen=True, tag=8):
+    timer: int
+
+
+class TimerDropped(Event, frozen=True, tag=9):
+    timer: int
+
+
+class ChildStarted(Event, frozen=True, tag=10):
+    child: int
+    language: str
+    program: bytes
+    name: str
+    input: Payload
+    options: bytes
+    labels: dict[str, str] = {}
+    awaited: bool = True
+
+
+class ChildEnded(Event, frozen=True, tag=11):
+    child: int
+    status: Status
+    outcome: Outcome
+
+
+class ChildCancelRequested(Event, frozen=True, tag=12):
+    child: int
+    reason: str = ""
+
+
+class SignalReceived(Event, frozen=True, tag=13):
+    name: str
+    value: Payload
+    key: str = ""
+    by: str = ""
+
+
+class CancelRequested(Event, frozen=True, tag=14):
+    reason: str
+    by: str = ""
+
+
+class Steered(Event, frozen=True, tag=15):
+    """An operator's word in the dialect's own vocabulary: an approval, a patch, a pause."""
+
+    verb: str
+    body: Payload
+    key: str = ""
+    by: str = ""
+
+
+class PermitRequested(Event, frozen=True, tag=16):
+    permit: int
+    scope: str
+    priority: int = 0
+    limit: int | None = None  # what the program allows; a configured limit of the scope may be lower
+
+
+class PermitGranted(Event, frozen=True, tag=17):
+    permit: int
+
+
+class PermitReleased(Event, frozen=True, tag=18):
+    permit: int
+
+
+class EffectClaimed(Event, frozen=True, tag=19):
+    key: str
+    task: int
+    delivery: int
+
+
+class EffectCompleted(Event, frozen=True, tag=20):
+    key: str
+    result: Payload
+
+
+class EffectReleased(Event, frozen=True, tag=21):
+    key: str
+
+
+class Sliced(Event, frozen=True, tag=22):
+    """Long work gave way to others: `moves` so far without outside input, and whether there is more to do."""
+
+    moves: int
+    more: bool
+
+
+class RunEnded(Event, frozen=True, tag=23):
+    status: Status
+    outcome: Outcome
+
+
+class RunReopened(Event, frozen=True, tag=24):
+    incarnation: int
+    body: Payload
+    key: str = ""
+    by: str = ""
+
+
+class RunForked(Event, frozen=True, tag=25):
+    """Everything before this was lived by another run; what was open then is issued anew."""
+
+    source: RunId
+    seq: int
+
+
+KERNEL_EVENTS: tuple[type[Event], ...] = (
+    RunStarted,
+    TaskScheduled,
+    TaskRedelivered,
+    TaskEnded,
+    TaskCancelRequested,
+    TaskReported,
+    TimerSet,
+    TimerFired,
+    TimerDropped,
+    ChildStarted,
+    ChildEnded,
+    ChildCancelRequested,
+    SignalReceived,
+    CancelRequested,
+    Steered,
+    PermitRequested,
+    PermitGranted,
+    PermitReleased,
+    EffectClaimed,
+    EffectCompleted,
+    EffectReleased,
+    Sliced,
+    RunEnded,
+    RunReopened,
+    RunForked,
+)

@@ -1,0 +1,193 @@
+"""What arrives. Each input counts once: results, timers and child ends are checked against the state,
+signals, steering and reopening carry a key that is kept as long as the run.
+
+Inputs that cross from one process to another are stored as these same structures.
+"""
+
+import msgspec
+
+from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.values import NULL, Instant, Payload, RunId
+
+
+class Input(msgspec.Struct, array_like=True, frozen=True):
+    """Base of all inputs."""
+
+
+class Start(Input, frozen=True, tag=1):
+    language: str
+    program: bytes
+    name: str
+    input: Payload
+    options: bytes
+    seed: int
+    parent: tuple[RunId, int] | None = None
+    labels: dict[str, str] = {}
+    key: bytes = b""
+
+
+class TaskResult(Input, frozen=True, tag=2):
+    task: int
+    attempt: int
+    delivery: int
+    outcome: Outcome
+
+
+class TaskLost(Input, frozen=True, tag=3):
+    """The holder of this delivery is gone without a result."""
+
+    task: int
+    delivery: int
+    reason: str
+
+
+class TaskReport(Input, frozen=True, tag=4):
+    task: int
+    delivery: int
+    body: Payload
+
+
+class TimerDue(Input, frozen=True, tag=5):
+    timer: int
+
+
+class Signal(Input, frozen=True, tag=6):
+    name: str
+    value: Payload = NULL
+    key: str = ""
+    by: str = ""
+
+
+class Cancel(Input, frozen=True, tag=7):
+    reason: str = ""
+    by: str = ""
+
+
+class ChildResult(Input, frozen=True, tag=8):
+    child: int
+    status: Status
+    outcome: Outcome
+
+
+class PermitGrant(Input, frozen=True, tag=9):
+    permit: int
+
+
+class EffectClaim(Input, frozen=True, tag=10):
+    task: int
+    delivery: int
+    key: str
+
+
+class EffectDone(Input, frozen=True, tag=11):
+    task: int
+    delivery: int
+    key: str
+    result: Payload
+
+
+class EffectRelease(Input, frozen=True, tag=12):
+    task: int
+    delivery: int
+    key: str
+
+
+class Steer(Input, frozen=True, tag=13):
+    verb: str
+    body: Payload = NULL
+    key: str = ""
+    by: str = ""
+
+
+class Reopen(Input, frozen=True, tag=14):
+    body: Payload = NULL
+    key: str = ""
+    by: str = ""
+
+
+class Proceed(Input, frozen=True, tag=15):
+    """Not from outside: the run gave way after a slice of work and goes on."""
+
+
+class Fork(Input, frozen=True, tag=16):
+    """Ends the copied part of a forked log."""
+
+    source: RunId
+    seq: int
+
+
+class Wake(Input, frozen=True, tag=17):
+    """A request to the owner to take the run up (again): after a fix, or when it was left dormant."""
+
+
+AnyInput = (
+    Start
+    | TaskResult
+    | TaskLost
+    | TaskReport
+    | TimerDue
+    | Signal
+    | Cancel
+    | ChildResult
+    | PermitGrant
+    | EffectClaim
+    | EffectDone
+    | EffectRelease
+    | Steer
+    | Reopen
+    | Proceed
+    | Fork
+    | Wake
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyInput] = msgspec.msgpack.Decoder(AnyInput)
+encode = _encoder.encode
+decode = _decoder.decode
+
+
+class Arrival(msgspec.Struct, gc=False):
+    """An input with the instant it arrived at (a timer: its due time) and its place among those of one instant.
+
+    A result that is there at a deadline beats it, on every machine and after every restart.
+    """
+
+    at: Instant
+    rank: int
+    given: Input
+
+    @property
+    def order(self) -> tuple[Instant, int]:
+        return (self.at, self.rank)
+
+
+RESULT_RANK = 0
+TIMER_RANK = 1  # plus the timer's own rank
+
+
+# Answers to the one who offered an input, given once the decision is durable.
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """It counted now, or the same had counted before."""
+
+    body: bytes | None = None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """It changed nothing. `conflict`: the key was used before for something else, or the run is past it."""
+
+    reason: str
+    conflict: bool = False
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The answer to an `EffectClaim`; `result` is set when the effect was completed before."""
+
+    completed: bool
+    in_doubt: bool = False
+    result: Payload | None = None
+
+
+Answer = Accepted | Refused | Claimed
+ACCEPTED = Accepted()

@@ -1,0 +1,54 @@
+"""How work ends: a task, a child, a run. Dialects translate these into their own words."""
+
+from enum import StrEnum
+
+import msgspec
+
+from perdure.kernel.values import NULL, Payload
+
+
+class Succeeded(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
+    value: Payload = NULL
+
+
+class Failed(msgspec.Struct, array_like=True, frozen=True, tag=2, gc=False):
+    """`code` is what handlers match, `message` what people read, `details` JSON text for both."""
+
+    code: str
+    message: str = ""
+    retryable: bool | None = None
+    details: bytes | None = None
+
+
+class Cancelled(msgspec.Struct, array_like=True, frozen=True, tag=3, gc=False):
+    reason: str = ""
+
+
+Outcome = Succeeded | Failed | Cancelled
+
+
+class Status(StrEnum):
+    """Where a run is. The last four are final, unless the run is reopened."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (Status.RUNNING, Status.WAITING)
+
+
+class Code(StrEnum):
+    """Failures that the platform itself reports as a task's outcome; a dialect may rename them."""
+
+    DELIVERIES_EXHAUSTED = "Platform.DeliveriesExhausted"
+    PROVIDER_FAULT = "Platform.ProviderFault"
+    RESULT_TOO_LARGE = "Platform.ResultTooLarge"
+    SECRET_MISSING = "Platform.SecretMissing"
+    EFFECT_IN_DOUBT = "Platform.EffectInDoubt"
+    WORKER_DIED = "Platform.WorkerDied"
+    MOVES_EXHAUSTED = "Platform.MovesExhausted"

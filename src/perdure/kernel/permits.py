@@ -1,0 +1,30 @@
+"""Limits over many runs. One pure allocator decides who may go; a run only asks and is told."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from perdure.kernel.values import Instant, RunId
+
+
+class Request(msgspec.Struct, frozen=True):
+    run: RunId
+    permit: int
+    priority: int
+    asked_at: Instant
+
+
+def grant(
+    limit: int, held: int, waiting: Iterable[Request], now: Instant, ageing: Instant | None = None
+) -> list[Request]:
+    """Who gets the free places: higher priority first, then who asked first.
+
+    With `ageing`, a request gains one step of priority each time that long has passed.
+    """
+
+    def place(request: Request) -> tuple[int, Instant, RunId, int]:
+        aged = (now - request.asked_at) // ageing if ageing else 0
+        return (-(request.priority + aged), request.asked_at, request.run, request.permit)
+
+    free = max(0, limit - held)
+    return sorted(waiting, key=place)[:free]

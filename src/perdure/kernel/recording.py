@@ -1,0 +1,229 @@
+"""The check at the door: does this input still count? Then it is recorded as a fact, before any dialect sees it.
+
+Results, timers and child ends are checked against what is open; signals, steering and reopening against
+their keys; effects against who holds the claim. What comes too late changes nothing and is answered so.
+"""
+
+from typing import Any
+
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.outcomes import Cancelled, Code, Failed
+from perdure.kernel.state import content
+from perdure.kernel.turn import Stage, Turn
+
+
+def record(turn: Turn) -> None:
+    """Check the input against the state and record it as a fact, or answer that it came too late."""
+    handler = _RECORDERS[type(turn.given)]
+    handler(turn, turn.given)
+
+
+def _stale(turn: Turn, what: str) -> None:
+    turn.refuse(f"{what} is not open (any more)")
+
+
+def _start(turn: Turn, given: i.Start) -> None:
+    turn.emit(
+        e.RunStarted(
+            given.language,
+            given.program,
+            given.name,
+            given.input,
+            given.options,
+            given.seed,
+            given.parent,
+            given.labels,
+            given.key,
+        )
+    )
+
+
+def _task_result(turn: Turn, given: i.TaskResult) -> None:
+    task = turn.state.tasks.get(given.task)
+    if task is None or task.attempt != given.attempt or task.delivery != given.delivery:
+        return _stale(turn, f"delivery {given.delivery} of task {given.task}")
+    turn.emit(e.TaskEnded(given.task, given.outcome))
+    return None
+
+
+def _task_lost(turn: Turn, given: i.TaskLost) -> None:
+    task = turn.state.tasks.get(given.task)
+    if task is None or task.delivery != given.delivery:
+        return _stale(turn, f"delivery {given.delivery} of task {given.task}")
+    if task.cancelling:
+        turn.emit(e.TaskEnded(given.task, Cancelled(given.reason)))
+    elif task.max_deliveries and task.delivery >= task.max_deliveries:
+        message = f"handed out {task.delivery} times without a result; the last time: {given.reason}"
+        turn.emit(e.TaskEnded(given.task, Failed(Code.DELIVERIES_EXHAUSTED, message, retryable=False)))
+    else:
+        turn.emit(e.TaskRedelivered(given.task, given.delivery + 1, given.reason))
+    return None
+
+
+def _task_report(turn: Turn, given: i.TaskReport) -> None:
+    task = turn.state.tasks.get(given.task)
+    if task is None or task.delivery != given.delivery:
+        return _stale(turn, f"delivery {given.delivery} of task {given.task}")
+    turn.emit(e.TaskReported(given.task, given.body))
+    return None
+
+
+def _timer_due(turn: Turn, given: i.TimerDue) -> None:
+    if given.timer not in turn.state.timers:
+        return _stale(turn, f"timer {given.timer}")
+    turn.emit(e.TimerFired(given.timer))
+    return None
+
+
+def _child_result(turn: Turn, given: i.ChildResult) -> None:
+    if given.child not in turn.state.children:
+        return _stale(turn, f"child {given.child}")
+    turn.emit(e.ChildEnded(given.child, given.status, given.outcome))
+    return None
+
+
+def _permit_grant(turn: Turn, given: i.PermitGrant) -> None:
+    permit = turn.state.permits.get(given.permit)
+    if permit is None or permit.granted:
+        return _stale(turn, f"permit {given.permit}")
+    turn.emit(e.PermitGranted(given.permit))
+    return None
+
+
+def _cancel(turn: Turn, given: i.Cancel) -> None:
+    if turn.state.status.is_final:
+        return turn.refuse(f"the run has already {turn.state.status}", conflict=True)
+    if not turn.state.cancel_requested:
+        turn.emit(e.CancelRequested(given.reason, given.by))
+    return None
+
+
+def _is_repeated(turn: Turn, key: str, said: bytes) -> bool:
+    """Whether this key was used before; then the answer is the old one, or a conflict."""
+    known = turn.state.keys.get(key) if key else None
+    if known is None:
+        return False
+    turn.stage = Stage.ACCEPTED
+    if known != said:
+        turn.refuse(f"the key {key!r} was used before for something else", conflict=True)
+    return True
+
+
+def _is_refused(turn: Turn, given: i.Signal | i.Steer | i.Reopen) -> bool:
+    reason = turn.execution.dialect.refusal(turn.execution, given)
+    if reason is not None:
+        turn.refuse(reason, conflict=True)
+    return reason is not None
+
+
+def _signal(turn: Turn, given: i.Signal) -> None:
+    if _is_repeated(turn, given.key, content("signal", given.name, given.value)):
+        return None
+    if turn.state.status.is_final:
+        return turn.refuse(f"the run has already {turn.state.status}", conflict=True)
+    if not _is_refused(turn, given):
+        turn.emit(e.SignalReceived(given.name, given.value, given.key, given.by))
+    return None
+
+
+def _steer(turn: Turn, given: i.Steer) -> None:
+    if _is_repeated(turn, given.key, content("steer", given.verb, given.body)):
+        return
+    if not _is_refused(turn, given):
+        turn.emit(e.Steered(given.verb, given.body, given.key, given.by))
+
+
+def _reopen(turn: Turn, given: i.Reopen) -> None:
+    if _is_repeated(turn, given.key, content("reopen", "", given.body)):
+        return None
+    if not turn.state.status.is_final:
+        return turn.refuse("only a run that has ended can be reopened", conflict=True)
+    if not _is_refused(turn, given):
+        turn.emit(e.RunReopened(turn.state.incarnation + 1, given.body, given.key, given.by))
+    return None
+
+
+def _effect_claim(turn: Turn, given: i.EffectClaim) -> None:
+    task = turn.state.tasks.get(given.task)
+    if task is None or task.delivery != given.delivery:
+        return _stale(turn, f"delivery {given.delivery} of task {given.task}")
+    key = effect_key(task.path, given.key)
+    effect = turn.state.effects.get(key)
+    if effect is None:
+        turn.emit(e.EffectClaimed(key, given.task, given.delivery))
+        turn.answer = i.Claimed(completed=False)
+    elif effect.result is not None:
+        turn.answer = i.Claimed(completed=True, result=effect.result)
+    elif (effect.task, effect.delivery) == (given.task, given.delivery):
+        turn.refuse(f"the effect {given.key!r} is being performed by this very task", conflict=True)
+    else:
+        # The earlier holder is gone without a word: the effect may or may not have happened.
+        # Where the step asks for it to be held, the claim stays as it is, for an operator to see.
+        if not task.hold_effects_in_doubt:
+            turn.emit(e.EffectClaimed(key, given.task, given.delivery))
+        turn.answer = i.Claimed(completed=False, in_doubt=True)
+    return None
+
+
+def effect_key(path: str, key: str) -> str:
+    """Effects belong to a site of the program: attempts and deliveries of it share them, other sites do not."""
+    return f"{path}#{key}"
+
+
+def _holds(turn: Turn, given: i.EffectDone | i.EffectRelease) -> str | None:
+    """The key of a claim that this delivery still holds; a stale delivery records nothing."""
+    task = turn.state.tasks.get(given.task)
+    if task is None or task.delivery != given.delivery:
+        _stale(turn, f"delivery {given.delivery} of task {given.task}")
+        return None
+    key = effect_key(task.path, given.key)
+    effect = turn.state.effects.get(key)
+    held = (
+        effect is not None and effect.result is None and (effect.task, effect.delivery) == (given.task, given.delivery)
+    )
+    if not held:
+        turn.refuse(f"the effect {given.key!r} is not claimed by this delivery", conflict=True)
+        return None
+    return key
+
+
+def _effect_done(turn: Turn, given: i.EffectDone) -> None:
+    key = _holds(turn, given)
+    if key is not None:
+        turn.emit(e.EffectCompleted(key, given.result))
+
+
+def _effect_release(turn: Turn, given: i.EffectRelease) -> None:
+    key = _holds(turn, given)
+    if key is not None:
+        turn.emit(e.EffectReleased(key))
+
+
+def _fork(turn: Turn, given: i.Fork) -> None:
+    turn.emit(e.RunForked(given.source, given.seq))
+
+
+def _nothing(turn: Turn, given: i.Proceed | i.Wake) -> None:
+    """No fact of its own: what follows from it is decided by the moves."""
+
+
+_RECORDERS: dict[type[i.Input], Any] = {
+    i.Start: _start,
+    i.TaskResult: _task_result,
+    i.TaskLost: _task_lost,
+    i.TaskReport: _task_report,
+    i.TimerDue: _timer_due,
+    i.Signal: _signal,
+    i.Cancel: _cancel,
+    i.ChildResult: _child_result,
+    i.PermitGrant: _permit_grant,
+    i.EffectClaim: _effect_claim,
+    i.EffectDone: _effect_done,
+    i.EffectRelease: _effect_release,
+    i.Steer: _steer,
+    i.Reopen: _reopen,
+    i.Proceed: _nothing,
+    i.Fork: _fork,
+    i.Wake: _nothing,
+}

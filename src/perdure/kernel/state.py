@@ -1,0 +1,273 @@
+"""The kernel's part of a run's state, and how events change it.
+
+Mutable and owned by one slot; every change is constant time at any width.
+What a dialect keeps is its own (`Execution.body`); the kernel only knows what is open to the world.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from perdure.kernel import events as e
+from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.values import NULL, Instant, Payload, RunId, digest
+
+
+class OpenTask(msgspec.Struct, array_like=True):
+    provider: str
+    path: str
+    arguments: Payload
+    input: Payload
+    attempt: int
+    delivery: int
+    pool: str
+    deadline: Instant | None
+    max_deliveries: int
+    grace: Instant
+    hold_effects_in_doubt: bool
+    cancelling: bool = False
+
+
+class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    due: Instant
+    rank: int
+
+
+class OpenChild(msgspec.Struct, array_like=True):
+    start: e.ChildStarted  # what is needed to start it anew in a fork
+    cancelling: bool = False
+
+
+class Permit(msgspec.Struct, array_like=True):
+    scope: str
+    granted: bool = False
+
+
+class Effect(msgspec.Struct, array_like=True):
+    """Claimed by a delivery of a task; completed once `result` is set, and then never performed again."""
+
+    task: int
+    delivery: int
+    result: Payload | None = None
+
+
+class State(msgspec.Struct, array_like=True):
+    language: str = ""
+    name: str = ""
+    program: bytes = b""
+    input: Payload = NULL
+    options: bytes = b"{}"
+    seed: int = 0
+    parent: tuple[RunId, int] | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    key: bytes = b""
+    status: Status = Status.RUNNING
+    outcome: Outcome | None = None
+    incarnation: int = 1
+    started_at: Instant = 0
+    ended_at: Instant | None = None
+    at: Instant = 0  # the latest reading of the clock that was used; it never goes back
+    seq: int = 0  # events folded so far
+    issued: int = 0  # the last number given to a task, timer, child or permit
+    moves: int = 0
+    sliced: bool = False
+    cancel_requested: bool = False
+    tasks: dict[int, OpenTask] = msgspec.field(default_factory=dict)
+    timers: dict[int, OpenTimer] = msgspec.field(default_factory=dict)
+    children: dict[int, OpenChild] = msgspec.field(default_factory=dict)
+    permits: dict[int, Permit] = msgspec.field(default_factory=dict)
+    effects: dict[str, Effect] = msgspec.field(default_factory=dict)
+    keys: dict[str, bytes] = msgspec.field(default_factory=dict)
+    tasks_scheduled: int = 0
+    tasks_ended: int = 0
+
+    @property
+    def has_local_work(self) -> bool:
+        """Whether a restart has to take this run up by itself, rather than wait for an input or a timer."""
+        return self.sliced or any(not task.pool for task in self.tasks.values())
+
+
+def content(kind: str, name: str, body: Payload) -> bytes:
+    """What a key stands for: everything that was said with it, but not who said it."""
+    said = digest(body) if isinstance(body, bytes) else body.digest
+    return digest(f"{kind}\x1f{name}\x1f".encode() + said)[:16]
+
+
+Change = Callable[[State, Any], None]
+
+
+def _run_started(state: State, event: e.RunStarted) -> None:
+    state.language = event.language
+    state.name = event.name
+    state.program = event.program
+    state.input = event.input
+    state.options = event.options
+    state.seed = event.seed
+    state.parent = event.parent
+    state.labels = event.labels
+    state.key = event.key
+    state.started_at = state.at
+
+
+def _task_scheduled(state: State, event: e.TaskScheduled) -> None:
+    state.issued = event.task
+    state.tasks_scheduled += 1
+    state.tasks[event.task] = OpenTask(
+        event.provider,
+        event.path,
+        event.arguments,
+        event.input,
+        event.attempt,
+        1,
+        event.pool,
+        event.deadline,
+        event.max_deliveries,
+        event.grace,
+        event.hold_effects_in_doubt,
+    )
+
+
+def _task_redelivered(state: State, event: e.TaskRedelivered) -> None:
+    state.tasks[event.task].delivery = event.delivery
+
+
+def _task_ended(state: State, event: e.TaskEnded) -> None:
+    state.tasks_ended += 1
+    del state.tasks[event.task]
+
+
+def _task_cancel_requested(state: State, event: e.TaskCancelRequested) -> None:
+    state.tasks[event.task].cancelling = True
+
+
+def _timer_set(state: State, event: e.TimerSet) -> None:
+    state.issued = event.timer
+    state.timers[event.timer] = OpenTimer(event.due, event.rank)
+
+
+def _timer_gone(state: State, event: e.TimerFired | e.TimerDropped) -> None:
+    del state.timers[event.timer]
+
+
+def _child_started(state: State, event: e.ChildStarted) -> None:
+    state.issued = event.child
+    if event.awaited:
+        state.children[event.child] = OpenChild(event)
+
+
+def _child_ended(state: State, event: e.ChildEnded) -> None:
+    del state.children[event.child]
+
+
+def _child_cancel_requested(state: State, event: e.ChildCancelRequested) -> None:
+    state.children[event.child].cancelling = True
+
+
+def _signal_received(state: State, event: e.SignalReceived) -> None:
+    if event.key:
+        state.keys[event.key] = content("signal", event.name, event.value)
+
+
+def _steered(state: State, event: e.Steered) -> None:
+    if event.key:
+        state.keys[event.key] = content("steer", event.verb, event.body)
+
+
+def _cancel_requested(state: State, event: e.CancelRequested) -> None:
+    state.cancel_requested = True
+
+
+def _permit_requested(state: State, event: e.PermitRequested) -> None:
+    state.issued = event.permit
+    state.permits[event.permit] = Permit(event.scope)
+
+
+def _permit_granted(state: State, event: e.PermitGranted) -> None:
+    state.permits[event.permit].granted = True
+
+
+def _permit_released(state: State, event: e.PermitReleased) -> None:
+    del state.permits[event.permit]
+
+
+def _effect_claimed(state: State, event: e.EffectClaimed) -> None:
+    state.effects[event.key] = Effect(event.task, event.delivery)
+
+
+def _effect_completed(state: State, event: e.EffectCompleted) -> None:
+    state.effects[event.key].result = event.result
+
+
+def _effect_released(state: State, event: e.EffectReleased) -> None:
+    del state.effects[event.key]
+
+
+def _sliced(state: State, event: e.Sliced) -> None:
+    state.moves = event.moves
+    state.sliced = event.more
+
+
+def _run_ended(state: State, event: e.RunEnded) -> None:
+    state.status = event.status
+    state.outcome = event.outcome
+    state.ended_at = state.at
+    state.sliced = False
+    state.tasks.clear()
+    state.timers.clear()
+    state.children.clear()
+    state.permits.clear()
+
+
+def _run_reopened(state: State, event: e.RunReopened) -> None:
+    state.incarnation = event.incarnation
+    state.status = Status.RUNNING
+    state.outcome = None
+    state.ended_at = None
+    state.cancel_requested = False
+    state.effects = {}  # a new life performs its effects anew, under keys of its own
+    if event.key:
+        state.keys[event.key] = content("reopen", "", event.body)
+
+
+def _run_forked(state: State, event: e.RunForked) -> None:
+    state.parent = None  # nobody waits for a fork
+    for task in state.tasks.values():
+        task.delivery = 1
+    # What was claimed and not completed belonged to the other run; what was completed is a fact here too.
+    state.effects = {key: effect for key, effect in state.effects.items() if effect.result is not None}
+    for permit in state.permits.values():
+        permit.granted = False
+
+
+def _ignored(state: State, event: e.Event) -> None:
+    """The dialect's business, or only for the history."""
+
+
+CHANGES: dict[type[e.Event], Change] = {
+    e.RunStarted: _run_started,
+    e.TaskScheduled: _task_scheduled,
+    e.TaskRedelivered: _task_redelivered,
+    e.TaskEnded: _task_ended,
+    e.TaskCancelRequested: _task_cancel_requested,
+    e.TaskReported: _ignored,
+    e.TimerSet: _timer_set,
+    e.TimerFired: _timer_gone,
+    e.TimerDropped: _timer_gone,
+    e.ChildStarted: _child_started,
+    e.ChildEnded: _child_ended,
+    e.ChildCancelRequested: _child_cancel_requested,
+    e.SignalReceived: _signal_received,
+    e.CancelRequested: _cancel_requested,
+    e.Steered: _steered,
+    e.PermitRequested: _permit_requested,
+    e.PermitGranted: _permit_granted,
+    e.PermitReleased: _permit_released,
+    e.EffectClaimed: _effect_claimed,
+    e.EffectCompleted: _effect_completed,
+    e.EffectReleased: _effect_released,
+    e.Sliced: _sliced,
+    e.RunEnded: _run_ended,
+    e.RunReopened: _run_reopened,
+    e.RunForked: _run_forked,
+}

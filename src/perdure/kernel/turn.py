@@ -1,0 +1,170 @@
+"""One turn: an input is taken up, and everything that follows from it is decided.
+
+The turn is the dialect's only door to the world: it emits events (which change the state at once),
+asks for large values, and offers the kernel's verbs. Nothing said here is true before it is committed.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from perdure.kernel import events as e
+from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
+from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.randomness import draw
+from perdure.kernel.values import NULL, Instant, Payload, digest
+
+if TYPE_CHECKING:
+    from perdure.kernel.execution import Execution
+
+
+class Needs(Exception):
+    """A decision cannot go on without these values; it is made again once they are there."""
+
+    def __init__(self, wanted: tuple[bytes, ...]) -> None:
+        super().__init__(f"{len(wanted)} values wanted")
+        self.wanted = wanted
+
+
+class Stage(IntEnum):
+    """How far a turn has come; a turn that needed a value goes on from here."""
+
+    FRESH = 0
+    RECORDED = 1
+    ACCEPTED = 2
+    DONE = 3
+
+
+class Turn:
+    __slots__ = (
+        "_apply",
+        "answer",
+        "arrived",
+        "body",
+        "events",
+        "execution",
+        "given",
+        "moves",
+        "now",
+        "program",
+        "programs",
+        "stage",
+        "state",
+        "texts",
+    )
+
+    def __init__(self, execution: "Execution", given: Input, arrived: Instant, now: Instant) -> None:
+        self.execution = execution
+        self.state = execution.state
+        self.program: Any = execution.program
+        self.body: Any = execution.body
+        self.given = given
+        self.arrived = arrived
+        self.now = now if now > execution.state.at else execution.state.at
+        self.events: list[e.Event] = []
+        self.answer: Answer = ACCEPTED
+        self.moves = 0
+        self.stage = Stage.FRESH
+        self.texts: dict[bytes, bytes] = {}
+        self.programs: dict[bytes, tuple[str, bytes]] = {}
+        self._apply = execution.apply
+
+    def emit(self, event: e.Event) -> None:
+        if not self.events:
+            self.state.at = self.now
+        self.events.append(event)
+        self._apply(event)
+
+    def refuse(self, reason: str, conflict: bool = False) -> None:
+        self.answer = Refused(reason, conflict)
+
+    def text(self, payload: Payload) -> bytes:
+        """The JSON text of a value, wherever it lives."""
+        if isinstance(payload, bytes):
+            return payload
+        found = self.texts.get(payload.digest)
+        if found is None:
+            raise Needs((payload.digest,))
+        return found
+
+    def draw(self, path: str, counter: int) -> float:
+        return draw(self.state.seed, path, counter)
+
+    # The verbs. Each returns the number under which the answer will come.
+
+    def schedule_task(
+        self,
+        provider: str,
+        path: str,
+        arguments: Payload = NULL,
+        input: Payload = NULL,
+        *,
+        attempt: int = 1,
+        pool: str = "",
+        deadline: Instant | None = None,
+        max_deliveries: int = 5,
+        grace: Instant = 10_000_000,
+        hold_effects_in_doubt: bool = False,
+    ) -> int:
+        number = self.state.issued + 1
+        self.emit(
+            e.TaskScheduled(
+                number,
+                provider,
+                path,
+                arguments,
+                input,
+                attempt,
+                pool,
+                deadline,
+                max_deliveries,
+                grace,
+                hold_effects_in_doubt,
+            )
+        )
+        return number
+
+    def cancel_task(self, task: int, reason: str = "") -> None:
+        if not self.state.tasks[task].cancelling:
+            self.emit(e.TaskCancelRequested(task, reason))
+
+    def set_timer(self, due: Instant, rank: int = 0) -> int:
+        number = self.state.issued + 1
+        self.emit(e.TimerSet(number, due, rank))
+        return number
+
+    def drop_timer(self, timer: int) -> None:
+        if timer in self.state.timers:
+            self.emit(e.TimerDropped(timer))
+
+    def start_child(
+        self,
+        language: str,
+        document: bytes,
+        name: str,
+        input: Payload = NULL,
+        options: bytes = b"{}",
+        labels: dict[str, str] | None = None,
+        awaited: bool = True,
+    ) -> int:
+        number = self.state.issued + 1
+        pinned = digest(document)
+        self.programs[pinned] = (language, document)
+        self.emit(e.ChildStarted(number, language, pinned, name, input, options, labels or {}, awaited))
+        return number
+
+    def cancel_child(self, child: int, reason: str = "") -> None:
+        if not self.state.children[child].cancelling:
+            self.emit(e.ChildCancelRequested(child, reason))
+
+    def request_permit(self, scope: str, priority: int = 0, limit: int | None = None) -> int:
+        number = self.state.issued + 1
+        self.emit(e.PermitRequested(number, scope, priority, limit))
+        return number
+
+    def release_permit(self, permit: int) -> None:
+        if permit in self.state.permits:
+            self.emit(e.PermitReleased(permit))
+
+    def end(self, status: Status, outcome: Outcome) -> None:
+        """The run is over. What is still open is abandoned: its results will be stale."""
+        self.emit(e.RunEnded(status, outcome))

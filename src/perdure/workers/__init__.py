@@ -1,0 +1,1 @@
+"""Hands that do tasks: take an assignment, run its provider, report one outcome."""
