@@ -1,1 +1,17 @@
 """What a task may call. A provider sees its task's context, never an execution."""
+
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.loading import LoadError, load
+from perdure.providers.registry import DuplicateProvider, Mode, Provider, Registry, provider, shared
+
+__all__ = [
+    "DuplicateProvider",
+    "LoadError",
+    "Mode",
+    "Provider",
+    "ProviderFailure",
+    "Registry",
+    "load",
+    "provider",
+    "shared",
+]

@@ -1,0 +1,287 @@
+"""What a running task may ask of its run: a key, a deadline, a ledger of effects, a log.
+
+One asynchronous core holds the rules. Functions that cannot await get `BlockingContext`,
+which drives the same core over a port that answers at once.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Code
+from perdure.kernel.values import Instant, RunId
+from perdure.providers.failure import ProviderFailure
+
+if TYPE_CHECKING:
+    import asyncio
+
+_T = TypeVar("_T")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to a wish to perform an effect.
+
+    completed: it was performed before; `result` is what it gave.
+    in_doubt: an earlier holder claimed it and vanished; it may have happened.
+    """
+
+    completed: bool
+    in_doubt: bool = False
+    result: bytes | None = None
+
+
+class Port(Protocol):
+    """How a task in flight reaches its run. Every call answers once the fact is durable."""
+
+    async def claim_effect(self, key: str) -> Claim: ...
+    async def complete_effect(self, key: str, result: bytes) -> None: ...
+    async def release_effect(self, key: str) -> None: ...
+    async def emit_signal(self, name: str, value: bytes) -> None: ...
+    async def report(self, body: bytes) -> Any: ...
+    def heartbeat(self, detail: bytes | None) -> None: ...
+    def log(self, level: str, message: str, fields: dict[str, Any]) -> None: ...
+
+
+class Task(Protocol):
+    """The facts about a task that its provider may know."""
+
+    @property
+    def run(self) -> RunId: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def delivery(self) -> int: ...
+    @property
+    def idempotency_key(self) -> str: ...
+    @property
+    def deadline(self) -> Instant | None: ...
+    @property
+    def hold_effects_in_doubt(self) -> bool: ...
+
+
+class SecretSource(Protocol):
+    def __getitem__(self, name: str, /) -> str: ...
+
+
+class Cancellation:
+    """A wish that the task should stop: a fact to look at, and an event to await."""
+
+    __slots__ = ("_event", "requested")
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._event: asyncio.Event | None = None
+
+    def request(self) -> None:
+        self.requested = True
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> None:
+        import asyncio
+
+        if self._event is None:
+            self._event = asyncio.Event()
+        if self.requested:
+            self._event.set()
+        await self._event.wait()
+
+
+class _Facts:
+    """The part of a context that needs no answer from anywhere."""
+
+    __slots__ = ("_cancellation", "_port", "_task", "secrets")
+
+    def __init__(self, task: Task, port: Port, secrets: SecretSource, cancellation: Cancellation) -> None:
+        self._task = task
+        self._port = port
+        self._cancellation = cancellation
+        self.secrets = secrets
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable over attempts and deliveries: hand it to systems that can recognise a repetition."""
+        return self._task.idempotency_key
+
+    @property
+    def run(self) -> str:
+        return self._task.run
+
+    @property
+    def path(self) -> str:
+        return self._task.path
+
+    @property
+    def attempt(self) -> int:
+        return self._task.attempt
+
+    @property
+    def delivery(self) -> int:
+        return self._task.delivery
+
+    @property
+    def deadline(self) -> datetime | None:
+        due = self._task.deadline
+        return None if due is None else _EPOCH + timedelta(microseconds=due)
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the task should stop; look at it between pieces of long work."""
+        return self._cancellation.requested
+
+    def heartbeat(self, detail: Any = None) -> None:
+        """Say that the work goes on, and how far it is."""
+        self._port.heartbeat(None if detail is None else jsontext.encode(detail))
+
+    def log(self, message: str, level: str = "info", **fields: Any) -> None:
+        self._port.log(level, message, fields)
+
+
+class TaskContext(_Facts):
+    """The context of a coroutine."""
+
+    __slots__ = ()
+
+    async def wait_cancelled(self) -> None:
+        """Return when the task should stop."""
+        await self._cancellation.wait()
+
+    async def effect_once(self, key: str, effect: Callable[[], _T | Awaitable[_T]]) -> _T:
+        """Perform `effect` unless the ledger holds its result already; answer with the result.
+
+        If an earlier holder vanished in the middle, nobody knows whether it happened. Then it runs again,
+        under the same idempotency key, unless the step asked for such effects to be held.
+        If `effect` raises, the claim is given back: it counts as not performed.
+        """
+        claim = await self._port.claim_effect(key)
+        if claim.completed:
+            recorded: _T = _recorded(claim)
+            return recorded
+        if claim.in_doubt and self._task.hold_effects_in_doubt:
+            raise ProviderFailure(
+                Code.EFFECT_IN_DOUBT,
+                f"effect {key!r} was begun by an earlier delivery and may have happened",
+                retryable=False,
+                details={"effect": key, "idempotency_key": self.idempotency_key},
+            )
+        try:
+            result: Any = effect()
+            if isinstance(result, Awaitable):
+                result = await result
+            text = jsontext.encode(result)
+        except BaseException:
+            await self._port.release_effect(key)
+            raise
+        await self._port.complete_effect(key, text)
+        answer: _T = result
+        return answer
+
+    async def record_effect(self, key: str, value: Any) -> Any:
+        """Record something that was just done; a value recorded earlier stands and is answered.
+
+        A claim in doubt is no obstacle: nothing happens between this claim and its completion.
+        """
+        text = jsontext.encode(value)
+        claim = await self._port.claim_effect(key)
+        if claim.completed:
+            return _recorded(claim)
+        await self._port.complete_effect(key, text)
+        return value
+
+    async def emit_signal(self, name: str, value: Any = None) -> None:
+        await self._port.emit_signal(name, jsontext.encode(value))
+
+
+def _recorded(claim: Claim) -> Any:
+    return None if claim.result is None else jsontext.decode(claim.result)
+
+
+class BlockingContext(_Facts):
+    """The context of a function that cannot await, in a thread or in a subprocess."""
+
+    __slots__ = ("_core", "for_coroutines")
+
+    def __init__(
+        self,
+        task: Task,
+        port: "CallPort",
+        secrets: SecretSource,
+        cancellation: Cancellation,
+        for_coroutines: TaskContext | None = None,
+    ) -> None:
+        super().__init__(task, port, secrets, cancellation)
+        self._core = TaskContext(task, port, secrets, cancellation)
+        self.for_coroutines = for_coroutines or self._core  # when the function called turns out to be a coroutine
+
+    def effect_once(self, key: str, effect: Callable[[], _T]) -> _T:
+        return _complete(self._core.effect_once(key, effect))
+
+    def record_effect(self, key: str, value: Any) -> Any:
+        return _complete(self._core.record_effect(key, value))
+
+    def emit_signal(self, name: str, value: Any = None) -> None:
+        _complete(self._core.emit_signal(name, value))
+
+
+BlockingContext.effect_once.__doc__ = TaskContext.effect_once.__doc__
+
+
+def _complete(steps: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine whose every await answers at once."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        answer: _T = end.value
+        return answer
+    steps.close()
+    raise TypeError("an effect of a plain function must be a plain function; make the provider a coroutine function")
+
+
+class Ask(Protocol):
+    """Carries a verb to where the real port is, and waits for the answer."""
+
+    def __call__(self, verb: str, *arguments: Any) -> Any: ...
+
+
+class Tell(Protocol):
+    """Carries a verb to where the real port is, and does not wait."""
+
+    def __call__(self, verb: str, *arguments: Any) -> None: ...
+
+
+class CallPort:
+    """A port over one blocking call: its coroutines never suspend."""
+
+    __slots__ = ("_ask", "_tell")
+
+    def __init__(self, ask: Ask, tell: Tell) -> None:
+        self._ask = ask
+        self._tell = tell
+
+    async def claim_effect(self, key: str) -> Claim:
+        answer = self._ask("claim_effect", key)
+        return answer if isinstance(answer, Claim) else Claim(**answer)
+
+    async def complete_effect(self, key: str, result: bytes) -> None:
+        self._ask("complete_effect", key, result)
+
+    async def release_effect(self, key: str) -> None:
+        self._ask("release_effect", key)
+
+    async def emit_signal(self, name: str, value: bytes) -> None:
+        self._ask("emit_signal", name, value)
+
+    async def report(self, body: bytes) -> Any:
+        return self._ask("report", body)
+
+    def heartbeat(self, detail: bytes | None) -> None:
+        self._tell("heartbeat", detail)
+
+    def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        self._tell("log", level, message, fields)

@@ -1,0 +1,15 @@
+"""`echo`: gives back what it is given. For examples, tests and measuring everything else."""
+
+from typing import Any
+
+import msgspec
+
+from perdure.providers.registry import Mode, Provider
+
+
+def echo(input: Any, value: Any = msgspec.UNSET) -> Any:
+    """Return `value` when it is given, otherwise the input."""
+    return input if value is msgspec.UNSET else value
+
+
+PROVIDER = Provider.of("echo", echo, mode=Mode.INLINE, side_effects=False)

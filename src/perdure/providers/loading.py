@@ -1,0 +1,83 @@
+"""Bring in a user's file or module, whose decorators register providers as it is imported."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from perdure.providers.registry import Registry, shared
+
+
+class LoadError(Exception):
+    """A source could not be imported; the message names file and line of the fault."""
+
+    def __init__(self, source: str, problem: str, at: str | None = None) -> None:
+        super().__init__(f"cannot load {source!r}: {problem}" + (f" (at {at})" if at else ""))
+        self.source = source
+        self.at = at
+
+
+def load(source: str, registry: Registry = shared) -> None:
+    """Import `file.py` or `package.module` once.
+
+    A file's folder is put at the end of the import path, so that it finds its neighbours;
+    subprocesses load the same sources again.
+    """
+    is_file = source.endswith(".py") or "/" in source
+    known = str(Path(source).resolve()) if is_file else source
+    if known in registry.sources:
+        return
+    try:
+        if is_file:
+            _import_file(Path(known))
+        else:
+            importlib.import_module(source)
+    except Exception as error:
+        raise LoadError(source, f"{type(error).__name__}: {_problem(error)}", _position(error)) from error
+    registry.sources.append(known)
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise FileNotFoundError("there is no such file")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    name = _module_name(path)
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("this is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before execution: dataclasses and msgspec look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _module_name(path: Path) -> str:
+    """The file's own name where that is free, so that `python` tasks can say `file:function`."""
+    try:
+        found = importlib.util.find_spec(path.stem)
+    except (ImportError, ValueError):
+        found = None
+    if path.stem.isidentifier() and (found is None or found.origin == str(path)):
+        return path.stem
+    return "perdure_loaded_" + "".join(c if c.isalnum() else "_" for c in path.stem)
+
+
+def _problem(error: Exception) -> str:
+    return (error.msg if isinstance(error, SyntaxError) else str(error)) or "no message"
+
+
+def _position(error: Exception) -> str | None:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+    frames = [f for f in frames if f.filename not in (__file__, importlib.__file__)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None

@@ -1,0 +1,74 @@
+"""`python`: call an importable function by its name.
+
+A plain function runs off the event loop, a coroutine function on it, and with `isolated` either runs in a
+subprocess; there the same code below is executed, so a name means the same in every place.
+"""
+
+import importlib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from perdure.providers.context import BlockingContext
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.function import Function
+from perdure.providers.registry import Mode, Provider
+from perdure.providers.verdict import describe
+
+UNKNOWN = "Provider.Call.Python.UnknownFunction"
+IMPORT_FAILED = "Provider.Call.Python.ImportFailed"
+
+
+def python(
+    function: str,
+    input: Any,
+    context: BlockingContext,
+    arguments: dict[str, Any] | None = None,
+    args: list[Any] | None = None,
+    isolated: bool = False,
+) -> Any:
+    """Call `package.module:name` with arguments by name (`arguments`) or by position (`args`)."""
+    target = _resolve(function)
+    within = context.for_coroutines if target.is_coroutine else context
+    return target.invoke(arguments or {}, input, within, args or ())
+
+
+@lru_cache(maxsize=1024)
+def _resolve(path: str) -> Function:
+    module_name, separator, name = path.partition(":")
+    if not (module_name and separator and name):
+        raise ProviderFailure(UNKNOWN, f"{path!r} is not of the form 'package.module:name'", retryable=False)
+    found: Any = _import(module_name)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ProviderFailure(UNKNOWN, f"module {module_name!r} has no {name!r}", retryable=False)
+        found = getattr(found, part)
+    if not callable(found):
+        raise ProviderFailure(UNKNOWN, f"{path!r} is a {type(found).__name__}, not a function", retryable=False)
+    return Function(found)
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise ProviderFailure(UNKNOWN, f"there is no module {name!r}", retryable=False) from None
+        raise _import_failure(name, error) from None
+    except Exception as error:
+        raise _import_failure(name, error) from None
+
+
+def _import_failure(name: str, error: Exception) -> ProviderFailure:
+    import msgspec
+
+    details = msgspec.Raw(describe(error, "Python").details or b"null")
+    problem = f"importing {name!r} failed: {type(error).__name__}: {error}"
+    return ProviderFailure(IMPORT_FAILED, problem, retryable=False, details=details)
+
+
+def _mode(arguments: Mapping[str, Any]) -> Mode:
+    return Mode.ISOLATED if arguments.get("isolated") is True else Mode.THREAD
+
+
+PROVIDER = Provider.of("python", python, mode_for=_mode)

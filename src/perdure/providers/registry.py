@@ -1,0 +1,163 @@
+"""The one list of what tasks may call, shared by all languages.
+
+Shipped providers are one line each and imported when first asked for;
+the file must stay cheap to import, for every command line call pays for it.
+"""
+
+import importlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any, TypeVar
+
+from perdure.providers.function import Function
+from perdure.providers.verdict import code_prefix
+
+ENTRY_POINTS = "perdure.providers"
+
+SHIPPED: Mapping[str, str] = {
+    "echo": "perdure.providers.echo",
+    "http": "perdure.providers.http",
+    "python": "perdure.providers.python",
+    "shell": "perdure.providers.shell",
+}
+"""Name → module whose `PROVIDER` is meant."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Mode(Enum):
+    """Where a provider's function runs."""
+
+    INLINE = "inline"  # on the event loop, called directly: for cheap pure code
+    ASYNC = "async"  # a coroutine on the event loop
+    THREAD = "thread"  # off the event loop; can be abandoned, not stopped
+    ISOLATED = "isolated"  # in a warm subprocess, which can be killed
+
+
+class DuplicateProvider(Exception):
+    """Two functions claim one name; which one a workflow would get must not depend on import order."""
+
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(f"provider {name!r} is defined at {first} and again at {second}; rename one of them")
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One thing a task may call.
+
+    `source` is what a subprocess imports to find the function again.
+    `mode_for` lets the arguments choose the mode; `close` gives back what calls have shared.
+    """
+
+    name: str
+    function: Function
+    mode: Mode
+    description: str = ""
+    declared: Mapping[str, Any] | None = None
+    side_effects: bool = True
+    prefix: str = ""
+    source: str = ""
+    mode_for: Callable[[Mapping[str, Any]], Mode] | None = None
+    close: Callable[[], Awaitable[None]] | None = None
+
+    @classmethod
+    def of(cls, name: str, function: Callable[..., Any], *, mode: Mode | None = None, **rest: Any) -> "Provider":
+        """Describe a function; what is not said is read from the function itself."""
+        readable = Function(function)
+        rest.setdefault("description", (function.__doc__ or "").strip())
+        rest.setdefault("prefix", code_prefix(name))
+        rest.setdefault("source", getattr(function, "__module__", ""))
+        natural = Mode.ASYNC if readable.is_coroutine else Mode.THREAD
+        return cls(name, readable, mode or natural, **rest)
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON Schema of the arguments: as declared, otherwise derived from the signature."""
+        return self.declared if self.declared is not None else self.function.schema()
+
+    @property
+    def place(self) -> str:
+        code = getattr(self.function.call, "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else self.source or "an unknown place"
+
+
+@dataclass
+class Registry:
+    """Names and their providers. Looking up an unknown name answers None: the task then waits visibly."""
+
+    sources: list[str] = field(default_factory=list)  # what `load` has read, in order
+    _providers: dict[str, Provider] = field(default_factory=dict)
+    _entry_points: dict[str, Any] | None = None
+
+    def add(self, provider: Provider) -> Provider:
+        taken = self._providers.get(provider.name)
+        if taken is not None or (provider.name in SHIPPED and provider.source != SHIPPED[provider.name]):
+            first = taken.place if taken else SHIPPED[provider.name]
+            raise DuplicateProvider(provider.name, first, provider.place)
+        self._providers[provider.name] = provider
+        return provider
+
+    def find(self, name: str) -> Provider | None:
+        return self._providers.get(name) or self._find_elsewhere(name)
+
+    def names(self) -> list[str]:
+        return sorted({*self._providers, *SHIPPED, *self._installed()})
+
+    def __iter__(self) -> Iterator[Provider]:
+        """Those that were used or registered in this process."""
+        return iter(list(self._providers.values()))
+
+    def provider(
+        self,
+        name: str,
+        *,
+        description: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        side_effects: bool = True,
+        isolated: bool = False,
+        inline: bool = False,
+        prefix: str = "",
+    ) -> Callable[[_F], _F]:
+        """Register the decorated function; it stays an ordinary function.
+
+        A plain function runs in a thread, a coroutine function on the event loop,
+        an `isolated` one in a subprocess that can be killed. `inline` is for pure code
+        of a few microseconds: it holds up everything else while it runs.
+        """
+        if inline and isolated:
+            raise ValueError(f"provider {name!r}: a function cannot be both inline and isolated")
+        mode = Mode.ISOLATED if isolated else Mode.INLINE if inline else None
+
+        def register(function: _F) -> _F:
+            said = {"description": description, "prefix": prefix}
+            chosen = {key: value for key, value in said.items() if value}
+            self.add(Provider.of(name, function, mode=mode, declared=parameters, side_effects=side_effects, **chosen))
+            return function
+
+        return register
+
+    def _find_elsewhere(self, name: str) -> Provider | None:
+        if module := SHIPPED.get(name):
+            return self.add(importlib.import_module(module).PROVIDER)
+        if point := self._installed().get(name):
+            found = point.load()
+            # Loading may have run a decorator, which has registered the provider already.
+            return self._providers.get(name) or self.add(
+                found if isinstance(found, Provider) else Provider.of(name, found)
+            )
+        return None
+
+    def _installed(self) -> dict[str, Any]:
+        if self._entry_points is None:
+            from importlib.metadata import entry_points
+
+            self._entry_points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+        return self._entry_points
+
+
+shared = Registry()
+"""The registry of this process."""
+
+provider = shared.provider

@@ -1,0 +1,72 @@
+"""From what a call gave, value or exception, to how its task ended."""
+
+import re
+import traceback
+from typing import Any
+
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Code, Failed, Outcome, Succeeded
+from perdure.providers.failure import BadArguments, ProviderFailure
+
+RESULT_LIMIT = 64 * 1024 * 1024
+"""Bytes of JSON text that one task may return."""
+
+_FRAMES_SHOWN = 5
+
+
+def code_prefix(name: str) -> str:
+    """`send-mail.v2` → `SendMailV2`: the segment under which a provider's own codes live."""
+    return "".join(word[:1].upper() + word[1:] for word in re.split(r"[^0-9A-Za-z]+", name)) or "Provider"
+
+
+def settle(value: Any, limit: int = RESULT_LIMIT) -> Outcome:
+    """A returned value counts only if it is JSON of a bearable size."""
+    try:
+        text = jsontext.encode(value)
+    except jsontext.NotJson as error:
+        return Failed(Code.PROVIDER_FAULT, f"the provider returned something that is not JSON: {error}", False)
+    if len(text) > limit:
+        facts = {"size": len(text), "limit": limit}
+        message = f"the result has {len(text)} bytes, {limit} are allowed"
+        return Failed(Code.RESULT_TOO_LARGE, message, False, jsontext.encode_finite(facts))
+    return Succeeded(text)
+
+
+def describe(error: BaseException, prefix: str) -> Failed:
+    """The failure that stands for an exception: bare facts, no locals, no source text."""
+    match error:
+        case ProviderFailure():
+            return Failed(error.code, error.message, error.retryable, _details(error.details))
+        case BadArguments():
+            facts = {"parameter": error.parameter, "path": error.path}
+            code = f"Provider.Call.{prefix}.BadArguments"
+            return Failed(code, str(error), False, jsontext.encode_finite(facts))
+        case _:
+            kind = type(error)
+            origin = {"exception": f"{kind.__module__}.{kind.__qualname__}", "traceback": _where(error)}
+            code = f"Provider.Call.{prefix}.Errors.{kind.__name__}"
+            return Failed(code, _sentence(error), None, jsontext.encode_finite(origin))
+
+
+def _details(details: Any) -> bytes | None:
+    if details is None:
+        return None
+    try:
+        return jsontext.encode(details)
+    except jsontext.NotJson as error:
+        # The failure itself matters more than its ornament: say what was lost and keep the code.
+        return jsontext.encode_finite({"unrepresentable": str(error)})
+
+
+def _sentence(error: BaseException) -> str:
+    try:
+        return str(error).encode("utf-8", "replace").decode() or type(error).__name__
+    except Exception:  # __str__ is user code as well
+        return type(error).__name__
+
+
+def _where(error: BaseException) -> list[str]:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/perdure/providers/" not in frame.filename.replace("\\", "/")]
+    own = [frame for frame in own if "/perdure/workers/" not in frame.filename.replace("\\", "/")]
+    return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in own[-_FRAMES_SHOWN:]]

@@ -1,0 +1,128 @@
+"""One assignment in the hands of a worker: how its call is made ready, and how its answer is read.
+
+It knows nothing of where the call runs nor of who may stop it.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from inspect import iscoroutine
+from typing import Any
+
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Outcome
+from perdure.providers.context import BlockingContext, CallPort, Cancellation, Port, TaskContext
+from perdure.providers.registry import Provider
+from perdure.providers.verdict import describe, settle
+from perdure.workers.assignment import Assignment
+from perdure.workers.secrets import MARK, DiscreetPort, Resolver, Secrets
+
+Done = Callable[[Outcome], None]
+
+_MARK = f'"{MARK}"'.encode()
+
+
+class StaleTask(RuntimeError):
+    """A function that was given up still wants something from its run."""
+
+
+class Errand:
+    """Begins with `arguments`, ends with one outcome.
+
+    `stopped` is the outcome that a cancel or a deadline has decided; whatever the function
+    still gives after that does not count.
+    """
+
+    __slots__ = (
+        "arguments",
+        "assignment",
+        "cancellation",
+        "done",
+        "is_over",
+        "limit",
+        "mode",
+        "port",
+        "provider",
+        "secrets",
+        "stopped",
+        "task",
+        "timer",
+    )
+
+    def __init__(
+        self, assignment: Assignment, port: Port, provider: Provider, done: Done, resolve: Resolver, limit: int
+    ) -> None:
+        self.assignment = assignment
+        self.provider = provider
+        self.done = done
+        self.limit = limit
+        self.secrets = Secrets(resolve)
+        self.port: Port = port
+        self.cancellation: Cancellation | None = None
+        self.stopped: Outcome | None = None
+        self.is_over = False
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.mode = provider.mode
+        self.arguments: dict[str, Any] = {}
+
+    def open(self) -> None:
+        """Read the arguments and fill in their secrets; raises what is wrong with them."""
+        text = self.assignment.arguments
+        arguments = jsontext.decode(text) if text else None
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict):
+            raise TypeError(f"arguments must be an object, not {type(arguments).__name__}")
+        if _MARK in text:
+            arguments = self.secrets.fill(arguments)
+        self.arguments = arguments
+        if self.provider.mode_for is not None:
+            self.mode = self.provider.mode_for(arguments)
+
+    def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> Outcome | Coroutine[Any, Any, Any]:
+        """Make the call. With `loop`, this is another thread and the context must speak to that loop."""
+        try:
+            function = self.provider.function
+            context = self._context(loop) if function.wants_context else None
+            payload = jsontext.decode(self.assignment.input) if function.wants_input else None
+            value = function.invoke(self.arguments, payload, context)
+            if iscoroutine(value):
+                return value
+            return settle(value, self.limit)
+        except BaseException as error:  # SystemExit of a user's function must not end the engine
+            return self.failure(error)
+
+    def failure(self, error: BaseException) -> Outcome:
+        return describe(error, self.provider.prefix)
+
+    def discreet_port(self) -> Port:
+        return DiscreetPort(self.port, self.secrets)
+
+    async def answer(self, verb: str, arguments: tuple[Any, ...]) -> Any:
+        """Serve a context that lives in another thread or process."""
+        if self.is_over:
+            raise StaleTask("this delivery of the task has ended; its function should stop")
+        if verb == "secret":
+            return self.secrets[arguments[0]]
+        return await getattr(self.port, verb)(*arguments)
+
+    def hear(self, verb: str, arguments: tuple[Any, ...]) -> None:
+        """Like `answer`, for what needs none."""
+        if not self.is_over:
+            getattr(self.discreet_port(), verb)(*arguments)
+
+    def _context(self, loop: asyncio.AbstractEventLoop | None) -> TaskContext | BlockingContext:
+        cancellation = self.cancellation = Cancellation()
+        if self.stopped is not None:  # the stop came while the call waited for its thread
+            cancellation.request()
+        core = TaskContext(self.assignment, self.discreet_port(), self.secrets, cancellation)
+        if loop is None:
+            return core
+
+        def ask(verb: str, *arguments: Any) -> Any:
+            return asyncio.run_coroutine_threadsafe(self.answer(verb, arguments), loop).result()
+
+        def tell(verb: str, *arguments: Any) -> None:
+            loop.call_soon_threadsafe(self.hear, verb, arguments)
+
+        return BlockingContext(self.assignment, CallPort(ask, tell), self.secrets, cancellation, core)

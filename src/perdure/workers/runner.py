@@ -1,0 +1,219 @@
+"""The worker inside an engine's process: it takes assignments and gives back one outcome each.
+
+It knows where a provider's function runs and how it is stopped there.
+It knows nothing of runs, stores or languages, and it retries nothing.
+
+    inline    called at once          cannot be stopped
+    async     a task on the loop      cancelled, then abandoned
+    thread    a thread of our own     told through its context, then abandoned
+    isolated  a warm subprocess       SIGTERM, then SIGKILL
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
+from perdure.kernel.values import SECOND, Instant
+from perdure.providers.registry import Mode, Registry, shared
+from perdure.providers.verdict import RESULT_LIMIT, settle
+from perdure.workers.assignment import Assignment, Port
+from perdure.workers.errand import Done, Errand
+from perdure.workers.secrets import Resolver, from_environment
+from perdure.workers.threads import Threads
+
+DEADLINE_EXCEEDED = "Platform.DeadlineExceeded"
+
+_Key = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a worker allows itself. `grace` is the time between a polite stop and giving a task up."""
+
+    result_bytes: int = RESULT_LIMIT
+    threads: int = 32
+    processes: int = 4
+    tasks_per_process: int = 1000
+    process_memory: int | None = None  # bytes of address space
+    grace: float = 5.0  # seconds
+
+
+def system_clock() -> Instant:
+    return time.time_ns() // 1000
+
+
+class Worker:
+    """Runs assignments on the event loop it is used from. Not thread-safe; one per loop."""
+
+    def __init__(
+        self,
+        registry: Registry = shared,
+        *,
+        now: Callable[[], Instant] = system_clock,
+        resolve_secret: Resolver = from_environment,
+        limits: Limits | None = None,
+    ) -> None:
+        self._registry = registry
+        self._now = now
+        self._resolve_secret = resolve_secret
+        self._limits = limits or Limits()
+        self._errands: dict[_Key, Errand] = {}
+        self._threads: Threads[Errand, Outcome | Coroutine[Any, Any, Any]] | None = None
+        self._is_closed = False
+
+    def can_perform(self, provider: str) -> bool:
+        """False for a task that must wait until its provider is loaded."""
+        return self._registry.find(provider) is not None
+
+    def perform(self, assignment: Assignment, port: Port, done: Done) -> None:
+        """Start the assignment and call `done` once, with its outcome.
+
+        An inline provider is done before this returns; the caller must bear being called back from inside.
+        After `close` nothing is reported any more: what was open then is for the next delivery.
+        """
+        if self._is_closed:
+            raise RuntimeError("the worker is closed")
+        provider = self._registry.find(assignment.provider)
+        if provider is None:
+            done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
+            return
+        errand = Errand(assignment, port, provider, done, self._resolve_secret, self._limits.result_bytes)
+        try:
+            errand.open()
+        except Exception as error:
+            self._finish(errand, errand.failure(error))
+            return
+        if assignment.deadline is not None and not self._arm(errand, assignment.deadline):
+            return
+        match errand.mode:
+            case Mode.INLINE | Mode.ASYNC:
+                self._continue(errand, errand.attempt())
+            case Mode.THREAD:
+                self._track(errand)
+                self._hands().submit(errand)
+            case Mode.ISOLATED:
+                raise NotImplementedError
+
+    async def run(self, assignment: Assignment, port: Port) -> Outcome:
+        """`perform` for callers that can wait; cancelling the wait cancels the assignment."""
+        ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.perform(assignment, port, lambda outcome: None if ended.done() else ended.set_result(outcome))
+        try:
+            return await ended
+        except asyncio.CancelledError:
+            self.cancel(assignment)
+            raise
+
+    def cancel(self, assignment: Assignment, reason: str = "") -> bool:
+        """Ask the assignment to stop; it ends as `Cancelled`, at the latest after the grace.
+
+        False: it is not in hand (any more), so its outcome was or will be reported by itself.
+        """
+        errand = self._errands.get(_key(assignment))
+        if errand is None:
+            return False
+        self._stop(errand, Cancelled(reason))
+        return True
+
+    async def close(self) -> None:
+        """End everything this worker started, and report none of it."""
+        self._is_closed = True
+        errands = list(self._errands.values())
+        for errand in errands:
+            errand.done = _unheard
+            self._stop(errand, Cancelled("the worker was closed"))
+        if tasks := [errand.task for errand in errands if errand.task is not None]:
+            await asyncio.wait(tasks, timeout=self._limits.grace)
+        for errand in list(self._errands.values()):
+            self._finish(errand, Cancelled())
+        if self._threads is not None:
+            self._threads.close()
+        for provider in self._registry:
+            if provider.close is not None:
+                await provider.close()
+
+    def _hands(self) -> Threads[Errand, Outcome | Coroutine[Any, Any, Any]]:
+        if self._threads is None:
+            loop = asyncio.get_running_loop()
+            self._threads = Threads(lambda errand: errand.attempt(loop), self._continue, self._limits.threads)
+        return self._threads
+
+    def _continue(self, errand: Errand, answer: Outcome | Coroutine[Any, Any, Any]) -> None:
+        """The call has answered: with its end, or with a coroutine that has to run here."""
+        if not isinstance(answer, Coroutine):
+            self._finish(errand, answer)
+        elif errand.is_over or errand.stopped is not None:
+            answer.close()
+            self._finish(errand, Cancelled())
+        else:
+            self._track(errand)
+            errand.task = asyncio.get_running_loop().create_task(self._drive(errand, answer))
+
+    async def _drive(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
+        try:
+            outcome = settle(await coroutine, errand.limit)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if errand.stopped is None and task is not None and task.cancelling():
+                # Not our doing: the loop is being shut down. The task did not end, it will be delivered again.
+                errand.is_over = True
+                raise
+            outcome = errand.failure(error)
+        except BaseException as error:
+            outcome = errand.failure(error)
+        self._finish(errand, outcome)
+
+    def _track(self, errand: Errand) -> None:
+        self._errands[_key(errand.assignment)] = errand
+
+    def _arm(self, errand: Errand, deadline: Instant) -> bool:
+        left = (deadline - self._now()) / SECOND
+        verdict = Failed(DEADLINE_EXCEEDED, "the task did not end before its deadline")
+        if left <= 0:
+            self._finish(errand, verdict)
+            return False
+        if errand.mode is not Mode.INLINE:
+            errand.timer = asyncio.get_running_loop().call_later(left, self._stop, errand, verdict)
+        return True
+
+    def _stop(self, errand: Errand, verdict: Outcome) -> None:
+        if errand.stopped is not None or errand.is_over:
+            return
+        errand.stopped = verdict
+        if errand.timer is not None:
+            errand.timer.cancel()
+        if errand.cancellation is not None:
+            errand.cancellation.request()
+        if errand.task is not None:
+            errand.task.cancel()
+        elif not errand.provider.function.wants_context:
+            self._abandon(errand)  # it cannot hear us: nothing is won by waiting
+            return
+        errand.timer = asyncio.get_running_loop().call_later(self._limits.grace, self._abandon, errand)
+
+    def _abandon(self, errand: Errand) -> None:
+        if errand.task is None and not errand.is_over and self._threads is not None:
+            self._threads.give_up_one()
+        self._finish(errand, Cancelled())
+
+    def _finish(self, errand: Errand, outcome: Outcome) -> None:
+        if errand.is_over:
+            return  # a late answer of something given up
+        errand.is_over = True
+        if errand.timer is not None:
+            errand.timer.cancel()
+        key = _key(errand.assignment)
+        if self._errands.get(key) is errand:
+            del self._errands[key]
+        errand.done(errand.secrets.redact_outcome(errand.stopped or outcome))
+
+
+def _key(assignment: Assignment) -> _Key:
+    return (assignment.run, assignment.task, assignment.attempt, assignment.delivery)
+
+
+def _unheard(outcome: Outcome) -> None:
+    """Where outcomes go once the worker is closed."""

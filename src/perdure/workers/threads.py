@@ -1,0 +1,68 @@
+"""Threads for functions that block, made for many short jobs.
+
+Threads are started on demand and stay. Results gather in a queue, and the event loop is woken once per burst,
+not once per result: waking it is the dearest part of a short job.
+A thread cannot be stopped; one that is given up is replaced, and what it says later is dropped by its errand.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+_J = TypeVar("_J")
+_R = TypeVar("_R")
+
+
+class Threads(Generic[_J, _R]):
+    """Runs `work(job)` in a thread and `deliver(job, result)` on the loop."""
+
+    def __init__(self, work: Callable[[_J], _R], deliver: Callable[[_J, _R], None], limit: int) -> None:
+        self._work = work
+        self._deliver = deliver
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[_J | None] = SimpleQueue()
+        self._results: deque[tuple[_J, _R]] = deque()
+        self._woken = False
+        self._threads = 0
+        self._in_flight = 0
+
+    def submit(self, job: _J) -> None:
+        self._in_flight += 1
+        if self._in_flight > self._threads and self._threads < self._limit:
+            self._threads += 1
+            threading.Thread(target=self._serve, name=f"perdure-task-{self._threads}", daemon=True).start()
+        self._jobs.put(job)
+
+    def give_up_one(self) -> None:
+        """A job will not come back in useful time: its thread no longer counts."""
+        self._limit += 1
+
+    def close(self) -> None:
+        """Idle threads end now, busy ones when their function returns."""
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._results.append((job, self._work(job)))
+            del job  # a waiting thread must not keep its last job's data alive
+            if not self._woken:
+                # Order matters: the result is in the queue before the flag is read, and `_collect` lowers the flag
+                # before it empties the queue, so no result can be left behind. Two wake-ups at once do no harm.
+                self._woken = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:  # the loop is closed: nobody is left to hear
+                    return
+
+    def _collect(self) -> None:
+        self._woken = False
+        results = self._results
+        while results:
+            job, result = results.popleft()
+            self._in_flight -= 1
+            self._deliver(job, result)
