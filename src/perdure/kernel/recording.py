@@ -156,7 +156,7 @@ def _effect_claim(turn: Turn, given: i.EffectClaim) -> None:
     elif effect.result is not None:
         turn.answer = i.Claimed(completed=True, result=effect.result)
     elif (effect.task, effect.delivery) == (given.task, given.delivery):
-        turn.refuse(f"the effect {given.key!r} is being performed by this very task", conflict=True)
+        turn.answer = i.Claimed(completed=False)  # asked again after a commit of unknown end
     else:
         # The earlier holder is gone without a word: the effect may or may not have happened.
         # Where the step asks for it to be held, the claim stays as it is, for an operator to see.
@@ -179,9 +179,7 @@ def _holds(turn: Turn, given: i.EffectDone | i.EffectRelease) -> str | None:
         return None
     key = effect_key(task.path, given.key)
     effect = turn.state.effects.get(key)
-    held = (
-        effect is not None and effect.result is None and (effect.task, effect.delivery) == (given.task, given.delivery)
-    )
+    held = effect is not None and (effect.task, effect.delivery) == (given.task, given.delivery)
     if not held:
         turn.refuse(f"the effect {given.key!r} is not claimed by this delivery", conflict=True)
         return None
@@ -190,13 +188,13 @@ def _holds(turn: Turn, given: i.EffectDone | i.EffectRelease) -> str | None:
 
 def _effect_done(turn: Turn, given: i.EffectDone) -> None:
     key = _holds(turn, given)
-    if key is not None:
+    if key is not None and turn.state.effects[key].result is None:
         turn.emit(e.EffectCompleted(key, given.result))
 
 
 def _effect_release(turn: Turn, given: i.EffectRelease) -> None:
     key = _holds(turn, given)
-    if key is not None:
+    if key is not None and turn.state.effects[key].result is None:
         turn.emit(e.EffectReleased(key))
 
 

@@ -79,13 +79,14 @@ class State(msgspec.Struct, array_like=True):
     permits: dict[int, Permit] = msgspec.field(default_factory=dict)
     effects: dict[str, Effect] = msgspec.field(default_factory=dict)
     keys: dict[str, bytes] = msgspec.field(default_factory=dict)
+    local_tasks: int = 0  # open tasks that run in the engine's own process
     tasks_scheduled: int = 0
     tasks_ended: int = 0
 
     @property
     def has_local_work(self) -> bool:
         """Whether a restart has to take this run up by itself, rather than wait for an input or a timer."""
-        return self.sliced or any(not task.pool for task in self.tasks.values())
+        return self.sliced or self.local_tasks > 0
 
 
 def content(kind: str, name: str, body: Payload) -> bytes:
@@ -113,6 +114,8 @@ def _run_started(state: State, event: e.RunStarted) -> None:
 def _task_scheduled(state: State, event: e.TaskScheduled) -> None:
     state.issued = event.task
     state.tasks_scheduled += 1
+    if not event.pool:
+        state.local_tasks += 1
     state.tasks[event.task] = OpenTask(
         event.provider,
         event.path,
@@ -134,7 +137,8 @@ def _task_redelivered(state: State, event: e.TaskRedelivered) -> None:
 
 def _task_ended(state: State, event: e.TaskEnded) -> None:
     state.tasks_ended += 1
-    del state.tasks[event.task]
+    if not state.tasks.pop(event.task).pool:
+        state.local_tasks -= 1
 
 
 def _task_cancel_requested(state: State, event: e.TaskCancelRequested) -> None:
@@ -214,6 +218,7 @@ def _run_ended(state: State, event: e.RunEnded) -> None:
     state.ended_at = state.at
     state.sliced = False
     state.tasks.clear()
+    state.local_tasks = 0
     state.timers.clear()
     state.children.clear()
     state.permits.clear()

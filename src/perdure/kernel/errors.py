@@ -1,0 +1,43 @@
+"""Errors that are raised on purpose. The code is a promise; the sentence may improve."""
+
+from typing import ClassVar
+
+
+class PerdureError(Exception):
+    """Base of all: what is wrong in the message, what to do in the hint."""
+
+    code: ClassVar[str] = "PERDURE"
+    hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str | None = None, **facts: object) -> None:
+        super().__init__(message)
+        self.advice = self.hint if hint is None else hint
+        self.facts = facts  # what an operator would search for
+
+
+class RunNotFound(PerdureError):
+    """No run of that id is in the store."""
+
+    code = "RUN-NOT-FOUND"
+    hint = "List the runs with `perdure ps --all`; an unambiguous beginning of an id is enough."
+
+
+class Conflict(PerdureError):
+    """The request contradicts something that has already happened."""
+
+    code = "CONFLICT"
+    hint = "Use another key, or look at the run with `perdure show RUN`."
+
+
+class InvalidDocument(PerdureError):
+    """The document cannot be run; every problem is listed with its position."""
+
+    code = "DOC-INVALID"
+    hint = "Correct the document; `perdure check FILE` lists the problems without running anything."
+
+
+class EngineStopped(PerdureError):
+    """The engine has stopped and answers nothing from memory."""
+
+    code = "ENGINE-STOPPED"
+    hint = "Nothing acknowledged is lost. Remove the cause, then continue with `perdure resume`."

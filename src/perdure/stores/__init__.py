@@ -1,0 +1,1 @@
+"""Where runs live. Stores hold bytes; what the bytes mean is the kernel's business."""

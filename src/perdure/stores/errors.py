@@ -1,0 +1,59 @@
+"""What can be wrong with a store, and what to do about it."""
+
+from perdure.kernel.errors import PerdureError
+
+
+class StoreError(PerdureError):
+    """The store failed in a way that has no name of its own."""
+
+    code = "STORE-FAILED"
+    hint = "Nothing acknowledged is lost. Look at the message, then continue with `perdure resume`."
+
+
+class StoreFull(StoreError):
+    """There is no room for another commit."""
+
+    code = "STORE-FULL"
+    hint = "Free disk space (for example with `perdure prune`), then continue with `perdure resume`."
+
+
+class StoreLocked(StoreError):
+    """Another program keeps the file locked."""
+
+    code = "STORE-LOCKED"
+    hint = "Find the program that holds the file open in a transaction (a SQLite shell, a backup) and end it."
+
+
+class StoreReadOnly(StoreError):
+    """The file or its folder cannot be written."""
+
+    code = "STORE-READ-ONLY"
+    hint = "Give write permission to the file and to its folder, or choose another file with --db."
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged, or it is not a Perdure store at all."""
+
+    code = "STORE-CORRUPT"
+    hint = "Check the path given with --db; restore the file from a copy made with `perdure backup`."
+
+
+class StoreNewer(StoreError):
+    """The file was written by a newer Perdure."""
+
+    code = "STORE-NEWER"
+    hint = "Upgrade Perdure, or choose another file with --db. The file was not touched."
+
+
+class StoreMissing(StoreError):
+    """There is no such file, and the command only reads."""
+
+    code = "STORE-MISSING"
+    hint = "Start a run first (`perdure run FILE`), or name the file with --db sqlite:///path/to/runs.db."
+
+
+class BadStoreUrl(StoreError):
+    """The store's address is not understood."""
+
+    code = "STORE-URL"
+    hint = "Use sqlite:///runs.db for a file beside you, or sqlite:////var/lib/runs.db for an absolute path."

@@ -1,0 +1,260 @@
+"""The contract between the engine and a store, whichever database it is.
+
+One transaction, `commit`, writes everything that a batch of turns decided: log rows, messages to other runs,
+large values, permits, leased tasks. It checks the epoch of every partition it writes to, so an owner that was
+taken over can write nothing. Losing a race is an answer, not an exception.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import Instant, RunId
+
+# What one run wants written.
+
+
+class NewRun(msgspec.Struct, frozen=True):
+    language: str
+    name: str
+    program: bytes
+    parent: RunId | None
+    labels: dict[str, str]
+    key: bytes
+    created_at: Instant
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What a store must know of a run without reading its log. Rewritten when it is parked, ends or is taken up."""
+
+    status: Status
+    has_work: bool  # open work in the owner's process: a restart takes it up by itself
+    due: Instant | None  # when a parked run wants to be woken; means nothing while there is work
+    ended_at: Instant | None = None
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """An input on its way to another run, written with the commit that sends it."""
+
+    to: RunId
+    at: Instant
+    body: bytes
+
+
+class PermitAsked(msgspec.Struct, frozen=True):
+    scope: str
+    permit: int
+    priority: int
+    limit: int | None
+    asked_at: Instant
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A task for workers in other processes."""
+
+    task: int
+    delivery: int
+    pool: str
+    provider: str
+    body: bytes
+
+
+class Transition(msgspec.Struct):
+    """Everything one commit writes for one run."""
+
+    run: RunId
+    partition: int
+    seq: int  # after this transition
+    row: bytes | None = None
+    create: NewRun | None = None
+    summary: Summary | None = None
+    snapshot: bytes | None = None
+    consumes: Sequence[int] = ()  # inbox positions, deleted by this commit
+    letters: Sequence[Letter] = ()
+    lived: Sequence[tuple[int, bytes]] = ()  # log rows of the run this one is forked from
+    values: Sequence[tuple[bytes, bytes]] = ()  # digest, text
+    borrowed: Sequence[tuple[RunId, bytes | None]] = ()  # values to copy from another run; None: all of them
+    programs: Sequence[tuple[bytes, str, bytes]] = ()  # digest, language, text
+    permits_asked: Sequence[PermitAsked] = ()
+    permits_released: Sequence[int] = ()
+    offers: Sequence[Offer] = ()
+    withdrawn: Sequence[int] = ()  # leased tasks that ended
+    recalled: Sequence[int] = ()  # leased tasks that were asked to stop
+    ended: bool = False
+    stuck: str | None = None  # why the run cannot be decided; empty: it can again
+
+
+# What a commit answers.
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """A letter that is in the inbox now; its position is deleted by the commit that decides it."""
+
+    position: int
+    partition: int
+    letter: Letter
+
+
+class Committed(msgspec.Struct, frozen=True):
+    refused: frozenset[RunId] = frozenset()  # runs that were to be created and exist already
+    delivered: Sequence[Delivered] = ()  # letters to partitions of the same owner
+
+
+class Fenced(msgspec.Struct, frozen=True):
+    """Another owner has taken over; nothing was written."""
+
+    partitions: Sequence[int]
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """It may or may not be on disk (a failed sync, a lost connection). Nothing may be assumed."""
+
+    error: Exception
+
+
+CommitAnswer = Committed | Fenced | Unknown
+
+
+# What a store knows.
+
+
+class RunRow(msgspec.Struct):
+    id: RunId
+    partition: int
+    language: str
+    name: str
+    program: bytes
+    parent: RunId | None
+    labels: dict[str, str]
+    key: bytes
+    status: Status
+    has_work: bool
+    due: Instant | None
+    created_at: Instant
+    ended_at: Instant | None
+    stuck: str | None
+
+
+class Stored(msgspec.Struct):
+    """A run as it lies in the store: enough to fold it."""
+
+    row: RunRow
+    snapshot: tuple[int, bytes] | None
+    rows: list[tuple[int, bytes]]  # last sequence number, turns; those behind the snapshot
+
+
+class Filter(msgspec.Struct, frozen=True):
+    statuses: Sequence[Status] = ()
+    name: str | None = None
+    labels: dict[str, str] = {}
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+    parent: RunId | None = None
+    roots_only: bool = False
+    limit: int | None = None
+
+
+class Leased(msgspec.Struct, frozen=True):
+    run: RunId
+    task: int
+    delivery: int
+    body: bytes
+
+
+class Renewal(msgspec.Struct, frozen=True):
+    """What became of the leases a worker asked to keep: `lost` ones belong to others now."""
+
+    lost: frozenset[tuple[RunId, int]]
+    recalled: frozenset[tuple[RunId, int]]
+
+
+class Store(Protocol):
+    # Ownership.
+
+    async def claim(self) -> int:
+        """Own a partition that has no open runs; its number."""
+
+    async def adopt(self, partition: int) -> bool:
+        """Own a partition that nobody owns now; False when somebody does."""
+
+    async def release(self, partition: int) -> None: ...
+
+    def is_owned(self, partition: int) -> bool:
+        """Whether any live process owns the partition."""
+
+    async def orphaned(self) -> list[int]:
+        """Partitions with open runs and no live owner."""
+
+    # Writing.
+
+    async def commit(self, batch: Sequence[Transition]) -> CommitAnswer:
+        """Write all of `batch` durably or none of it."""
+
+    async def send(self, letter: Letter) -> int | None:
+        """Put an input into a run's inbox, durably; None when there is no such run."""
+
+    async def set_limit(self, scope: str, limit: int | None) -> None:
+        """Configure how many permits of a scope may be held at once, over all runs and processes."""
+
+    async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
+        """Remove up to `limit` runs whose whole tree ended before then, leaves first."""
+
+    # Reading.
+
+    async def find(self, run: RunId) -> RunRow | None: ...
+
+    async def begins_with(self, prefix: str) -> list[RunId]:
+        """Up to three ids that begin so."""
+
+    async def load(self, runs: Sequence[RunId]) -> list[Stored]:
+        """Snapshot and tail of each run that exists."""
+
+    async def history(self, run: RunId) -> list[tuple[int, bytes]]:
+        """All log rows, from the first."""
+
+    async def program(self, digest: bytes) -> tuple[str, bytes] | None:
+        """Language and text of a pinned document."""
+
+    async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]: ...
+
+    async def search(self, filter: Filter) -> list[RunRow]: ...
+
+    async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
+        """Runs with open in-process work: what a restart takes up by itself."""
+
+    async def due(self, partitions: Sequence[int], until: Instant, limit: int) -> list[RunId]:
+        """Parked runs whose due time has come, earliest first."""
+
+    async def next_due(self, partitions: Sequence[int], after: Instant) -> Instant | None:
+        """The earliest due time of a parked run that is later than `after`."""
+
+    async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
+        """What has arrived and is not decided yet, oldest first."""
+
+    def changed(self) -> bool:
+        """Whether anything was committed by anyone since the last call; cheap enough to ask often."""
+
+    # Leased tasks, for workers in other processes.
+
+    async def lease(
+        self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
+    ) -> list[Leased]: ...
+
+    async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal: ...
+
+    async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
+        """Turn a result in; False when the lease is not this worker's any more."""
+
+    async def expire(self, now: Instant) -> int:
+        """Tell the runs of leases that ended without a result."""
+
+    # Care.
+
+    async def reopen(self) -> None:
+        """Forget every connection and open anew, after an unknown commit."""
+
+    async def backup(self, target: str) -> None: ...
+
+    async def close(self) -> None: ...

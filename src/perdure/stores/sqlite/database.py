@@ -1,0 +1,123 @@
+"""One SQLite file: how it is opened, brought up to date, and what its errors mean."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+
+from perdure.stores.errors import (
+    BadStoreUrl,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreMissing,
+    StoreNewer,
+    StoreReadOnly,
+)
+
+APPLICATION_ID = 0x50455244  # "PERD": tells our files from other people's
+BUSY_MILLISECONDS = 30_000
+CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewer syncs, little space
+
+
+def path_of(url: str) -> Path:
+    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names."""
+    scheme, separator, rest = url.partition("://")
+    if scheme != "sqlite" or not separator or not rest.startswith("/") or len(rest) < 2:
+        raise BadStoreUrl(f"{url!r} is not the address of a SQLite store")
+    return Path(rest[1:])
+
+
+def open_for_writing(path: Path, vfs: str | None = None) -> apsw.Connection:
+    with explained(path):
+        folder = path.absolute().parent
+        if not folder.is_dir():
+            raise StoreMissing(f"{folder} is not a folder", hint="Create the folder, or choose another file with --db.")
+        connection = apsw.Connection(str(path), vfs=vfs)
+        connection.set_busy_timeout(BUSY_MILLISECONDS)
+        _refuse_foreign(connection, path)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full")
+        connection.pragma("fullfsync", True)  # on macOS a plain fsync does not reach the disk
+        connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        _migrate(connection, path)
+        return connection
+
+
+def open_for_reading(path: Path, vfs: str | None = None) -> apsw.Connection:
+    with explained(path):
+        if not path.exists():
+            raise StoreMissing(f"there is no file {path}")
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+        connection.set_busy_timeout(BUSY_MILLISECONDS)
+        _refuse_foreign(connection, path)
+        connection.pragma("query_only", True)
+        return connection
+
+
+def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
+    version = connection.pragma("user_version")
+    ours = connection.pragma("application_id") == APPLICATION_ID
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
+    if not ours and not is_empty:
+        raise StoreCorrupt(f"{path} is a SQLite file, but not a Perdure store")
+    newest = len(_migrations())
+    if ours and version > newest:
+        raise StoreNewer(f"{path} has schema {version}; this Perdure knows schemas up to {newest}")
+
+
+def _migrate(connection: apsw.Connection, path: Path) -> None:
+    """Apply the migrations that are missing, each in a transaction; two processes may try at once."""
+    newest = len(_migrations())
+    if connection.pragma("user_version") == newest:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _refuse_foreign(connection, path)
+        for number, script in enumerate(_migrations(), start=1):
+            if number > connection.pragma("user_version"):
+                connection.execute(script)
+                connection.pragma("user_version", number)
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _migrations() -> list[str]:
+    folder = files("perdure.stores.sqlite") / "migrations"
+    scripts = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(folder / name).read_text(encoding="utf-8") for name in scripts]
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours, which say what to do."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise explain(path, error) from error
+
+
+def explain(path: Path, error: Exception) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    match error:
+        case apsw.FullError():
+            return StoreFull(f"{path}: the disk is full")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreLocked(f"{path}: another program has kept the file locked for {BUSY_MILLISECONDS // 1000} s")
+        case apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreReadOnly(f"{path} cannot be written")
+        case apsw.CantOpenError():
+            return StoreReadOnly(f"{path} cannot be opened: {error}")
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreCorrupt(f"{path}: {error}")
+        case apsw.IOError():
+            return StoreError(f"{path}: reading or writing failed ({error})")
+        case _:
+            return StoreError(f"{path}: {error}")

@@ -1,0 +1,73 @@
+"""Who owns a partition: an operating-system lock on a small file beside the store, free at the instant of death.
+
+`flock` belongs to the open file, so two engines in one process exclude each other like two processes do.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+
+
+class PartitionLock:
+    """Holds `runs.db-owner7` for partition 7."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        # Removed while still locked: whoever opened the old file finds that its name is gone and tries again.
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+    def abandon(self) -> None:
+        """Let go as a dying process does: the file stays, the lock is free."""
+        os.close(self._descriptor)
+
+
+def lock_path(store: Path, partition: int) -> Path:
+    return store.with_name(f"{store.name}-owner{partition}")
+
+
+def try_lock(store: Path, partition: int) -> PartitionLock | None:
+    path = lock_path(store, partition)
+    for _ in range(3):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not _try(descriptor, fcntl.LOCK_EX):
+            os.close(descriptor)
+            time.sleep(0.002)  # it may be somebody who only looks whether it is free, see `is_locked`
+        elif _is_still_named(descriptor, path):
+            return PartitionLock(path, descriptor)
+        else:
+            os.close(descriptor)
+    return None
+
+
+def is_locked(store: Path, partition: int) -> bool:
+    try:
+        descriptor = os.open(lock_path(store, partition), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _try(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def _is_still_named(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,217 @@
+"""The statements of one commit. Everything here runs inside a transaction that somebody else began and ends."""
+
+import json
+from collections.abc import Collection, Sequence
+
+import apsw
+
+from perdure.kernel import inputs
+from perdure.kernel.permits import Request, grant
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import Committed, Delivered, Letter, PermitAsked, Transition
+
+MOST_NUMBERS_KEPT = 100_000
+
+
+class BatchWriter:
+    """Writes transitions. Keeps the short numbers of runs it met, so that a step looks nothing up."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._execute = connection.execute
+        self._executemany = connection.executemany
+        self._connection = connection
+        self._numbers: dict[RunId, int] = {}
+
+    def forget(self) -> None:
+        """After a rollback the numbers given in the transaction mean nothing."""
+        self._numbers.clear()
+
+    def write(self, batch: Sequence[Transition], owned: Collection[int], now: Instant) -> Committed:
+        refused: set[RunId] = set()
+        delivered: list[Delivered] = []
+        scopes: set[str] = set()
+        log_rows: list[tuple[int, int, bytes]] = []
+        consumed: list[tuple[int]] = []
+        for change in batch:
+            if change.consumes:
+                consumed.extend((position,) for position in change.consumes)
+            if change.programs:
+                self._executemany("INSERT INTO programs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", change.programs)
+            if change.create is not None and not self._create(change):
+                refused.add(change.run)
+                continue
+            number = self._number(change.run)
+            if change.lived:
+                log_rows.extend((number, seq, row) for seq, row in change.lived)
+            if change.row is not None:
+                log_rows.append((number, change.seq, change.row))
+            if change.snapshot is not None:
+                self._execute(
+                    "INSERT INTO snapshots VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET seq = ?2, body = ?3",
+                    (number, change.seq, change.snapshot),
+                )
+            if change.summary is not None and change.create is None:
+                self._summarize(number, change)
+            if change.stuck is not None:
+                self._execute("UPDATE runs SET stuck = nullif(?, '') WHERE number = ?", (change.stuck, number))
+            for digest, text in change.values:
+                self._execute(
+                    "INSERT INTO large_values (run, digest, text) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                    (number, digest, text),
+                )
+            for source, wanted in change.borrowed:
+                self._execute(
+                    "INSERT INTO large_values (run, digest, text) SELECT ?1, digest, text FROM large_values"
+                    " WHERE run = (SELECT number FROM runs WHERE id = ?2) AND (?3 IS NULL OR digest = ?3)"
+                    " ON CONFLICT DO NOTHING",
+                    (number, source, wanted),
+                )
+            for letter in change.letters:
+                delivered.append(self.send(letter, change.partition))
+            if change.permits_asked or change.permits_released or change.ended:
+                scopes |= self._permits(change, delivered)
+            if change.offers or change.withdrawn or change.recalled or change.ended:
+                self._tasks(change, delivered, now)
+        if log_rows:
+            self._executemany("INSERT INTO log (run, seq, body) VALUES (?, ?, ?)", log_rows)
+        if consumed:
+            self._executemany("DELETE FROM inbox WHERE position = ?", consumed)
+        for scope in sorted(scopes):
+            delivered.extend(self.allocate(scope, now))
+        return Committed(frozenset(refused), [letter for letter in delivered if letter.partition in owned])
+
+    def _create(self, change: Transition) -> bool:
+        new, summary = change.create, change.summary
+        assert new is not None and summary is not None
+        self._execute(
+            "INSERT INTO runs (id, partition, language, name, program, parent, labels, key, status, has_work, due,"
+            " created_at, ended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (
+                change.run,
+                change.partition,
+                new.language,
+                new.name,
+                new.program,
+                new.parent,
+                json.dumps(new.labels) if new.labels else None,
+                new.key,
+                summary.status.value,
+                summary.has_work,
+                summary.due,
+                new.created_at,
+                summary.ended_at,
+            ),
+        )
+        if not self._connection.changes():
+            return False
+        if len(self._numbers) >= MOST_NUMBERS_KEPT:
+            self._numbers.clear()
+        self._numbers[change.run] = self._connection.last_insert_rowid()
+        return True
+
+    def _number(self, run: RunId) -> int:
+        number = self._numbers.get(run)
+        if number is None:
+            number = self._execute("SELECT number FROM runs WHERE id = ?", (run,)).get
+            if number is None:
+                raise LookupError(f"run {run} was removed while it was being decided")
+            if len(self._numbers) >= MOST_NUMBERS_KEPT:
+                self._numbers.clear()
+            self._numbers[run] = number
+        return number
+
+    def _summarize(self, number: int, change: Transition) -> None:
+        summary = change.summary
+        assert summary is not None
+        self._execute(
+            "UPDATE runs SET status = ?, has_work = ?, due = ?, ended_at = ? WHERE number = ?",
+            (summary.status.value, summary.has_work, summary.due, summary.ended_at, number),
+        )
+
+    def send(self, letter: Letter, sender: int) -> Delivered:
+        """A run that does not exist yet (a child about to start) lives where its sender does."""
+        found = self._execute("SELECT partition FROM runs WHERE id = ?", (letter.to,)).get
+        partition = sender if found is None else found
+        self._execute(
+            "INSERT INTO inbox (partition, run, at, body) VALUES (?, ?, ?, ?)",
+            (partition, letter.to, letter.at, letter.body),
+        )
+        return Delivered(self._connection.last_insert_rowid(), partition, letter)
+
+    # Permits.
+
+    def _permits(self, change: Transition, delivered: list[Delivered]) -> set[str]:
+        touched: set[str] = set()
+        for permit in change.permits_released:
+            for (scope,) in self._execute(
+                "DELETE FROM permits WHERE run = ? AND permit = ? RETURNING scope", (change.run, permit)
+            ):
+                touched.add(scope)
+        if change.ended:
+            for (scope,) in self._execute("DELETE FROM permits WHERE run = ? RETURNING scope", (change.run,)):
+                touched.add(scope)
+        for asked in change.permits_asked:
+            capacity = self._capacity(asked)
+            if capacity is None:
+                body = inputs.encode(inputs.PermitGrant(asked.permit))
+                delivered.append(self.send(Letter(change.run, asked.asked_at, body), change.partition))
+            else:
+                self._execute(
+                    "INSERT INTO permits VALUES (?, ?, ?, ?, ?, ?, 0)",
+                    (asked.scope, change.run, asked.permit, asked.priority, capacity, asked.asked_at),
+                )
+                touched.add(asked.scope)
+        return touched
+
+    def _capacity(self, asked: PermitAsked) -> int | None:
+        configured: int | None = self._execute("SELECT capacity FROM limits WHERE scope = ?", (asked.scope,)).get
+        known = [limit for limit in (configured, asked.limit) if limit is not None]
+        return min(known) if known else None
+
+    def allocate(self, scope: str, now: Instant) -> list[Delivered]:
+        """Give the free places of a scope away. The write transaction is the lock."""
+        capacity = self._execute("SELECT min(capacity) FROM limits WHERE scope = ?", (scope,)).get
+        if capacity is None:
+            capacity = self._execute("SELECT capacity FROM permits WHERE scope = ? LIMIT 1", (scope,)).get
+        if capacity is None:
+            return []
+        held = self._execute("SELECT count(*) FROM permits WHERE scope = ? AND granted = 1", (scope,)).get
+        waiting = self._execute(
+            "SELECT run, permit, priority, asked_at FROM permits WHERE scope = ? AND granted = 0"
+            " ORDER BY priority DESC, asked_at, run, permit LIMIT ?",
+            (scope, max(0, capacity - held)),
+        )
+        sent = []
+        for request in grant(capacity, held, [Request(*row) for row in waiting], now):
+            self._execute(
+                "UPDATE permits SET granted = 1 WHERE scope = ? AND run = ? AND permit = ?",
+                (scope, request.run, request.permit),
+            )
+            body = inputs.encode(inputs.PermitGrant(request.permit))
+            sent.append(self.send(Letter(request.run, max(now, request.asked_at), body), 0))
+        return sent
+
+    # Tasks for other processes.
+
+    def _tasks(self, change: Transition, delivered: list[Delivered], now: Instant) -> None:
+        for offer in change.offers:
+            self._execute(
+                "INSERT INTO tasks (run, task, delivery, pool, provider, state, body)"
+                " VALUES (?, ?, ?, ?, ?, 'ready', ?) ON CONFLICT DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
+                " until = NULL, body = excluded.body",
+                (change.run, offer.task, offer.delivery, offer.pool, offer.provider, offer.body),
+            )
+        for task in change.withdrawn:
+            self._execute("DELETE FROM tasks WHERE run = ? AND task = ?", (change.run, task))
+        for task in change.recalled:
+            # One that nobody has taken yet is simply lost; one that is leased hears of it with its next heartbeat.
+            row = self._execute(
+                "UPDATE tasks SET recalled = 1, state = iif(state = 'leased', 'leased', 'lost')"
+                " WHERE run = ? AND task = ? RETURNING state, delivery",
+                (change.run, task),
+            ).get
+            if row is not None and row[0] == "lost":
+                body = inputs.encode(inputs.TaskLost(task, row[1], "recalled before anyone had taken it"))
+                delivered.append(self.send(Letter(change.run, now, body), change.partition))
+        if change.ended:
+            self._execute("DELETE FROM tasks WHERE run = ?", (change.run,))
