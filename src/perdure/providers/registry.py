@@ -5,6 +5,7 @@ the file must stay cheap to import, for every command line call pays for it.
 """
 
 import importlib
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -68,7 +69,7 @@ class Provider:
         readable = Function(function)
         rest.setdefault("description", (function.__doc__ or "").strip())
         rest.setdefault("prefix", code_prefix(name))
-        rest.setdefault("source", getattr(function, "__module__", ""))
+        rest.setdefault("source", _origin(function))
         natural = Mode.ASYNC if readable.is_coroutine else Mode.THREAD
         return cls(name, readable, mode or natural, **rest)
 
@@ -155,6 +156,12 @@ class Registry:
 
             self._entry_points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
         return self._entry_points
+
+
+def _origin(function: Callable[..., Any]) -> str:
+    """What to load to have the function registered again; a script is its file, for it has no other name."""
+    name = getattr(function, "__module__", None) or ""
+    return str(getattr(sys.modules[name], "__file__", name)) if name == "__main__" else name
 
 
 shared = Registry()

@@ -4,9 +4,10 @@ It knows nothing of where the call runs nor of who may stop it.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome
@@ -15,6 +16,9 @@ from perdure.providers.registry import Provider
 from perdure.providers.verdict import describe, settle
 from perdure.workers.assignment import Assignment
 from perdure.workers.secrets import MARK, DiscreetPort, Resolver, Secrets
+
+if TYPE_CHECKING:
+    from perdure.providers.isolation.frames import Order
 
 Done = Callable[[Outcome], None]
 
@@ -91,6 +95,28 @@ class Errand:
             return settle(value, self.limit)
         except BaseException as error:  # SystemExit of a user's function must not end the engine
             return self.failure(error)
+
+    def order(self, sources: list[str]) -> "Order":
+        """The same call, written down for a subprocess."""
+        from perdure.providers.isolation.frames import Order
+
+        task = self.assignment
+        return Order(
+            provider=self.provider.name,
+            origin=self.provider.source,
+            sources=sources,
+            import_path=sys.path,
+            arguments=jsontext.encode_finite(self.arguments),
+            input=task.input,
+            result_limit=self.limit,
+            run=task.run,
+            path=task.path,
+            attempt=task.attempt,
+            delivery=task.delivery,
+            idempotency_key=task.idempotency_key,
+            deadline=task.deadline,
+            hold_effects_in_doubt=task.hold_effects_in_doubt,
+        )
 
     def failure(self, error: BaseException) -> Outcome:
         return describe(error, self.provider.prefix)

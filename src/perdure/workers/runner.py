@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant
@@ -23,6 +23,9 @@ from perdure.workers.assignment import Assignment, Port
 from perdure.workers.errand import Done, Errand
 from perdure.workers.secrets import Resolver, from_environment
 from perdure.workers.threads import Threads
+
+if TYPE_CHECKING:
+    from perdure.providers.isolation.pool import Pool
 
 DEADLINE_EXCEEDED = "Platform.DeadlineExceeded"
 
@@ -62,6 +65,7 @@ class Worker:
         self._limits = limits or Limits()
         self._errands: dict[_Key, Errand] = {}
         self._threads: Threads[Errand, Outcome | Coroutine[Any, Any, Any]] | None = None
+        self._pool: Pool | None = None
         self._is_closed = False
 
     def can_perform(self, provider: str) -> bool:
@@ -95,7 +99,7 @@ class Worker:
                 self._track(errand)
                 self._hands().submit(errand)
             case Mode.ISOLATED:
-                raise NotImplementedError
+                self._launch(errand, self._isolate(errand))
 
     async def run(self, assignment: Assignment, port: Port) -> Outcome:
         """`perform` for callers that can wait; cancelling the wait cancels the assignment."""
@@ -125,6 +129,8 @@ class Worker:
         for errand in errands:
             errand.done = _unheard
             self._stop(errand, Cancelled("the worker was closed"))
+        if self._pool is not None:
+            await self._pool.close()
         if tasks := [errand.task for errand in errands if errand.task is not None]:
             await asyncio.wait(tasks, timeout=self._limits.grace)
         for errand in list(self._errands.values()):
@@ -149,12 +155,15 @@ class Worker:
             answer.close()
             self._finish(errand, Cancelled())
         else:
-            self._track(errand)
-            errand.task = asyncio.get_running_loop().create_task(self._drive(errand, answer))
+            self._launch(errand, _settled(answer, errand.limit))
 
-    async def _drive(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def _launch(self, errand: Errand, ending: Coroutine[Any, Any, Outcome]) -> None:
+        self._track(errand)
+        errand.task = asyncio.get_running_loop().create_task(self._drive(errand, ending))
+
+    async def _drive(self, errand: Errand, ending: Coroutine[Any, Any, Outcome]) -> None:
         try:
-            outcome = settle(await coroutine, errand.limit)
+            outcome = await ending
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if errand.stopped is None and task is not None and task.cancelling():
@@ -165,6 +174,18 @@ class Worker:
         except BaseException as error:
             outcome = errand.failure(error)
         self._finish(errand, outcome)
+
+    async def _isolate(self, errand: Errand) -> Outcome:
+        from perdure.providers.isolation.pool import Pool
+
+        if self._pool is None:
+            self._pool = Pool(
+                limit=self._limits.processes,
+                orders_per_child=self._limits.tasks_per_process,
+                memory=self._limits.process_memory,
+                grace=self._limits.grace / 2,  # killed before it would be given up
+            )
+        return await self._pool.run(errand.order(self._registry.sources), errand.answer, errand.hear)
 
     def _track(self, errand: Errand) -> None:
         self._errands[_key(errand.assignment)] = errand
@@ -213,6 +234,10 @@ class Worker:
 
 def _key(assignment: Assignment) -> _Key:
     return (assignment.run, assignment.task, assignment.attempt, assignment.delivery)
+
+
+async def _settled(coroutine: Coroutine[Any, Any, Any], limit: int) -> Outcome:
+    return settle(await coroutine, limit)
 
 
 def _unheard(outcome: Outcome) -> None:

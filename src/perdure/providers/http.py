@@ -1,0 +1,255 @@
+"""`http`: one request, one answer, or a failure that says what to do about it.
+
+The client library is heavy, so it is imported at the first request, in a thread; connections are shared by all tasks
+of an event loop until the worker closes.
+"""
+
+import asyncio
+import ssl
+import weakref
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from perdure.kernel import jsontext
+from perdure.providers.context import TaskContext
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.registry import Provider
+from perdure.providers.text import excerpt, readable
+
+if TYPE_CHECKING:
+    import httpx
+
+PREFIX = "Provider.Call.Http"
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+Scalar = str | int | float | bool
+
+_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})  # RFC 9110 §9.2.2: idempotent by definition
+_TELLING_HEADERS = ("content-type", "content-length", "retry-after", "location", "www-authenticate", "x-request-id")
+
+
+class Basic(msgspec.Struct, tag="basic", tag_field="type", forbid_unknown_fields=True):
+    username: str
+    password: str
+
+
+class Bearer(msgspec.Struct, tag="bearer", tag_field="type", forbid_unknown_fields=True):
+    token: str
+
+
+class Timeouts(msgspec.Struct, forbid_unknown_fields=True):
+    """Seconds. `read` bounds the wait for the next piece, `total` the whole exchange."""
+
+    connect: float = 10.0
+    read: float = 30.0
+    total: float = 60.0
+
+
+async def http(
+    context: TaskContext,
+    url: str,
+    method: Method = "GET",
+    headers: dict[str, str] | None = None,
+    params: dict[str, Scalar | list[Scalar]] | None = None,
+    json: Any = msgspec.UNSET,
+    form: dict[str, str] | None = None,
+    body: str | None = None,
+    auth: Basic | Bearer | None = None,
+    timeout: Timeouts | float | None = None,
+    follow_redirects: bool = True,
+    max_bytes: int = 16 * 1024 * 1024,
+    expect: list[int] | None = None,
+) -> dict[str, Any]:
+    """Send one request; answer with status, headers and body, JSON bodies parsed.
+
+    A status outside `expect` (default: anything below 400) is the failure `Provider.Call.Http.Status<code>`.
+    Requests that are not idempotent by their method carry the task's key as `Idempotency-Key`.
+    """
+    times = timeout if isinstance(timeout, Timeouts) else Timeouts() if timeout is None else Timeouts(total=timeout)
+    content = _content(json, form, body)
+    sent = _headers(headers, auth, method, context.idempotency_key)
+    client = await _client()
+    import httpx
+
+    try:
+        async with asyncio.timeout(times.total):
+            request = client.build_request(
+                method,
+                url,
+                headers=sent,
+                params=params,
+                timeout=httpx.Timeout(times.read, connect=times.connect),
+                **content,
+            )
+            credentials = httpx.BasicAuth(auth.username, auth.password) if isinstance(auth, Basic) else None
+            response = await client.send(request, auth=credentials, follow_redirects=follow_redirects, stream=True)
+            try:
+                data = await _read(response, max_bytes)
+            finally:
+                await response.aclose()
+    except TimeoutError:
+        raise _timed_out("total", times.total) from None
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict) as error:
+        raise _broken(error, url, times) from None
+    except (UnicodeError, ValueError, TypeError) as error:  # what is not a legal header or URL, found while encoding
+        raise ProviderFailure(f"{PREFIX}.BadRequest", f"the request cannot be sent: {error}", retryable=False) from None
+    if response.status_code not in expect if expect else response.status_code >= 400:
+        raise _unexpected(response, data)
+    return _result(response, data)
+
+
+def _content(json: Any, form: dict[str, str] | None, body: str | None) -> dict[str, Any]:
+    given: list[dict[str, Any]] = []
+    if json is not msgspec.UNSET:
+        given.append({"content": jsontext.encode_finite(json)})
+    if form is not None:
+        given.append({"data": form})
+    if body is not None:
+        given.append({"content": body.encode()})
+    if len(given) > 1:
+        raise ProviderFailure(f"{PREFIX}.BadArguments", "give one of json, form and body", retryable=False)
+    return given[0] if given else {}
+
+
+def _headers(given: Mapping[str, str] | None, auth: Basic | Bearer | None, method: str, key: str) -> dict[str, str]:
+    headers = {name.lower(): value for name, value in (given or {}).items()}
+    if isinstance(auth, Bearer):
+        headers["authorization"] = f"Bearer {auth.token}"
+    if method not in _REPEATABLE:
+        headers.setdefault("idempotency-key", key)
+    return headers
+
+
+async def _read(response: "httpx.Response", limit: int) -> bytes:
+    data = bytearray()
+    async for piece in response.aiter_bytes():
+        data += piece
+        if len(data) > limit:
+            facts = {"status": response.status_code, "limit": limit}
+            raise ProviderFailure(
+                f"{PREFIX}.TooLarge", f"the body has more than {limit} bytes", retryable=False, details=facts
+            )
+    return bytes(data)
+
+
+def _result(response: "httpx.Response", data: bytes) -> dict[str, Any]:
+    result: dict[str, Any] = {"status": response.status_code, "headers": dict(response.headers), "body": None}
+    if not data:
+        return result
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            result["body"] = jsontext.read_strict(data)
+        except jsontext.NotJson as error:
+            message = f"the body is declared as {kind} but is not: {error}"
+            facts = _facts(response, data)
+            raise ProviderFailure(f"{PREFIX}.InvalidJson", message, retryable=False, details=facts) from None
+        return result
+    result["body"], encoding = readable(data, charset=response.charset_encoding or "utf-8")
+    if encoding:
+        result["body_encoding"] = encoding
+    return result
+
+
+def _unexpected(response: "httpx.Response", data: bytes) -> ProviderFailure:
+    status = response.status_code
+    reason = f" {response.reason_phrase}" if response.reason_phrase else ""
+    is_passing = status in (408, 425, 429) or status >= 500
+    return ProviderFailure(
+        f"{PREFIX}.Status{status}",
+        f"{response.request.method} {response.url.copy_with(query=None, userinfo=b'')} answered {status}{reason}",
+        retryable=is_passing,
+        details=_facts(response, data),
+    )
+
+
+def _facts(response: "httpx.Response", data: bytes) -> dict[str, Any]:
+    headers = {name: response.headers[name] for name in _TELLING_HEADERS if name in response.headers}
+    facts: dict[str, Any] = {"status": response.status_code, "headers": headers, "body": excerpt(data)}
+    if (seconds := _retry_after(response.headers.get("retry-after"))) is not None:
+        facts["retry_after"] = seconds
+    return facts
+
+
+def _retry_after(text: str | None) -> float | None:
+    """Seconds; RFC 9110 §10.2.3 also allows a date."""
+    if text is None:
+        return None
+    if text.strip().isdigit():
+        return float(text)
+    from datetime import UTC, datetime
+    from email.utils import parsedate_to_datetime
+
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, (at.astimezone(UTC) - datetime.now(UTC)).total_seconds())
+
+
+def _timed_out(phase: str, seconds: float) -> ProviderFailure:
+    facts = {"phase": phase, "seconds": seconds}
+    message = f"no answer within {seconds} s ({phase} timeout)"
+    return ProviderFailure(f"{PREFIX}.Timeout", message, retryable=True, details=facts)
+
+
+def _broken(error: Exception, url: str, times: Timeouts) -> ProviderFailure:
+    import httpx
+
+    match error:
+        case httpx.ConnectTimeout() | httpx.PoolTimeout():
+            return _timed_out("connect", times.connect)
+        case httpx.TimeoutException():
+            return _timed_out("read", times.read)
+        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+            code, retryable = "BadUrl", False
+        case httpx.ConnectError() if _is_tls(error):
+            code, retryable = "TlsFailed", False
+        case httpx.TooManyRedirects():
+            code, retryable = "TooManyRedirects", False
+        case httpx.NetworkError():
+            code, retryable = "ConnectionFailed", True
+        case httpx.RemoteProtocolError() | httpx.ProxyError():
+            code, retryable = "ProtocolError", True
+        case _:
+            code, retryable = "BadRequest", False
+    message = str(error) or type(error).__name__
+    return ProviderFailure(f"{PREFIX}.{code}", message, retryable=retryable, details={"error": type(error).__name__})
+
+
+def _is_tls(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, "Awaitable[httpx.AsyncClient]"] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+async def _client() -> "httpx.AsyncClient":
+    loop = asyncio.get_running_loop()
+    if loop not in _clients:
+        _clients[loop] = loop.run_in_executor(None, _new_client)
+    # Shielded: the first task to come may be cancelled, those behind it wait for the same client.
+    return await asyncio.shield(_clients[loop])
+
+
+def _new_client() -> "httpx.AsyncClient":
+    import httpx
+
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # the engine bounds tasks in flight
+    return httpx.AsyncClient(limits=limits, headers={"user-agent": "perdure"})
+
+
+async def _close() -> None:
+    if client := _clients.pop(asyncio.get_running_loop(), None):
+        await (await client).aclose()
+
+
+PROVIDER = Provider.of("http", http, close=_close)

@@ -1,0 +1,199 @@
+"""The subprocess: takes one order at a time from its parent, and ends when the parent does.
+
+The protocol has its own socket. What user code prints becomes log lines; what it writes past Python
+lands in a pipe that the parent reads, so nothing can be mistaken for a frame.
+"""
+
+import asyncio
+import faulthandler
+import io
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from inspect import iscoroutine
+from types import FrameType
+from typing import Any, NoReturn
+
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Code, Failed
+from perdure.providers.context import BlockingContext, CallPort, Cancellation
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.isolation import frames
+from perdure.providers.loading import load
+from perdure.providers.registry import Provider, shared
+from perdure.providers.verdict import describe, settle
+
+_CHUNK = 1 << 16
+_TERMINATED = 128 + signal.SIGTERM
+
+
+class Line:
+    """The socket to the parent, with the rule that a question is answered before anything else comes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._reader = frames.Reader()
+        self._sending = threading.Lock()  # user code may log from threads of its own
+        self._asking = threading.Lock()
+
+    def receive(self) -> frames.Frame:
+        while (frame := self._reader.next()) is None:
+            data = self._socket.recv(_CHUNK)
+            if not data:
+                _leave()
+            self._reader.feed(data)
+        return frame
+
+    def send(self, frame: frames.Frame) -> None:
+        data = frames.write(frame)
+        with self._sending:
+            self._socket.sendall(data)
+
+    def ask(self, verb: str, *arguments: Any) -> Any:
+        with self._asking:
+            self.send(frames.Question(verb, list(arguments)))
+            answer = self.receive()
+        match answer:
+            case frames.Answer(value):
+                return value
+            case frames.Refusal(code, message) if code is not None:
+                raise ProviderFailure(code, message)
+            case frames.Refusal(_, message):
+                raise RuntimeError(message)
+            case _:
+                raise AssertionError(f"the parent answered with {type(answer).__name__}")
+
+    def tell(self, verb: str, *arguments: Any) -> None:
+        self.send(frames.Remark(verb, list(arguments)))
+
+
+class AskedSecrets:
+    """Secrets stay with the parent, which must know which ones to keep out of the logs."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def __getitem__(self, name: str) -> str:
+        value: str = self._line.ask("secret", name)
+        return value
+
+
+class Printed(io.TextIOBase):
+    """Turns what user code prints into log lines, in order with everything else it says."""
+
+    def __init__(self, line: Line, stream: str) -> None:
+        self._line = line
+        self._stream = stream
+        self._begun = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *whole, self._begun = (self._begun + text).split("\n")
+        for line in whole:
+            self._line.tell("log", "info", line, {"stream": self._stream})
+        return len(text)
+
+    def finish(self) -> None:
+        if self._begun:
+            self.write("\n")
+
+
+class Child:
+    """Carries out orders; at most one is current."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._cancellation: Cancellation | None = None  # present while a function runs that can hear a cancel
+        self._out = Printed(line, "stdout")
+        self._err = Printed(line, "stderr")
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        sys.stdout, sys.stderr = self._out, self._err
+        while True:
+            order = self._line.receive()
+            assert isinstance(order, frames.Order)
+            ended = self._carry_out(order)
+            self._out.finish()
+            self._err.finish()
+            self._line.send(ended)
+            if ended.is_worn:
+                _leave()
+
+    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
+        if self._cancellation is None:
+            os._exit(_TERMINATED)  # nobody would listen
+        self._cancellation.request()
+
+    def _carry_out(self, order: frames.Order) -> frames.Ended:
+        try:
+            provider = _find(order)
+        except Exception as error:
+            return frames.Ended(Failed(Code.PROVIDER_FAULT, str(error), False))
+        try:
+            return frames.Ended(settle(self._call(provider, order), order.result_limit))
+        except BaseException as error:  # SystemExit of a user's function ends the task, not the child
+            return frames.Ended(describe(error, provider.prefix), is_worn=isinstance(error, MemoryError))
+        finally:
+            self._cancellation = None
+
+    def _call(self, provider: Provider, order: frames.Order) -> Any:
+        function = provider.function
+        context: Any = None
+        if function.wants_context:
+            self._cancellation = Cancellation()
+            port = CallPort(self._line.ask, self._line.tell)
+            context = BlockingContext(order, port, AskedSecrets(self._line), self._cancellation)
+            if function.is_coroutine:
+                context = context.for_coroutines
+        payload = jsontext.decode(order.input) if function.wants_input else None
+        value = function.invoke(jsontext.decode(order.arguments), payload, context)
+        return asyncio.run(value) if iscoroutine(value) else value
+
+
+def _find(order: frames.Order) -> Provider:
+    sys.path.extend(entry for entry in order.import_path if entry not in sys.path)
+    for source in order.sources:
+        load(source)
+    provider = shared.find(order.provider)
+    if provider is None:
+        load(order.origin)  # registered by an import of the host's own
+        provider = shared.find(order.provider)
+    if provider is None:
+        raise LookupError(f"{order.origin!r} does not register a provider {order.provider!r} when it is imported")
+    return provider
+
+
+def _leave_with_parent(connection: socket.socket) -> None:
+    """Also a function that never returns must not outlive the engine: wait for the other end to close."""
+    poller = select.poll()
+    poller.register(connection.fileno(), 0)  # no events asked for: a hang-up is always told
+    poller.poll()
+    _leave()
+
+
+def _leave() -> NoReturn:
+    os._exit(0)  # at once, without waiting for threads of user code
+
+
+def main(memory: int | None) -> None:
+    if memory is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    connection = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    faulthandler.enable(file=2)  # a crash in C code says where, in the pipe the parent reads
+    threading.Thread(target=_leave_with_parent, args=(connection,), daemon=True).start()
+    Child(Line(connection)).serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else None)

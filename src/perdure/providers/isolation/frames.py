@@ -1,0 +1,100 @@
+"""What parent and subprocess say to each other: length-prefixed MessagePack, one structure per frame.
+
+parent  ── Order ──▶              child
+        ◀── Question ──           (any number, each answered by Answer or Refusal)
+        ◀── Remark ──             (any number, unanswered)
+        ◀── Ended ──              then the next Order may come
+"""
+
+import struct
+from typing import Any
+
+import msgspec
+
+from perdure.kernel.outcomes import Outcome
+from perdure.kernel.values import Instant, RunId
+
+_HEAD = struct.Struct(">I")
+
+
+class Order(msgspec.Struct, array_like=True, tag=1):
+    """One call, with the facts its context shows.
+
+    `sources` are what the parent has loaded and `origin` the module that defines the provider;
+    with `import_path` they make the same names mean the same in the child.
+    """
+
+    provider: str
+    origin: str
+    sources: list[str]
+    import_path: list[str]
+    arguments: bytes
+    input: bytes
+    result_limit: int
+    run: RunId
+    path: str
+    attempt: int
+    delivery: int
+    idempotency_key: str
+    deadline: Instant | None
+    hold_effects_in_doubt: bool
+
+
+class Answer(msgspec.Struct, array_like=True, tag=2):
+    value: Any
+
+
+class Refusal(msgspec.Struct, array_like=True, tag=3):
+    """The question raised; code None means that it was not on purpose."""
+
+    code: str | None
+    message: str
+
+
+class Question(msgspec.Struct, array_like=True, tag=4):
+    verb: str
+    arguments: list[Any]
+
+
+class Remark(msgspec.Struct, array_like=True, tag=5):
+    verb: str
+    arguments: list[Any]
+
+
+class Ended(msgspec.Struct, array_like=True, tag=6):
+    """`is_worn`: the child will not take another order, it has hit a limit it cannot recover from."""
+
+    outcome: Outcome
+    is_worn: bool = False
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=repr)  # log fields may hold anything
+_decoder = msgspec.msgpack.Decoder(Order | Answer | Refusal | Question | Remark | Ended)
+
+Frame = Order | Answer | Refusal | Question | Remark | Ended
+
+
+def write(frame: Frame) -> bytes:
+    body = _encoder.encode(frame)
+    return _HEAD.pack(len(body)) + body
+
+
+class Reader:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def next(self) -> Frame | None:
+        buffer = self._buffer
+        if len(buffer) < _HEAD.size:
+            return None
+        end = _HEAD.size + _HEAD.unpack_from(buffer)[0]
+        if len(buffer) < end:
+            return None
+        frame: Frame = _decoder.decode(memoryview(buffer)[_HEAD.size : end].tobytes())
+        del buffer[:end]
+        return frame

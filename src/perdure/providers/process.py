@@ -1,0 +1,185 @@
+"""One operating-system process at the head of its own group.
+
+A thread of its own starts it and waits for it, so that neither holds up the event loop, and no platform's
+way of telling about ended children is needed. When the head has ended, whatever is left of its group is killed:
+a task leaves nothing running. What leaves the group on purpose (`setsid`) is its own master.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def inherited_environment() -> dict[str, str]:
+    """Our environment without the secrets: a command gets those that its task names, and no others."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_SECRET")}
+
+
+class Process:
+    """`exited` resolves to the exit code, negative for a signal, once nothing of the group is left."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self.exited: asyncio.Future[int] = self._loop.create_future()
+        self._lock = threading.Lock()  # between sending a signal and giving the process id back to the system
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._is_reaped = False
+        self._is_unwanted = False
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> "Process":
+        """Start `argv` on three file descriptors, which are closed here in any case.
+
+        Raises OSError when there is nothing to execute.
+        """
+        process = cls()
+        options: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr, "cwd": cwd, "env": env}
+        threading.Thread(target=process._live, args=(argv, options), name="perdure-process", daemon=True).start()
+        try:
+            await process._started
+        except asyncio.CancelledError:
+            process.signal(signal.SIGKILL)
+            raise
+        return process
+
+    @property
+    def pid(self) -> int:
+        assert self._popen is not None
+        return self._popen.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the whole group; after its end, nothing."""
+        with self._lock:
+            if self._popen is None:
+                self._is_unwanted = True
+            elif not self._is_reaped:
+                _signal_group(self._popen.pid, number)
+
+    async def stop(self, grace: float) -> int:
+        """SIGTERM, time to tidy up, SIGKILL."""
+        self.signal(signal.SIGTERM)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self.exited), grace)
+        except TimeoutError:
+            self.signal(signal.SIGKILL)
+            return await asyncio.shield(self.exited)
+        except asyncio.CancelledError:
+            self.signal(signal.SIGKILL)
+            raise
+
+    def _live(self, argv: Sequence[str], options: dict[str, Any]) -> None:
+        try:
+            popen = subprocess.Popen(argv, start_new_session=True, **options)
+        except Exception as error:  # OSError, or ValueError for a zero byte in an argument
+            self._tell(self._started, error)
+            return
+        finally:
+            for descriptor in {options["stdin"], options["stdout"], options["stderr"]}:
+                os.close(descriptor)
+        with self._lock:
+            self._popen = popen
+            if self._is_unwanted:
+                _signal_group(popen.pid, signal.SIGKILL)
+        self._tell(self._started, None)
+        if hasattr(os, "waitid"):
+            # Wait without reaping: while the head is a zombie its number names this group and no other.
+            os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            popen.wait()
+        with self._lock:
+            _signal_group(popen.pid, signal.SIGKILL)
+            code = popen.wait()
+            self._is_reaped = True
+        self._tell(self.exited, code)
+
+    def _tell(self, future: asyncio.Future[Any], news: Any) -> None:
+        def settle() -> None:
+            if future.done():
+                return
+            if isinstance(news, BaseException):
+                future.set_exception(news)
+            else:
+                future.set_result(news)
+
+        try:
+            self._loop.call_soon_threadsafe(settle)
+        except RuntimeError:  # the loop is closed: nobody is left to hear
+            pass
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # the group is empty, or holds only zombies (which macOS reports as a lack of permission)
+
+
+class Capture(asyncio.Protocol):
+    """Keeps the first bytes of a stream and counts the rest, so that no output can fill our memory."""
+
+    def __init__(self, limit: int) -> None:
+        self.kept = bytearray()
+        self.is_truncated = False
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._limit = limit
+
+    def data_received(self, data: bytes) -> None:
+        room = self._limit - len(self.kept)
+        self.kept += data[:room]
+        self.is_truncated = self.is_truncated or len(data) > room
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+async def read_end(protocol: Callable[[], asyncio.Protocol]) -> tuple[asyncio.ReadTransport, Any, int]:
+    """A pipe that we read from; answers with the transport, its protocol and the end for the process."""
+    ours, theirs = os.pipe()
+    transport, instance = await asyncio.get_running_loop().connect_read_pipe(protocol, os.fdopen(ours, "rb", 0))
+    return transport, instance, theirs
+
+
+class Feed(asyncio.BaseProtocol):
+    """What a process reads: written once, then closed. A process that does not read it is no error."""
+
+    _transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+
+    def send(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+            self._transport.close()  # takes effect once everything is written
+
+    def abort(self) -> None:
+        """Drop what is still unwritten."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def write_end() -> tuple[Feed, int]:
+    """A pipe that we write to; answers with the feed and the end for the process."""
+    theirs, ours = os.pipe()
+    _, feed = await asyncio.get_running_loop().connect_write_pipe(Feed, os.fdopen(ours, "wb", 0))
+    return feed, theirs
