@@ -25,6 +25,8 @@ def load(source: str, registry: Registry = shared) -> None:
     A file's folder is put at the end of the import path, so that it finds its neighbours;
     subprocesses load the same sources again.
     """
+    if source in registry.sources:
+        return
     is_file = source.endswith(".py") or "/" in source
     known = str(Path(source).resolve()) if is_file else source
     if known in registry.sources:

@@ -174,8 +174,10 @@ class Feed(asyncio.BaseProtocol):
 
     def abort(self) -> None:
         """Drop what is still unwritten."""
-        if self._transport is not None:
-            self._transport.abort()
+        transport = self._transport
+        # A closing transport with nothing left to write is on its way already; a second push would trip it.
+        if transport is not None and (transport.get_write_buffer_size() or not transport.is_closing()):
+            transport.abort()
 
 
 async def write_end() -> tuple[Feed, int]:
