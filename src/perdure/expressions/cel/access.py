@@ -1,0 +1,115 @@
+"""Reaching into maps, lists and optionals: select, index, presence.
+
+The one place where a value from data is read, and so where `read_leaf` applies.
+"""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from perdure.expressions.cel.errors import EvaluationFault
+from perdure.expressions.cel.frame import READ_LEAF, Frame
+from perdure.expressions.cel.values import NONE, CelList, CelMap, Optional, Uint, Value, type_name, wrap_key
+
+_MISSING = object()
+_NUMBERS = frozenset({int, float, Uint})
+
+
+def select(frame: Frame, operand: Value, field: str) -> Value:
+    """`operand.field`. Through an optional the answer is optional too."""
+    if type(operand) is Optional:
+        return _lift(operand, lambda inner: _find_field(frame, inner, field))
+    found = _find_field(frame, operand, field)
+    if found is _MISSING:
+        raise EvaluationFault(f"no such key: {field!r}", hint=lambda: _near(field, operand))
+    return found
+
+
+def select_optional(frame: Frame, operand: Value, field: str) -> Value:
+    """`operand.?field`."""
+    return _lift(operand, lambda inner: _find_field(frame, inner, field))
+
+
+def has_field(frame: Frame, operand: Value, field: str) -> bool:
+    if type(operand) is Optional:
+        return operand.has_value and _find_field(frame, operand.value, field) is not _MISSING
+    return _find_field(frame, operand, field) is not _MISSING
+
+
+def index(frame: Frame, operand: Value, key: Value) -> Value:
+    """`operand[key]`."""
+    if type(operand) is Optional:
+        return _lift(operand, lambda inner: _find_key(frame, inner, key))
+    found = _find_key(frame, operand, key)
+    if found is not _MISSING:
+        return found
+    if isinstance(operand, list):
+        raise EvaluationFault(f"index {key} is out of range: the list has {len(operand)} elements")
+    shown = repr(key) if type(key) is not str else repr(key[:60])
+    raise EvaluationFault(f"no such key: {shown}", hint=lambda: _near(key, operand))
+
+
+def index_optional(frame: Frame, operand: Value, key: Value) -> Value:
+    """`operand[?key]`."""
+    return _lift(operand, lambda inner: _find_key(frame, inner, key))
+
+
+def _lift(operand: Value, find: Callable[[Value], Value]) -> Optional:
+    if type(operand) is Optional:
+        if not operand.has_value:
+            return NONE
+        operand = operand.value
+    found = find(operand)
+    return NONE if found is _MISSING else Optional(found)
+
+
+def _find_field(frame: Frame, operand: Value, field: str) -> Value:
+    kind = type(operand)
+    if kind is dict:
+        found = operand.get(field, _MISSING)
+        return frame[READ_LEAF](found) if type(found) is int else found
+    if kind is CelMap:
+        return operand.get(field, _MISSING)
+    raise EvaluationFault(f"a {type_name(operand)} has no field {field!r}; only maps have fields")
+
+
+def _find_key(frame: Frame, operand: Value, key: Value) -> Value:
+    kind = type(operand)
+    if kind is dict:
+        if type(key) is str:
+            return _find_field(frame, operand, key)
+        _require_key(key)
+        return _MISSING
+    if kind is CelMap:
+        _require_key(key)
+        return operand.get(wrap_key(key), _MISSING)
+    if kind is list or kind is CelList:
+        at = _position(key)
+        if not 0 <= at < len(operand):
+            return _MISSING
+        found = operand[at]
+        return frame[READ_LEAF](found) if type(found) is int and kind is list else found
+    raise EvaluationFault(f"a {type_name(operand)} cannot be indexed; only lists and maps can")
+
+
+def _require_key(key: Value) -> None:
+    if type(key) not in _NUMBERS and type(key) is not str and type(key) is not bool:
+        raise EvaluationFault(f"a {type_name(key)} is never a map key")
+
+
+def _position(key: Value) -> int:
+    """A list index: an int, or a uint or double that is integral."""
+    if type(key) is int or type(key) is Uint:
+        return int(key)
+    if type(key) is float and key.is_integer():
+        return int(key)
+    if type(key) is float:
+        raise EvaluationFault(f"a list index must be integral, not {key!r}")
+    raise EvaluationFault(f"a list index must be an int, not {type_name(key)}")
+
+
+def _near(key: Value, operand: Value) -> str:
+    """A guess at what was meant, looking at no more keys than is cheap."""
+    if type(key) is not str or len(operand) > 50 or len(key) > 50:
+        return ""
+    near = get_close_matches(key, [known for known in operand if type(known) is str and len(known) <= 50], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

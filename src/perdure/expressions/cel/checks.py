@@ -1,0 +1,108 @@
+"""What can be told without data: names out of scope, functions that do not exist, wrong numbers of arguments.
+
+CEL makes these errors of evaluation (`unknown || true` is true), so a check reports and never refuses.
+"""
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+
+from perdure.expressions.cel import syntax
+from perdure.expressions.cel.errors import Finding
+from perdure.expressions.cel.functions import Library
+from perdure.expressions.cel.names import Scope, dotted_path, qualified_function
+from perdure.expressions.cel.source import Source
+from perdure.expressions.cel.syntax import Node
+from perdure.expressions.cel.values import type_denotations
+
+
+def check(tree: Node, source: Source, scope: Scope, library: Library) -> tuple[Finding, ...]:
+    """Every finding, in the order of the text."""
+    found = _Checker(scope, library).visit(tree, frozenset())
+    return tuple(Finding.at(source, offset, message) for offset, message in sorted(found))
+
+
+_Complaints = Iterator[tuple[int, str]]
+
+
+class _Checker:
+    def __init__(self, scope: Scope, library: Library) -> None:
+        self._scope = scope
+        self._library = library
+
+    def visit(self, node: Node, bound: frozenset[str]) -> _Complaints:
+        match node:
+            case syntax.Name() | syntax.Select():
+                yield from self._path(node, bound)
+            case syntax.Call():
+                yield from self._call(node, bound)
+            case syntax.Loop():
+                yield from self.visit(node.operand, bound)
+                inner = bound | set(node.variables)
+                for child in (node.condition, node.result):
+                    if child is not None:
+                        yield from self.visit(child, inner)
+            case syntax.Bind():
+                yield from self.visit(node.value, bound)
+                yield from self.visit(node.result, bound | {node.variable})
+            case syntax.OptionalMap():
+                yield from self.visit(node.operand, bound)
+                yield from self.visit(node.result, bound | {node.variable})
+            case _:
+                for child in _children(node):
+                    yield from self.visit(child, bound)
+
+    def _path(self, node: syntax.Name | syntax.Select, bound: frozenset[str]) -> _Complaints:
+        found = dotted_path(node)
+        if found is None:
+            assert isinstance(node, syntax.Select)
+            yield from self.visit(node.operand, bound)
+            return
+        path, absolute = found
+        if path[0] in bound and not absolute:
+            return
+        if self._scope.find(path, absolute=absolute) is None and ".".join(path) not in type_denotations():
+            known = (self._scope.names or frozenset()) | bound
+            yield node.start, f"`{path[0]}` is not in scope{_guess(path[0], known)}"
+
+    def _call(self, node: syntax.Call, bound: frozenset[str]) -> _Complaints:
+        qualified = qualified_function(node)
+        function = self._library.functions.get(node.function if node.target is None else qualified or "")
+        count = len(node.args)
+        if node.target is not None and function is None:
+            yield from self.visit(node.target, bound)
+            function = self._library.methods.get(node.function)
+            count += 1
+        if function is None:
+            named = self._library.functions if node.target is None else self._library.methods
+            yield node.focus, f"there is no function `{node.function}`{_guess(node.function, named)}"
+        elif not function.accepts(count):
+            wanted = " or ".join(str(arity - (count - len(node.args))) for arity in function.arities)
+            yield node.focus, f"`{node.function}` takes {wanted} arguments, not {len(node.args)}"
+        for argument in node.args:
+            yield from self.visit(argument, bound)
+
+
+def _children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case syntax.Has():
+            return (node.operand,)
+        case syntax.Index():
+            return node.operand, node.key
+        case syntax.Unary():
+            return (node.operand,)
+        case syntax.Binary():
+            return node.left, node.right
+        case syntax.Conjunction() | syntax.Disjunction():
+            return node.terms
+        case syntax.Ternary():
+            return node.condition, node.then, node.otherwise
+        case syntax.ListLiteral():
+            return tuple(element for _, element in node.elements)
+        case syntax.MapLiteral():
+            return tuple(child for _, key, value in node.entries for child in (key, value))
+    return ()
+
+
+def _guess(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""

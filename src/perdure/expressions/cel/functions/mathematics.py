@@ -1,0 +1,110 @@
+"""The math extension: extremes, rounding, signs, bits."""
+
+import math
+from collections.abc import Callable
+
+from perdure.expressions.cel.arithmetic import checked_int
+from perdure.expressions.cel.comparison import compare
+from perdure.expressions.cel.errors import EvaluationFault
+from perdure.expressions.cel.frame import Frame, charge, elements
+from perdure.expressions.cel.functions.library import LIST, NUMBER, Function, Implementation, Library, no_overload
+from perdure.expressions.cel.values import UINT_MAX, Uint, Value
+
+
+def _extreme(name: str, wanted: int) -> Function:
+    """The first of the greatest (or least) values, keeping its own type."""
+
+    def pick(frame: Frame, values: list[Value]) -> Value:
+        charge(frame, len(values))
+        if not values or any(type(value) not in NUMBER for value in values):
+            raise no_overload(name, tuple(values[:4]), is_method=False)
+        best = values[0]
+        for value in values[1:]:
+            if compare(value, best) == wanted:
+                best = value
+        return best
+
+    def of_arguments(frame: Frame, *values: Value) -> Value:
+        return pick(frame, list(values))
+
+    def of_list(frame: Frame, values: Value) -> Value:
+        if not values:
+            raise EvaluationFault(f"{name}() of an empty list")
+        return pick(frame, elements(frame, values))
+
+    return Function(((NUMBER,), of_arguments), ((LIST,), of_list), variadic=of_arguments)
+
+
+def _on_double(operate: Callable[[float], float]) -> Function:
+    """NaN and infinities are their own roundings."""
+    return Function(((float,), lambda _, value: float(operate(value)) if math.isfinite(value) else value))
+
+
+def _round(value: float) -> float:
+    """Half away from zero."""
+    whole = math.trunc(value)
+    return float(whole + math.copysign(1, value)) if abs(value - whole) >= 0.5 else math.copysign(float(whole), value)
+
+
+def _sign(value: Value) -> Value:
+    return type(value)((value > 0) - (value < 0)) if value == value else value
+
+
+def _square_root(_: Frame, value: Value) -> float:
+    return math.sqrt(value) if value >= 0 else math.nan
+
+
+def _bits(operate: Callable[[int, int], int]) -> Function:
+    return Function(
+        ((int, int), lambda _, left, right: operate(left, right)),
+        ((Uint, Uint), lambda _, left, right: Uint(operate(int(left), int(right)))),
+    )
+
+
+def _shift(operate: Callable[[int, int], int]) -> Function:
+    """Shifts move 64 bits and forget the sign while doing so."""
+
+    def shift(value: int, by: int) -> int:
+        if by < 0:
+            raise EvaluationFault(f"a shift by {by} is negative")
+        return operate(value & UINT_MAX, by) & UINT_MAX if by < 64 else 0
+
+    def signed(_: Frame, value: int, by: int) -> int:
+        bits = shift(value, by)
+        return bits - 2**64 if bits >= 2**63 else bits
+
+    return Function(((int, int), signed), ((Uint, int), lambda _, value, by: Uint(shift(int(value), by))))
+
+
+def _tests_double(test: Callable[[float], bool]) -> Function:
+    return Function(((float,), lambda _, value: test(value)))
+
+
+def _abs(_: Frame, value: int) -> int:
+    return checked_int(abs(value))
+
+
+_same: Implementation = lambda _, value: value  # noqa: E731
+
+LIBRARY = Library(
+    functions={
+        "math.greatest": _extreme("math.greatest", 1),
+        "math.least": _extreme("math.least", -1),
+        "math.ceil": _on_double(math.ceil),
+        "math.floor": _on_double(math.floor),
+        "math.round": _on_double(_round),
+        "math.trunc": _on_double(math.trunc),
+        "math.abs": Function(((int,), _abs), ((Uint,), _same), ((float,), lambda _, value: abs(value))),
+        "math.sign": Function(((NUMBER,), lambda _, value: _sign(value))),
+        "math.sqrt": Function(((NUMBER,), _square_root)),
+        "math.isNaN": _tests_double(math.isnan),
+        "math.isInf": _tests_double(math.isinf),
+        "math.isFinite": _tests_double(math.isfinite),
+        "math.bitAnd": _bits(lambda left, right: left & right),
+        "math.bitOr": _bits(lambda left, right: left | right),
+        "math.bitXor": _bits(lambda left, right: left ^ right),
+        "math.bitNot": Function(((int,), lambda _, value: ~value), ((Uint,), lambda _, v: Uint(int(v) ^ UINT_MAX))),
+        "math.bitShiftLeft": _shift(lambda value, by: value << by),
+        "math.bitShiftRight": _shift(lambda value, by: value >> by),
+    }
+)

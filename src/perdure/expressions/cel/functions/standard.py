@@ -1,0 +1,89 @@
+"""The standard library beside conversions: sizes, string tests, parts of times."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from perdure.expressions.cel.errors import EvaluationFault
+from perdure.expressions.cel.frame import Frame, charge
+from perdure.expressions.cel.functions.library import LIST, MAP, Function, Library
+from perdure.expressions.cel.instants import NANOS, Duration, Timestamp
+from perdure.expressions.cel.values import Value
+from perdure.expressions.cel.zones import civil_time
+from perdure.expressions.regex import BadPattern, compile_pattern
+
+
+def _size(_: Frame, value: Value) -> int:
+    return len(value)
+
+
+def _matches(frame: Frame, text: str, pattern: str) -> bool:
+    try:
+        compiled = compile_pattern(pattern)
+    except BadPattern as bad:
+        raise EvaluationFault(f"invalid regular expression: {bad}") from None
+    return compiled.search(text, lambda steps: charge(frame, steps))
+
+
+def _contains(frame: Frame, text: str, part: str) -> bool:
+    charge(frame, (len(text) + len(part)) >> 4)
+    return part in text
+
+
+def _part_of_timestamp(name: str, read: Callable[[datetime], int]) -> Function:
+    return Function(
+        ((Timestamp,), lambda _, instant: read(instant.to_datetime())),
+        ((Timestamp, str), lambda _, instant, zone: read(civil_time(instant, zone))),
+        *(_DURATION_PARTS.get(name, ())),
+    )
+
+
+def _milliseconds(_: Frame, instant: Timestamp, zone: str = "UTC") -> int:
+    civil_time(instant, zone)  # an unknown zone is an error even where it changes nothing
+    return instant.nanos % NANOS // 1_000_000
+
+
+def _whole(unit: int) -> Callable[[Frame, Duration], int]:
+    def count(_: Frame, span: Duration) -> int:
+        return span.nanos // unit if span.nanos >= 0 else -(-span.nanos // unit)
+
+    return count
+
+
+def _duration_milliseconds(_: Frame, span: Duration) -> int:
+    millis = abs(span.nanos) % NANOS // 1_000_000
+    return millis if span.nanos >= 0 else -millis
+
+
+_DURATION_PARTS = {
+    "getHours": (((Duration,), _whole(3600 * NANOS)),),
+    "getMinutes": (((Duration,), _whole(60 * NANOS)),),
+    "getSeconds": (((Duration,), _whole(NANOS)),),
+}
+_TIMESTAMP_PARTS: dict[str, Callable[[datetime], int]] = {
+    "getFullYear": lambda civil: civil.year,
+    "getMonth": lambda civil: civil.month - 1,
+    "getDate": lambda civil: civil.day,
+    "getDayOfMonth": lambda civil: civil.day - 1,
+    "getDayOfWeek": lambda civil: civil.isoweekday() % 7,
+    "getDayOfYear": lambda civil: civil.timetuple().tm_yday - 1,
+    "getHours": lambda civil: civil.hour,
+    "getMinutes": lambda civil: civil.minute,
+    "getSeconds": lambda civil: civil.second,
+}
+_SIZE = Function((((str, bytes, *LIST, *MAP),), _size))
+_MATCHES = Function(((str, str), _matches))
+
+LIBRARY = Library(
+    functions={"size": _SIZE, "matches": _MATCHES},
+    methods={
+        "size": _SIZE,
+        "matches": _MATCHES,
+        "contains": Function(((str, str), _contains)),
+        "startsWith": Function(((str, str), lambda _, text, part: text.startswith(part))),
+        "endsWith": Function(((str, str), lambda _, text, part: text.endswith(part))),
+        "getMilliseconds": Function(
+            ((Timestamp,), _milliseconds), ((Timestamp, str), _milliseconds), ((Duration,), _duration_milliseconds)
+        ),
+        **{name: _part_of_timestamp(name, read) for name, read in _TIMESTAMP_PARTS.items()},
+    },
+)

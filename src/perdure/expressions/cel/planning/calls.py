@@ -1,0 +1,79 @@
+"""Closures for function and method calls: the overload is found by the exact types of the arguments."""
+
+from perdure.expressions.cel.errors import Failure
+from perdure.expressions.cel.frame import Closure, Frame
+from perdure.expressions.cel.functions.library import Function, no_overload
+from perdure.expressions.cel.syntax import Call
+from perdure.expressions.cel.values import Optional, Value, type_name
+
+
+def call(node: Call, name: str, function: Function, args: list[Closure], *, is_method: bool) -> Closure:
+    """A call of `function`; for a method the target is the first of `args`."""
+    if is_method and name in ("or", "orValue") and len(args) == 2:
+        return _alternative(node, args[0], args[1])
+    find, variadic = function.overloads.get, function.variadic
+    if len(args) == 1:
+        (only,) = args
+
+        def call_one(frame: Frame) -> Value:
+            value = only(frame)
+            serve = find((type(value),)) or variadic
+            try:
+                if serve is None:
+                    raise no_overload(name, (value,), is_method=is_method)
+                return serve(frame, value)
+            except Failure as failure:
+                failure.blame(node)
+                raise
+
+        return call_one
+    if len(args) == 2:
+        first, second = args
+
+        def call_two(frame: Frame) -> Value:
+            one, two = first(frame), second(frame)
+            serve = find((type(one), type(two))) or variadic
+            try:
+                if serve is None:
+                    raise no_overload(name, (one, two), is_method=is_method)
+                return serve(frame, one, two)
+            except Failure as failure:
+                failure.blame(node)
+                raise
+
+        return call_two
+
+    def call_many(frame: Frame) -> Value:
+        values = tuple([argument(frame) for argument in args])
+        serve = find(tuple(map(type, values))) or variadic
+        try:
+            if serve is None:
+                raise no_overload(name, values, is_method=is_method)
+            return serve(frame, *values)
+        except Failure as failure:
+            failure.blame(node)
+            raise
+
+    return call_many
+
+
+def _alternative(node: Call, target: Closure, other: Closure) -> Closure:
+    """`or` and `orValue` evaluate their argument only when it is needed."""
+
+    def run(frame: Frame) -> Value:
+        optional = target(frame)
+        if type(optional) is not Optional:
+            failure = no_overload(node.function, (optional, None), is_method=True)
+            failure.message = f"no such overload: {type_name(optional)}.{node.function}(…)"
+            failure.blame(node)
+            raise failure
+        if optional.has_value:
+            return optional if node.function == "or" else optional.value
+        value = other(frame)
+        if node.function == "or" and type(value) is not Optional:
+            failure = no_overload(node.function, (optional, value), is_method=True)
+            failure.blame(node)
+            raise failure
+        return value
+
+    return run

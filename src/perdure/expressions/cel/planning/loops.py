@@ -1,0 +1,240 @@
+"""Closures for comprehensions.
+
+Each run pays before it works: so many steps per element as the body has nodes. Local variables live in slots of the
+frame that no other variable shares, so nothing is saved or restored.
+"""
+
+from collections.abc import Callable, Iterable
+
+from perdure.expressions.cel import syntax
+from perdure.expressions.cel.errors import EvaluationFault, Failure
+from perdure.expressions.cel.frame import Closure, Frame, allow_elements, charge, elements, entries
+from perdure.expressions.cel.functions.lists import sort_by
+from perdure.expressions.cel.values import CelList, CelMap, Value, type_name
+
+_LISTS, _MAPS = (list, CelList), (dict, CelMap)
+Items = list[Value]
+
+
+def loop(
+    node: syntax.Loop, operand: Closure, slots: tuple[int, ...], condition: Closure | None, result: Closure | None
+) -> Closure:
+    """The closure of a comprehension. With two slots the items are pairs."""
+    items = _items(node, operand, pairs=len(slots) == 2)
+    bind = _binder(slots)
+    match node.kind:
+        case "all":
+            return _quantifier(node, items, bind, _needed(condition), decisive=False)
+        case "exists":
+            return _quantifier(node, items, bind, _needed(condition), decisive=True)
+        case "exists_one":
+            return _exactly_one(node, items, bind, _needed(condition))
+        case "filter":
+            return _filter(node, items, slots[0], _needed(condition))
+        case "map":
+            return _map(node, items, bind, condition, _needed(result))
+        case "sort_by":
+            return _sort(node, items, bind, _needed(result))
+    return _transform(node, items, bind, condition, _needed(result))
+
+
+def _needed(closure: Closure | None) -> Closure:
+    assert closure is not None, "the macro table always fills what its kind needs"
+    return closure
+
+
+def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Frame], Items]:
+    weight = 2 + sum(part.size for part in (node.condition, node.result) if part is not None)
+
+    def read(frame: Frame) -> Items:
+        holder = operand(frame)
+        try:
+            charge(frame, len(holder) * weight if type(holder) in _LISTS or type(holder) in _MAPS else 1)
+            if type(holder) in _LISTS:
+                found = elements(frame, holder)
+                return list(enumerate(found)) if pairs else found
+            if type(holder) in _MAPS:
+                found = entries(frame, holder)
+                return found if pairs else [key for key, _ in found]
+        except Failure as failure:
+            failure.blame(node)
+            raise
+        raise EvaluationFault(f"a list or a map is needed, not {type_name(holder)}", node.operand)
+
+    return read
+
+
+def _binder(slots: tuple[int, ...]) -> Callable[[Frame, Value], None]:
+    if len(slots) == 1:
+        (slot,) = slots
+
+        def bind_one(frame: Frame, item: Value) -> None:
+            frame[slot] = item
+
+        return bind_one
+    first, second = slots
+
+    def bind_two(frame: Frame, item: Value) -> None:
+        frame[first], frame[second] = item
+
+    return bind_two
+
+
+def _quantifier(
+    node: syntax.Loop,
+    items: Callable[[Frame], Items],
+    bind: Callable[[Frame, Value], None],
+    condition: Closure,
+    *,
+    decisive: bool,
+) -> Closure:
+    """`all` ends at the first false, `exists` at the first true; that answer absorbs errors of other elements."""
+    undecided = not decisive
+
+    def run(frame: Frame) -> Value:
+        fault: EvaluationFault | None = None
+        for item in items(frame):
+            bind(frame, item)
+            try:
+                value = condition(frame)
+            except EvaluationFault as raised:
+                fault = fault or raised
+                continue
+            if value is decisive:
+                return decisive
+            if value is not undecided:
+                fault = fault or _not_a_bool(node, value)
+        if fault is not None:
+            raise fault
+        return undecided
+
+    return run
+
+
+def _exactly_one(
+    node: syntax.Loop, items: Callable[[Frame], Items], bind: Callable[[Frame, Value], None], condition: Closure
+) -> Closure:
+    """Never ends early: an error anywhere is an error."""
+
+    def run(frame: Frame) -> Value:
+        count = 0
+        for item in items(frame):
+            bind(frame, item)
+            value = condition(frame)
+            if value is True:
+                count += 1
+            elif value is not False:
+                raise _not_a_bool(node, value)
+        return count == 1
+
+    return run
+
+
+def _filter(node: syntax.Loop, items: Callable[[Frame], Items], slot: int, condition: Closure) -> Closure:
+    def run(frame: Frame) -> CelList:
+        kept = CelList()
+        keep = kept.append
+        for item in items(frame):
+            frame[slot] = item
+            value = condition(frame)
+            if value is True:
+                keep(item)
+            elif value is not False:
+                raise _not_a_bool(node, value)
+        return kept
+
+    return run
+
+
+def _map(
+    node: syntax.Loop,
+    items: Callable[[Frame], Items],
+    bind: Callable[[Frame, Value], None],
+    condition: Closure | None,
+    result: Closure,
+) -> Closure:
+    chosen = _chosen(node, items, bind, condition)
+
+    def run(frame: Frame) -> CelList:
+        return CelList([result(frame) for _ in chosen(frame)])
+
+    return run
+
+
+def _chosen(
+    node: syntax.Loop,
+    items: Callable[[Frame], Items],
+    bind: Callable[[Frame, Value], None],
+    condition: Closure | None,
+) -> Callable[[Frame], Iterable[Value]]:
+    """The items that the condition lets through, each bound while its turn lasts."""
+
+    def every(frame: Frame) -> Iterable[Value]:
+        found = items(frame)
+        allow_elements(frame, len(found))
+        for item in found:
+            bind(frame, item)
+            yield item
+
+    if condition is None:
+        return every
+
+    def some(frame: Frame) -> Iterable[Value]:
+        for item in every(frame):
+            value = condition(frame)
+            if value is True:
+                yield item
+            elif value is not False:
+                raise _not_a_bool(node, value)
+
+    return some
+
+
+def _transform(
+    node: syntax.Loop,
+    items: Callable[[Frame], Items],
+    bind: Callable[[Frame, Value], None],
+    condition: Closure | None,
+    result: Closure,
+) -> Closure:
+    """`transformMap` keeps the keys, `transformMapEntry` makes its own."""
+    chosen = _chosen(node, items, bind, condition)
+
+    def run(frame: Frame) -> CelMap:
+        made = CelMap()
+        for item in chosen(frame):
+            value = result(frame)
+            try:
+                if node.kind == "map_values":
+                    made.put(item[0], value)
+                    continue
+                for key, entry in entries(frame, value):
+                    made.put(key, entry)
+            except Failure as failure:
+                failure.blame(node.result or node)
+                raise
+        return made
+
+    return run
+
+
+def _sort(
+    node: syntax.Loop, items: Callable[[Frame], Items], bind: Callable[[Frame, Value], None], key: Closure
+) -> Closure:
+    def run(frame: Frame) -> CelList:
+        found = items(frame)
+        keys: list[Value] = []
+        for item in found:
+            bind(frame, item)
+            keys.append(key(frame))
+        try:
+            return sort_by(frame, found, keys)
+        except Failure as failure:
+            failure.blame(node)
+            raise
+
+    return run
+
+
+def _not_a_bool(node: syntax.Loop, value: Value) -> EvaluationFault:
+    return EvaluationFault(f"{node.kind}() needs a bool condition, not {type_name(value)}", node.condition)

@@ -1,0 +1,166 @@
+"""Closures for comparison, membership and arithmetic.
+
+The common cases (two values of the same plain type, a comparison with a constant) are decided in the closure;
+everything else goes to `comparison` and `arithmetic`, which know all types and all errors.
+"""
+
+import operator
+from collections.abc import Callable
+
+from perdure.expressions.cel import arithmetic, comparison, syntax
+from perdure.expressions.cel.errors import EvaluationFault, Failure
+from perdure.expressions.cel.frame import Closure, Frame
+from perdure.expressions.cel.syntax import Node
+from perdure.expressions.cel.values import INT_MAX, INT_MIN, Value, type_name
+
+_EXACT = 2**53  # ints up to here are the same as doubles
+_ORDERS: dict[str, tuple[Callable[[Value, Value], bool], tuple[int, ...]]] = {
+    "<": (operator.lt, (-1,)),
+    "<=": (operator.le, (-1, 0)),
+    ">": (operator.gt, (1,)),
+    ">=": (operator.ge, (1, 0)),
+}
+
+
+def binary(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
+    match node.operator:
+        case "==":
+            return _equal(node, left, right)
+        case "!=":
+            equal = _equal(node, left, right)
+            return lambda frame: not equal(frame)
+        case "in":
+            return _member(node, left, right)
+        case "<" | "<=" | ">" | ">=":
+            return _ordered(node, left, right)
+    return _arithmetic(node, left, right)
+
+
+def _equal(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
+    constant = _constant(node.right)
+    if type(constant) is str:
+
+        def equal_text(frame: Frame) -> bool:
+            value = left(frame)
+            return type(value) is str and value == constant
+
+        return equal_text
+
+    def equal(frame: Frame) -> bool:
+        one, other = left(frame), right(frame)
+        kind = type(one)
+        if kind is type(other) and (kind is str or kind is float or kind is int or kind is bool):
+            return bool(one == other)
+        try:
+            return comparison.equals(frame, one, other)
+        except Failure as failure:
+            failure.blame(node)
+            raise
+
+    return equal
+
+
+def _ordered(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
+    test, wanted = _ORDERS[node.operator]
+
+    def slow(one: Value, other: Value) -> bool:
+        try:
+            return comparison.compare(one, other) in wanted
+        except EvaluationFault as fault:
+            fault.message = f"no such overload: {type_name(one)} {node.operator} {type_name(other)}"
+            fault.blame(node)
+            raise
+
+    constant = _constant(node.right)
+    if type(constant) is float or (type(constant) is int and abs(constant) <= _EXACT):
+        as_double = float(constant)
+
+        def ordered_number(frame: Frame) -> bool:
+            value = left(frame)
+            if type(value) is float:
+                return test(value, as_double)
+            return slow(value, constant)
+
+        return ordered_number
+
+    def ordered(frame: Frame) -> bool:
+        one, other = left(frame), right(frame)
+        kind = type(one)
+        if kind is type(other) and (kind is float or kind is int or kind is str):
+            return test(one, other)
+        return slow(one, other)
+
+    return ordered
+
+
+def _member(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
+    texts = _constant_texts(node.right)
+    if texts is not None:
+
+        def among(frame: Frame) -> bool:
+            value = left(frame)
+            return type(value) is str and value in texts
+
+        return among
+
+    def member(frame: Frame) -> bool:
+        needle, hay = left(frame), right(frame)
+        try:
+            return comparison.contains(frame, needle, hay)
+        except Failure as failure:
+            failure.blame(node)
+            raise
+
+    return member
+
+
+def _arithmetic(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
+    operate = arithmetic.OPERATIONS[node.operator]
+    quick: Callable[[Value, Value], Value] | None = {"+": operator.add, "-": operator.sub, "*": operator.mul}.get(
+        node.operator
+    )
+
+    def run(frame: Frame) -> Value:
+        one, other = left(frame), right(frame)
+        if quick is not None:
+            kind = type(one)
+            if kind is type(other):
+                if kind is float:
+                    return quick(one, other)
+                if kind is int:
+                    result = quick(one, other)
+                    if INT_MIN <= result <= INT_MAX:
+                        return result
+        try:
+            return operate(frame, one, other)
+        except Failure as failure:
+            failure.blame(node)
+            raise
+
+    return run
+
+
+def negative(operand: Closure, node: Node) -> Closure:
+    def run(frame: Frame) -> Value:
+        value = operand(frame)
+        try:
+            return arithmetic.negate(value)
+        except Failure as failure:
+            failure.blame(node)
+            raise
+
+    return run
+
+
+def _constant(node: Node) -> Value:
+    return node.value if isinstance(node, syntax.Literal) else None
+
+
+def _constant_texts(node: Node) -> frozenset[str] | None:
+    """The strings of a list literal that holds nothing else. Only asked for membership: its order is never seen."""
+    if not isinstance(node, syntax.ListLiteral):
+        return None
+    texts = [_constant(element) for optional, element in node.elements if not optional]
+    if len(texts) < len(node.elements) or any(type(text) is not str for text in texts):
+        return None
+    return frozenset(texts)

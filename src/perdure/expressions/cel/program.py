@@ -1,0 +1,86 @@
+"""The door of this room: compile once, evaluate many times."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from perdure.expressions.cel.checks import check
+from perdure.expressions.cel.errors import Failure, Finding, LimitExceeded, SyntaxFault
+from perdure.expressions.cel.frame import DEFAULT_LIMITS, Limits, read_int
+from perdure.expressions.cel.functions import STANDARD, Library
+from perdure.expressions.cel.names import Scope
+from perdure.expressions.cel.parser import parse
+from perdure.expressions.cel.planning import plan
+from perdure.expressions.cel.source import Source
+from perdure.expressions.cel.values import Value
+
+
+class Environment:
+    """What every expression of one host shares: functions, limits, and how numbers in data are read."""
+
+    __slots__ = ("library", "limits", "read_leaf")
+
+    def __init__(
+        self,
+        library: Library = STANDARD,
+        limits: Limits = DEFAULT_LIMITS,
+        read_leaf: Callable[[int], Value] = read_int,
+    ) -> None:
+        self.library = library
+        self.limits = limits
+        self.read_leaf = read_leaf
+
+
+DEFAULT = Environment()
+
+
+class Program:
+    """A compiled expression. Holds no data; safe to share and to evaluate any number of times."""
+
+    __slots__ = ("_blank", "_environment", "_run", "findings", "source")
+
+    def __init__(self, text: str, scope: Scope, environment: Environment) -> None:
+        self.source = Source(text)
+        limits = environment.limits
+        if len(text) > limits.source:
+            raise SyntaxFault(
+                (Finding.at(self.source, 0, f"the expression is longer than {limits.source} characters"),)
+            )
+        tree = parse(self.source, limits.depth)
+        self.findings = check(tree, self.source, scope, environment.library)
+        planned = plan(tree, scope, environment.library)
+        self._run = planned.run
+        self._environment = environment
+        self._blank: tuple[None, ...] = (None,) * planned.locals
+
+    def evaluate(self, roots: Mapping[str, Any], clock: object = None) -> Value:
+        """The value for these roots, which are read in place and never changed.
+
+        Raises `EvaluationFault` or `LimitExceeded`. `clock` is handed to functions that ask for it.
+        """
+        environment = self._environment
+        frame = [roots, environment.limits.steps, environment.limits, environment.read_leaf, clock, *self._blank]
+        try:
+            return self._run(frame)
+        except Failure as failure:
+            failure.locate(self.source)
+            raise
+        except RecursionError:
+            raise LimitExceeded("the data are nested too deeply") from None
+        except MemoryError:
+            raise LimitExceeded("there is not enough memory") from None
+
+
+def compile_program(
+    text: str, names: frozenset[str] | None = None, *, container: str = "", environment: Environment = DEFAULT
+) -> Program:
+    """Compile, or find the program compiled earlier. Raises `SyntaxFault`.
+
+    `names` are the variables in scope; without them every name is taken for a variable.
+    """
+    return _compile(text, Scope(names, container), environment)
+
+
+@lru_cache(maxsize=2048)
+def _compile(text: str, scope: Scope, environment: Environment) -> Program:
+    return Program(text, scope, environment)

@@ -1,0 +1,10 @@
+"""Regular expressions with RE2's syntax, in time linear in the text.
+
+Answers one question: does the pattern occur in the text? No groups are extracted, nothing backtracks,
+and every search pays for its steps through the `charge` it is given.
+"""
+
+from perdure.expressions.regex.errors import BadPattern
+from perdure.expressions.regex.matcher import Pattern, compile_pattern
+
+__all__ = ["BadPattern", "Pattern", "compile_pattern"]

@@ -1,0 +1,161 @@
+"""Sets of characters: what one position of a pattern accepts."""
+
+import unicodedata
+from dataclasses import dataclass
+
+from perdure.expressions.regex.errors import BadPattern
+
+Range = tuple[int, int]
+_LAST = 0x10FFFF
+_SMALL = 512  # a range up to this size is folded character by character
+
+
+@dataclass(frozen=True, slots=True)
+class CharSet:
+    """Ranges and Unicode categories, perhaps negated, perhaps regardless of case."""
+
+    ranges: tuple[Range, ...] = ()
+    categories: tuple[tuple[str, bool], ...] = ()  # (prefix of the general category, wanted)
+    negated: bool = False
+    folds: bool = False
+
+    def __contains__(self, char: str) -> bool:
+        if self.folds:
+            return any(self._holds(variant) for variant in _variants(char)) != self.negated
+        return self._holds(char) != self.negated
+
+    def _holds(self, char: str) -> bool:
+        code = ord(char)
+        if any(low <= code <= high for low, high in self.ranges):
+            return True
+        if not self.categories:
+            return False
+        category = unicodedata.category(char)
+        return any(category.startswith(prefix) == wanted for prefix, wanted in self.categories)
+
+    def folded(self) -> "CharSet":
+        """The same set regardless of case."""
+        extra = [
+            (ord(variant), ord(variant))
+            for low, high in self.ranges
+            if high - low <= _SMALL
+            for code in range(low, high + 1)
+            for variant in _variants(chr(code))
+        ]
+        return CharSet((*self.ranges, *dict.fromkeys(extra)), self.categories, self.negated, True)
+
+
+# Characters that fold to a letter without being its upper or lower case form by a simple mapping.
+_ORBITS = {"k": "\u212a", "s": "\u017f", "å": "\u212b", "µ": "\u03bc", "ß": "\u1e9e", "θ": "\u03f4", "ω": "\u2126"}
+_ORBIT_OF = {odd: letter for letter, odd in _ORBITS.items()}
+
+
+def _variants(char: str) -> tuple[str, ...]:
+    plain = _ORBIT_OF.get(char, char)
+    found = {char: None, plain: None}
+    for variant in (plain.lower(), plain.upper(), plain.lower().upper(), plain.upper().lower()):
+        if len(variant) == 1:
+            found[variant] = None
+    for variant in list(found):
+        if variant in _ORBITS:
+            found[_ORBITS[variant]] = None
+    return tuple(found)
+
+
+def single(char: str) -> CharSet:
+    return CharSet(((ord(char), ord(char)),))
+
+
+def complement(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+    out: list[Range] = []
+    at = 0
+    for low, high in sorted(ranges):
+        if low > at:
+            out.append((at, low - 1))
+        at = max(at, high + 1)
+    if at <= _LAST:
+        out.append((at, _LAST))
+    return tuple(out)
+
+
+EVERYTHING: tuple[Range, ...] = ((0, _LAST),)
+EXCEPT_NEWLINE = complement(((10, 10),))
+
+_DIGIT: tuple[Range, ...] = ((48, 57),)
+_SPACE: tuple[Range, ...] = ((9, 10), (12, 13), (32, 32))
+_WORD: tuple[Range, ...] = ((48, 57), (65, 90), (95, 95), (97, 122))
+PERL_CLASSES: dict[str, tuple[Range, ...]] = {
+    "d": _DIGIT,
+    "s": _SPACE,
+    "w": _WORD,
+    "D": complement(_DIGIT),
+    "S": complement(_SPACE),
+    "W": complement(_WORD),
+}
+POSIX_CLASSES: dict[str, tuple[Range, ...]] = {
+    "alnum": ((48, 57), (65, 90), (97, 122)),
+    "alpha": ((65, 90), (97, 122)),
+    "ascii": ((0, 127),),
+    "blank": ((9, 9), (32, 32)),
+    "cntrl": ((0, 31), (127, 127)),
+    "digit": _DIGIT,
+    "graph": ((33, 126),),
+    "lower": ((97, 122),),
+    "print": ((32, 126),),
+    "punct": ((33, 47), (58, 64), (91, 96), (123, 126)),
+    "space": ((9, 13), (32, 32)),
+    "upper": ((65, 90),),
+    "word": _WORD,
+    "xdigit": ((48, 57), (65, 70), (97, 102)),
+}
+_CATEGORIES = frozenset(
+    [
+        "C",
+        "Cc",
+        "Cf",
+        "Co",
+        "Cs",
+        "L",
+        "Ll",
+        "Lm",
+        "Lo",
+        "Lt",
+        "Lu",
+        "M",
+        "Mc",
+        "Me",
+        "Mn",
+        "N",
+        "Nd",
+        "Nl",
+        "No",
+        "P",
+        "Pc",
+        "Pd",
+        "Pe",
+        "Pf",
+        "Pi",
+        "Po",
+        "Ps",
+        "S",
+        "Sc",
+        "Sk",
+        "Sm",
+        "So",
+        "Z",
+        "Zl",
+        "Zp",
+        "Zs",
+    ]
+)
+
+
+def unicode_class(name: str, *, wanted: bool) -> CharSet:
+    """`\\p{name}`: a general category. Scripts need tables that Python does not carry."""
+    if name.startswith("^"):
+        name, wanted = name[1:], not wanted
+    if name == "Any":
+        return CharSet(EVERYTHING if wanted else ())
+    if name not in _CATEGORIES:
+        raise BadPattern(f"\\p{{{name[:40]}}} is not known: general categories such as L, Lu or Nd are")
+    return CharSet(categories=((name, wanted),))

@@ -1,0 +1,153 @@
+"""Runs an automaton over a text: all threads at once, remembering sets of threads as states of a lazy DFA.
+
+A search costs what the thread sets it passes through cost, remembered or not: the memory makes it faster,
+never cheaper, so that a budget runs out at the same place in every process.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from perdure.expressions.regex.program import MATCH, Automaton, build
+from perdure.expressions.regex.syntax import parse
+
+Charge = Callable[[int], None]
+
+_REMEMBERED = 50_000  # threads and transitions kept per pattern; beyond that the memory is emptied
+_CHUNK = 2048
+
+# What stands beside a position, as far as an assertion can tell.
+_EDGE, _NEWLINE, _WORD, _OTHER = range(4)
+
+
+class _State:
+    """A set of threads waiting before a position, and what stands before it."""
+
+    __slots__ = ("before", "closures", "cost", "next", "threads")
+
+    def __init__(self, threads: frozenset[int], before: int, cost: int) -> None:
+        self.threads = threads
+        self.before = before
+        self.cost = cost
+        self.next: dict[str, _State] = {}
+        self.closures: dict[int, tuple[int, ...] | None] = {}
+
+
+_MATCHED = _State(frozenset(), _EDGE, 0)
+
+
+class Pattern:
+    """A compiled pattern."""
+
+    __slots__ = ("_automaton", "_room", "_states")
+
+    def __init__(self, automaton: Automaton) -> None:
+        self._automaton = automaton
+        self._states: dict[tuple[frozenset[int], int], _State] = {}
+        self._room = _REMEMBERED
+
+    def search(self, text: str, charge: Charge) -> bool:
+        """Whether the pattern matches anywhere in the text."""
+        state = self._state(frozenset(), _EDGE)
+        for chunk in range(0, len(text), _CHUNK):
+            spent = 0
+            for char in text[chunk : chunk + _CHUNK]:
+                spent += state.cost
+                following = state.next.get(char)
+                if following is None:
+                    following = self._step(state, char)
+                if following is _MATCHED:
+                    charge(spent >> 2)
+                    return True
+                state = following
+            charge(spent >> 2)
+        charge(state.cost)
+        return self._closure(state, _EDGE) is None
+
+    def _step(self, state: _State, char: str) -> _State:
+        beside = _kind(char) if self._automaton.has_assertions else _OTHER
+        waiting = self._closure(state, beside)
+        if waiting is None:
+            following = _MATCHED
+        else:
+            code = self._automaton.code
+            threads = frozenset(code[at].to[0] for at in waiting if char in code[at].accepts)  # type: ignore[operator]
+            following = self._state(threads, beside)
+        state.next[char] = following
+        self._room -= 1
+        return following
+
+    def _state(self, threads: frozenset[int], before: int) -> _State:
+        known = self._states.get((threads, before))
+        if known is not None:
+            return known
+        if self._room < 0:
+            for state in self._states.values():
+                state.next.clear()
+                state.closures.clear()
+            self._states.clear()
+            self._room = _REMEMBERED
+        state = _State(threads, before, self._cost(threads))
+        self._states[threads, before] = state
+        self._room -= len(threads) + 1
+        return state
+
+    def _closure(self, state: _State, after: int) -> tuple[int, ...] | None:
+        """The character instructions reachable from here, or None when a match is."""
+        if after in state.closures:
+            return state.closures[after]
+        code = self._automaton.code
+        waiting: list[int] = []
+        stack = [*state.threads, self._automaton.start]
+        seen = set(stack)
+        result: tuple[int, ...] | None = None
+        while stack:
+            at = stack.pop()
+            if at == MATCH:
+                break
+            instruction = code[at]
+            if instruction.accepts is not None:
+                waiting.append(at)
+            elif instruction.asserts is None or _ASSERTIONS[instruction.asserts](state.before, after):
+                fresh = [to for to in instruction.to if to not in seen]
+                seen.update(fresh)
+                stack += fresh
+        else:
+            result = tuple(waiting)
+            self._room -= len(waiting)
+        state.closures[after] = result
+        return result
+
+    def _cost(self, threads: frozenset[int]) -> int:
+        """How many instructions the threads can reach before the next character, were every assertion true."""
+        code = self._automaton.code
+        stack = [*threads, self._automaton.start]
+        seen = set(stack)
+        while stack:
+            instruction = code[stack.pop()]
+            if instruction.accepts is None:
+                fresh = [to for to in instruction.to if to not in seen]
+                seen.update(fresh)
+                stack += fresh
+        return len(seen)
+
+
+@lru_cache(maxsize=64)
+def compile_pattern(pattern: str) -> Pattern:
+    """The pattern, ready to search. Raises `BadPattern`."""
+    return Pattern(build(parse(pattern)))
+
+
+def _kind(char: str) -> int:
+    if char == "\n":
+        return _NEWLINE
+    return _WORD if char == "_" or (char < "\x80" and char.isalnum()) else _OTHER
+
+
+_ASSERTIONS: dict[str, Callable[[int, int], bool]] = {
+    "begin_text": lambda before, after: before == _EDGE,
+    "end_text": lambda before, after: after == _EDGE,
+    "begin_line": lambda before, after: before in (_EDGE, _NEWLINE),
+    "end_line": lambda before, after: after in (_EDGE, _NEWLINE),
+    "word": lambda before, after: (before == _WORD) != (after == _WORD),
+    "not_word": lambda before, after: (before == _WORD) == (after == _WORD),
+}
