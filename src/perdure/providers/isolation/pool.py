@@ -37,7 +37,10 @@ class Pool:
         self._all: set[Isolated] = set()
 
     async def run(self, order: frames.Order, answer: Answering, hear: Hearing) -> Outcome:
-        """Carry out one order. Cancelling this stops the child: SIGTERM, grace, SIGKILL."""
+        """Carry out one order. Cancelling this stops the child: SIGTERM, grace, SIGKILL.
+
+        A child that was asked to stop is never used again: the signal may arrive after the order has ended.
+        """
         async with self._free:
             child = await self._take()
             is_reusable = False
@@ -48,7 +51,7 @@ class Pool:
             except ChildDied as death:
                 return death.outcome
             except asyncio.CancelledError:
-                await child.process.stop(self._grace)
+                await child.stop(self._grace)
                 raise
             finally:
                 if is_reusable:
@@ -96,7 +99,7 @@ class Isolated(asyncio.Protocol):
         self.orders = 0
         self.is_alive = True
         self._reader = frames.Reader()
-        self._ended: asyncio.Future[frames.Ended] | None = None
+        self._ended: asyncio.Future[frames.Ended | None] | None = None  # None: it died
         self._answer: Answering | None = None
         self._hear: Hearing | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -123,12 +126,22 @@ class Isolated(asyncio.Protocol):
         self._answer, self._hear = answer, hear
         self._raw.begin()
         self._transport.write(frames.write(order))
+        # Shielded: a cancelled order is still heard until `stop` is through with it.
+        ended = await asyncio.shield(self._ended)
+        if ended is None:
+            raise ChildDied(await self._explain_death())
+        self._ended = self._answer = self._hear = None
+        return ended
+
+    async def stop(self, grace: float) -> None:
+        """Let the function end by itself, for as long as the grace lasts; then end the process."""
+        self.process.signal(signal.SIGTERM)
         try:
-            return await self._ended
-        except ConnectionError:
-            raise ChildDied(await self._explain_death()) from None
+            if self._ended is not None:
+                await asyncio.wait([self._ended], timeout=grace)
         finally:
-            self._ended = self._answer = self._hear = None
+            self.kill()
+        await asyncio.shield(self.process.exited)
 
     def kill(self) -> None:
         self.process.signal(signal.SIGKILL)
@@ -157,7 +170,7 @@ class Isolated(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.is_alive = False
         if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(ConnectionError())
+            self._ended.set_result(None)
 
     def overhear(self, line: str) -> None:
         if self._hear is not None:
