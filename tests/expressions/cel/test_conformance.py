@@ -21,7 +21,7 @@ from perdure.expressions.cel import (
     Uint,
     compile_program,
 )
-from perdure.expressions.cel.functions.conversions import parse_timestamp
+from perdure.expressions.cel.instants import parse_timestamp
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "conformance" / "cel"
 

@@ -45,6 +45,7 @@ class Token:
 
 _QUOTED = r"""'''(?:[^\\]|\\[\s\S])*?'''|\"""(?:[^\\]|\\[\s\S])*?\"""|'(?:[^'\\\r\n]|\\.)*'|"(?:[^"\\\r\n]|\\.)*\""""
 _RAW = r"""'''[\s\S]*?'''|\"""[\s\S]*?\"""|'[^'\r\n]*'|"[^"\r\n]*\""""
+STRING_LITERAL = rf"[bB]?(?:[rR](?:{_RAW})|(?:{_QUOTED}))"  # strings and bytes, for whoever must skip over them
 _TOKEN = re.compile(
     rf"""
       (?P<blank>[\t\n\f\r\ ]+|//[^\n]*)

@@ -30,7 +30,7 @@ def format_double(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    sign, digits, exponent = _shortest(value)
+    sign, digits, exponent = shortest_digits(value)
     scale = len(digits) + exponent - 1
     if not -4 <= scale < 6 and digits != "0":
         return f"{sign}{digits[0]}{'.' + digits[1:] if len(digits) > 1 else ''}e{scale:+03}"
@@ -39,7 +39,7 @@ def format_double(value: float) -> str:
 
 def plain_double(value: float) -> str:
     """The shortest digits, never with an exponent."""
-    sign, digits, exponent = _shortest(value)
+    sign, digits, exponent = shortest_digits(value)
     return sign + plain_digits(digits, exponent)
 
 
@@ -50,7 +50,8 @@ def plain_digits(digits: str, exponent: int) -> str:
     return f"{padded[:exponent]}.{padded[exponent:]}"
 
 
-def _shortest(value: float) -> tuple[str, str, int]:
+def shortest_digits(value: float) -> tuple[str, str, int]:
+    """Sign, digits and decimal exponent of a finite double; zero has the digits `0`."""
     negative, digits, exponent = Decimal(repr(value)).as_tuple()
     text = "".join(map(str, digits))
     stripped = text.rstrip("0") or "0"

@@ -85,7 +85,11 @@ def sort_by(frame: Frame, values: list[Value], keys: list[Value]) -> CelList:
     if kinds <= {str} or kinds <= {int} or kinds <= {bool}:
         order.sort(key=lambda at: keys[at])
     else:
-        order.sort(key=cmp_to_key(lambda one, other: _ordered(keys[one], keys[other])))
+
+        def arrange(one: int, other: int) -> int:
+            return _ordered(keys[one], keys[other])
+
+        order.sort(key=cmp_to_key(arrange))
     return CelList([values[at] for at in order])
 
 

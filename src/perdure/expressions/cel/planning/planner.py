@@ -87,9 +87,9 @@ class _Planner:
                 constant = _TYPES[dotted]
                 return lambda _: constant
             if named is None:
-                return paths.unknown(f"`{path[0]}` is not in scope", node)
+                return paths.unknown(f"`{path[0]}` is not in scope", _outward(node, len(path) - 1))
             name, used = named
-            base = paths.variable(name, node)
+            base = paths.variable(name, _outward(node, len(path) - used))
             if used < len(path):
                 return paths.root_path(name, path[used:], self._members(node, base, len(path) - used))
         return self._members(node, base, len(path) - used)
@@ -219,6 +219,14 @@ class _Planner:
 
 
 _TYPES = type_denotations()
+
+
+def _outward(node: Node, selections: int) -> Node:
+    """The part of a path that is left without its last selections."""
+    for _ in range(selections):
+        assert isinstance(node, syntax.Select)
+        node = node.operand
+    return node
 
 
 def _require_optional(value: Value, node: Node) -> Optional:

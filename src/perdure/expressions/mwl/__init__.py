@@ -1,0 +1,33 @@
+"""MWL's use of CEL: which strings are expressions, what numbers in data are, what a result may be.
+
+body = find_expression("{{ vars.count + 1.0 }}")          # None for a literal
+expression = compile_expression(body, frozenset({"vars"}))
+expression.evaluate({"vars": {"count": 4}})               # 5, or Fault with a failure code
+expression.holds(...)                                      # for predicates
+Template({"n": "{{ vars.count }}"}, roots).evaluate(...)  # a JSON value with expressions in its leaves
+"""
+
+from perdure.expressions.mwl.durations import format_iso_duration, parse_iso_duration
+from perdure.expressions.mwl.embedding import find_expression
+from perdure.expressions.mwl.expression import (
+    EVALUATION_ERROR,
+    UNREPRESENTABLE_VALUE,
+    Expression,
+    Fault,
+    compile_expression,
+)
+from perdure.expressions.mwl.functions import ClockPin
+from perdure.expressions.mwl.template import Template
+
+__all__ = [
+    "EVALUATION_ERROR",
+    "UNREPRESENTABLE_VALUE",
+    "ClockPin",
+    "Expression",
+    "Fault",
+    "Template",
+    "compile_expression",
+    "find_expression",
+    "format_iso_duration",
+    "parse_iso_duration",
+]

@@ -1,0 +1,120 @@
+"""One MWL expression: compiled against the roots in its scope, evaluated against JSON data, answered in JSON.
+
+Compiling never fails: what is wrong with the text is a fault when it is evaluated (O-04) and a finding before.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from perdure.expressions.cel import Environment, Failure, Finding, LimitExceeded, Limits, Position, Program, SyntaxFault
+from perdure.expressions.cel.names import Scope
+from perdure.expressions.cel.source import Source
+from perdure.expressions.cel.values import Value, type_name
+from perdure.expressions.mwl.functions import LIBRARY, ClockPin, read_number
+from perdure.expressions.mwl.results import Json, JsonResult, Unrepresentable
+
+EVALUATION_ERROR = "System.ExpressionEvaluationError"
+UNREPRESENTABLE_VALUE = "System.UnrepresentableValue"
+
+
+class Fault(Exception):
+    """An expression that gave no value.
+
+    `code` is the failure code of the language; `position` and `expression` say where, when that is known.
+    `str()` is the message with a picture of the place.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        position: Position | None = None,
+        expression: str | None = None,
+        text: str = "",
+    ) -> None:
+        super().__init__(text or message)
+        self.code = code
+        self.message = message
+        self.position = position
+        self.expression = expression
+
+
+class Expression:
+    """The body of one `{{ … }}`. Get one from `compile_expression`."""
+
+    __slots__ = ("_limits", "_program", "_refusal", "body", "findings")
+
+    def __init__(self, body: str, roots: frozenset[str], environment: Environment) -> None:
+        self.body = body
+        self._limits = environment.limits
+        self._program: Program | None = None
+        self._refusal: SyntaxFault | None = None
+        self.findings: tuple[Finding, ...]
+        try:
+            self._program = Program(body, Scope(roots), environment)
+            self.findings = self._program.findings
+        except SyntaxFault as refusal:
+            self._refusal = refusal
+            self.findings = refusal.findings
+
+    def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None) -> Json:
+        """The JSON value for these roots, or `Fault`. Data are read in place; parts of them may be in the answer."""
+        value = self._evaluate(roots, clock)
+        kind = type(value)
+        if kind is bool or kind is str or kind is dict or kind is list:
+            return value  # type: ignore[no-any-return]
+        try:
+            return JsonResult(self._limits.size).convert(value)
+        except Unrepresentable as failure:
+            raise self._fault_of_result(UNREPRESENTABLE_VALUE, failure.message) from None
+        except LimitExceeded as failure:
+            raise self._fault_of_result(EVALUATION_ERROR, failure.message) from None
+        except RecursionError:
+            raise self._fault_of_result(EVALUATION_ERROR, "the result is nested too deeply") from None
+
+    def holds(self, roots: Mapping[str, Any], clock: ClockPin | None = None) -> bool:
+        """The answer of a predicate (MWL-108): anything but a bool is a fault, there is no truthiness."""
+        value = self._evaluate(roots, clock)
+        if value is True or value is False:
+            return bool(value)
+        raise self._fault_of_result(EVALUATION_ERROR, f"a predicate must give a bool, not {type_name(value)}")
+
+    def _fault_of_result(self, code: str, message: str) -> Fault:
+        """The expression as a whole is to blame."""
+        source = Source(self.body)
+        start = len(self.body) - len(self.body.lstrip())
+        text = f"{source.position(start)}: {message}\n{source.point_at(start)}"
+        shown = source.fragment(start, len(self.body.rstrip()))
+        return Fault(code, message, position=source.position(start), expression=shown, text=text)
+
+    def _evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None) -> Value:
+        if self._program is None:
+            assert self._refusal is not None
+            first = self._refusal.findings[0]
+            raise Fault(EVALUATION_ERROR, first.message, position=first.position, text=str(self._refusal))
+        try:
+            return self._program.evaluate(roots, clock)
+        except Failure as failure:
+            raise Fault(
+                EVALUATION_ERROR,
+                failure.message,
+                position=failure.position,
+                expression=failure.expression,
+                text=str(failure),
+            ) from None
+
+
+ENVIRONMENT = Environment(LIBRARY, read_leaf=read_number)
+
+
+def compile_expression(body: str, roots: frozenset[str], limits: Limits | None = None) -> Expression:
+    """The expression, compiled now or remembered. `roots` are the names in scope at its site."""
+    return _compile(body, roots, limits)
+
+
+@lru_cache(maxsize=4096)
+def _compile(body: str, roots: frozenset[str], limits: Limits | None) -> Expression:
+    environment = ENVIRONMENT if limits is None else Environment(LIBRARY, limits, read_number)
+    return Expression(body, roots, environment)

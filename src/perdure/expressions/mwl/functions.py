@@ -1,0 +1,96 @@
+"""The functions MWL adds to CEL, and the one it changes (MWL-128, MWL-131 to MWL-136)."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from perdure.expressions.cel import Duration, EvaluationFault, Timestamp
+from perdure.expressions.cel.frame import CLOCK, READ_LEAF, Frame, allow_size
+from perdure.expressions.cel.functions import STANDARD, Function, Library, merge
+from perdure.expressions.cel.functions.conversions import format_double
+from perdure.expressions.cel.functions.library import ANY
+from perdure.expressions.cel.values import Value
+from perdure.expressions.mwl.canonical import canonical_json
+from perdure.expressions.mwl.durations import format_iso_duration, parse_iso_duration
+from perdure.expressions.mwl.results import LARGEST_EXACT
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockPin:
+    """The two instants an expression can ask for: when its construct was entered, and the decision's reading."""
+
+    now: datetime
+    wall_time: datetime
+
+
+def _now(frame: Frame) -> Timestamp:
+    return _timestamp(_pin(frame).now)
+
+
+def _wall_time(frame: Frame) -> Timestamp:
+    pin = _pin(frame)
+    return _timestamp(max(pin.wall_time, pin.now))
+
+
+def _pin(frame: Frame) -> ClockPin:
+    pin = frame[CLOCK]
+    if not isinstance(pin, ClockPin):
+        raise EvaluationFault("there is no clock here")
+    return pin
+
+
+def _timestamp(instant: datetime) -> Timestamp:
+    return Timestamp((instant - _EPOCH) // timedelta(microseconds=1) * 1000)
+
+
+def _from_json(frame: Frame, text: str) -> Value:
+    """Data like any other: its numbers are read as doubles."""
+    allow_size(frame, 4 * len(text))
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as malformed:
+        raise EvaluationFault(f"malformed JSON: {malformed}") from None
+    return frame[READ_LEAF](value) if type(value) is int else value
+
+
+def _duration_from_iso(_: Frame, text: str) -> Duration:
+    try:
+        return parse_iso_duration(text)
+    except ValueError as malformed:
+        raise EvaluationFault(str(malformed)) from None
+
+
+def _string_from_double(_: Frame, value: float) -> str:
+    """Every number in data is a double, so 1234567 must not print as 1.234567e+06."""
+    if value.is_integer() and abs(value) <= LARGEST_EXACT:
+        return str(int(value))
+    return format_double(value)
+
+
+def read_number(value: int) -> float:
+    """MWL-121: every number that comes in through a binding is a double."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise EvaluationFault("a number in the data is too large for a double") from None
+
+
+LIBRARY = merge(
+    (
+        STANDARD,
+        Library(
+            functions={
+                "now": Function(((), _now)),
+                "wallTime": Function(((), _wall_time)),
+                "toJson": Function(((ANY,), canonical_json)),
+                "fromJson": Function(((str,), _from_json)),
+                "durationToIso8601": Function(((Duration,), lambda _, span: format_iso_duration(span))),
+                "durationFromIso8601": Function(((str,), _duration_from_iso)),
+                "string": Function(((float,), _string_from_double)),
+            }
+        ),
+    )
+)

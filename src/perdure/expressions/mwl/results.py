@@ -1,0 +1,105 @@
+"""CEL values to JSON values (MWL-107, MWL-130).
+
+Data pass through by reference: what came in as JSON is JSON. Only what an expression made is looked at.
+"""
+
+import math
+
+from perdure.expressions.cel import CelList, CelMap, EvaluationFault, LimitExceeded, Uint
+from perdure.expressions.cel.values import Value, type_name
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+LARGEST_EXACT = 2**53
+_HINTS = {"bytes": "base64.encode()", "timestamp": "string()", "duration": "durationToIso8601() or string()"}
+
+
+class Unrepresentable(EvaluationFault):
+    """A value without a form in JSON."""
+
+
+class JsonResult:
+    """Converts one result, refusing one that would unfold to more than `limit` characters and elements."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = self._limit = limit
+        self._sizes: dict[int, int] = {}
+
+    def convert(self, value: Value, path: str = "") -> Json:
+        kind = type(value)
+        if kind is CelList:
+            self._spend(8 * len(value))
+            return [self.convert(item, f"{path}[{at}]") for at, item in enumerate(value)]
+        if kind is CelMap:
+            self._spend(8 * len(value))
+            return {text_key(key, path): self.convert(item, f"{path}.{key}") for key, item in value.pairs()}
+        if kind is dict or kind is list:
+            self._spend_again(value)
+            return value  # type: ignore[no-any-return]
+        if kind is str:
+            self._spend(len(value))
+            return value  # type: ignore[no-any-return]
+        return scalar_to_json(value, path)
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise LimitExceeded(f"the result is larger than {self._limit}")
+
+    def _spend_again(self, data: Value) -> None:
+        """Data are free the first time, for they exist already; more of the same could grow without bound."""
+        key = id(data)
+        if key not in self._sizes:
+            self._sizes[key] = 0
+            return
+        if not self._sizes[key]:
+            self._sizes[key] = _measure(data)
+        self._spend(self._sizes[key])
+
+
+def _measure(data: Value) -> int:
+    size = 0
+    waiting = [data]
+    while waiting:
+        item = waiting.pop()
+        size += 8
+        if type(item) is str:
+            size += len(item)
+        elif type(item) is dict:
+            waiting += item.values()
+        elif type(item) is list:
+            waiting += item
+    return size
+
+
+def scalar_to_json(value: Value, path: str) -> Json:
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return value  # type: ignore[no-any-return]
+    if kind is float:
+        return _number(value, path)
+    if kind is int or kind is Uint:
+        if abs(value) > LARGEST_EXACT:
+            raise Unrepresentable(f"{_at(path)}{type_name(value)} beyond 2^53; use double() or string()")
+        return int(value)
+    hint = _HINTS.get(type_name(value))
+    raise Unrepresentable(f"{_at(path)}{type_name(value)} has no JSON form{f'; use {hint}' if hint else ''}")
+
+
+def _number(value: float, path: str) -> int | float:
+    """An integral double becomes an int: JSON has one kind of number, and 5 is how 5.0 is written (MWL-083)."""
+    if not math.isfinite(value):
+        raise Unrepresentable(f"{_at(path)}{value} is no number in JSON")
+    if value.is_integer() and abs(value) <= LARGEST_EXACT and (value or math.copysign(1, value) > 0):
+        return int(value)
+    return value
+
+
+def text_key(key: Value, path: str) -> str:
+    if type(key) is not str:
+        raise Unrepresentable(f"{_at(path)}a map key of type {type_name(key)} has no JSON form")
+    return key
+
+
+def _at(path: str) -> str:
+    return f"at result{path}: " if path else ""

@@ -1,0 +1,71 @@
+"""A JSON value whose string leaves may be expressions (MWL-104): compiled once, filled in many times."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perdure.expressions.cel import Finding, Limits
+from perdure.expressions.mwl.embedding import find_expression
+from perdure.expressions.mwl.expression import Expression, compile_expression
+from perdure.expressions.mwl.functions import ClockPin
+from perdure.expressions.mwl.results import Json
+
+_Fill = Callable[[Mapping[str, Any], ClockPin | None], Json]
+
+
+class Template:
+    """A field's value as written. Without any expression it is the value itself, by reference."""
+
+    __slots__ = ("_fill", "document", "expressions")
+
+    def __init__(self, document: Json, roots: frozenset[str], limits: Limits | None = None) -> None:
+        self.document = document
+        self.expressions: dict[str, Expression] = {}  # by JSON pointer
+        self._fill = self._plan(document, "", roots, limits)
+
+    @property
+    def is_literal(self) -> bool:
+        return self._fill is None
+
+    @property
+    def findings(self) -> list[tuple[str, Finding]]:
+        """What `check` warns of: (JSON pointer, finding)."""
+        return [(pointer, found) for pointer, expression in self.expressions.items() for found in expression.findings]
+
+    def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None) -> Json:
+        """The value with every expression replaced by its result; the first fault ends it."""
+        return self.document if self._fill is None else self._fill(roots, clock)
+
+    def _plan(self, value: Json, pointer: str, roots: frozenset[str], limits: Limits | None) -> _Fill | None:
+        if isinstance(value, str):
+            body = find_expression(value)
+            if body is None:
+                return None
+            expression = self.expressions[pointer] = compile_expression(body, roots, limits)
+            return expression.evaluate
+        if isinstance(value, dict):
+            members = {
+                key: self._plan(item, f"{pointer}/{_escaped(key)}", roots, limits) for key, item in value.items()
+            }
+            return _fill_object(value, members) if any(members.values()) else None
+        if isinstance(value, list):
+            items = [self._plan(item, f"{pointer}/{at}", roots, limits) for at, item in enumerate(value)]
+            return _fill_array(value, items) if any(items) else None
+        return None
+
+
+def _fill_object(value: dict[str, Json], members: dict[str, _Fill | None]) -> _Fill:
+    def fill(roots: Mapping[str, Any], clock: ClockPin | None) -> Json:
+        return {key: value[key] if part is None else part(roots, clock) for key, part in members.items()}
+
+    return fill
+
+
+def _fill_array(value: list[Json], items: list[_Fill | None]) -> _Fill:
+    def fill(roots: Mapping[str, Any], clock: ClockPin | None) -> Json:
+        return [item if part is None else part(roots, clock) for item, part in zip(value, items, strict=True)]
+
+    return fill
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
