@@ -134,5 +134,6 @@ def large(size: int) -> str:
 
 @provider("sample.wait", isolated=True)
 def print_and_wait() -> None:
+    print(os.getpid())
     print("waiting")
     time.sleep(60)

@@ -1,6 +1,9 @@
 """What the tests of workers and providers stand on: a loop, a worker, and a ledger that plays the run."""
 
 import asyncio
+import os
+import select
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -127,3 +130,21 @@ def details_of(outcome: Outcome) -> Any:
 
 def is_cancelled(outcome: Outcome) -> bool:
     return isinstance(outcome, Cancelled)
+
+
+def has_ended(pid: int) -> bool:
+    """Wait for the end of a process that is not our child; a kill takes effect a moment after it is sent."""
+    if hasattr(os, "pidfd_open"):
+        try:
+            watched = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return True
+        with os.fdopen(watched, "rb"):
+            return bool(select.select([watched], [], [], 10)[0])
+    for _ in range(1000):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False

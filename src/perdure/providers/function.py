@@ -44,6 +44,7 @@ class Function:
         self.takes_more = inspect.Parameter.VAR_POSITIONAL in kinds or not self.is_readable
         self.takes_rest = inspect.Parameter.VAR_KEYWORD in kinds or not self.is_readable
         self._parameters = {p.name: p for p in named if p.name not in RESERVED}
+        self._positional = [p.name for p in named if p.kind in _POSITIONAL]
         self._positional_only = [p.name for p in named if p.kind is inspect.Parameter.POSITIONAL_ONLY]
 
     def invoke(
@@ -121,7 +122,7 @@ class Function:
 
     def _name(self, positional: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[Any]]:
         """Give positional arguments the names of the parameters they stand for."""
-        order = [name for name, parameter in self._parameters.items() if parameter.kind in _POSITIONAL]
+        order = [name for name in self._positional if name not in RESERVED]
         named = dict(zip(order, positional, strict=False))
         extra = positional[len(order) :]
         if extra and not self.takes_more:
@@ -132,10 +133,8 @@ class Function:
 
     def _leading(self, bound: dict[str, Any], extra: Sequence[Any]) -> list[Any]:
         """Take out of `bound` what Python only accepts by position."""
-        if not extra:
-            return [bound.pop(name) for name in self._positional_only if name in bound]
-        before_extra = [name for name, parameter in self._parameters.items() if parameter.kind in _POSITIONAL]
-        return [*(bound.pop(name) for name in before_extra), *extra]
+        leading = self._positional if extra else self._positional_only
+        return [*(bound.pop(name) for name in leading if name in bound), *extra]
 
     def _convert_input(self, input: Any) -> Any:
         kind = self._input_type

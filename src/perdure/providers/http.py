@@ -70,6 +70,8 @@ async def http(
     times = timeout if isinstance(timeout, Timeouts) else Timeouts() if timeout is None else Timeouts(total=timeout)
     content = _content(json, form, body)
     sent = _headers(headers, auth, method, context.idempotency_key)
+    if json is not msgspec.UNSET:
+        sent.setdefault("content-type", "application/json")
     client = await _client()
     import httpx
 
@@ -83,6 +85,8 @@ async def http(
                 timeout=httpx.Timeout(times.read, connect=times.connect),
                 **content,
             )
+            if (request.url.port or 0) > 65535:
+                raise httpx.InvalidURL(f"there is no port {request.url.port}")
             credentials = httpx.BasicAuth(auth.username, auth.password) if isinstance(auth, Basic) else None
             response = await client.send(request, auth=credentials, follow_redirects=follow_redirects, stream=True)
             try:

@@ -36,7 +36,7 @@ def describe(error: BaseException, prefix: str) -> Failed:
     """The failure that stands for an exception: bare facts, no locals, no source text."""
     match error:
         case ProviderFailure():
-            return Failed(error.code, error.message, error.retryable, _details(error.details))
+            return Failed(str(error.code), str(error.message), error.retryable, _details(error.details))
         case BadArguments():
             facts = {"parameter": error.parameter, "path": error.path}
             code = f"Provider.Call.{prefix}.BadArguments"
@@ -61,7 +61,7 @@ def _details(details: Any) -> bytes | None:
 def _sentence(error: BaseException) -> str:
     try:
         return str(error).encode("utf-8", "replace").decode() or type(error).__name__
-    except Exception:  # __str__ is user code as well
+    except BaseException:  # __str__ is user code as well
         return type(error).__name__
 
 

@@ -41,6 +41,7 @@ class Errand:
         "assignment",
         "cancellation",
         "done",
+        "has_begun",
         "is_over",
         "limit",
         "mode",
@@ -63,6 +64,7 @@ class Errand:
         self.port: Port = port
         self.cancellation: Cancellation | None = None
         self.stopped: Outcome | None = None
+        self.has_begun = False
         self.is_over = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -85,6 +87,7 @@ class Errand:
 
     def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> Outcome | Coroutine[Any, Any, Any]:
         """Make the call. With `loop`, this is another thread and the context must speak to that loop."""
+        self.has_begun = True
         try:
             function = self.provider.function
             context = self._context(loop) if function.wants_context else None

@@ -66,6 +66,7 @@ class Worker:
         self._errands: dict[_Key, Errand] = {}
         self._threads: Threads[Errand, Outcome | Coroutine[Any, Any, Any]] | None = None
         self._pool: Pool | None = None
+        self._waits: set[asyncio.Future[Outcome]] = set()
         self._is_closed = False
 
     def can_perform(self, provider: str) -> bool:
@@ -105,11 +106,14 @@ class Worker:
         """`perform` for callers that can wait; cancelling the wait cancels the assignment."""
         ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.perform(assignment, port, lambda outcome: None if ended.done() else ended.set_result(outcome))
+        self._waits.add(ended)
         try:
             return await ended
         except asyncio.CancelledError:
             self.cancel(assignment)
             raise
+        finally:
+            self._waits.discard(ended)
 
     def cancel(self, assignment: Assignment, reason: str = "") -> bool:
         """Ask the assignment to stop; it ends as `Cancelled`, at the latest after the grace.
@@ -123,8 +127,10 @@ class Worker:
         return True
 
     async def close(self) -> None:
-        """End everything this worker started, and report none of it."""
+        """End everything this worker started, and report none of it; those who wait in `run` are cancelled."""
         self._is_closed = True
+        for wait in self._waits:
+            wait.cancel()
         errands = list(self._errands.values())
         for errand in errands:
             errand.done = _unheard
@@ -144,7 +150,11 @@ class Worker:
     def _hands(self) -> Threads[Errand, Outcome | Coroutine[Any, Any, Any]]:
         if self._threads is None:
             loop = asyncio.get_running_loop()
-            self._threads = Threads(lambda errand: errand.attempt(loop), self._continue, self._limits.threads)
+
+            def work(errand: Errand) -> Outcome | Coroutine[Any, Any, Any]:
+                return Cancelled() if errand.is_over else errand.attempt(loop)  # it may have been stopped in the queue
+
+            self._threads = Threads(work, self._continue, self._limits.threads)
         return self._threads
 
     def _continue(self, errand: Errand, answer: Outcome | Coroutine[Any, Any, Any]) -> None:
@@ -210,14 +220,15 @@ class Worker:
             errand.cancellation.request()
         if errand.task is not None:
             errand.task.cancel()
-        elif not errand.provider.function.wants_context:
+        elif not (errand.has_begun and errand.provider.function.wants_context):
             self._abandon(errand)  # it cannot hear us: nothing is won by waiting
             return
         errand.timer = asyncio.get_running_loop().call_later(self._limits.grace, self._abandon, errand)
 
     def _abandon(self, errand: Errand) -> None:
-        if errand.task is None and not errand.is_over and self._threads is not None:
-            self._threads.give_up_one()
+        is_in_thread = errand.has_begun and errand.task is None and not errand.is_over
+        if is_in_thread and self._threads is not None:
+            self._threads.give_up(errand)
         self._finish(errand, Cancelled())
 
     def _finish(self, errand: Errand, outcome: Outcome) -> None:

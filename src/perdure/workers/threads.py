@@ -29,6 +29,7 @@ class Threads(Generic[_J, _R]):
         self._woken = False
         self._threads = 0
         self._in_flight = 0
+        self._given_up: set[int] = set()
 
     def submit(self, job: _J) -> None:
         self._in_flight += 1
@@ -37,8 +38,9 @@ class Threads(Generic[_J, _R]):
             threading.Thread(target=self._serve, name=f"perdure-task-{self._threads}", daemon=True).start()
         self._jobs.put(job)
 
-    def give_up_one(self) -> None:
-        """A job will not come back in useful time: its thread no longer counts."""
+    def give_up(self, job: _J) -> None:
+        """The job will not come back in useful time: until it does, its thread does not count."""
+        self._given_up.add(id(job))
         self._limit += 1
 
     def close(self) -> None:
@@ -65,4 +67,7 @@ class Threads(Generic[_J, _R]):
         while results:
             job, result = results.popleft()
             self._in_flight -= 1
+            if id(job) in self._given_up:
+                self._given_up.discard(id(job))
+                self._limit -= 1
             self._deliver(job, result)

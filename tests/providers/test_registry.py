@@ -1,0 +1,91 @@
+"""One registry for all languages: what is in it, how it gets there, what it costs."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from perdure.providers import DuplicateProvider, Mode, Provider, Registry
+
+
+def nothing() -> None:
+    """Do nothing at all."""
+
+
+def test_a_decorated_function_is_registered_and_stays_a_function() -> None:
+    registry = Registry()
+
+    @registry.provider("math.add", description="Adds.", side_effects=False)
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    found = registry.find("math.add")
+    assert found is not None
+    assert add(1, 2) == 3
+    assert (found.description, found.side_effects, found.mode, found.prefix) == ("Adds.", False, Mode.THREAD, "MathAdd")
+    assert found.parameters["required"] == ["a", "b"]
+
+
+def test_what_is_not_declared_is_read_from_the_function() -> None:
+    registry = Registry()
+    registry.provider("nothing")(nothing)
+    found = registry.find("nothing")
+
+    assert found is not None
+    assert (found.description, found.side_effects) == ("Do nothing at all.", True)
+
+
+def test_a_declared_schema_stands() -> None:
+    registry = Registry()
+    registry.provider("nothing", parameters={"type": "object"})(nothing)
+    found = registry.find("nothing")
+
+    assert found is not None
+    assert found.parameters == {"type": "object"}
+
+
+def test_the_mode_follows_from_the_function_unless_said() -> None:
+    async def wait() -> None: ...
+
+    assert Provider.of("a", wait).mode is Mode.ASYNC
+    assert Provider.of("b", nothing).mode is Mode.THREAD
+    registry = Registry()
+    registry.provider("c", isolated=True)(nothing)
+    registry.provider("d", inline=True)(nothing)
+    assert [provider.mode for provider in registry] == [Mode.ISOLATED, Mode.INLINE]
+    with pytest.raises(ValueError, match="both inline and isolated"):
+        registry.provider("e", inline=True, isolated=True)
+
+
+def test_an_unknown_name_is_no_error() -> None:
+    assert Registry().find("no.such.provider") is None
+
+
+def test_a_name_is_given_once() -> None:
+    registry = Registry()
+    registry.provider("twice")(nothing)
+    with pytest.raises(DuplicateProvider, match=r"provider 'twice' is defined at .*test_registry.py:\d+ and again at"):
+        registry.provider("twice")(nothing)
+    with pytest.raises(DuplicateProvider, match="provider 'http' is defined at perdure"):
+        registry.provider("http")(nothing)
+
+
+def test_the_shipped_providers_have_descriptions_and_schemas() -> None:
+    registry = Registry()
+    shipped: dict[str, Any] = {name: registry.find(name) for name in ("echo", "http", "python", "shell")}
+
+    assert set(shipped) <= set(registry.names())
+    for provider in shipped.values():
+        assert provider.description
+        assert provider.parameters["type"] == "object"
+        assert provider.parameters["additionalProperties"] is False
+    assert [shipped[name].prefix for name in shipped] == ["Echo", "Http", "Python", "Shell"]
+
+
+def test_the_registry_is_cheap_to_import() -> None:
+    heavy = "{'httpx', 'asyncio', 'subprocess', 'importlib.metadata', 'perdure.providers.http'}"
+    code = f"import sys, perdure.providers; print(sorted({heavy} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert answer.stdout == "[]\n"

@@ -1,0 +1,96 @@
+"""Secrets are filled in at the last moment and are nowhere to be read afterwards."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, outcome_of, task, value_of
+
+from perdure.providers.context import BlockingContext
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.registry import Registry
+from perdure.workers.secrets import Secrets, from_environment
+
+TOKEN = 'hun"ter2\n'
+
+
+def test_the_environment_comes_before_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "TOKEN").write_text("from the file\n")
+    (tmp_path.parent / "OUTSIDE").write_text("must not be read")
+    monkeypatch.setenv("PERDURE_SECRETS_DIR", str(tmp_path))
+    assert from_environment("TOKEN") == "from the file"
+    assert from_environment("../OUTSIDE") is None
+    assert from_environment("ABSENT") is None
+    assert from_environment("") is None
+
+    monkeypatch.setenv("PERDURE_SECRET_TOKEN", "from the environment")
+    assert from_environment("TOKEN") == "from the environment"
+
+
+def test_markers_are_replaced_wherever_they_stand() -> None:
+    secrets = Secrets({"A": "1", "B": "2"}.get)
+    arguments = {"a": {"$secret": "A"}, "list": [{"$secret": "B"}], "other": {"$secret": "A", "more": 1}}
+
+    assert secrets.fill(arguments) == {"a": "1", "list": ["2"], "other": {"$secret": "A", "more": 1}}
+
+
+def test_a_secret_within_another_disappears_with_it() -> None:
+    secrets = Secrets({"SHORT": "abcd", "LONG": "abcdefgh"}.get)
+    secrets.fill([{"$secret": "SHORT"}, {"$secret": "LONG"}])
+
+    assert secrets.redact("x abcdefgh abcd") == "x [redacted] [redacted]"
+
+
+@on_loop
+async def test_a_function_gets_the_value_and_failures_do_not_tell_it() -> None:
+    registry = Registry()
+
+    @registry.provider("tell")
+    def tell(token: str, context: BlockingContext) -> Any:
+        context.log(f"token {token}", token=token, nested=[token])
+        context.heartbeat({"token": token})
+        raise ProviderFailure("Refused", f"token {token} refused", details={"sent": {"token": token}})
+
+    ledger = Ledger()
+    async with at_work(registry, resolve_secret={"TOKEN": TOKEN}.get) as worker:
+        outcome = await worker.run(task("tell", {"token": {"$secret": "TOKEN"}}), ledger)
+
+    assert "token [redacted] refused" in str(outcome)
+    assert details_of(outcome) == {"sent": {"token": "[redacted]"}}
+    assert ledger.lines == [("info", "token [redacted]", {"token": "[redacted]", "nested": ["[redacted]"]})]
+    assert ledger.heartbeats == [b'{"token":"[redacted]"}']
+
+
+@on_loop
+async def test_a_secret_asked_for_in_the_function_is_kept_as_well() -> None:
+    registry = Registry()
+
+    @registry.provider("tell", inline=True)
+    def tell(context: BlockingContext) -> None:
+        raise ValueError(context.secrets["TOKEN"])
+
+    outcome = await outcome_of("tell", registry=registry, resolve_secret={"TOKEN": TOKEN}.get)
+
+    assert "hun" not in str(outcome)
+
+
+@on_loop
+async def test_a_missing_secret_is_a_failure_before_the_call() -> None:
+    registry = Registry()
+
+    @registry.provider("ask")
+    def ask(context: BlockingContext) -> None:
+        context.secrets["ABSENT"]
+
+    filled = await outcome_of("echo", {"value": {"$secret": "ABSENT"}}, resolve_secret=lambda name: None)
+    asked = await outcome_of("ask", registry=registry, resolve_secret=lambda name: None)
+
+    assert failure_of(filled) == failure_of(asked) == ("Platform.SecretMissing", False)
+    assert details_of(filled) == {"secret": "ABSENT"}
+
+
+@on_loop
+async def test_a_successful_result_is_the_function_s_own_affair() -> None:
+    outcome = await outcome_of("echo", {"value": {"$secret": "TOKEN"}}, resolve_secret={"TOKEN": TOKEN}.get)
+
+    assert value_of(outcome) == TOKEN
