@@ -56,7 +56,7 @@ class Execution:
                 self.apply(event)
 
     def child_id(self, child: int) -> RunId:
-        return child_run(self.id, self.state.incarnation, child)
+        return child_run(self.id, child)
 
     def idempotency_key(self, path: str) -> str:
         return idempotency_key(self.id, self.state.incarnation, path)

@@ -1,19 +1,25 @@
 """Names for runs and for pieces of their work.
 
-A run's own id is drawn by the shell; everything inside a run derives from it,
-so a fold gives the same names on every machine.
+A root run's id is drawn by the shell; everything else derives from it, so a fold gives the same names everywhere.
+Numbers inside a run are never reused, not even by a later life of it.
 """
 
 from perdure.kernel.values import RunId
 
 
-def child_run(parent: RunId, incarnation: int, child: int) -> RunId:
-    """`…​.3` is the third child of the first life, `….r2.3` of the second."""
-    life = "" if incarnation == 1 else f"r{incarnation}."
-    return RunId(f"{parent}.{life}{child}")
+def child_run(parent: RunId, child: int) -> RunId:
+    return RunId(f"{parent}.{child}")
+
+
+def is_family(run: str, ancestor: str) -> bool:
+    """Whether the run is the ancestor itself or descends from it."""
+    return run == ancestor or run.startswith(f"{ancestor}.")
 
 
 def idempotency_key(run: RunId, incarnation: int, path: str) -> str:
-    """Stable over attempts and deliveries, so that an outside system can recognise a repetition."""
+    """Stable over attempts and deliveries, so that an outside system can recognise a repetition.
+
+    A later life of a reopened run does its work anew, under new keys.
+    """
     life = "" if incarnation == 1 else f"r{incarnation}/"
     return f"{run}/{life}{path}"

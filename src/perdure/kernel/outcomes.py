@@ -52,3 +52,4 @@ class Code(StrEnum):
     EFFECT_IN_DOUBT = "Platform.EffectInDoubt"
     WORKER_DIED = "Platform.WorkerDied"
     MOVES_EXHAUSTED = "Platform.MovesExhausted"
+    CANNOT_BEGIN = "Platform.CannotBegin"

@@ -10,3 +10,7 @@ def draw(seed: int, path: str, counter: int) -> float:
     text = f"{seed}\x1f{path}\x1f{counter}".encode()
     word = int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
     return (word >> 11) * _SCALE
+
+
+def child_seed(seed: int, child: int) -> int:
+    return int.from_bytes(blake2b(f"{seed}\x1f{child}".encode(), digest_size=8).digest(), "big") >> 1

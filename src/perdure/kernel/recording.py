@@ -24,6 +24,8 @@ def _stale(turn: Turn, what: str) -> None:
 
 
 def _start(turn: Turn, given: i.Start) -> None:
+    if turn.state.seq:
+        return turn.refuse("the run has already started", conflict=given.key != turn.state.key)
     turn.emit(
         e.RunStarted(
             given.language,
@@ -37,6 +39,7 @@ def _start(turn: Turn, given: i.Start) -> None:
             given.key,
         )
     )
+    return None
 
 
 def _task_result(turn: Turn, given: i.TaskResult) -> None:

@@ -88,6 +88,13 @@ class State(msgspec.Struct, array_like=True):
         """Whether a restart has to take this run up by itself, rather than wait for an input or a timer."""
         return self.sliced or self.local_tasks > 0
 
+    @property
+    def activity(self) -> Status:
+        """The status with a finer word for an open run: does it work, or does it wait?"""
+        if self.status.is_final or self.tasks or self.sliced:
+            return self.status
+        return Status.WAITING
+
 
 def content(kind: str, name: str, body: Payload) -> bytes:
     """What a key stands for: everything that was said with it, but not who said it."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import events as e
 from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
-from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.randomness import draw
-from perdure.kernel.values import NULL, Instant, Payload, digest
+from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, digest
 
 if TYPE_CHECKING:
     from perdure.kernel.execution import Execution
@@ -50,6 +50,7 @@ class Turn:
         "stage",
         "state",
         "texts",
+        "values",
     )
 
     def __init__(self, execution: "Execution", given: Input, arrived: Instant, now: Instant) -> None:
@@ -65,6 +66,7 @@ class Turn:
         self.moves = 0
         self.stage = Stage.FRESH
         self.texts: dict[bytes, bytes] = {}
+        self.values: dict[bytes, bytes] = {}
         self.programs: dict[bytes, tuple[str, bytes]] = {}
         self._apply = execution.apply
 
@@ -85,6 +87,14 @@ class Turn:
         if found is None:
             raise Needs((payload.digest,))
         return found
+
+    def keep(self, payload: Payload) -> Payload:
+        """A value as an event may carry it: text that is too large for the log is put beside it."""
+        if isinstance(payload, Ref) or len(payload) <= INLINE_BYTES:
+            return payload
+        name = digest(payload)
+        self.texts[name] = self.values[name] = payload
+        return Ref(name, len(payload))
 
     def draw(self, path: str, counter: int) -> float:
         return draw(self.state.seed, path, counter)
@@ -111,8 +121,8 @@ class Turn:
                 number,
                 provider,
                 path,
-                arguments,
-                input,
+                self.keep(arguments),
+                self.keep(input),
                 attempt,
                 pool,
                 deadline,
@@ -149,7 +159,7 @@ class Turn:
         number = self.state.issued + 1
         pinned = digest(document)
         self.programs[pinned] = (language, document)
-        self.emit(e.ChildStarted(number, language, pinned, name, input, options, labels or {}, awaited))
+        self.emit(e.ChildStarted(number, language, pinned, name, self.keep(input), options, labels or {}, awaited))
         return number
 
     def cancel_child(self, child: int, reason: str = "") -> None:
@@ -167,4 +177,6 @@ class Turn:
 
     def end(self, status: Status, outcome: Outcome) -> None:
         """The run is over. What is still open is abandoned: its results will be stale."""
+        if isinstance(outcome, Succeeded):
+            outcome = Succeeded(self.keep(outcome.value))
         self.emit(e.RunEnded(status, outcome))

@@ -23,6 +23,9 @@ class Ref(msgspec.Struct, array_like=True, frozen=True, gc=False):
 Payload = bytes | Ref
 """JSON text, or where to find it."""
 
+INLINE_BYTES = 64 * 1024
+"""Text up to this size travels inside events."""
+
 NULL: bytes = b"null"
 
 

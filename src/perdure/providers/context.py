@@ -5,13 +5,12 @@ which drives the same core over a port that answers at once.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Code
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.work import Assignment, Claim, Port
 from perdure.providers.failure import ProviderFailure
 
 if TYPE_CHECKING:
@@ -19,50 +18,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The answer to a wish to perform an effect.
-
-    completed: it was performed before; `result` is what it gave.
-    in_doubt: an earlier holder claimed it and vanished; it may have happened.
-    """
-
-    completed: bool
-    in_doubt: bool = False
-    result: bytes | None = None
-
-
-class Port(Protocol):
-    """How a task in flight reaches its run. Every call answers once the fact is durable."""
-
-    async def claim_effect(self, key: str) -> Claim: ...
-    async def complete_effect(self, key: str, result: bytes) -> None: ...
-    async def release_effect(self, key: str) -> None: ...
-    async def emit_signal(self, name: str, value: bytes) -> None: ...
-    async def report(self, body: bytes) -> Any: ...
-    def heartbeat(self, detail: bytes | None) -> None: ...
-    def log(self, level: str, message: str, fields: dict[str, Any]) -> None: ...
-
-
-class Task(Protocol):
-    """The facts about a task that its provider may know."""
-
-    @property
-    def run(self) -> RunId: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def delivery(self) -> int: ...
-    @property
-    def idempotency_key(self) -> str: ...
-    @property
-    def deadline(self) -> Instant | None: ...
-    @property
-    def hold_effects_in_doubt(self) -> bool: ...
 
 
 class SecretSource(Protocol):
@@ -98,7 +53,7 @@ class _Facts:
 
     __slots__ = ("_cancellation", "_port", "_task", "secrets")
 
-    def __init__(self, task: Task, port: Port, secrets: SecretSource, cancellation: Cancellation) -> None:
+    def __init__(self, task: Assignment, port: Port, secrets: SecretSource, cancellation: Cancellation) -> None:
         self._task = task
         self._port = port
         self._cancellation = cancellation
@@ -209,7 +164,7 @@ class BlockingContext(_Facts):
 
     def __init__(
         self,
-        task: Task,
+        task: Assignment,
         port: "CallPort",
         secrets: SecretSource,
         cancellation: Cancellation,

@@ -71,17 +71,17 @@ class Transition(msgspec.Struct):
     create: NewRun | None = None
     summary: Summary | None = None
     snapshot: bytes | None = None
-    consumes: Sequence[int] = ()  # inbox positions, deleted by this commit
-    letters: Sequence[Letter] = ()
-    lived: Sequence[tuple[int, bytes]] = ()  # log rows of the run this one is forked from
-    values: Sequence[tuple[bytes, bytes]] = ()  # digest, text
-    borrowed: Sequence[tuple[RunId, bytes | None]] = ()  # values to copy from another run; None: all of them
-    programs: Sequence[tuple[bytes, str, bytes]] = ()  # digest, language, text
-    permits_asked: Sequence[PermitAsked] = ()
-    permits_released: Sequence[int] = ()
-    offers: Sequence[Offer] = ()
-    withdrawn: Sequence[int] = ()  # leased tasks that ended
-    recalled: Sequence[int] = ()  # leased tasks that were asked to stop
+    consumes: list[int] = []  # inbox positions, deleted by this commit
+    letters: list[Letter] = []
+    lived: list[tuple[int, bytes]] = []  # log rows of the run this one is forked from
+    values: list[tuple[bytes, bytes]] = []  # digest, text
+    borrowed: list[tuple[RunId, bytes | None]] = []  # values to copy from another run; None: all of them
+    programs: list[tuple[bytes, str, bytes]] = []  # digest, language, text
+    permits_asked: list[PermitAsked] = []
+    permits_released: list[int] = []
+    offers: list[Offer] = []
+    withdrawn: list[int] = []  # leased tasks that ended
+    recalled: list[int] = []  # leased tasks that were asked to stop
     ended: bool = False
     stuck: str | None = None  # why the run cannot be decided; empty: it can again
 
@@ -179,7 +179,8 @@ class Store(Protocol):
     async def adopt(self, partition: int) -> bool:
         """Own a partition that nobody owns now; False when somebody does."""
 
-    async def release(self, partition: int) -> None: ...
+    async def move(self, families: Sequence[RunId], home: int) -> None:
+        """Bring these runs and their descendants into an owned partition, those without a live owner."""
 
     def is_owned(self, partition: int) -> bool:
         """Whether any live process owns the partition."""
@@ -194,6 +195,9 @@ class Store(Protocol):
 
     async def send(self, letter: Letter) -> int | None:
         """Put an input into a run's inbox, durably; None when there is no such run."""
+
+    async def discard(self, positions: Sequence[int]) -> None:
+        """Remove inbox rows that concern no run (any more)."""
 
     async def set_limit(self, scope: str, limit: int | None) -> None:
         """Configure how many permits of a scope may be held at once, over all runs and processes."""

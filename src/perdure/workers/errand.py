@@ -9,12 +9,14 @@ from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome
-from perdure.providers.context import BlockingContext, CallPort, Cancellation, Port, TaskContext
+from perdure.kernel.work import Assignment, Port
+from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.registry import Provider
 from perdure.providers.verdict import describe, settle
-from perdure.workers.assignment import Assignment
 from perdure.workers.secrets import MARK, DiscreetPort, Resolver, Secrets
 
 if TYPE_CHECKING:
@@ -103,22 +105,13 @@ class Errand:
         """The same call, written down for a subprocess."""
         from perdure.providers.isolation.frames import Order
 
-        task = self.assignment
+        filled = jsontext.encode_finite(self.arguments)
         return Order(
-            provider=self.provider.name,
+            assignment=msgspec.structs.replace(self.assignment, arguments=filled),
             origin=self.provider.source,
             sources=sources,
             import_path=sys.path,
-            arguments=jsontext.encode_finite(self.arguments),
-            input=task.input,
             result_limit=self.limit,
-            run=task.run,
-            path=task.path,
-            attempt=task.attempt,
-            delivery=task.delivery,
-            idempotency_key=task.idempotency_key,
-            deadline=task.deadline,
-            hold_effects_in_doubt=task.hold_effects_in_doubt,
         )
 
     def failure(self, error: BaseException) -> Outcome:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.work import Assignment, Port
 from perdure.providers.registry import Mode, Registry, shared
 from perdure.providers.verdict import RESULT_LIMIT, settle
-from perdure.workers.assignment import Assignment, Port
 from perdure.workers.errand import Done, Errand
 from perdure.workers.secrets import Resolver, from_environment
 from perdure.workers.threads import Threads
@@ -71,7 +71,7 @@ class Worker:
 
     def can_perform(self, provider: str) -> bool:
         """False for a task that must wait until its provider is loaded."""
-        return self._registry.find(provider) is not None
+        return self._registry.knows(provider)
 
     def perform(self, assignment: Assignment, port: Port, done: Done) -> None:
         """Start the assignment and call `done` once, with its outcome.
@@ -81,7 +81,12 @@ class Worker:
         """
         if self._is_closed:
             raise RuntimeError("the worker is closed")
-        provider = self._registry.find(assignment.provider)
+        try:
+            provider = self._registry.find(assignment.provider)
+        except Exception as error:  # an installed provider whose module cannot be imported
+            problem = f"provider {assignment.provider!r} cannot be imported: {type(error).__name__}: {error}"
+            done(Failed(Code.PROVIDER_FAULT, problem, False))
+            return
         if provider is None:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
@@ -165,15 +170,17 @@ class Worker:
             answer.close()
             self._finish(errand, Cancelled())
         else:
-            self._launch(errand, _settled(answer, errand.limit))
+            self._launch(errand, answer)
 
-    def _launch(self, errand: Errand, ending: Coroutine[Any, Any, Outcome]) -> None:
+    def _launch(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._track(errand)
-        errand.task = asyncio.get_running_loop().create_task(self._drive(errand, ending))
+        task = errand.task = asyncio.get_running_loop().create_task(self._drive(errand, coroutine))
+        task.add_done_callback(lambda _: self._never_entered(errand, coroutine))
 
-    async def _drive(self, errand: Errand, ending: Coroutine[Any, Any, Outcome]) -> None:
+    async def _drive(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
         try:
-            outcome = await ending
+            value = await coroutine
+            outcome = value if errand.mode is Mode.ISOLATED else settle(value, errand.limit)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if errand.stopped is None and task is not None and task.cancelling():
@@ -184,6 +191,14 @@ class Worker:
         except BaseException as error:
             outcome = errand.failure(error)
         self._finish(errand, outcome)
+
+    def _never_entered(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """A task cancelled before its first step ends without a word of `_drive`."""
+        if errand.is_over:
+            return
+        coroutine.close()
+        if errand.stopped is not None:
+            self._finish(errand, errand.stopped)
 
     async def _isolate(self, errand: Errand) -> Outcome:
         from perdure.providers.isolation.pool import Pool
@@ -245,10 +260,6 @@ class Worker:
 
 def _key(assignment: Assignment) -> _Key:
     return (assignment.run, assignment.task, assignment.attempt, assignment.delivery)
-
-
-async def _settled(coroutine: Coroutine[Any, Any, Any], limit: int) -> Outcome:
-    return settle(await coroutine, limit)
 
 
 def _unheard(outcome: Outcome) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Code, Failed, Outcome
-from perdure.providers.context import Port
+from perdure.kernel.work import Port
 from perdure.providers.failure import ProviderFailure
 
 Resolver = Callable[[str], str | None]

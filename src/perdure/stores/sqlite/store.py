@@ -110,9 +110,26 @@ class SqliteStore:
         self._locks[partition] = lock
         return True
 
-    async def release(self, partition: int) -> None:
-        del self._epochs[partition]
-        self._locks.pop(partition).release()
+    async def move(self, families: Sequence[RunId], home: int) -> None:
+        for partition in await self.orphaned():
+            lock = try_lock(self.path, partition)
+            if lock is None:
+                continue
+
+            def work(partition: int = partition) -> None:
+                execute = self._connection.execute
+                execute("UPDATE partitions SET epoch = epoch + 1 WHERE id = ?", (partition,))
+                for family in families:
+                    bindings = (home, partition, family, f"{_literal(family)}.*")
+                    execute("UPDATE runs SET partition = ?1 WHERE partition = ?2 AND (id = ?3 OR id GLOB ?4)", bindings)
+                    execute(
+                        "UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND (run = ?3 OR run GLOB ?4)", bindings
+                    )
+
+            try:
+                await self._explained_transaction(work)
+            finally:
+                lock.release()
 
     def is_owned(self, partition: int) -> bool:
         return partition in self._locks or is_locked(self.path, partition)
@@ -149,6 +166,14 @@ class SqliteStore:
             return self._writer.send(letter, 0).position
 
         return await self._explained_transaction(work)
+
+    async def discard(self, positions: Sequence[int]) -> None:
+        def work() -> None:
+            self._connection.executemany(
+                "DELETE FROM inbox WHERE position = ?", [(position,) for position in positions]
+            )
+
+        await self._explained_transaction(work)
 
     async def set_limit(self, scope: str, limit: int | None) -> None:
         def work() -> None:

@@ -197,7 +197,8 @@ class BatchWriter:
         for offer in change.offers:
             self._execute(
                 "INSERT INTO tasks (run, task, delivery, pool, provider, state, body)"
-                " VALUES (?, ?, ?, ?, ?, 'ready', ?) ON CONFLICT DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
+                " VALUES (?, ?, ?, ?, ?, 'ready', ?)"
+                " ON CONFLICT DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
                 " until = NULL, body = excluded.body",
                 (change.run, offer.task, offer.delivery, offer.pool, offer.provider, offer.body),
             )

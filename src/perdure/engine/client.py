@@ -1,0 +1,360 @@
+"""What callers see of the engine: start a document, follow it, steer it, from this process or from another one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import msgspec
+
+from perdure.engine import views
+from perdure.engine.clock import Clock
+from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_token
+from perdure.engine.runtime import Runtime
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.codec import encode_turns
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
+from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.values import Instant, RunId, digest
+from perdure.stores.protocol import Filter, Letter, NewRun, RunRow, Store
+
+LOOK_EVERY = 0.05  # seconds between looks at a run that another process owns
+
+
+class Language(Dialect, Protocol):
+    """A dialect that can also judge documents."""
+
+    def recognizes(self, text: bytes) -> bool: ...
+
+    def parse(self, text: bytes) -> tuple[Any | None, list[Problem]]: ...
+
+    def title(self, program: Any) -> str: ...
+
+
+class RunFailed(PerdureError):
+    """The run ended, but not well."""
+
+    code = "RUN-FAILED"
+    hint = "See `perdure show RUN` and `perdure history RUN`."
+
+    def __init__(self, run: RunId, status: Status, outcome: Outcome) -> None:
+        self.run = run
+        self.status = status
+        self.outcome = outcome
+        match outcome:
+            case Failed(code, message):
+                said = f": {code}{f' ({message})' if message else ''}"
+            case Cancelled(reason):
+                said = f": {reason}" if reason else ""
+            case _:
+                said = ""
+        super().__init__(f"run {run} {status.value.replace('_', ' ')}{said}")
+
+
+class Handle:
+    """A run, wherever it lives."""
+
+    def __init__(self, engine: "Client", id: RunId) -> None:
+        self._engine = engine
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    async def result(self) -> Any:
+        """The value the run ends with; raises `RunFailed` when it ends otherwise."""
+        status, outcome = await self._engine.wait(self.id)
+        if isinstance(outcome, Succeeded) and status is Status.SUCCEEDED:
+            return jsontext.decode(await self._engine.text(self.id, outcome.value))
+        raise RunFailed(self.id, status, outcome)
+
+    async def cancel(self, reason: str = "", by: str = "") -> None:
+        await self._engine.cancel(self.id, reason, by)
+
+    async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> None:
+        await self._engine.signal(self.id, name, value, key=key, by=by)
+
+    async def show(self, at: int | None = None) -> Any:
+        return await self._engine.show(self.id, at)
+
+    async def status(self) -> Status:
+        return (await self._engine.find(self.id)).status
+
+    async def history(self) -> list[dict[str, Any]]:
+        return await self._engine.history(self.id)
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Everything that is recorded of the run, from its first event until it ends."""
+        async for event in self._engine.follow(self.id):
+            yield event
+
+
+class Client(AbstractAsyncContextManager["Client"]):
+    """An engine together with its store. Without a runtime it can look and send messages, but runs nothing."""
+
+    def __init__(self, store: Store, languages: Mapping[str, Language], clock: Clock, runtime: Runtime | None) -> None:
+        self.store = store
+        self.languages = languages
+        self.clock = clock
+        self.runtime = runtime
+
+    async def __aenter__(self) -> Self:
+        if self.runtime is not None:
+            await self.runtime.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.runtime is not None:
+            await self.runtime.close()
+        else:
+            await self.store.close()
+
+    # Starting.
+
+    def check(self, text: bytes, origin: str = "document") -> tuple[Language, Any | None, list[Problem]]:
+        """The language of a document, its program, and every problem it has."""
+        for language in self.languages.values():
+            if language.recognizes(text):
+                program, problems = language.parse(text)
+                return language, program, problems
+        known = ", ".join(sorted(self.languages))
+        raise InvalidDocument(f"{origin}: the document is in no language known here ({known})")
+
+    async def start(
+        self,
+        document: str | Path | bytes | Mapping[str, Any],
+        input: Any = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        token: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        seed: int | None = None,
+    ) -> Handle:
+        """Start a document; answers once the start is on disk. The same token starts the same run only once."""
+        text, origin = _read(document)
+        language, program, problems = self.check(text, origin)
+        if program is None or any(problem.severity is Severity.ERROR for problem in problems):
+            raise InvalidDocument("\n".join(problem.describe(origin) for problem in problems))
+        assert self.runtime is not None, "this client only looks; open an Engine to start runs"
+        title = language.title(program)
+        given = jsontext.encode(input)
+        told = jsontext.encode(dict(options or {}))
+        pinned = digest(text)
+        now = self.clock.now()
+        run = new_run_id(now) if token is None else run_id_for_token(language.name, title, token)
+        key = digest(b"\x1f".join((pinned, digest(given), digest(told))))[:16]
+        if token is not None and await self._started_before(run, key):
+            return Handle(self, run)
+        start = i.Start(
+            language.name,
+            pinned,
+            title,
+            given,
+            told,
+            new_seed() if seed is None else seed,
+            labels=dict(labels or {}),
+            key=key,
+        )
+        answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
+        self.runtime.create(run, start, text, program, lambda said: None if answer.done() else answer.set_result(said))
+        said = await answer
+        if isinstance(said, i.Refused):
+            if self.runtime.stopped is not None:
+                raise self.runtime.stopped
+            if not await self._started_before(run, key):
+                raise PerdureError(said.reason)
+        return Handle(self, run)
+
+    async def _started_before(self, run: RunId, key: bytes) -> bool:
+        row = await self.store.find(run)
+        if row is not None and row.key != key:
+            raise Conflict(f"the token was used before for run {run}, with another document or other input")
+        return row is not None
+
+    async def fork(self, run: RunId, at: int | None = None) -> Handle:
+        """A new run with this one's past up to an event: finished work is a fact, open work is issued anew."""
+        assert self.runtime is not None, "this client only looks; open an Engine to fork runs"
+        row = await self.find(run)
+        dialect = views.dialect_of(self.languages, row)
+        all_turns = await views.turns(self.store, dialect, run)
+        total = sum(len(events) for _, events in all_turns)
+        seq = total if at is None else at
+        lived = views.cut(all_turns, seq)
+        pinned = await self.store.program(row.program)
+        assert pinned is not None
+        execution = Execution(new_run_id(self.clock.now()), dialect, dialect.load(pinned[1]))
+        execution.fold(lived)
+        if execution.state.status.is_final:
+            raise Conflict(
+                f"run {run} had ended at event {seq}; there is nothing to go on with",
+                hint=f"Choose an earlier event: `perdure fork {run} --at SEQ` (see `perdure history {run}`).",
+            )
+        new = NewRun(row.language, row.name, row.program, None, row.labels, row.key, self.clock.now())
+        answer = await self.runtime.create_forked(execution, new, [(seq, encode_turns(lived))], i.Fork(run, seq))
+        if isinstance(answer, i.Refused):
+            raise PerdureError(answer.reason)
+        return Handle(self, execution.id)
+
+    async def resume(self, runs: Sequence[RunId] | None = None) -> None:
+        """Take up what no live process owns: everything, or these runs."""
+        assert self.runtime is not None, "this client only looks; open an Engine to resume runs"
+        await self.runtime.adopt(runs)
+
+    # Looking.
+
+    def handle(self, run: str) -> Handle:
+        return Handle(self, RunId(run))
+
+    async def resolve(self, prefix: str) -> RunId:
+        """The run whose id begins so; an ambiguous beginning is refused."""
+        found = await self.store.find(RunId(prefix))
+        if found is not None:
+            return found.id
+        candidates = [one for one in await self.store.begins_with(prefix) if "." not in one[len(prefix) :]]
+        if len(candidates) == 1:
+            return candidates[0]
+        if not candidates:
+            raise RunNotFound(f"there is no run {prefix!r}")
+        raise RunNotFound(f"{prefix!r} is the beginning of several runs: {', '.join(candidates)}")
+
+    async def find(self, run: RunId) -> RunRow:
+        row = await self.store.find(run)
+        if row is None:
+            raise RunNotFound(f"there is no run {run!r}")
+        return row
+
+    async def search(self, filter: Filter) -> list[RunRow]:
+        return await self.store.search(filter)
+
+    async def show(self, run: RunId, at: int | None = None) -> Any:
+        execution = await views.load(self.store, self.languages, await self.find(run), at)
+        return await views.show(self.store, execution)
+
+    async def text(self, run: RunId, payload: Any) -> bytes:
+        if isinstance(payload, bytes):
+            return payload
+        return (await self.store.values(run, [payload.digest]))[payload.digest]
+
+    async def history(self, run: RunId, after: int = 0) -> list[dict[str, Any]]:
+        row = await self.find(run)
+        dialect = views.dialect_of(self.languages, row)
+        seq, found = 0, []
+        for instant, events in await views.turns(self.store, dialect, run):
+            for event in events:
+                seq += 1
+                if seq > after:
+                    found.append({"seq": seq, "at": instant, "event": type(event).__name__, **views.describe(event)})
+        return found
+
+    async def follow(self, run: RunId) -> AsyncIterator[dict[str, Any]]:
+        seen = 0
+        while True:
+            is_over = (await self.find(run)).status.is_final
+            for event in await self.history(run, seen):
+                seen = event["seq"]
+                yield event
+            if is_over:
+                return
+            await self._something_happened(run)
+
+    async def _something_happened(self, run: RunId) -> None:
+        if self.runtime is None:
+            await asyncio.sleep(LOOK_EVERY)
+            return
+        happened = asyncio.Event()
+        forget = self.runtime.watch(lambda which, _: happened.set() if which == run else None)
+        try:
+            await asyncio.wait_for(happened.wait(), LOOK_EVERY)
+        except TimeoutError:
+            pass
+        finally:
+            forget()
+
+    async def wait(self, run: RunId) -> tuple[Status, Outcome]:
+        """Until the run has ended, in this process or in another."""
+        while True:
+            ended = asyncio.ensure_future(self.runtime.ended(run)) if self.runtime is not None else None
+            try:
+                row = await self.find(run)
+                if row.status.is_final:
+                    break
+                if ended is None or row.partition not in self._partitions():
+                    await asyncio.sleep(LOOK_EVERY)
+                else:
+                    await ended
+            finally:
+                if ended is not None:
+                    ended.cancel()
+        execution = await views.load(self.store, self.languages, row)
+        assert execution.state.outcome is not None
+        return row.status, execution.state.outcome
+
+    def _partitions(self) -> Sequence[int]:
+        return self.runtime.partitions if self.runtime is not None else ()
+
+    # Steering.
+
+    async def cancel(self, run: RunId, reason: str = "", by: str = "") -> None:
+        """Ask the run to stop; answers once the request is on disk."""
+        await self.tell(run, i.Cancel(reason, by))
+
+    async def signal(self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> None:
+        await self.tell(run, i.Signal(name, jsontext.encode(value), key or new_key(), by))
+
+    async def steer(self, run: RunId, verb: str, body: Any = None, *, key: str | None = None, by: str = "") -> None:
+        await self.tell(run, i.Steer(verb, jsontext.encode(body), key or new_key(), by))
+
+    async def redrive(self, run: RunId, body: Any = None, *, key: str | None = None, by: str = "") -> None:
+        """Reopen a run that has ended: a further life under the same id."""
+        await self.tell(run, i.Reopen(jsontext.encode(body), key or new_key(), by))
+
+    async def tell(self, run: RunId, given: i.Input) -> None:
+        """Offer an input to a run of ours, or put it durably into the inbox of one that is not."""
+        row = await self.find(run)
+        if self.runtime is not None and row.partition in self._partitions():
+            answer = await self.runtime.ask(run, given)
+            if isinstance(answer, i.Refused):
+                raise (Conflict if answer.conflict else PerdureError)(f"run {run}: {answer.reason}", run=run)
+            return
+        await self._refuse_early(row, given)
+        if await self.store.send(Letter(run, self.clock.now(), i.encode(given))) is None:
+            raise RunNotFound(f"there is no run {run!r}")
+
+    async def _refuse_early(self, row: RunRow, given: i.Input) -> None:
+        """What the recorded state already speaks against is answered now, instead of being dropped later."""
+        execution = await views.load(self.store, self.languages, row)
+        from perdure.kernel.recording import record
+        from perdure.kernel.turn import Turn
+
+        trial = Turn(execution, given, self.clock.now(), self.clock.now())
+        record(trial)
+        if isinstance(trial.answer, i.Refused):
+            raise Conflict(f"run {row.id}: {trial.answer.reason}", run=row.id)
+
+    async def prune(self, ended_before: Instant) -> int:
+        """Remove runs whose whole tree ended before then; how many."""
+        removed = 0
+        while gone := await self.store.prune(ended_before, 500):
+            removed += len(gone)
+        return removed
+
+
+def _read(document: str | Path | bytes | Mapping[str, Any]) -> tuple[bytes, str]:
+    match document:
+        case bytes():
+            return document, "document"
+        case str() | Path():
+            try:
+                return Path(document).read_bytes(), str(document)
+            except OSError as error:
+                raise InvalidDocument(f"{document}: {error.strerror or error}") from None
+        case _:
+            return msgspec.json.encode(document), "document"

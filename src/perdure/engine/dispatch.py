@@ -1,0 +1,161 @@
+"""Fair hand-out of tasks to the hands of this process.
+
+Runs take turns: one run with ten thousand ready tasks does not starve the others.
+A task whose provider is not loaded waits, visibly, until it is.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from perdure.engine.clock import Alarm, Clock
+from perdure.kernel.outcomes import Cancelled, Outcome
+from perdure.kernel.values import Instant, RunId
+from perdure.kernel.work import Assignment, Port
+
+Key = tuple[RunId, int]
+
+
+class Hands(Protocol):
+    """What does tasks in this process."""
+
+    def can_perform(self, provider: str) -> bool: ...
+
+    def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
+        """Begin the work; `done` is called once, on the event loop, perhaps before this returns."""
+
+    def cancel(self, assignment: Assignment) -> object:
+        """Ask work in progress to stop."""
+
+    async def close(self) -> None: ...
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        hands: Hands,
+        clock: Clock,
+        most_in_flight: int,
+        port_for: Callable[[Assignment], Port],
+        deliver: Callable[[Assignment, Outcome], None],
+    ) -> None:
+        self._hands = hands
+        self._clock = clock
+        self._most = most_in_flight
+        self._port_for = port_for
+        self._deliver = deliver
+        self._queues: dict[RunId, deque[Assignment]] = {}
+        self._order: deque[RunId] = deque()
+        self._running: dict[Key, Assignment] = {}
+        self._graces: dict[Key, Alarm] = {}
+        self._unprovided: dict[Key, Assignment] = {}
+        self._filling = False
+        self._closed = False
+
+    def add(self, assignment: Assignment) -> None:
+        if not self._hands.can_perform(assignment.provider):
+            self._unprovided[(assignment.run, assignment.task)] = assignment
+            return
+        queue = self._queues.get(assignment.run)
+        if queue is None:
+            queue = self._queues[assignment.run] = deque()
+            self._order.append(assignment.run)
+        queue.append(assignment)
+
+    def fill(self) -> None:
+        """Hand out what there is room for. Called after additions and after each end."""
+        if self._filling or self._closed:
+            return  # an inline provider ended while we were handing out: the loop below goes on anyway
+        self._filling = True
+        try:
+            running = self._running
+            while self._order and len(running) < self._most:
+                run = self._order[0]
+                queue = self._queues[run]
+                assignment = queue.popleft()
+                if queue:
+                    self._order.rotate(-1)
+                else:
+                    self._order.popleft()
+                    del self._queues[run]
+                running[(run, assignment.task)] = assignment
+                self._hands.perform(assignment, self._port_for(assignment), self._ending(assignment))
+        finally:
+            self._filling = False
+
+    def _ending(self, assignment: Assignment) -> Callable[[Outcome], None]:
+        def done(outcome: Outcome) -> None:
+            key = (assignment.run, assignment.task)
+            if self._closed or self._running.get(key) is not assignment:
+                return  # given up meanwhile: a late result is nobody's
+            del self._running[key]
+            grace = self._graces.pop(key, None)
+            if grace is not None:
+                grace.cancel()
+            self._deliver(assignment, outcome)
+            self.fill()
+
+        return done
+
+    def holds(self, run: RunId, task: int, delivery: int) -> bool:
+        """Whether this delivery is queued, waiting for its provider, or at work here."""
+        key = (run, task)
+        held = self._running.get(key) or self._unprovided.get(key)
+        if held is None:
+            held = next((one for one in self._queues.get(run, ()) if one.task == task), None)
+        return held is not None and held.delivery == delivery
+
+    def cancel(self, run: RunId, task: int, grace: Instant) -> None:
+        """Settles when the work agrees or the grace ends; at once when it has not begun."""
+        key = (run, task)
+        waiting = self._unprovided.pop(key, None) or self._unqueue(run, task)
+        if waiting is not None:
+            self._deliver(waiting, Cancelled("before it began"))
+            return
+        assignment = self._running.get(key)
+        if assignment is None:
+            return
+        done = self._ending(assignment)
+        due = self._clock.now() + grace
+        self._graces[key] = self._clock.call_at(due, lambda: done(Cancelled("abandoned: the grace has ended")))
+        self._hands.cancel(assignment)
+
+    def _unqueue(self, run: RunId, task: int) -> Assignment | None:
+        queue = self._queues.get(run)
+        found = next((one for one in queue or () if one.task == task), None)
+        if queue is not None and found is not None:
+            queue.remove(found)
+            if not queue:
+                del self._queues[run]
+                self._order.remove(run)
+        return found
+
+    def forget(self, run: RunId) -> None:
+        """The run is over or not ours any more: what it still has here is stopped, nobody is told."""
+        if self._queues.pop(run, None) is not None:
+            self._order.remove(run)
+        for key in [key for key in self._unprovided if key[0] == run]:
+            del self._unprovided[key]
+        for key in [key for key in self._running if key[0] == run]:
+            assignment = self._running.pop(key)
+            grace = self._graces.pop(key, None)
+            if grace is not None:
+                grace.cancel()
+            self._hands.cancel(assignment)
+
+    def providers_changed(self) -> None:
+        waiting, self._unprovided = self._unprovided, {}
+        for assignment in waiting.values():
+            self.add(assignment)
+        self.fill()
+
+    def waiting_for_provider(self, run: RunId) -> dict[int, str]:
+        return {task: one.provider for (owner, task), one in self._unprovided.items() if owner == run}
+
+    async def close(self) -> None:
+        self._closed = True
+        for grace in self._graces.values():
+            grace.cancel()
+        for assignment in self._running.values():
+            self._hands.cancel(assignment)
+        await self._hands.close()

@@ -1,0 +1,31 @@
+"""Ids of root runs. The only place of the engine that draws randomness."""
+
+import re
+import secrets
+from hashlib import sha256
+
+from perdure.kernel.values import Instant, RunId
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
+_SLUG = re.compile(r"[^a-z0-9]+")
+
+
+def new_run_id(now: Instant) -> RunId:
+    """Sorts by time of birth (milliseconds), then 80 random bits."""
+    number = ((now // 1_000) << 80) | secrets.randbits(80)
+    return RunId("".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -5, -5)))
+
+
+def run_id_for_token(language: str, name: str, token: str) -> RunId:
+    """The same token names the same run, in every process: that is what makes a start idempotent."""
+    mark = sha256(f"{language}\x1f{name}\x1f{token}".encode()).hexdigest()[:16]
+    words = _SLUG.sub("-", f"{name}-{token}".lower()).strip("-")[:48].strip("-")
+    return RunId(f"{words}-{mark}" if words else mark)
+
+
+def new_seed() -> int:
+    return secrets.randbits(63)
+
+
+def new_key() -> str:
+    return secrets.token_hex(8)

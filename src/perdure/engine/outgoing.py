@@ -1,0 +1,201 @@
+"""What a decision asks of the store: the rows that must be written together with its events."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.engine.slot import Slot
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.codec import encode_snapshot, encode_turns
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Status
+from perdure.kernel.randomness import child_seed
+from perdure.kernel.values import RunId
+from perdure.kernel.work import Assignment, Parcel, encode_parcel
+from perdure.stores.protocol import Letter, Offer, PermitAsked, Summary, Transition
+
+
+def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
+    """The transition of everything the slot has just decided; None when nothing needs to be written."""
+    execution = slot.execution
+    assert execution is not None
+    turns = [(turn.now, turn.events) for turn in slot.turns if turn.events]
+    consumes = [mail.position for mail in slot.taken if mail.position is not None]
+    if not turns and not consumes:
+        return None
+    state = execution.state
+    change = Transition(slot.id, slot.partition, state.seq, consumes=consumes)
+    if turns:
+        change.row = encode_turns(turns)
+        slot.tail_bytes += len(change.row)
+        if slot.tail_bytes > snapshot_bytes and slot.tail_bytes > slot.snapshot_bytes:
+            change.snapshot = encode_snapshot(execution)
+            slot.snapshot_bytes = len(change.snapshot)
+            slot.tail_bytes = 0
+        for _, events in turns:
+            for event in events:
+                asks = _ASKS.get(type(event))
+                if asks is not None:
+                    asks(change, slot, execution, event)
+    for turn in slot.turns:
+        if turn.values:
+            change.values.extend(turn.values.items())
+        if turn.programs:
+            pinned = [(name, language, text) for name, (language, text) in turn.programs.items()]
+            change.programs.extend(pinned)
+    for mail in slot.taken:
+        if mail.values:
+            change.values.extend(mail.values)
+        if mail.borrowed:
+            change.borrowed.extend(mail.borrowed)
+    if slot.creation is not None:
+        change.create = slot.creation
+        change.programs.extend(slot.programs)
+        change.lived.extend(slot.lived)
+    change.summary = _summary(slot, execution)
+    if slot.failures:
+        change.stuck = ""
+    return change
+
+
+def _summary(slot: Slot, execution: Execution) -> Summary | None:
+    """The run's row as it must be from now on; None while it may stay as it is.
+
+    A run at work is not rewritten at every step: its row says only that there is work.
+    """
+    state = execution.state
+    if state.status.is_final:
+        wanted = Summary(state.status, False, None, state.ended_at)
+    elif state.has_local_work:
+        if slot.summary is not None and slot.summary.has_work:
+            return None
+        wanted = Summary(Status.RUNNING, True, None)
+    else:
+        wanted = Summary(state.activity, False, slot.next_due())
+    return None if wanted == slot.summary else wanted
+
+
+def assignment(execution: Execution, number: int, arguments: bytes, input: bytes) -> Assignment:
+    task = execution.state.tasks[number]
+    return Assignment(
+        execution.id,
+        number,
+        task.path,
+        task.provider,
+        arguments,
+        input,
+        task.attempt,
+        task.delivery,
+        execution.idempotency_key(task.path),
+        task.deadline,
+        task.hold_effects_in_doubt,
+    )
+
+
+def child_start(execution: Execution, event: e.ChildStarted) -> Letter:
+    start = i.Start(
+        event.language,
+        event.program,
+        event.name,
+        event.input,
+        event.options,
+        child_seed(execution.state.seed, event.child),
+        (execution.id, event.child) if event.awaited else (execution.id, 0),
+        event.labels,
+    )
+    return Letter(execution.child_id(event.child), execution.state.at, i.encode(start))
+
+
+def _letter(change: Transition, to: RunId, execution: Execution, given: i.Input) -> None:
+    change.letters.append(Letter(to, execution.state.at, i.encode(given)))
+
+
+def _task_scheduled(change: Transition, slot: Slot, execution: Execution, event: e.TaskScheduled) -> None:
+    if event.pool:
+        slot.pooled.add(event.task)
+        _offer(change, execution, event.task)
+
+
+def _offer(change: Transition, execution: Execution, number: int) -> None:
+    task = execution.state.tasks.get(number)
+    if task is None:
+        return  # scheduled and settled in one decision
+    body = encode_parcel(Parcel(assignment(execution, number, b"", b""), task.arguments, task.input))
+    change.offers.append(Offer(number, task.delivery, task.pool, task.provider, body))
+
+
+def _task_redelivered(change: Transition, slot: Slot, execution: Execution, event: e.TaskRedelivered) -> None:
+    if event.task in slot.pooled:
+        _offer(change, execution, event.task)
+
+
+def _task_ended(change: Transition, slot: Slot, execution: Execution, event: e.TaskEnded) -> None:
+    if event.task in slot.pooled:
+        slot.pooled.discard(event.task)
+        change.withdrawn.append(event.task)
+
+
+def _task_cancel_requested(change: Transition, slot: Slot, execution: Execution, event: e.TaskCancelRequested) -> None:
+    if event.task in slot.pooled:
+        change.recalled.append(event.task)
+
+
+def _timer_set(change: Transition, slot: Slot, execution: Execution, event: e.TimerSet) -> None:
+    if event.timer in execution.state.timers:
+        slot.set_timer(event.due, event.timer)
+
+
+def _child_started(change: Transition, slot: Slot, execution: Execution, event: e.ChildStarted) -> None:
+    change.letters.append(child_start(execution, event))
+
+
+def _child_cancel_requested(
+    change: Transition, slot: Slot, execution: Execution, event: e.ChildCancelRequested
+) -> None:
+    _letter(change, execution.child_id(event.child), execution, i.Cancel(event.reason, by="parent"))
+
+
+def _permit_requested(change: Transition, slot: Slot, execution: Execution, event: e.PermitRequested) -> None:
+    asked = PermitAsked(event.scope, event.permit, event.priority, event.limit, execution.state.at)
+    change.permits_asked.append(asked)
+
+
+def _permit_released(change: Transition, slot: Slot, execution: Execution, event: e.PermitReleased) -> None:
+    change.permits_released.append(event.permit)
+
+
+def _run_ended(change: Transition, slot: Slot, execution: Execution, event: e.RunEnded) -> None:
+    change.ended = True
+    slot.pooled.clear()
+    parent = execution.state.parent
+    # Who was told of an end is not told again: a reopened child ends for itself.
+    if parent is not None and parent[1] and execution.state.incarnation == 1:
+        _letter(change, parent[0], execution, i.ChildResult(parent[1], event.status, event.outcome))
+
+
+def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.RunForked) -> None:
+    """What was open is issued anew, in this run's name."""
+    state = execution.state
+    for child in state.children.values():
+        change.letters.append(child_start(execution, child.start))
+    for number, permit in state.permits.items():
+        asked = PermitAsked(permit.scope, number, 0, None, state.at)
+        change.permits_asked.append(asked)
+    for number, task in state.tasks.items():
+        if task.pool:
+            _offer(change, execution, number)
+
+
+_ASKS: dict[type[e.Event], Callable[[Transition, Slot, Execution, Any], None]] = {
+    e.TaskScheduled: _task_scheduled,
+    e.TaskRedelivered: _task_redelivered,
+    e.TaskEnded: _task_ended,
+    e.TaskCancelRequested: _task_cancel_requested,
+    e.TimerSet: _timer_set,
+    e.ChildStarted: _child_started,
+    e.ChildCancelRequested: _child_cancel_requested,
+    e.PermitRequested: _permit_requested,
+    e.PermitReleased: _permit_released,
+    e.RunEnded: _run_ended,
+    e.RunForked: _run_forked,
+}

@@ -1,0 +1,60 @@
+"""The engine's side of the door through which a task in flight speaks to its run."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from perdure.kernel import inputs as i
+from perdure.kernel.errors import Conflict
+from perdure.kernel.values import Payload, RunId
+from perdure.kernel.work import Assignment, Claim
+
+_log = logging.getLogger("perdure.task")
+
+
+class TaskPort:
+    __slots__ = ("_ask", "_assignment", "_text")
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        ask: Callable[[RunId, i.Input], Awaitable[i.Answer]],
+        text: Callable[[RunId, Payload], Awaitable[bytes]],
+    ) -> None:
+        self._assignment = assignment
+        self._ask = ask
+        self._text = text
+
+    async def _must(self, given: i.Input) -> i.Answer:
+        answer = await self._ask(self._assignment.run, given)
+        if isinstance(answer, i.Refused):
+            raise Conflict(f"{self._assignment.path}: {answer.reason}", run=self._assignment.run)
+        return answer
+
+    async def claim_effect(self, key: str) -> Claim:
+        one = self._assignment
+        answer = await self._must(i.EffectClaim(one.task, one.delivery, key))
+        assert isinstance(answer, i.Claimed)
+        result = None if answer.result is None else await self._text(one.run, answer.result)
+        return Claim(answer.completed, answer.in_doubt, result)
+
+    async def complete_effect(self, key: str, result: bytes) -> None:
+        await self._must(i.EffectDone(self._assignment.task, self._assignment.delivery, key, result))
+
+    async def release_effect(self, key: str) -> None:
+        await self._must(i.EffectRelease(self._assignment.task, self._assignment.delivery, key))
+
+    async def emit_signal(self, name: str, value: bytes) -> None:
+        await self._must(i.Signal(name, value, by=f"task {self._assignment.path}"))
+
+    async def report(self, body: bytes) -> Any:
+        answer = await self._must(i.TaskReport(self._assignment.task, self._assignment.delivery, body))
+        return answer.body if isinstance(answer, i.Accepted) else None
+
+    def heartbeat(self, detail: bytes | None) -> None:
+        """In the engine's own process there is no lease to keep."""
+
+    def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        one = self._assignment
+        number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+        _log.log(number, "%s", message, extra={"run": one.run, "path": one.path, "attempt": one.attempt, **fields})

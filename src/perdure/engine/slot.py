@@ -1,0 +1,131 @@
+"""A resident run: one slot, one mailbox.
+
+    LOADING -> IDLE -> READY -> (FETCHING ->) COMMITTING -> IDLE -> gone
+                                                         -> STUCK
+
+While a transition of the run is unsynced it takes no input: mail waits.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
+
+import msgspec
+
+from perdure.kernel.execution import Execution
+from perdure.kernel.inputs import TIMER_RANK, Answer, Input, TimerDue
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import NewRun, Summary
+
+
+class Phase(IntEnum):
+    LOADING = 0
+    IDLE = 1
+    READY = 2
+    FETCHING = 3
+    COMMITTING = 4
+    STUCK = 5
+
+
+class Mail(msgspec.Struct):
+    """An input on its way into a run, with everything that must happen when it is decided."""
+
+    at: Instant
+    rank: int
+    given: Input
+    position: int | None = None  # in the inbox, deleted by the commit that decides it
+    reply: Callable[[Answer], None] | None = None
+    values: tuple[tuple[bytes, bytes], ...] = ()  # large values that came with it
+    borrowed: tuple[tuple[RunId, bytes | None], ...] = ()  # and those that lie with another run
+
+
+_order = attrgetter("at", "rank")
+
+
+class Slot:
+    __slots__ = (
+        "alarm",
+        "creation",
+        "decided",
+        "execution",
+        "failures",
+        "id",
+        "lived",
+        "mailbox",
+        "partition",
+        "phase",
+        "pooled",
+        "programs",
+        "snapshot_bytes",
+        "summary",
+        "tail_bytes",
+        "taken",
+        "timers",
+        "turns",
+        "unfinished",
+    )
+
+    def __init__(self, id: RunId, partition: int) -> None:
+        self.id = id
+        self.partition = partition
+        self.phase = Phase.LOADING
+        self.execution: Execution | None = None
+        self.creation: NewRun | None = None
+        self.programs: tuple[tuple[bytes, str, bytes], ...] = ()
+        self.lived: Sequence[tuple[int, bytes]] = ()  # a fork's past, as the other run recorded it
+        self.summary: Summary | None = None  # as the store has it
+        self.mailbox: list[Mail] = []
+        self.timers: list[tuple[Instant, int]] = []
+        self.alarm: Instant | None = None  # when this process will look at the timers again
+        self.pooled: set[int] = set()
+        self.tail_bytes = 0
+        self.snapshot_bytes = 0
+        self.failures = 0
+        # The decision in progress.
+        self.taken: list[Mail] = []
+        self.decided = 0
+        self.turns: list[Turn] = []
+        self.unfinished: Turn | None = None
+
+    def install(self, execution: Execution) -> None:
+        self.execution = execution
+        self.timers = [(timer.due, number) for number, timer in execution.state.timers.items()]
+        heapify(self.timers)
+        self.pooled = {number for number, task in execution.state.tasks.items() if task.pool}
+
+    def set_timer(self, due: Instant, number: int) -> None:
+        heappush(self.timers, (due, number))
+
+    def next_due(self) -> Instant | None:
+        assert self.execution is not None
+        open_timers = self.execution.state.timers
+        timers = self.timers
+        while timers and timers[0][1] not in open_timers:
+            heappop(timers)
+        return timers[0][0] if timers else None
+
+    def take(self, now: Instant) -> None:
+        """Take the mail up, timers that are due among it, in order of arrival; on a tie a result is first."""
+        assert self.execution is not None
+        taken, self.mailbox = self.mailbox, []
+        due = self.next_due()
+        while due is not None and due <= now:
+            _, number = heappop(self.timers)
+            rank = TIMER_RANK + self.execution.state.timers[number].rank
+            taken.append(Mail(due, rank, TimerDue(number)))
+            due = self.next_due()
+        if len(taken) > 1:
+            taken.sort(key=_order)
+        self.taken = taken
+        self.decided = 0
+        self.turns = []
+        self.unfinished = None
+
+    def put_back(self) -> None:
+        """The decision did not happen: its mail waits again, timers excepted, which the state remembers."""
+        self.mailbox[:0] = [mail for mail in self.taken if not isinstance(mail.given, TimerDue)]
+        self.taken = []
+        self.turns = []
+        self.unfinished = None

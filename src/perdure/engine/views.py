@@ -1,0 +1,96 @@
+"""A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.kernel import jsontext
+from perdure.kernel.codec import Turns, decode_turns, rebuild
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
+from perdure.kernel.events import Event
+from perdure.kernel.execution import Execution
+from perdure.kernel.turn import Needs
+from perdure.kernel.values import Ref, RunId
+from perdure.stores.protocol import RunRow, Store
+
+
+async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: int | None = None) -> Execution:
+    """The run folded from its log, up to event number `at` if given."""
+    dialect = dialect_of(dialects, row)
+    pinned = await store.program(row.program)
+    assert pinned is not None, "a run keeps its document"
+    program = dialect.load(pinned[1])
+    if at is None:
+        (stored,) = await store.load([row.id])
+        return rebuild(row.id, dialect, program, stored.snapshot, stored.rows)
+    execution = Execution(row.id, dialect, program)
+    execution.fold(cut(await turns(store, dialect, row.id), at))
+    return execution
+
+
+def dialect_of(dialects: Mapping[str, Dialect], row: RunRow) -> Dialect:
+    dialect = dialects.get(row.language)
+    if dialect is None:
+        raise PerdureError(
+            f"run {row.id} is written in {row.language!r}, which is not loaded here", hint="Load it with --load."
+        )
+    return dialect
+
+
+async def turns(store: Store, dialect: Dialect, run: RunId) -> Turns:
+    return [turn for _, row in await store.history(run) for turn in decode_turns(dialect, row)]
+
+
+def cut(all_turns: Turns, at: int) -> Turns:
+    """The turns up to event number `at`; the last one perhaps in part."""
+    kept: Turns = []
+    left = at
+    for instant, events in all_turns:
+        if left <= 0:
+            break
+        kept.append((instant, events[:left]))
+        left -= len(events)
+    if at < 1 or left > 0:
+        total = at - left
+        raise Conflict(f"there is no event {at}; the run has events 1 to {total}", hint="See `perdure history RUN`.")
+    return kept
+
+
+async def show(store: Store, execution: Execution) -> Any:
+    """The dialect's own picture of the run; large values are fetched as it asks for them."""
+    texts: dict[bytes, bytes] = {}
+    while True:
+        try:
+            return execution.dialect.show(execution, texts)
+        except Needs as needs:
+            found = await store.values(execution.id, needs.wanted)
+            if not found:
+                raise RunNotFound(f"large values of run {execution.id} are not in the store") from None
+            texts |= found
+
+
+def describe(event: Event) -> dict[str, Any]:
+    """An event as JSON data: values inline, large ones by size and digest."""
+    return {name: _plain(getattr(event, name)) for name in event.__struct_fields__}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            try:
+                return jsontext.decode(value)
+            except (msgspec.DecodeError, ValueError):
+                return value.hex()
+        case Ref(name, size):
+            return {"$large": name.hex(), "bytes": size}
+        case msgspec.Struct():
+            kind = type(value).__name__
+            return {"type": kind, **{name: _plain(getattr(value, name)) for name in value.__struct_fields__}}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case _:
+            return value

@@ -1,0 +1,69 @@
+"""What a worker is handed, and the one door through which work in progress speaks to its run."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.kernel.values import Instant, Payload, RunId
+
+
+class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One delivery of one attempt of a task. `arguments` and `input` are JSON text."""
+
+    run: RunId
+    task: int
+    path: str
+    provider: str
+    arguments: bytes
+    input: bytes
+    attempt: int
+    delivery: int
+    idempotency_key: str
+    deadline: Instant | None = None
+    hold_effects_in_doubt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to a wish to perform an effect.
+
+    completed: it was performed before; `result` is what it gave.
+    in_doubt: an earlier holder claimed it and vanished; it may have happened.
+    """
+
+    completed: bool
+    in_doubt: bool = False
+    result: bytes | None = None
+
+
+class Port(Protocol):
+    """How a task in flight reaches its run. Every awaited call answers once the fact is durable."""
+
+    async def claim_effect(self, key: str) -> Claim: ...
+    async def complete_effect(self, key: str, result: bytes) -> None: ...
+    async def release_effect(self, key: str) -> None: ...
+    async def emit_signal(self, name: str, value: bytes) -> None: ...
+    async def report(self, body: bytes) -> Any: ...
+    def heartbeat(self, detail: bytes | None) -> None: ...
+    def log(self, level: str, message: str, fields: dict[str, Any]) -> None: ...
+
+
+class Parcel(msgspec.Struct, array_like=True, frozen=True):
+    """An assignment on its way to another process; large values travel by reference."""
+
+    assignment: Assignment
+    arguments: Payload
+    input: Payload
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Parcel)
+
+
+def encode_parcel(parcel: Parcel) -> bytes:
+    return _encode(parcel)
+
+
+def decode_parcel(body: bytes) -> Parcel:
+    return _decoder.decode(body)

@@ -1,0 +1,112 @@
+"""Drill as a dialect: ties document, state and moves together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
+from perdure.kernel.problems import Problem
+from perdure.kernel.turn import Needs, Turn
+from perdure.kernel.values import Payload
+from perdure.testing.drill import body as b
+from perdure.testing.drill import moves
+from perdure.testing.drill.program import Program, load, read
+
+
+class Drill:
+    name = "drill"
+    events = b.OWN_EVENTS
+    version = 1
+
+    def __init__(self) -> None:
+        self.trips: dict[str, Exception] = {}  # for tests: a `trip` step of this name raises
+
+    def recognizes(self, text: bytes) -> bool:
+        return b'"drill"' in text[:4096]
+
+    def parse(self, text: bytes) -> tuple[Program | None, list[Problem]]:
+        return read(text)
+
+    def title(self, program: Program) -> str:
+        return program.name
+
+    def load(self, text: bytes) -> Program:
+        return load(text)
+
+    def begin(self, program: Any) -> b.Body:
+        return b.Body(program)
+
+    def accept(self, turn: Turn, given: i.Input) -> None:
+        match given:
+            case i.Cancel(reason):
+                moves.end_cancelled(turn, reason)
+            case i.Steer(_, body):
+                for name, value in jsontext.decode(turn.text(body)).items():
+                    turn.emit(b.Bound(name, jsontext.encode_finite(value)))
+            case i.TaskReport():
+                turn.answer = i.Accepted(jsontext.encode_finite({"variables": sorted(turn.body.variables)}))
+
+    def advance(self, turn: Turn) -> bool:
+        number = next(iter(turn.body.agenda), None)
+        if number is not None and (step := turn.body.step(turn.body.threads[number])) and step.kind == "trip":
+            if step.about in self.trips:
+                raise self.trips[step.about]
+            turn.emit(b.Advanced(number))
+            return True
+        return moves.advance(turn)
+
+    def exhausted(self, turn: Turn) -> None:
+        moves.end_exhausted(turn)
+
+    def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
+        if isinstance(given, i.Steer):
+            if given.verb != "set":
+                return f"a drill cannot be asked to {given.verb!r}"
+            if execution.state.status.is_final:
+                return f"the run has already {execution.state.status}"
+        return None
+
+    evolve = staticmethod(b.evolve)
+    freeze = staticmethod(b.freeze)
+    thaw = staticmethod(b.thaw)
+
+    def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
+        state = execution.state
+        return {
+            "id": execution.id,
+            "language": self.name,
+            "name": state.name,
+            "status": state.activity.value,
+            "outcome": None if state.outcome is None else _outcome(state.outcome, texts),
+            "variables": {name: _value(value, texts) for name, value in execution.body.variables.items()},
+            "open": {
+                "tasks": {str(number): task.provider for number, task in state.tasks.items()},
+                "timers": {str(number): timer.due for number, timer in state.timers.items()},
+                "children": [execution.child_id(number) for number in state.children],
+                "signals": [name for name, threads in execution.body.listeners.items() if threads],
+                "permits": [permit.scope for permit in state.permits.values() if not permit.granted],
+            },
+            "tasks": {"scheduled": state.tasks_scheduled, "ended": state.tasks_ended},
+        }
+
+
+def _outcome(outcome: Any, texts: Mapping[bytes, bytes]) -> Any:
+    match outcome:
+        case Succeeded(value):
+            return {"type": "success", "value": _value(value, texts)}
+        case Failed(code, message, retryable, details):
+            found = {"type": "failure", "code": code, "message": message, "retryable": retryable}
+            return found if details is None else {**found, "details": jsontext.decode(details)}
+        case Cancelled(reason):
+            return {"type": "cancelled", "reason": reason}
+
+
+def _value(payload: Payload, texts: Mapping[bytes, bytes]) -> Any:
+    if isinstance(payload, bytes):
+        return jsontext.decode(payload)
+    text = texts.get(payload.digest)
+    if text is None:
+        raise Needs((payload.digest,))
+    return jsontext.decode(text)

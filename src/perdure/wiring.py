@@ -1,0 +1,69 @@
+"""The one place that builds concrete things."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from perdure.engine.client import Client, Language
+from perdure.engine.clock import Clock, SystemClock
+from perdure.engine.runtime import Runtime
+from perdure.engine.settings import Settings
+from perdure.stores.errors import BadStoreUrl, StoreMissing
+
+if TYPE_CHECKING:
+    from perdure.engine.dispatch import Hands
+    from perdure.stores.protocol import Store
+
+DEFAULT_STORE = "sqlite:///perdure.db"
+
+
+def languages() -> dict[str, Language]:
+    """Every language Perdure speaks."""
+    from perdure.testing.drill import Drill
+
+    return {language.name: language for language in (Drill(),)}
+
+
+def open_store(url: str, clock: Clock, *, must_exist: bool = False) -> "Store":
+    scheme = url.partition(":")[0]
+    if scheme != "sqlite":
+        raise BadStoreUrl(f"{url!r}: there is no store of kind {scheme!r}")
+    from perdure.stores.sqlite.database import path_of
+    from perdure.stores.sqlite.store import SqliteStore
+
+    path = path_of(url)
+    if must_exist and not path.exists():
+        raise StoreMissing(f"there is no file {path}")
+    return SqliteStore(path, clock.now)
+
+
+def local_hands(clock: Clock) -> "Hands":
+    from perdure.workers.runner import Worker
+
+    return Worker(now=clock.now)
+
+
+class Engine(Client):
+    """Runs documents durably on one store: `async with perdure.Engine("sqlite:///runs.db") as engine`."""
+
+    def __init__(
+        self,
+        store: "str | Store" = DEFAULT_STORE,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        hands: "Hands | None" = None,
+        spoken: Mapping[str, Language] | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        spoken = languages() if spoken is None else spoken
+        opened = open_store(store, clock) if isinstance(store, str) else store
+        runtime = Runtime(opened, spoken, hands or local_hands(clock), clock, settings or Settings())
+        super().__init__(opened, spoken, clock, runtime)
+
+
+class Observer(Client):
+    """Looks at a store and sends messages to runs, but runs nothing itself."""
+
+    def __init__(self, url: str = DEFAULT_STORE, *, clock: Clock | None = None) -> None:
+        clock = clock or SystemClock()
+        super().__init__(open_store(url, clock, must_exist=True), languages(), clock, None)
