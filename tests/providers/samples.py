@@ -68,9 +68,16 @@ def tell_secret(context: BlockingContext) -> None:
 def print_everywhere() -> str:
     print("to stdout")
     print("to stderr", file=sys.stderr)
+    sys.stdout.buffer.write(b"as bytes\n")
     os.write(1, b"past python\n")
     os.system("echo from a grandchild")
     return "printed"
+
+
+@provider("sample.flood", isolated=True)
+def print_too_much() -> None:
+    for _ in range(3000):
+        print("x" * 999)
 
 
 @provider("sample.exit", isolated=True)

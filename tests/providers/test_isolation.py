@@ -23,7 +23,7 @@ from tests.workers.scene import (
 
 from perdure.kernel.outcomes import Failed
 from perdure.providers.loading import load
-from perdure.workers.runner import Limits
+from perdure.workers.runner import Limits, system_clock
 
 load("tests.providers.samples")
 
@@ -95,7 +95,25 @@ async def test_output_goes_to_the_log_and_not_into_the_protocol() -> None:
     async with at_work() as worker:
         assert value_of(await worker.run(task("sample.print"), ledger)) == "printed"
 
-    assert {"to stdout", "to stderr"} <= set(ledger.messages)
+    assert {"to stdout", "to stderr", "as bytes"} <= set(ledger.messages)
+
+
+@on_loop
+async def test_a_flood_of_output_is_cut() -> None:
+    ledger = Ledger()
+    async with at_work() as worker:
+        await worker.run(task("sample.flood"), ledger)
+
+    assert len(ledger.lines) < 1100
+    assert ledger.messages[-1].startswith("[more than")
+
+
+@on_loop
+async def test_a_deadline_ends_an_endless_loop() -> None:
+    async with at_work() as worker:
+        outcome = await worker.run(task("sample.spin", deadline=system_clock() + 300_000), Ledger())
+
+    assert failure_of(outcome) == ("Platform.DeadlineExceeded", None)
 
 
 @on_loop

@@ -1,10 +1,13 @@
 """One registry for all languages: what is in it, how it gets there, what it costs."""
 
+import asyncio
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.workers.scene import failure_of, outcome_of
 
 from perdure.providers import DuplicateProvider, Mode, Provider, Registry
 
@@ -89,3 +92,24 @@ def test_the_registry_is_cheap_to_import() -> None:
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert answer.stdout == "[]\n"
+
+
+def test_installed_packages_bring_providers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "brought-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[perdure.providers]\nbrought.double = brought_tools:double\nbrought.broken = brought_missing:f\n"
+    )
+    (tmp_path / "brought_tools.py").write_text("def double(x: int) -> int:\n    return 2 * x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = Registry()
+
+    assert {"brought.double", "brought.broken"} <= set(registry.names())
+    found = registry.find("brought.double")
+    assert found is not None
+    assert found.function.invoke({"x": 4}) == 8
+    assert registry.knows("brought.broken")
+    broken = asyncio.run(outcome_of("brought.broken", registry=registry))
+    assert failure_of(broken) == ("Platform.ProviderFault", False)
+    assert "brought_missing" in str(broken)

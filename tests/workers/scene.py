@@ -13,9 +13,8 @@ from typing import Any, ParamSpec
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.values import RunId
-from perdure.providers.context import Claim
+from perdure.kernel.work import Assignment, Claim
 from perdure.providers.registry import Registry, shared
-from perdure.workers.assignment import Assignment
 from perdure.workers.runner import Limits, Worker
 
 P = ParamSpec("P")

@@ -407,3 +407,27 @@ async def test_a_message_that_cannot_be_built_does_not_hide_the_failure() -> Non
         raise Rude
 
     assert failure_of(await outcome_of("it", registry=one(fail)))[0] == "Provider.Call.It.Errors.Rude"
+
+
+@pytest.mark.parametrize("provider", ["shell", "python", "http"])
+def test_a_cancel_right_after_the_start_is_heard(provider: str) -> None:
+    """Whatever it interrupts: the task's first step, a pipe being opened, a process being started."""
+    arguments = {
+        "shell": {"argv": ["sleep", "60"]},
+        "python": {"function": "time:sleep", "args": [60], "isolated": True},
+        "http": {"url": "http://127.0.0.1:9/"},
+    }
+
+    async def cancel_after(turns: int) -> Outcome:
+        async with at_work() as worker:
+            early = task(provider, arguments[provider])
+            ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            worker.perform(early, Ledger(), ended.set_result)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if worker.cancel(early):
+                assert isinstance(await ended, Cancelled)
+            return await ended
+
+    for turns in range(8):
+        asyncio.run(cancel_after(turns))

@@ -10,7 +10,7 @@ class ProviderFailure(Exception):
     provider may leave out. `details` must have a JSON form.
     """
 
-    def __init__(self, code: str, message: str = "", *, retryable: bool | None = None, details: Any = None) -> None:
+    def __init__(self, code: str, message: str = "", retryable: bool | None = None, details: Any = None) -> None:
         super().__init__(message or code)
         self.code = code
         self.message = message

@@ -151,7 +151,11 @@ class Capture(asyncio.Protocol):
 async def read_end(protocol: Callable[[], asyncio.Protocol]) -> tuple[asyncio.ReadTransport, Any, int]:
     """A pipe that we read from; answers with the transport, its protocol and the end for the process."""
     ours, theirs = os.pipe()
-    transport, instance = await asyncio.get_running_loop().connect_read_pipe(protocol, os.fdopen(ours, "rb", 0))
+    try:
+        transport, instance = await asyncio.get_running_loop().connect_read_pipe(protocol, os.fdopen(ours, "rb", 0))
+    except BaseException:
+        os.close(theirs)
+        raise
     return transport, instance, theirs
 
 
@@ -183,5 +187,9 @@ class Feed(asyncio.BaseProtocol):
 async def write_end() -> tuple[Feed, int]:
     """A pipe that we write to; answers with the feed and the end for the process."""
     theirs, ours = os.pipe()
-    _, feed = await asyncio.get_running_loop().connect_write_pipe(Feed, os.fdopen(ours, "wb", 0))
+    try:
+        _, feed = await asyncio.get_running_loop().connect_write_pipe(Feed, os.fdopen(ours, "wb", 0))
+    except BaseException:
+        os.close(theirs)
+        raise
     return feed, theirs

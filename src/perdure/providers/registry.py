@@ -103,6 +103,10 @@ class Registry:
     def find(self, name: str) -> Provider | None:
         return self._providers.get(name) or self._find_elsewhere(name)
 
+    def knows(self, name: str) -> bool:
+        """Whether `find` would answer, without importing anything."""
+        return name in self._providers or name in SHIPPED or name in self._installed()
+
     def names(self) -> list[str]:
         return sorted({*self._providers, *SHIPPED, *self._installed()})
 

@@ -5,7 +5,9 @@ The command finds its task's input as JSON on its standard input, and what it ne
 """
 
 import asyncio
+import os
 import signal
+from contextlib import ExitStack
 from typing import Any, Literal
 
 from perdure.kernel import jsontext
@@ -85,10 +87,16 @@ async def _execute(
     grace: float,
     limit: int,
 ) -> _Ended:
-    feed, stdin = await write_end()
-    out_pipe, out, stdout = await read_end(lambda: Capture(limit))
-    err_pipe, err, stderr = await read_end(lambda: Capture(limit))
-    try:
+    with ExitStack() as ours, ExitStack() as theirs:
+        feed, stdin = await write_end()
+        ours.callback(feed.abort)
+        theirs.callback(os.close, stdin)
+        out_pipe, out, stdout = await read_end(lambda: Capture(limit))
+        ours.callback(out_pipe.close)
+        theirs.callback(os.close, stdout)
+        err_pipe, err, stderr = await read_end(lambda: Capture(limit))
+        ours.callback(err_pipe.close)
+        theirs.pop_all()  # from here on they belong to the process
         process = await _start(command, stdin, stdout, stderr, cwd, env)
         feed.send(fed)
         try:
@@ -96,19 +104,14 @@ async def _execute(
         except TimeoutError:
             await process.stop(grace)
             facts = {"timeout": timeout, "stdout": excerpt(out.kept), "stderr": excerpt(err.kept)}
-            raise ProviderFailure(
-                f"{PREFIX}.Timeout", f"not finished after {timeout} s", retryable=True, details=facts
-            ) from None
+            message = f"not finished after {timeout} s"
+            raise ProviderFailure(f"{PREFIX}.Timeout", message, retryable=True, details=facts) from None
         except asyncio.CancelledError:
             await process.stop(grace)
             raise
         # A process that left the group may hold the pipes open for ever; what it still says is not ours.
         await asyncio.wait([out.ended, err.ended], timeout=_DRAIN)
         return _Ended(code, out, err)
-    finally:
-        feed.abort()
-        out_pipe.close()
-        err_pipe.close()
 
 
 async def _start(

@@ -2,6 +2,8 @@
 
 import re
 import traceback
+from itertools import dropwhile
+from pathlib import Path
 from typing import Any
 
 from perdure.kernel import jsontext
@@ -12,6 +14,7 @@ RESULT_LIMIT = 64 * 1024 * 1024
 """Bytes of JSON text that one task may return."""
 
 _FRAMES_SHOWN = 5
+_PACKAGE = Path(__file__).parents[1]
 
 
 def code_prefix(name: str) -> str:
@@ -67,6 +70,9 @@ def _sentence(error: BaseException) -> str:
 
 def _where(error: BaseException) -> list[str]:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/perdure/providers/" not in frame.filename.replace("\\", "/")]
-    own = [frame for frame in own if "/perdure/workers/" not in frame.filename.replace("\\", "/")]
-    return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in own[-_FRAMES_SHOWN:]]
+    theirs = list(dropwhile(_is_ours, frames)) or frames  # how we came to the function explains nothing
+    return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in theirs[-_FRAMES_SHOWN:]]
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return Path(frame.filename).is_relative_to(_PACKAGE)

@@ -28,6 +28,7 @@ from perdure.providers.verdict import describe, settle
 
 _CHUNK = 1 << 16
 _TERMINATED = 128 + signal.SIGTERM
+_OUTPUT_LIMIT = 1 << 20  # bytes per order and stream that become log lines
 
 
 class Line:
@@ -81,26 +82,45 @@ class AskedSecrets:
         return value
 
 
-class Printed(io.TextIOBase):
+class Printed(io.RawIOBase):
     """Turns what user code prints into log lines, in order with everything else it says."""
 
     def __init__(self, line: Line, stream: str) -> None:
         self._line = line
-        self._stream = stream
-        self._begun = ""
+        self._fields = {"stream": stream}
+        self._begun = b""
+        self._room = _OUTPUT_LIMIT
+
+    def as_text(self) -> io.TextIOWrapper:
+        return io.TextIOWrapper(self, "utf-8", "backslashreplace", write_through=True)
+
+    @property
+    def name(self) -> str:
+        return f"<{self._fields['stream']}>"
 
     def writable(self) -> bool:
         return True
 
-    def write(self, text: str) -> int:
-        *whole, self._begun = (self._begun + text).split("\n")
-        for line in whole:
-            self._line.tell("log", "info", line, {"stream": self._stream})
+    def write(self, data: Any) -> int:
+        text = bytes(data)
+        if self._room > 0:
+            self._room -= len(text)
+            *whole, self._begun = (self._begun + text).split(b"\n")
+            for line in whole:
+                self._say(line.decode("utf-8", "replace"))
+            if self._room <= 0:
+                self._begun = b""
+                self._say(f"[more than {_OUTPUT_LIMIT} bytes printed; the rest is not shown]")
         return len(text)
 
     def finish(self) -> None:
+        """The order has ended: the next one starts a line of its own, with fresh room."""
         if self._begun:
-            self.write("\n")
+            self.write(b"\n")
+        self._room = _OUTPUT_LIMIT
+
+    def _say(self, line: str) -> None:
+        self._line.tell("log", "info", line, self._fields)
 
 
 class Child:
@@ -114,7 +134,7 @@ class Child:
 
     def serve(self) -> None:
         signal.signal(signal.SIGTERM, self._on_terminate)
-        sys.stdout, sys.stderr = self._out, self._err
+        sys.stdout, sys.stderr = self._out.as_text(), self._err.as_text()
         while True:
             order = self._line.receive()
             assert isinstance(order, frames.Order)
@@ -148,11 +168,11 @@ class Child:
         if function.wants_context:
             self._cancellation = Cancellation()
             port = CallPort(self._line.ask, self._line.tell)
-            context = BlockingContext(order, port, AskedSecrets(self._line), self._cancellation)
+            context = BlockingContext(order.assignment, port, AskedSecrets(self._line), self._cancellation)
             if function.is_coroutine:
                 context = context.for_coroutines
-        payload = jsontext.decode(order.input) if function.wants_input else None
-        value = function.invoke(jsontext.decode(order.arguments), payload, context)
+        payload = jsontext.decode(order.assignment.input) if function.wants_input else None
+        value = function.invoke(jsontext.decode(order.assignment.arguments), payload, context)
         return asyncio.run(value) if iscoroutine(value) else value
 
 
@@ -160,12 +180,14 @@ def _find(order: frames.Order) -> Provider:
     sys.path.extend(entry for entry in order.import_path if entry not in sys.path)
     for source in order.sources:
         load(source)
-    provider = shared.find(order.provider)
+    provider = shared.find(order.assignment.provider)
     if provider is None:
         load(order.origin)  # registered by an import of the host's own
-        provider = shared.find(order.provider)
+        provider = shared.find(order.assignment.provider)
     if provider is None:
-        raise LookupError(f"{order.origin!r} does not register a provider {order.provider!r} when it is imported")
+        raise LookupError(
+            f"{order.origin!r} does not register a provider {order.assignment.provider!r} when it is imported"
+        )
     return provider
 
 

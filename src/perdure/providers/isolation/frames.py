@@ -12,32 +12,23 @@ from typing import Any
 import msgspec
 
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.work import Assignment
 
 _HEAD = struct.Struct(">I")
 
 
 class Order(msgspec.Struct, array_like=True, tag=1):
-    """One call, with the facts its context shows.
+    """One call.
 
     `sources` are what the parent has loaded and `origin` the module that defines the provider;
     with `import_path` they make the same names mean the same in the child.
     """
 
-    provider: str
+    assignment: Assignment
     origin: str
     sources: list[str]
     import_path: list[str]
-    arguments: bytes
-    input: bytes
     result_limit: int
-    run: RunId
-    path: str
-    attempt: int
-    delivery: int
-    idempotency_key: str
-    deadline: Instant | None
-    hold_effects_in_doubt: bool
 
 
 class Answer(msgspec.Struct, array_like=True, tag=2):

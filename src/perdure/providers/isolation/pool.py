@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 from perdure.kernel import jsontext
@@ -107,17 +108,19 @@ class Isolated(asyncio.Protocol):
     @classmethod
     async def start(cls, memory: int | None) -> "Isolated":
         child = cls()
-        ours, theirs = socket.socketpair()
-        child._transport, _ = await asyncio.get_running_loop().create_connection(lambda: child, sock=ours)
-        child._pipe, child._raw, output = await read_end(lambda: RawOutput(child.overhear))
         argv = [sys.executable, "-m", "perdure.providers.isolation.child", *([str(memory)] if memory else [])]
-        try:
+        with ExitStack() as ours, ExitStack() as theirs:
+            near, far = socket.socketpair()
+            theirs.callback(far.close)
+            child._transport, _ = await asyncio.get_running_loop().create_connection(lambda: child, sock=near)
+            ours.callback(child._transport.abort)
+            child._pipe, child._raw, output = await read_end(lambda: RawOutput(child.overhear))
+            ours.callback(child._pipe.close)
+            theirs.pop_all()  # from here on they belong to the process
             child.process = await Process.start(
-                argv, stdin=theirs.detach(), stdout=output, stderr=output, env=inherited_environment()
+                argv, stdin=far.detach(), stdout=output, stderr=output, env=inherited_environment()
             )
-        except BaseException:
-            child.hang_up()
-            raise
+            ours.pop_all()
         return child
 
     async def carry_out(self, order: frames.Order, answer: Answering, hear: Hearing) -> frames.Ended:
@@ -145,9 +148,6 @@ class Isolated(asyncio.Protocol):
 
     def kill(self) -> None:
         self.process.signal(signal.SIGKILL)
-        self.hang_up()
-
-    def hang_up(self) -> None:
         self.is_alive = False
         self._transport.abort()
         self._pipe.close()
