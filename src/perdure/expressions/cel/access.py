@@ -49,7 +49,9 @@ def index(frame: Frame, operand: Value, key: Value) -> Value:
 
 
 def index_optional(frame: Frame, operand: Value, key: Value) -> Value:
-    """`operand[?key]`."""
+    """`operand[?key]`. What is never a key is never found."""
+    if isinstance(operand, dict) and not _is_key(key):
+        return NONE
     return _lift(operand, lambda inner: _find_key(frame, inner, key))
 
 
@@ -91,8 +93,12 @@ def _find_key(frame: Frame, operand: Value, key: Value) -> Value:
     raise EvaluationFault(f"a {type_name(operand)} cannot be indexed; only lists and maps can")
 
 
+def _is_key(key: Value) -> bool:
+    return type(key) in _NUMBERS or type(key) is str or type(key) is bool
+
+
 def _require_key(key: Value) -> None:
-    if type(key) not in _NUMBERS and type(key) is not str and type(key) is not bool:
+    if not _is_key(key):
         raise EvaluationFault(f"a {type_name(key)} is never a map key")
 
 

@@ -72,12 +72,10 @@ def contains(frame: Frame, needle: Value, hay: Value) -> bool:
         if type(needle) is str:
             return any(type(item) is str and item == needle for item in hay)
         return any(equals(frame, needle, item) for item in elements(frame, hay))
-    if kind is dict:
-        return type(needle) is str and needle in hay
-    if kind is CelMap:
-        if type(needle) in _NUMBERS or type(needle) is str or type(needle) is bool:
-            return wrap_key(needle) in hay
-        return False
+    if kind in _MAPS and (type(needle) in _NUMBERS or type(needle) is str or type(needle) is bool):
+        if kind is dict:  # data have string keys only
+            return type(needle) is str and needle in hay
+        return wrap_key(needle) in hay
     raise EvaluationFault(f"no such overload: {type_name(needle)} in {type_name(hay)}")
 
 

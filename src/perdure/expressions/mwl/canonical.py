@@ -30,14 +30,14 @@ def _write(frame: Frame, value: Value, out: list[str]) -> None:
         out.append("]")
     elif kind is dict or kind is CelMap:
         pairs = value.items() if kind is dict else value.pairs()
-        ordered = sorted(((text_key(key, ""), item) for key, item in pairs), key=lambda pair: _utf16(pair[0]))
+        ordered = sorted(((text_key(key), item) for key, item in pairs), key=lambda pair: _utf16(pair[0]))
         out.append("{")
         for at, (key, item) in enumerate(ordered):
             out.append(f"{',' if at else ''}{_quoted(frame, key)}:")
             _write(frame, frame[READ_LEAF](item) if kind is dict and type(item) is int else item, out)
         out.append("}")
     else:
-        out.append(_written(scalar_to_json(value, "")))
+        out.append(_written(scalar_to_json(value)))
 
 
 def _utf16(text: str) -> bytes:

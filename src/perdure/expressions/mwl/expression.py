@@ -68,7 +68,7 @@ class Expression:
         try:
             return JsonResult(self._limits.size).convert(value)
         except Unrepresentable as failure:
-            raise self._fault_of_result(UNREPRESENTABLE_VALUE, failure.message) from None
+            raise self._fault_of_result(UNREPRESENTABLE_VALUE, str(failure)) from None
         except LimitExceeded as failure:
             raise self._fault_of_result(EVALUATION_ERROR, failure.message) from None
         except RecursionError:

@@ -17,6 +17,15 @@ _HINTS = {"bytes": "base64.encode()", "timestamp": "string()", "duration": "dura
 class Unrepresentable(EvaluationFault):
     """A value without a form in JSON."""
 
+    path = ""
+
+    def within(self, step: str) -> None:
+        """Said once per container on the way out, so that nobody pays for a path that is not needed."""
+        self.path = step + self.path
+
+    def __str__(self) -> str:
+        return f"at result{self.path}: {self.message}" if self.path else self.message
+
 
 class JsonResult:
     """Converts one result, refusing one that would unfold to more than `limit` characters and elements."""
@@ -25,21 +34,41 @@ class JsonResult:
         self._left = self._limit = limit
         self._sizes: dict[int, int] = {}
 
-    def convert(self, value: Value, path: str = "") -> Json:
+    def convert(self, value: Value) -> Json:
         kind = type(value)
-        if kind is CelList:
-            self._spend(8 * len(value))
-            return [self.convert(item, f"{path}[{at}]") for at, item in enumerate(value)]
-        if kind is CelMap:
-            self._spend(8 * len(value))
-            return {text_key(key, path): self.convert(item, f"{path}.{key}") for key, item in value.pairs()}
-        if kind is dict or kind is list:
-            self._spend_again(value)
-            return value  # type: ignore[no-any-return]
         if kind is str:
             self._spend(len(value))
             return value  # type: ignore[no-any-return]
-        return scalar_to_json(value, path)
+        if kind is CelList:
+            return self._convert_list(value)
+        if kind is CelMap:
+            return self._convert_map(value)
+        if kind is dict or kind is list:
+            self._spend_again(value)
+            return value  # type: ignore[no-any-return]
+        return scalar_to_json(value)
+
+    def _convert_list(self, items: CelList) -> Json:
+        self._spend(8 * len(items))
+        made: list[Json] = []
+        try:
+            for item in items:
+                made.append(self.convert(item))
+        except Unrepresentable as refusal:
+            refusal.within(f"[{len(made)}]")
+            raise
+        return made
+
+    def _convert_map(self, entries: CelMap) -> Json:
+        self._spend(8 * len(entries))
+        made: dict[str, Json] = {}
+        for key, item in entries.pairs():
+            try:
+                made[text_key(key)] = self.convert(item)
+            except Unrepresentable as refusal:
+                refusal.within(f".{key}")
+                raise
+        return made
 
     def _spend(self, size: int) -> None:
         self._left -= size
@@ -72,34 +101,30 @@ def _measure(data: Value) -> int:
     return size
 
 
-def scalar_to_json(value: Value, path: str) -> Json:
+def scalar_to_json(value: Value) -> Json:
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value  # type: ignore[no-any-return]
     if kind is float:
-        return _number(value, path)
+        return _number(value)
     if kind is int or kind is Uint:
         if abs(value) > LARGEST_EXACT:
-            raise Unrepresentable(f"{_at(path)}{type_name(value)} beyond 2^53; use double() or string()")
+            raise Unrepresentable(f"{type_name(value)} beyond 2^53; use double() or string()")
         return int(value)
     hint = _HINTS.get(type_name(value))
-    raise Unrepresentable(f"{_at(path)}{type_name(value)} has no JSON form{f'; use {hint}' if hint else ''}")
+    raise Unrepresentable(f"{type_name(value)} has no JSON form{f'; use {hint}' if hint else ''}")
 
 
-def _number(value: float, path: str) -> int | float:
+def _number(value: float) -> int | float:
     """An integral double becomes an int: JSON has one kind of number, and 5 is how 5.0 is written (MWL-083)."""
     if not math.isfinite(value):
-        raise Unrepresentable(f"{_at(path)}{value} is no number in JSON")
+        raise Unrepresentable(f"{value} is no number in JSON")
     if value.is_integer() and abs(value) <= LARGEST_EXACT and (value or math.copysign(1, value) > 0):
         return int(value)
     return value
 
 
-def text_key(key: Value, path: str) -> str:
+def text_key(key: Value) -> str:
     if type(key) is not str:
-        raise Unrepresentable(f"{_at(path)}a map key of type {type_name(key)} has no JSON form")
+        raise Unrepresentable(f"a map key of type {type_name(key)} has no JSON form")
     return key
-
-
-def _at(path: str) -> str:
-    return f"at result{path}: " if path else ""

@@ -20,18 +20,18 @@ class CharSet:
     folds: bool = False
 
     def __contains__(self, char: str) -> bool:
-        if self.folds:
-            return any(self._holds(variant) for variant in _variants(char)) != self.negated
-        return self._holds(char) != self.negated
+        variants = _variants(char) if self.folds else (char,)
+        return self._holds(variants) != self.negated
 
-    def _holds(self, char: str) -> bool:
-        code = ord(char)
-        if any(low <= code <= high for low, high in self.ranges):
-            return True
+    def _holds(self, variants: tuple[str, ...]) -> bool:
+        for variant in variants:
+            code = ord(variant)
+            if any(low <= code <= high for low, high in self.ranges):
+                return True
         if not self.categories:
             return False
-        category = unicodedata.category(char)
-        return any(category.startswith(prefix) == wanted for prefix, wanted in self.categories)
+        found = [unicodedata.category(variant) for variant in variants]
+        return any(any(held.startswith(name) for held in found) == wanted for name, wanted in self.categories)
 
     def folded(self) -> "CharSet":
         """The same set regardless of case."""
@@ -84,14 +84,7 @@ EXCEPT_NEWLINE = complement(((10, 10),))
 _DIGIT: tuple[Range, ...] = ((48, 57),)
 _SPACE: tuple[Range, ...] = ((9, 10), (12, 13), (32, 32))
 _WORD: tuple[Range, ...] = ((48, 57), (65, 90), (95, 95), (97, 122))
-PERL_CLASSES: dict[str, tuple[Range, ...]] = {
-    "d": _DIGIT,
-    "s": _SPACE,
-    "w": _WORD,
-    "D": complement(_DIGIT),
-    "S": complement(_SPACE),
-    "W": complement(_WORD),
-}
+PERL_CLASSES: dict[str, tuple[Range, ...]] = {"d": _DIGIT, "s": _SPACE, "w": _WORD}
 POSIX_CLASSES: dict[str, tuple[Range, ...]] = {
     "alnum": ((48, 57), (65, 90), (97, 122)),
     "alpha": ((65, 90), (97, 122)),
@@ -148,6 +141,12 @@ _CATEGORIES = frozenset(
         "Zs",
     ]
 )
+
+
+def named_class(members: tuple[Range, ...], *, negated: bool, folds: bool) -> CharSet:
+    """A class by name. Regardless of case it grows before it is negated: `(?i)\\W` is what `(?i)\\w` is not."""
+    ranges = CharSet(members).folded().ranges if folds else members
+    return CharSet(complement(ranges) if negated else ranges)
 
 
 def unicode_class(name: str, *, wanted: bool) -> CharSet:

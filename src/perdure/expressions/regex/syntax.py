@@ -11,7 +11,7 @@ from perdure.expressions.regex.charset import (
     POSIX_CLASSES,
     CharSet,
     Range,
-    complement,
+    named_class,
     single,
     unicode_class,
 )
@@ -88,7 +88,6 @@ class _Parser:
         self._text = pattern
         self._at = 0
         self._depth = 0
-        self._names: set[str] = set()
 
     def parse(self) -> Tree:
         tree, _ = self._choice(frozenset())
@@ -115,15 +114,13 @@ class _Parser:
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             if self._accept("\\Q"):
                 parts += [self._char(char, flags) for char in self._quoted()]
-                continue
-            start = self._at
-            if self._text[start] == "(":
+            elif self._text[self._at] == "(":
                 part, flags = self._group(flags)
-                if part is None:
-                    continue
+                parts += [] if part is None else [part]
             else:
-                part = self._atom(flags)
-            parts.append(self._repeated(part))
+                parts.append(self._atom(flags))
+            if parts:
+                parts[-1] = self._repeated(parts[-1])
         return Sequence(tuple(parts)), flags
 
     def _repeated(self, part: Tree) -> Tree:
@@ -164,9 +161,6 @@ class _Parser:
         self._at += 1
         inner = flags
         if name := _NAME.match(self._text, self._at):
-            if name[1] in self._names:
-                self._fail(f"duplicate group name: {name[1]}")
-            self._names.add(name[1])
             self._at = name.end()
         elif found := _FLAGS.match(self._text, self._at):
             if found[0] in ("?)", "?-)"):
@@ -196,7 +190,7 @@ class _Parser:
             case "$":
                 self._at += 1
                 return Assertion("end_line" if "m" in flags else "end_text")
-            case "*" | "+" | "?":
+            case "*" | "+" | "?" | "{" if self._counts() is not None:
                 self._fail(f"no argument for repetition operator: {char}")
             case "\\":
                 return self._escape(flags)
@@ -209,17 +203,17 @@ class _Parser:
         if assertion is not None:
             self._at += 2
             return Assertion(assertion)
-        found = self._class_escape()
+        found = self._class_escape(flags)
         if found is not None:
             return Char(found.folded() if "i" in flags and found.categories else found)
         return self._char(self._escaped_char(), flags)
 
-    def _class_escape(self) -> CharSet | None:
+    def _class_escape(self, flags: Flags) -> CharSet | None:
         """`\\d`, `\\pL`, `\\p{Lu}` and their like, in and out of brackets."""
         kind = self._text[self._at + 1 : self._at + 2]
-        if kind in PERL_CLASSES:
+        if kind.lower() in PERL_CLASSES:
             self._at += 2
-            return CharSet(PERL_CLASSES[kind])
+            return named_class(PERL_CLASSES[kind.lower()], negated=kind.isupper(), folds="i" in flags)
         if kind not in ("p", "P"):
             return None
         end = self._at + 3
@@ -263,7 +257,7 @@ class _Parser:
             if self._at >= len(self._text):
                 self._at = start
                 self._fail("missing ]")
-            found = self._bracket_class()
+            found = self._bracket_class(flags)
             if found is not None:
                 ranges += found.ranges
                 categories += found.categories
@@ -273,14 +267,13 @@ class _Parser:
         made = CharSet(tuple(ranges), tuple(categories), negated)
         return made.folded() if "i" in flags else made
 
-    def _bracket_class(self) -> CharSet | None:
+    def _bracket_class(self, flags: Flags) -> CharSet | None:
         if posix := re.compile(r"\[:(\^?)([a-z]+):\]").match(self._text, self._at):
             if posix[2] not in POSIX_CLASSES:
                 self._fail(f"invalid character class: {posix[0]}")
             self._at = posix.end()
-            members = POSIX_CLASSES[posix[2]]
-            return CharSet(complement(members) if posix[1] else members)
-        return self._class_escape() if self._text[self._at] == "\\" else None
+            return named_class(POSIX_CLASSES[posix[2]], negated=bool(posix[1]), folds="i" in flags)
+        return self._class_escape(flags) if self._text[self._at] == "\\" else None
 
     def _range(self) -> Range:
         start = self._at

@@ -32,6 +32,8 @@ def loop(
         case "filter":
             return _filter(node, items, slots[0], _needed(condition))
         case "map":
+            if condition is None and len(slots) == 1:
+                return _map_each(node, items, slots[0], _needed(result))
             return _map(node, items, bind, condition, _needed(result))
         case "sort_by":
             return _sort(node, items, bind, _needed(result))
@@ -146,6 +148,30 @@ def _filter(node: syntax.Loop, items: Callable[[Frame], Items], slot: int, condi
     return run
 
 
+def _map_each(node: syntax.Loop, items: Callable[[Frame], Items], slot: int, result: Closure) -> Closure:
+    """`map` in its common form."""
+
+    def run(frame: Frame) -> CelList:
+        found = items(frame)
+        _allow(frame, node, len(found))
+        made = CelList()
+        add = made.append
+        for item in found:
+            frame[slot] = item
+            add(result(frame))
+        return made
+
+    return run
+
+
+def _allow(frame: Frame, node: syntax.Loop, count: int) -> None:
+    try:
+        allow_elements(frame, count)
+    except Failure as failure:
+        failure.blame(node)
+        raise
+
+
 def _map(
     node: syntax.Loop,
     items: Callable[[Frame], Items],
@@ -171,7 +197,7 @@ def _chosen(
 
     def every(frame: Frame) -> Iterable[Value]:
         found = items(frame)
-        allow_elements(frame, len(found))
+        _allow(frame, node, len(found))
         for item in found:
             bind(frame, item)
             yield item

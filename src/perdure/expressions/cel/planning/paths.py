@@ -95,6 +95,23 @@ def root_path(name: str, keys: tuple[str, ...], general: Closure) -> Closure:
     return many
 
 
+def local_field(slot: int, field: str, general: Closure) -> Closure:
+    """`variable.field` for a variable of a comprehension."""
+
+    def read(frame: Frame) -> Value:
+        holder = frame[slot]
+        if type(holder) is dict:
+            try:
+                value = holder[field]
+                if type(value) is not int:
+                    return value
+            except KeyError:
+                pass
+        return general(frame)
+
+    return read
+
+
 def select(operand: Closure, field: str, node: Node) -> Closure:
     def read(frame: Frame) -> Value:
         holder = operand(frame)

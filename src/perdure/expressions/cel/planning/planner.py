@@ -79,7 +79,10 @@ class _Planner:
             return self._member(node, self.plan(node.operand))
         path, absolute = found
         if path[0] in self._bound and not absolute:
-            base, used = paths.local(self._bound[path[0]]), 1
+            slot = self._bound[path[0]]
+            base, used = paths.local(slot), 1
+            if len(path) == 2:
+                return paths.local_field(slot, path[1], self._members(node, base, 1))
         else:
             named = self._scope.find(path, absolute=absolute)
             dotted = ".".join(path)
