@@ -42,6 +42,7 @@ class Errand:
         "arguments",
         "assignment",
         "cancellation",
+        "coroutine",
         "done",
         "has_begun",
         "is_over",
@@ -68,6 +69,7 @@ class Errand:
         self.stopped: Outcome | None = None
         self.has_begun = False
         self.is_over = False
+        self.coroutine: Coroutine[Any, Any, Any] | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.mode = provider.mode

@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
@@ -174,8 +175,8 @@ class Worker:
 
     def _launch(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._track(errand)
-        task = errand.task = asyncio.get_running_loop().create_task(self._drive(errand, coroutine))
-        task.add_done_callback(lambda _: self._never_entered(errand, coroutine))
+        errand.coroutine = coroutine
+        errand.task = asyncio.get_running_loop().create_task(self._drive(errand, coroutine))
 
     async def _drive(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -191,14 +192,6 @@ class Worker:
         except BaseException as error:
             outcome = errand.failure(error)
         self._finish(errand, outcome)
-
-    def _never_entered(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """A task cancelled before its first step ends without a word of `_drive`."""
-        if errand.is_over:
-            return
-        coroutine.close()
-        if errand.stopped is not None:
-            self._finish(errand, errand.stopped)
 
     async def _isolate(self, errand: Errand) -> Outcome:
         from perdure.providers.isolation.pool import Pool
@@ -235,6 +228,11 @@ class Worker:
             errand.cancellation.request()
         if errand.task is not None:
             errand.task.cancel()
+            if errand.coroutine is not None and getcoroutinestate(errand.coroutine) == CORO_CREATED:
+                # A task cancelled before its first step ends without entering `_drive`: nobody else would report it.
+                errand.coroutine.close()
+                self._finish(errand, verdict)
+                return
         elif not (errand.has_begun and errand.provider.function.wants_context):
             self._abandon(errand)  # it cannot hear us: nothing is won by waiting
             return
