@@ -117,6 +117,16 @@ def stop_when_cancelled(context: BlockingContext) -> None:
     context.log("tidied up")
 
 
+@provider("sample.await", isolated=True)
+async def wait_in_coroutine(context: TaskContext) -> None:
+    context.log("running")
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        await context.wait_cancelled()
+        context.log("tidied up")
+
+
 @provider("sample.eat", isolated=True)
 def eat_memory() -> int:
     eaten = []

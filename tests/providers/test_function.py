@@ -83,10 +83,12 @@ def test_an_annotation_that_json_does_not_know_is_passed_as_it_comes() -> None:
     class Opaque:
         pass
 
-    def show(a: Opaque, b: "NoSuchName") -> Any:  # type: ignore[name-defined]  # noqa: F821
+    def show(a: Opaque, b: "NoSuchName", c: "int") -> Any:  # type: ignore[name-defined]  # noqa: F821
         return [a, b]
 
-    assert Function(show).invoke({"a": {"x": 1}, "b": 2}) == [{"x": 1}, 2]
+    assert Function(show).invoke({"a": {"x": 1}, "b": 2, "c": 3}) == [{"x": 1}, 2]
+    with pytest.raises(BadArguments, match="argument 'c'"):
+        Function(show).invoke({"a": 1, "b": 2, "c": "three"})
 
 
 def test_the_input_is_converted_as_well() -> None:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
 from tests.workers.scene import (
     Ledger,
     at_work,
@@ -189,16 +190,20 @@ async def test_an_infinite_loop_is_killed_at_once_when_nobody_listens() -> None:
         assert is_cancelled(await running)
 
 
-@on_loop
-async def test_a_function_that_listens_may_tidy_up() -> None:
-    ledger = Ledger()
-    async with at_work() as worker:
-        long = task("sample.listen")
-        running = asyncio.create_task(worker.run(long, ledger))
-        await ledger.heard("running")
-        worker.cancel(long, "enough")
+@pytest.mark.parametrize("provider", ["sample.listen", "sample.await"])
+def test_a_function_that_listens_may_tidy_up(provider: str) -> None:
+    async def act() -> Ledger:
+        ledger = Ledger()
+        async with at_work() as worker:
+            long = task(provider)
+            running = asyncio.create_task(worker.run(long, ledger))
+            await ledger.heard("running")
+            worker.cancel(long, "enough")
+            assert is_cancelled(await running)
+        return ledger
 
-        assert is_cancelled(await running)
+    ledger = asyncio.run(act())
+
     assert ledger.messages == ["running", "tidied up"]
 
 

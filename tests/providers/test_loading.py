@@ -42,6 +42,7 @@ def test_a_module_is_loaded_by_its_name() -> None:
         ("x = 1\ny = (\n", ":2", "SyntaxError: '(' was never closed"),
         ("\n\nraise ValueError('not today')\n", ":3", "ValueError: not today"),
         ("import no_such_module_here\n", ":1", "ModuleNotFoundError: No module named 'no_such_module_here'"),
+        ("import sys\nsys.exit('gone')\n", ":2", "SystemExit: gone"),
         ("def f():\n    return 1 / 0\n\nf()\n", ":2", "ZeroDivisionError"),
     ],
 )

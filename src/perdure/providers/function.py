@@ -11,6 +11,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -83,10 +84,16 @@ class Function:
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
-        try:
-            return typing.get_type_hints(self.call, include_extras=True)
-        except Exception:  # an annotation that cannot be evaluated only costs its check
-            return {}
+        """Annotations, resolved one by one: a name known only to type checkers must not cost the others their check."""
+        names = getattr(self.call, "__globals__", {})
+        hints: dict[str, Any] = {}
+        for name, annotation in getattr(self.call, "__annotations__", {}).items():
+            alone = SimpleNamespace(__annotations__={name: annotation})
+            try:
+                hints |= typing.get_type_hints(alone, names, include_extras=True)
+            except Exception:
+                continue
+        return hints
 
     @cached_property
     def _shape(self) -> type[msgspec.Struct]:

@@ -8,7 +8,7 @@ import asyncio
 import ssl
 import weakref
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 PREFIX = "Provider.Call.Http"
 
-Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 Scalar = str | int | float | bool
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})  # RFC 9110 §9.2.2: idempotent by definition
@@ -50,7 +49,7 @@ class Timeouts(msgspec.Struct, forbid_unknown_fields=True):
 async def http(
     context: TaskContext,
     url: str,
-    method: Method = "GET",
+    method: str = "GET",
     headers: dict[str, str] | None = None,
     params: dict[str, Scalar | list[Scalar]] | None = None,
     json: Any = msgspec.UNSET,
@@ -68,6 +67,7 @@ async def http(
     Requests that are not idempotent by their method carry the task's key as `Idempotency-Key`.
     """
     times = timeout if isinstance(timeout, Timeouts) else Timeouts() if timeout is None else Timeouts(total=timeout)
+    method = method.upper()
     content = _content(json, form, body)
     sent = _headers(headers, auth, method, context.idempotency_key)
     if json is not msgspec.UNSET:
@@ -99,7 +99,8 @@ async def http(
         raise _broken(error, url, times) from None
     except (UnicodeError, ValueError, TypeError) as error:  # what is not a legal header or URL, found while encoding
         raise ProviderFailure(f"{PREFIX}.BadRequest", f"the request cannot be sent: {error}", retryable=False) from None
-    if response.status_code not in expect if expect else response.status_code >= 400:
+    is_expected = response.status_code in expect if expect else response.status_code < 400
+    if not is_expected:
         raise _unexpected(response, data)
     return _result(response, data)
 

@@ -36,7 +36,7 @@ def load(source: str, registry: Registry = shared) -> None:
             _import_file(Path(known))
         else:
             importlib.import_module(source)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise LoadError(source, f"{type(error).__name__}: {_problem(error)}", _position(error)) from error
     registry.sources.append(known)
 
@@ -73,11 +73,11 @@ def _module_name(path: Path) -> str:
     return "perdure_loaded_" + "".join(c if c.isalnum() else "_" for c in path.stem)
 
 
-def _problem(error: Exception) -> str:
+def _problem(error: BaseException) -> str:
     return (error.msg if isinstance(error, SyntaxError) else str(error)) or "no message"
 
 
-def _position(error: Exception) -> str | None:
+def _position(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Done = Callable[[Outcome], None]
 
+_ANSWERED = frozenset({"claim_effect", "complete_effect", "release_effect", "emit_signal", "report"})
+_HEARD = frozenset({"heartbeat", "log"})
+
 _MARK = f'"{MARK}"'.encode()
 
 
@@ -128,11 +131,13 @@ class Errand:
             raise StaleTask("this delivery of the task has ended; its function should stop")
         if verb == "secret":
             return self.secrets[arguments[0]]
+        if verb not in _ANSWERED:
+            raise ValueError(f"a task cannot ask for {verb!r}")
         return await getattr(self.port, verb)(*arguments)
 
     def hear(self, verb: str, arguments: tuple[Any, ...]) -> None:
         """Like `answer`, for what needs none."""
-        if not self.is_over:
+        if verb in _HEARD and not self.is_over:
             getattr(self.discreet_port(), verb)(*arguments)
 
     def _context(self, loop: asyncio.AbstractEventLoop | None) -> TaskContext | BlockingContext:

@@ -93,7 +93,8 @@ class Secrets:
 
     def _hidden(self) -> list[str]:
         """Longest first, so that a secret that contains another one disappears whole."""
-        return sorted((v for v in self._known.values() if len(v) >= _SHORTEST_REDACTED), key=len, reverse=True)
+        known = list(self._known.values())  # in one step: the function may look up another one in its thread
+        return sorted((value for value in known if len(value) >= _SHORTEST_REDACTED), key=len, reverse=True)
 
 
 class DiscreetPort:

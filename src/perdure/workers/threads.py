@@ -64,10 +64,14 @@ class Threads(Generic[_J, _R]):
     def _collect(self) -> None:
         self._woken = False
         results = self._results
-        while results:
-            job, result = results.popleft()
-            self._in_flight -= 1
-            if id(job) in self._given_up:
-                self._given_up.discard(id(job))
-                self._limit -= 1
-            self._deliver(job, result)
+        try:
+            while results:
+                job, result = results.popleft()
+                self._in_flight -= 1
+                if id(job) in self._given_up:
+                    self._given_up.discard(id(job))
+                    self._limit -= 1
+                self._deliver(job, result)
+        finally:
+            if results:  # a receiver raised; those behind it are not to blame
+                self._loop.call_soon(self._collect)

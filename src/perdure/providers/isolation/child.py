@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
 from types import FrameType
 from typing import Any, NoReturn
@@ -129,6 +130,7 @@ class Child:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._cancellation: Cancellation | None = None  # present while a function runs that can hear a cancel
+        self._interrupt: Callable[[], object] | None = None  # present while a coroutine runs
         self._out = Printed(line, "stdout")
         self._err = Printed(line, "stderr")
 
@@ -146,9 +148,12 @@ class Child:
                 _leave()
 
     def _on_terminate(self, number: int, frame: FrameType | None) -> None:
-        if self._cancellation is None:
+        if self._interrupt is not None:
+            self._interrupt()
+        elif self._cancellation is not None:
+            self._cancellation.request()
+        else:
             os._exit(_TERMINATED)  # nobody would listen
-        self._cancellation.request()
 
     def _carry_out(self, order: frames.Order) -> frames.Ended:
         try:
@@ -173,7 +178,22 @@ class Child:
                 context = context.for_coroutines
         payload = jsontext.decode(order.assignment.input) if function.wants_input else None
         value = function.invoke(jsontext.decode(order.assignment.arguments), payload, context)
-        return asyncio.run(value) if iscoroutine(value) else value
+        return asyncio.run(self._await(value)) if iscoroutine(value) else value
+
+    async def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            if self._cancellation is not None:
+                self._cancellation.request()
+            task.cancel()
+
+        self._interrupt = lambda: loop.call_soon_threadsafe(stop)  # a signal alone would not wake the loop
+        try:
+            return await coroutine
+        finally:
+            self._interrupt = None
 
 
 def _find(order: frames.Order) -> Provider:
