@@ -59,6 +59,7 @@ class Engine(Client):
         opened = open_store(store, clock) if isinstance(store, str) else store
         runtime = Runtime(opened, spoken, hands or local_hands(clock), clock, settings or Settings())
         super().__init__(opened, spoken, clock, runtime)
+        self.runtime: Runtime = runtime
 
 
 class Observer(Client):

@@ -281,18 +281,14 @@ class Client(AbstractAsyncContextManager["Client"]):
     async def wait(self, run: RunId) -> tuple[Status, Outcome]:
         """Until the run has ended, in this process or in another."""
         while True:
-            ended = asyncio.ensure_future(self.runtime.ended(run)) if self.runtime is not None else None
-            try:
-                row = await self.find(run)
-                if row.status.is_final:
-                    break
-                if ended is None or row.partition not in self._partitions():
-                    await asyncio.sleep(LOOK_EVERY)
-                else:
-                    await ended
-            finally:
-                if ended is not None:
-                    ended.cancel()
+            if self.runtime is not None and self.runtime.is_resident(run):
+                return await self.runtime.ended(run)
+            row = await self.find(run)
+            if row.status.is_final:
+                break
+            if self.runtime is not None and row.partition in self._partitions():
+                return await self.runtime.ended(run)
+            await asyncio.sleep(LOOK_EVERY)
         execution = await views.load(self.store, self.languages, row)
         assert execution.state.outcome is not None
         return row.status, execution.state.outcome

@@ -105,6 +105,10 @@ class Dispatcher:
             held = next((one for one in self._queues.get(run, ()) if one.task == task), None)
         return held is not None and held.delivery == delivery
 
+    @property
+    def in_flight(self) -> int:
+        return len(self._running)
+
     def cancel(self, run: RunId, task: int, grace: Instant) -> None:
         """Settles when the work agrees or the grace ends; at once when it has not begun."""
         key = (run, task)

@@ -51,6 +51,8 @@ LOADED_AT_ONCE = 256
 WOKEN_AT_ONCE = 2_000
 DECIDED_AT_ONCE = 256
 
+Batch = list[tuple[Slot, Transition]]
+Ended = tuple[Status, Outcome]
 Watcher = Callable[[RunId, list[tuple[Instant, list[e.Event]]]], None]
 
 
@@ -71,7 +73,7 @@ class Runtime:
         self._stuck: set[RunId] = set()
         self._in_inbox: set[int] = set()  # positions that are in a mailbox here
         self._programs: OrderedDict[bytes, Any] = OrderedDict()
-        self._waiters: dict[RunId, list[asyncio.Future[None]]] = {}
+        self._waiters: dict[RunId, list[asyncio.Future[Ended]]] = {}
         self._watchers: list[Watcher] = []
         self._dispatcher = Dispatcher(hands, clock, settings.tasks_in_flight, self._port_for, self._task_done)
         self._alarms = Alarms(clock, self._alarm_rang)
@@ -116,6 +118,26 @@ class Runtime:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.store.close()
+
+    async def die(self) -> None:
+        """End as a killed process does: nothing more is written, nobody is told, the locks are free."""
+        self._stop(EngineStopped("the engine died"))
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self.store.abandon()
+        await self._dispatcher.close()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing moves here before something arrives from outside: a result, a signal, a due time."""
+        busy = self._ready or self._to_load or self._pending or self._tasks
+        return self.stopped is not None or not (busy or self._pump_scheduled or self._committing)
+
+    @property
+    def tasks_in_flight(self) -> int:
+        return self._dispatcher.in_flight
 
     def _stop(self, reason: PerdureError) -> None:
         if self.stopped is not None:
@@ -454,28 +476,50 @@ class Runtime:
     # Committing.
 
     def _flush(self) -> None:
-        if self._pending and not self._committing and self.stopped is None:
-            self._committing = True
-            self._spawn(self._commit())
+        if not self._pending or self._committing or self.stopped is not None:
+            return
+        if not self._ready:
+            # Nobody else could be decided meanwhile: if the disk is quick, a trip to another thread costs more.
+            batch = self._next_batch()
+            answer = self.store.commit_at_once([change for _, change in batch])
+            if isinstance(answer, Committed):
+                self._committed(batch, answer)
+                return
+            if answer is None:
+                self._pending.extendleft(reversed(batch))
+            else:
+                self._committing = True
+                self._spawn(self._not_committed(batch, answer))
+                return
+        self._committing = True
+        self._spawn(self._commit())
+
+    def _next_batch(self) -> Batch:
+        pending = self._pending
+        return [pending.popleft() for _ in range(min(len(pending), self._settings.batch))]
 
     async def _commit(self) -> None:
         try:
             while self._pending and self.stopped is None:
-                size = min(len(self._pending), self._settings.batch)
-                batch = [self._pending.popleft() for _ in range(size)]
+                batch = self._next_batch()
                 answer = await self.store.commit([change for _, change in batch])
-                match answer:
-                    case Committed():
-                        self._unknown_in_a_row = 0
-                        self._committed(batch, answer)
-                    case Fenced(partitions):
-                        self._stop(EngineStopped(f"another process has taken over partitions {list(partitions)}"))
-                    case Unknown(error):
-                        await self._commit_unknown(batch, error)
+                if isinstance(answer, Committed):
+                    self._committed(batch, answer)
+                else:
+                    await self._not_committed(batch, answer)
         finally:
             self._committing = False
 
-    async def _commit_unknown(self, batch: list[tuple[Slot, Transition]], error: Exception) -> None:
+    async def _not_committed(self, batch: Batch, answer: Fenced | Unknown) -> None:
+        try:
+            if isinstance(answer, Fenced):
+                partitions = ", ".join(map(str, answer.partitions))
+                raise EngineStopped(f"another process has taken over partition {partitions}")
+            await self._commit_unknown(batch, answer.error)
+        finally:
+            self._committing = False
+
+    async def _commit_unknown(self, batch: Batch, error: Exception) -> None:
         """Nothing is assumed: reopen, fold what is on disk, offer the same inputs again."""
         self._unknown_in_a_row += 1
         if self._unknown_in_a_row >= self._settings.commit_tries:
@@ -486,9 +530,10 @@ class Runtime:
             slot.put_back()
             self._reload(slot)
 
-    def _committed(self, batch: list[tuple[Slot, Transition]], answer: Committed) -> None:
+    def _committed(self, batch: Batch, answer: Committed) -> None:
+        self._unknown_in_a_row = 0
         for slot, change in batch:
-            if slot.id in answer.refused:
+            if answer.refused and slot.id in answer.refused:
                 self._refused(slot)
             elif slot.phase is Phase.STUCK:
                 del self._slots[slot.id]
@@ -593,7 +638,7 @@ class Runtime:
         self._dispatcher.forget(slot.id)
         for future in self._waiters.pop(slot.id, ()):
             if not future.done():
-                future.set_result(None)
+                future.set_result((event.status, event.outcome))
 
     def _run_forked(self, slot: Slot, event: e.RunForked) -> None:
         assert slot.execution is not None
@@ -679,12 +724,16 @@ class Runtime:
 
     # Watching.
 
-    async def ended(self, run: RunId) -> None:
-        """Wait until a run of ours has ended."""
+    def ended(self, run: RunId) -> "asyncio.Future[Ended]":
+        """How a run of ours ends, once it has."""
         self._must_run()
-        future: asyncio.Future[None] = self._loop.create_future()
+        future: asyncio.Future[Ended] = self._loop.create_future()
         self._waiters.setdefault(run, []).append(future)
-        await future
+        return future
+
+    def is_resident(self, run: RunId) -> bool:
+        """Whether the run is in memory here, and so will end here."""
+        return run in self._slots
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         self._watchers.append(watcher)

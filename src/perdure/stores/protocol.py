@@ -193,6 +193,9 @@ class Store(Protocol):
     async def commit(self, batch: Sequence[Transition]) -> CommitAnswer:
         """Write all of `batch` durably or none of it."""
 
+    def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | None:
+        """The same without leaving the event loop, where that is quick; None when it is not, and nothing happened."""
+
     async def send(self, letter: Letter) -> int | None:
         """Put an input into a run's inbox, durably; None when there is no such run."""
 
@@ -258,6 +261,9 @@ class Store(Protocol):
 
     async def reopen(self) -> None:
         """Forget every connection and open anew, after an unknown commit."""
+
+    def abandon(self) -> None:
+        """Let go of everything without a word, as a dying process does."""
 
     async def backup(self, target: str) -> None: ...
 

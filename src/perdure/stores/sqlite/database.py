@@ -20,7 +20,6 @@ from perdure.stores.errors import (
 
 APPLICATION_ID = 0x50455244  # "PERD": tells our files from other people's
 BUSY_MILLISECONDS = 30_000
-CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewer syncs, little space
 
 
 def path_of(url: str) -> Path:
@@ -42,7 +41,7 @@ def open_for_writing(path: Path, vfs: str | None = None) -> apsw.Connection:
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("fullfsync", True)  # on macOS a plain fsync does not reach the disk
-        connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        connection.pragma("wal_autocheckpoint", 0)  # the store does it, off the event loop
         _migrate(connection, path)
         return connection
 

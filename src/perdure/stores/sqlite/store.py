@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,9 @@ from perdure.stores.sqlite.writing import BatchWriter
 
 T = TypeVar("T")
 
+QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
+CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewer syncs, little space
+
 _ROW = (
     "SELECT id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at,"
     " stuck FROM runs "
@@ -54,6 +58,10 @@ class SqliteStore:
         self._reader = open_for_reading(self.path, self._vfs)
         self._writer = BatchWriter(self._connection)
         self._seen = -1
+        self._sync_cost = 0.0  # seconds, a moving average
+        self._wal_pages = 0
+        self._connection.set_busy_timeout(0)
+        self._connection.set_wal_hook(self._count_pages)
 
     async def reopen(self) -> None:
         async with self._turn:
@@ -143,21 +151,34 @@ class SqliteStore:
     # Writing.
 
     async def commit(self, batch: Sequence[Transition]) -> CommitAnswer:
-        wanted = {change.partition for change in batch}
-
-        def work() -> Committed | Fenced:
-            lost = [
-                partition
-                for partition in sorted(wanted)
-                if self._connection.execute("SELECT epoch FROM partitions WHERE id = ?", (partition,)).get
-                != self._epochs.get(partition, -1)
-            ]
-            return Fenced(lost) if lost else self._writer.write(batch, self._epochs, self._now())
-
         try:
-            return await self._transaction(work)
+            return await self._transaction(lambda: self._write(batch))
         except (apsw.Error, LookupError) as error:
             return Unknown(explain(self.path, error))
+
+    def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | None:
+        if self._turn.locked() or self._sync_cost > QUICK_SYNC or self._wal_pages > CHECKPOINT_PAGES:
+            return None
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return None
+        try:
+            answer = self._write(batch)
+            self._commit()
+        except (apsw.Error, LookupError) as error:
+            self._roll_back()
+            return Unknown(explain(self.path, error))
+        return answer
+
+    def _write(self, batch: Sequence[Transition]) -> Committed | Fenced:
+        lost = [
+            partition
+            for partition in {change.partition for change in batch}
+            if self._connection.execute("SELECT epoch FROM partitions WHERE id = ?", (partition,)).get
+            != self._epochs.get(partition, -1)
+        ]
+        return Fenced(sorted(lost)) if lost else self._writer.write(batch, self._epochs, self._now())
 
     async def send(self, letter: Letter) -> int | None:
         def work() -> int | None:
@@ -234,18 +255,34 @@ class SqliteStore:
             return result
 
     async def _begin(self) -> None:
-        self._connection.set_busy_timeout(0)
+        if self._wal_pages > CHECKPOINT_PAGES:
+            await self._thread.run(self._checkpoint)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
             # Another process writes just now. Waiting for it is not the event loop's business either.
-            self._connection.set_busy_timeout(BUSY_MILLISECONDS)
-            await self._thread.run(lambda: self._connection.execute("BEGIN IMMEDIATE"))
+            await self._thread.run(self._begin_patiently)
+
+    def _begin_patiently(self) -> None:
+        self._connection.set_busy_timeout(BUSY_MILLISECONDS)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
         finally:
-            self._connection.set_busy_timeout(BUSY_MILLISECONDS)
+            self._connection.set_busy_timeout(0)
 
     def _commit(self) -> None:
+        began = time.perf_counter()
         self._connection.execute("COMMIT")
+        self._sync_cost += (time.perf_counter() - began - self._sync_cost) / 8
+
+    def _checkpoint(self) -> None:
+        """Fold the log into the file. Between two commits, so that it can begin anew from its start."""
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self._wal_pages = 0
+
+    def _count_pages(self, connection: apsw.Connection, database: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
 
     def _roll_back(self) -> None:
         self._writer.forget()

@@ -1,0 +1,148 @@
+"""A small universe around one SQLite file, with a clock you move and an engine you crash.
+
+    async with World(folder) as world:
+        run = await world.start({"drill": 1, "steps": [{"sleep": "1h"}]})
+        await world.crash()
+        await world.boot()
+        await world.advance(3600)
+        assert await run.status() == "succeeded"
+
+`settle` waits until nothing moves by itself. Works for your own workflows too: hand in your providers as `functions`,
+or `hands=None` for the real worker.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from perdure.engine.client import Handle, Language
+from perdure.engine.settings import Settings
+from perdure.kernel.values import SECOND, RunId
+from perdure.stores.protocol import Store
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.clock import FakeClock
+from perdure.testing.drill import Drill
+from perdure.testing.hands import ScriptedHands
+from perdure.wiring import Engine, languages
+
+PATIENCE = 10.0  # seconds of real time before a world that does not settle is called stuck
+
+
+class World:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        functions: dict[str, Callable[[Any, Any], Any]] | None = None,
+        held: set[str] | None = None,
+        settings: Settings | None = None,
+        wrap: Callable[[Store], Store] | None = None,
+        vfs: str | None = None,
+    ) -> None:
+        self.path = folder / "world.db"
+        self.clock = FakeClock()
+        self.hands = ScriptedHands(functions, held)
+        self.drill = Drill()
+        self._languages: Mapping[str, Language] = {**languages(), "drill": self.drill}
+        self._settings = settings or Settings()
+        self._wrap = wrap
+        self._vfs = vfs
+        self.engine: Engine | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.boot()
+        return self
+
+    async def __aexit__(self, *exit: object) -> None:
+        if self.engine is not None:
+            await self.engine.runtime.close()
+            self.engine = None
+
+    async def boot(self) -> None:
+        """Start an engine that takes up everything without an owner."""
+        assert self.engine is None, "one engine at a time: crash or close it first"
+        store: Store = SqliteStore(self.path, self.clock.now, self._vfs)
+        if self._wrap is not None:
+            store = self._wrap(store)
+        self.engine = Engine(store, settings=self._settings, clock=self.clock, hands=self.hands, spoken=self._languages)
+        await self.engine.runtime.open()
+        await self.engine.resume()
+        await self.settle()
+
+    async def crash(self) -> None:
+        """The process is gone: what was in flight is lost, what was acknowledged is on disk."""
+        assert self.engine is not None
+        await self.engine.runtime.die()
+        self.hands.waiting.clear()
+        self.engine = None
+
+    async def close(self) -> None:
+        """End the engine in an orderly way, as Ctrl-C does."""
+        assert self.engine is not None
+        await self.engine.runtime.close()
+        self.hands.waiting.clear()
+        self.engine = None
+
+    async def start(self, document: Mapping[str, Any], input: Any = None, **options: Any) -> "RunInWorld":
+        assert self.engine is not None
+        handle = await self.engine.start(document, input, **options)
+        await self.settle()
+        return RunInWorld(self, handle.id)
+
+    def run(self, id: RunId) -> "RunInWorld":
+        return RunInWorld(self, id)
+
+    async def settle(self) -> None:
+        """Until nothing moves by itself: everything decided is committed, every task at work is a held one."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        calm = 0
+        while calm < 3 and self.engine is not None:
+            await asyncio.sleep(0)
+            runtime = self.engine.runtime
+            is_calm = runtime.is_quiet and runtime.tasks_in_flight <= len(self.hands.waiting)
+            calm = calm + 1 if is_calm else 0
+            if asyncio.get_running_loop().time() > deadline:
+                raise TimeoutError("the world does not settle")
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass; what becomes due on the way happens at its own instant."""
+        target = self.clock.now() + int(seconds * SECOND)
+        while (due := self.clock.next_alarm()) is not None and due <= target:
+            self.clock.move_to(due)
+            await self.settle()
+        self.clock.move_to(target)
+        await self.settle()
+
+
+class RunInWorld:
+    """A run by its id; works across crashes."""
+
+    def __init__(self, world: World, id: RunId) -> None:
+        self._world = world
+        self.id = id
+
+    @property
+    def handle(self) -> Handle:
+        assert self._world.engine is not None
+        return self._world.engine.handle(self.id)
+
+    async def status(self) -> str:
+        return (await self.handle.status()).value
+
+    async def result(self) -> Any:
+        return await asyncio.wait_for(self.handle.result(), PATIENCE)
+
+    async def show(self) -> Any:
+        return await self.handle.show()
+
+    async def events(self) -> list[str]:
+        return [event["event"] for event in await self.handle.history()]
+
+    async def signal(self, name: str, value: Any = None, key: str | None = None) -> None:
+        await self.handle.signal(name, value, key=key)
+        await self._world.settle()
+
+    async def cancel(self, reason: str = "") -> None:
+        await self.handle.cancel(reason)
+        await self._world.settle()
