@@ -29,6 +29,12 @@ def raise_value_error() -> None:
     raise ValueError("no such colour")
 
 
+def announce_and_sleep(name: str) -> None:
+    with open(name, "w") as pipe:  # noqa: PTH123
+        pipe.write("asleep")
+    time.sleep(20)
+
+
 not_a_function = 3
 
 

@@ -294,3 +294,10 @@ async def test_a_loaded_file_is_loaded_again_in_the_child(tmp_path: Path) -> Non
     load(str(source))
 
     assert value_of(await outcome_of("greet", {"name": "Ada"})) == "hello Ada"
+
+
+def test_a_file_in_the_working_directory_cannot_break_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "signal.py").write_text("raise ImportError('not the signal module')")
+    monkeypatch.chdir(tmp_path)
+
+    assert value_of(asyncio.run(outcome_of("sample.add", {"a": 1}))) == 3

@@ -1,15 +1,27 @@
 """The python provider: functions by name, wherever they run."""
 
 import asyncio
+import os
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.workers.scene import details_of, failure_of, on_loop, outcome_of, value_of
+from tests.workers.scene import (
+    Ledger,
+    at_work,
+    details_of,
+    failure_of,
+    is_cancelled,
+    on_loop,
+    outcome_of,
+    task,
+    value_of,
+)
 
 from perdure.kernel.outcomes import Failed, Outcome
+from perdure.workers.runner import Limits
 
 HERE = "tests.providers.samples"
 
@@ -88,3 +100,20 @@ async def test_arguments_of_the_function_are_checked_too() -> None:
 
     assert failure_of(outcome) == ("Provider.Call.Python.BadArguments", False)
     assert details_of(outcome)["parameter"] == "z"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_function_without_a_context_is_not_waited_for_after_a_cancel(isolated: bool, tmp_path: Path) -> None:
+    asleep = tmp_path / "asleep"
+    os.mkfifo(asleep)
+
+    async def act() -> Outcome:
+        async with at_work(limits=Limits(grace=60)) as worker:
+            arguments = {"function": f"{HERE}:announce_and_sleep", "args": [str(asleep)], "isolated": isolated}
+            deaf = task("python", arguments)
+            running = asyncio.create_task(worker.run(deaf, Ledger()))
+            assert await asyncio.to_thread(asleep.read_text) == "asleep"
+            worker.cancel(deaf)
+            return await asyncio.wait_for(running, 10)
+
+    assert is_cancelled(asyncio.run(act()))

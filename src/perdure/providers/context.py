@@ -25,12 +25,16 @@ class SecretSource(Protocol):
 
 
 class Cancellation:
-    """A wish that the task should stop: a fact to look at, and an event to await."""
+    """A wish that the task should stop: a fact to look at, and an event to await.
 
-    __slots__ = ("_event", "requested")
+    `is_heeded` is False when it is known that nobody will look; then nothing is won by waiting for that.
+    """
+
+    __slots__ = ("_event", "is_heeded", "requested")
 
     def __init__(self) -> None:
         self.requested = False
+        self.is_heeded = True
         self._event: asyncio.Event | None = None
 
     def request(self) -> None:
@@ -173,6 +177,10 @@ class BlockingContext(_Facts):
         super().__init__(task, port, secrets, cancellation)
         self._core = TaskContext(task, port, secrets, cancellation)
         self.for_coroutines = for_coroutines or self._core  # when the function called turns out to be a coroutine
+
+    def keep_to_myself(self) -> None:
+        """The context is not passed on to the function that does the work, so it cannot hear of a cancel."""
+        self._cancellation.is_heeded = False
 
     def effect_once(self, key: str, effect: Callable[[], _T]) -> _T:
         return _complete(self._core.effect_once(key, effect))

@@ -29,6 +29,8 @@ def python(
 ) -> Any:
     """Call `package.module:name` with arguments by name (`arguments`) or by position (`args`)."""
     target = _resolve(function)
+    if not (target.wants_context or target.is_coroutine):
+        context.keep_to_myself()
     within = context.for_coroutines if target.is_coroutine else context
     return target.invoke(arguments or {}, input, within, args or ())
 

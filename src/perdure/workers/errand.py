@@ -78,6 +78,13 @@ class Errand:
         self.mode = provider.mode
         self.arguments: dict[str, Any] = {}
 
+    @property
+    def can_hear(self) -> bool:
+        """Whether the function, which is not a coroutine, could notice that it should stop."""
+        if not (self.has_begun and self.provider.function.wants_context):
+            return False
+        return self.cancellation is None or self.cancellation.is_heeded  # None: it is only now being called
+
     def open(self) -> None:
         """Read the arguments and fill in their secrets; raises what is wrong with them."""
         text = self.assignment.arguments

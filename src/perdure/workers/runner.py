@@ -233,8 +233,8 @@ class Worker:
                 errand.coroutine.close()
                 self._finish(errand, verdict)
                 return
-        elif not (errand.has_begun and errand.provider.function.wants_context):
-            self._abandon(errand)  # it cannot hear us: nothing is won by waiting
+        elif not errand.can_hear:
+            self._abandon(errand)  # nothing is won by waiting
             return
         errand.timer = asyncio.get_running_loop().call_later(self._limits.grace, self._abandon, errand)
 

@@ -150,7 +150,7 @@ class Child:
     def _on_terminate(self, number: int, frame: FrameType | None) -> None:
         if self._interrupt is not None:
             self._interrupt()
-        elif self._cancellation is not None:
+        elif self._cancellation is not None and self._cancellation.is_heeded:
             self._cancellation.request()
         else:
             os._exit(_TERMINATED)  # nobody would listen
@@ -197,7 +197,8 @@ class Child:
 
 
 def _find(order: frames.Order) -> Provider:
-    sys.path.extend(entry for entry in order.import_path if entry not in sys.path)
+    if sys.path != order.import_path:
+        sys.path[:] = order.import_path
     for source in order.sources:
         load(source)
     provider = shared.find(order.assignment.provider)

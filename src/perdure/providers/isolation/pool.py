@@ -108,7 +108,8 @@ class Isolated(asyncio.Protocol):
     @classmethod
     async def start(cls, memory: int | None) -> "Isolated":
         child = cls()
-        argv = [sys.executable, "-m", "perdure.providers.isolation.child", *([str(memory)] if memory else [])]
+        # -P: a file in the working directory must not stand in for a module of the standard library.
+        argv = [sys.executable, "-P", "-m", "perdure.providers.isolation.child", *([str(memory)] if memory else [])]
         with ExitStack() as ours, ExitStack() as theirs:
             near, far = socket.socketpair()
             theirs.callback(far.close)
