@@ -92,6 +92,8 @@ def _children(node: Node) -> tuple[Node, ...]:
             return (node.operand,)
         case syntax.Binary():
             return node.left, node.right
+        case syntax.Chain():
+            return node.first, *(operand.value for operand in node.rest)
         case syntax.Conjunction() | syntax.Disjunction():
             return node.terms
         case syntax.Ternary():

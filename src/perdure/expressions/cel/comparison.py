@@ -48,14 +48,14 @@ def _numbers_equal(left: Value, right: Value) -> bool:
 def _lists_equal(frame: Frame, left: list[Value], right: list[Value]) -> bool:
     if len(left) != len(right):
         return False
-    charge(frame, len(left) + 1)
+    charge(frame, 6 * len(left) + 6)
     return all(equals(frame, a, b) for a, b in zip(elements(frame, left), elements(frame, right), strict=True))
 
 
 def _maps_equal(frame: Frame, left: Value, right: Value) -> bool:
     if len(left) != len(right):
         return False
-    charge(frame, len(left) + 1)
+    charge(frame, 6 * len(left) + 6)
     theirs = {wrap_key(key): value for key, value in entries(frame, right)}
     for key, value in entries(frame, left):
         wrapped = wrap_key(key)
@@ -68,9 +68,10 @@ def contains(frame: Frame, needle: Value, hay: Value) -> bool:
     """CEL `in`: an element of a list, or a key of a map."""
     kind = type(hay)
     if kind in _LISTS:
-        charge(frame, len(hay))
         if type(needle) is str:
+            charge(frame, len(hay))
             return any(type(item) is str and item == needle for item in hay)
+        charge(frame, 6 * len(hay))
         return any(equals(frame, needle, item) for item in elements(frame, hay))
     if kind in _MAPS and (type(needle) in _NUMBERS or type(needle) is str or type(needle) is bool):
         if kind is dict:  # data have string keys only

@@ -24,8 +24,8 @@ class Limits:
     """What one expression may use. The defaults are generous for people and tight for attackers."""
 
     source: int = 100_000  # characters of text
-    depth: int = 200  # nesting of the expression
-    steps: int = 10_000_000  # operations, roughly
+    depth: int = 120  # nesting of the expression
+    steps: int = 20_000_000  # operations, roughly
     size: int = 10_000_000  # characters or bytes of any one value made; a list element counts as 8
 
 

@@ -14,13 +14,16 @@ from perdure.expressions.cel.source import Source
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.tokens import RESERVED, Token, tokenize
 
+_COMPARISON = 3
 _PRECEDENCE = {
     **dict.fromkeys(("||",), 1),
     **dict.fromkeys(("&&",), 2),
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "in"), 3),
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "in"), _COMPARISON),
     **dict.fromkeys(("+", "-"), 4),
     **dict.fromkeys(("*", "/", "%"), 5),
 }
+_MOST_FINDINGS = 20
+_LIST_WEIGHT, _MAP_WEIGHT = 8, 16  # making one costs a loop as much as so many plain operations, mostly in memory
 _OPENERS, _CLOSERS = ("(", "[", "{"), (")", "]", "}")
 
 
@@ -61,13 +64,17 @@ class _Parser:
     # Expressions, from loose to tight ------------------------------------------------------------------------------
 
     def _expression(self) -> Node:
-        condition = self._binary(1)
-        if not self._accept("?"):
-            return condition
-        then = self._binary(1)
-        self._expect(":")
-        otherwise = self._expression()
-        return syntax.Ternary(*self._measure(condition.start, condition, then, otherwise), condition, then, otherwise)
+        self._depth += 1
+        if self._depth > self._max_depth:
+            self._too_deep()
+        node = self._binary(1)
+        if self._accept("?"):
+            then = self._binary(1)
+            self._expect(":")
+            otherwise = self._expression()
+            node = syntax.Ternary(*self._measure(node.start, node, then, otherwise), node, then, otherwise)
+        self._depth -= 1
+        return node
 
     def _binary(self, loosest: int) -> Node:
         left = self._operand()
@@ -75,11 +82,23 @@ class _Parser:
             token = self._take()
             if token.kind in ("&&", "||"):
                 left = self._logical(left, token.kind, precedence)
-                continue
-            right = self._binary(precedence + 1)
-            measures = self._measure(left.start, left, right)
-            left = syntax.Binary(*measures, token.kind, left, right, token.start)
+            elif precedence > _COMPARISON:
+                left = self._chain(left, token, precedence)
+            else:
+                right = self._binary(precedence + 1)
+                left = syntax.Binary(*self._measure(left.start, left, right), token.kind, left, right, token.start)
         return left
+
+    def _chain(self, first: Node, token: Token, precedence: int) -> Node:
+        rest: list[syntax.Operand] = []
+        while True:
+            value = self._binary(precedence + 1)
+            rest.append(syntax.Operand(first.start, value.end, token.start, token.kind, value))
+            if _PRECEDENCE.get(self._peek(), 0) != precedence:
+                break
+            token = self._take()
+        measures = self._measure(first.start, first, *(operand.value for operand in rest))
+        return syntax.Chain(*measures, first, tuple(rest))
 
     def _logical(self, first: Node, operator: str, precedence: int) -> Node:
         terms = [first, self._binary(precedence + 1)]
@@ -90,17 +109,13 @@ class _Parser:
         return made(*measures, tuple(terms))
 
     def _operand(self) -> Node:
-        """Unary operators, a primary and everything attached to it, in one function to spend one stack frame."""
-        self._depth += 1
-        if self._depth > self._max_depth:
-            self._too_deep()
+        """Unary operators, a primary, and everything attached to it."""
         signs = self._signs()
         node = self._primary()
         while self._peek() in (".", "[", "{"):
             node = self._postfix(node)
         for sign in reversed(signs):
             node = syntax.Unary(*self._measure(sign.start, node), sign.kind, node)
-        self._depth -= 1
         return node
 
     def _signs(self) -> list[Token]:
@@ -207,7 +222,8 @@ class _Parser:
     def _list(self, opener: Token) -> Node:
         elements: list[tuple[bool, Node]] = []
         self._sequence("]", lambda: elements.append((self._accept("?"), self._expression())))
-        return syntax.ListLiteral(*self._measure(opener.start, *(node for _, node in elements)), tuple(elements))
+        measures = self._measure(opener.start, *(node for _, node in elements), weight=_LIST_WEIGHT)
+        return syntax.ListLiteral(*measures, tuple(elements))
 
     def _map(self, opener: Token) -> Node:
         entries: list[tuple[bool, Node, Node]] = []
@@ -220,7 +236,7 @@ class _Parser:
 
         self._sequence("}", entry)
         children = [node for _, key, value in entries for node in (key, value)]
-        return syntax.MapLiteral(*self._measure(opener.start, *children), tuple(entries))
+        return syntax.MapLiteral(*self._measure(opener.start, *children, weight=_MAP_WEIGHT), tuple(entries))
 
     # Brackets and recovery -------------------------------------------------------------------------------------------
 
@@ -263,11 +279,11 @@ class _Parser:
                 return
             self._next += 1
 
-    def _measure(self, start: int, *children: Node) -> tuple[int, int, int, int]:
+    def _measure(self, start: int, *children: Node, weight: int = 1) -> tuple[int, int, int, int]:
         height = 1 + max((child.height for child in children), default=0)
         if height > self._max_depth:
             self._too_deep()
-        return start, self._tokens[self._next - 1].end, height, 1 + sum(child.size for child in children)
+        return start, self._tokens[self._next - 1].end, height, weight + sum(child.size for child in children)
 
     def _too_deep(self) -> NoReturn:
         token = self._tokens[min(self._next, len(self._tokens) - 1)]
@@ -302,7 +318,8 @@ class _Parser:
         return "the end" if token.kind == "end" else f"`{token.text[:40]}`"
 
     def _report(self, offset: int, message: str) -> None:
-        self.findings.append(Finding.at(self.source, offset, message))
+        if len(self.findings) < _MOST_FINDINGS:
+            self.findings.append(Finding.at(self.source, offset, message))
 
     def _stumble(self, message: str) -> NoReturn:
         self._report(self._tokens[self._next].start, message)

@@ -7,7 +7,7 @@ from perdure.expressions.cel.values import Value
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where it stands in the source, how deep the tree below it is, and how many nodes it has."""
+    """Where it stands in the source, how deep the tree below it is, and how much work it is in nodes."""
 
     start: int
     end: int
@@ -74,6 +74,8 @@ class Unary(Node):
 
 @dataclass(frozen=True, slots=True)
 class Binary(Node):
+    """A comparison or `in`."""
+
     operator: str
     left: Node
     right: Node
@@ -81,8 +83,27 @@ class Binary(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """One `+ value` of a chain; it spans the chain from its start to here."""
+
+    start: int
+    end: int
+    focus: int
+    operator: str
+    value: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Node):
+    """Arithmetic of one precedence, from left to right: `first + b - c`. Flat, as a long sum is not a deep tree."""
+
+    first: Node
+    rest: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Conjunction(Node):
-    """`a && b && …`, flat, so that a long chain is not a deep tree."""
+    """`a && b && …`, flat like a chain."""
 
     terms: tuple[Node, ...]
 

@@ -18,7 +18,7 @@ def canonical_json(frame: Frame, value: Value) -> str:
 
 
 def _write(frame: Frame, value: Value, out: list[str]) -> None:
-    charge(frame, 2)
+    charge(frame, 8)
     kind = type(value)
     if kind is str:
         out.append(_quoted(frame, value))

@@ -56,10 +56,10 @@ class Pattern:
                 if following is None:
                     following = self._step(state, char)
                 if following is _MATCHED:
-                    charge(spent >> 2)
+                    charge(spent)
                     return True
                 state = following
-            charge(spent >> 2)
+            charge(spent)
         charge(state.cost)
         return self._closure(state, _EDGE) is None
 
@@ -118,7 +118,7 @@ class Pattern:
         return result
 
     def _cost(self, threads: frozenset[int]) -> int:
-        """How many instructions the threads can reach before the next character, were every assertion true."""
+        """The price of one step from here, by the instructions that could be reached were every assertion true."""
         code = self._automaton.code
         stack = [*threads, self._automaton.start]
         seen = set(stack)
@@ -128,7 +128,7 @@ class Pattern:
                 fresh = [to for to in instruction.to if to not in seen]
                 seen.update(fresh)
                 stack += fresh
-        return len(seen)
+        return 2 + 3 * max(0, len(seen) - 6)
 
 
 @lru_cache(maxsize=64)

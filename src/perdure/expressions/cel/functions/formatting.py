@@ -74,7 +74,7 @@ def _as_number(frame: Frame, verb: str, precision: int, value: Value) -> str | N
 
 def _as_string(frame: Frame, value: Value) -> str:
     """Lists and maps in brackets, recursively; map entries sorted by the text of their key."""
-    charge(frame, 1)
+    charge(frame, 6)
     match value:
         case None:
             return "null"

@@ -7,7 +7,7 @@ from perdure.expressions.cel.comparison import compare, equals
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, allow_elements, charge, elements
 from perdure.expressions.cel.functions.library import LIST, Function, Library
-from perdure.expressions.cel.values import NONE, CelList, Optional, Uint, Value
+from perdure.expressions.cel.values import NONE, CelList, Optional, Uint, Value, type_name
 
 _HASHABLE = frozenset({str, bytes, bool, int, Uint, float, type(None)})
 _NUMBERS = frozenset({int, Uint, float})
@@ -59,7 +59,7 @@ def _distinct(frame: Frame, items: Value) -> CelList:
                 continue
             seen.add(key)
         else:
-            charge(frame, len(odd))
+            charge(frame, 6 * len(odd))
             if any(equals(frame, item, other) for other in odd):
                 continue
             odd.append(item)
@@ -80,26 +80,22 @@ def _sort(frame: Frame, items: Value) -> CelList:
 def sort_by(frame: Frame, values: list[Value], keys: list[Value]) -> CelList:
     """Values in the order of their keys; equal keys keep their order. Keys must be comparable with each other."""
     charge(frame, len(keys) * max(1, len(keys).bit_length()))
-    kinds = {type(key) for key in keys}
+    for key in keys:
+        if type(key) is not type(keys[0]) and not (type(key) in _NUMBERS and type(keys[0]) in _NUMBERS):
+            raise EvaluationFault(f"{type_name(keys[0])} and {type_name(key)} have no order")
+
+    def arrange(one: int, other: int) -> int:
+        result = compare(keys[one], keys[other])
+        if result is None:
+            raise EvaluationFault("NaN has no place in an order")
+        return result
+
     order = list(range(len(keys)))
-    if kinds <= {str} or kinds <= {int} or kinds <= {bool}:
+    if keys and type(keys[0]) is str:
         order.sort(key=lambda at: keys[at])
     else:
-
-        def arrange(one: int, other: int) -> int:
-            return _ordered(keys[one], keys[other])
-
         order.sort(key=cmp_to_key(arrange))
     return CelList([values[at] for at in order])
-
-
-def _ordered(left: Value, right: Value) -> int:
-    if type(left) is not type(right) and not (type(left) in _NUMBERS and type(right) in _NUMBERS):
-        compare(left, right)  # raises the fault that names both types
-    result = compare(left, right)
-    if result is None:
-        raise EvaluationFault("NaN has no place in an order")
-    return result
 
 
 def _first(frame: Frame, items: Value) -> Optional:

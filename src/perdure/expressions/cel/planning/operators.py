@@ -23,6 +23,7 @@ _ORDERS: dict[str, tuple[Callable[[Value, Value], bool], tuple[int, ...]]] = {
 
 
 def binary(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
+    """A comparison or `in`."""
     match node.operator:
         case "==":
             return _equal(node, left, right)
@@ -31,9 +32,7 @@ def binary(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
             return lambda frame: not equal(frame)
         case "in":
             return _member(node, left, right)
-        case "<" | "<=" | ">" | ">=":
-            return _ordered(node, left, right)
-    return _arithmetic(node, left, right)
+    return _ordered(node, left, right)
 
 
 def _equal(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
@@ -114,11 +113,32 @@ def _member(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
     return member
 
 
-def _arithmetic(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
-    operate = arithmetic.OPERATIONS[node.operator]
-    quick: Callable[[Value, Value], Value] | None = {"+": operator.add, "-": operator.sub, "*": operator.mul}.get(
-        node.operator
-    )
+def chain(first: Closure, rest: list[tuple[syntax.Operand, Closure]]) -> Closure:
+    """Arithmetic from left to right."""
+    if len(rest) == 1:
+        return _arithmetic(first, *rest[0])
+    steps = [(part, arithmetic.OPERATIONS[part.operator], value) for part, value in rest]
+
+    def run(frame: Frame) -> Value:
+        total = first(frame)
+        for part, operate, value in steps:
+            other = value(frame)
+            try:
+                total = operate(frame, total, other)
+            except Failure as failure:
+                failure.blame(part)
+                raise
+        return total
+
+    return run
+
+
+_QUICK: dict[str, Callable[[Value, Value], Value]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def _arithmetic(left: Closure, part: syntax.Operand, right: Closure) -> Closure:
+    operate = arithmetic.OPERATIONS[part.operator]
+    quick = _QUICK.get(part.operator)
 
     def run(frame: Frame) -> Value:
         one, other = left(frame), right(frame)
@@ -134,7 +154,7 @@ def _arithmetic(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
         try:
             return operate(frame, one, other)
         except Failure as failure:
-            failure.blame(node)
+            failure.blame(part)
             raise
 
     return run

@@ -52,6 +52,8 @@ class _Planner:
                 return operators.negative(self.plan(node.operand), node)
             case syntax.Binary():
                 return operators.binary(node, self.plan(node.left), self.plan(node.right))
+            case syntax.Chain():
+                return operators.chain(self.plan(node.first), [(part, self.plan(part.value)) for part in node.rest])
             case syntax.Conjunction():
                 return logic.decide([self.plan(term) for term in node.terms], node.terms, False)
             case syntax.Disjunction():
