@@ -56,7 +56,7 @@ def _explained(text: str, ours: Any, theirs: Any, message: str) -> str | None:
 
 
 def _unordered(plain: Any) -> Any:
-    return sorted((repr(_unordered(item)) for item in plain)) if isinstance(plain, list) else plain
+    return sorted(repr(_unordered(item)) for item in plain) if isinstance(plain, list) else plain
 
 
 @settings(max_examples=1500, deadline=None, database=None)

@@ -17,8 +17,8 @@ class Template:
 
     __slots__ = ("_fill", "document", "expressions")
 
-    def __init__(self, document: Json, roots: frozenset[str], limits: Limits | None = None) -> None:
-        self.document = document
+    def __init__(self, document: Any, roots: frozenset[str], limits: Limits | None = None) -> None:
+        self.document: Json = document
         self.expressions: dict[str, Expression] = {}  # by JSON pointer
         self._fill = self._plan(document, "", roots, limits)
 

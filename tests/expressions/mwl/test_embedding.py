@@ -1,0 +1,53 @@
+"""Which strings are expressions (MWL-100 to MWL-102)."""
+
+import pytest
+
+from perdure.expressions.mwl import find_expression
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ("{{ vars.x }}", " vars.x "),
+        ("{{vars.x}}", "vars.x"),
+        ("{{ {'a': {'b': 1}} }}", " {'a': {'b': 1}} "),
+        ("{{ {'a': {'b': 1}}}}", " {'a': {'b': 1}}"),
+        ("{{ '}}' }}", " '}}' "),
+        ('{{ "a }} b {{ c" }}', ' "a }} b {{ c" '),
+        ("{{ '''}}''' + r'\\' }}", " '''}}''' + r'\\' "),
+        ("{{ 'it\\'s }}' }}", " 'it\\'s }}' "),
+        ("{{\n  vars.x\n}}", "\n  vars.x\n"),
+        ("{{}}", ""),
+    ],
+)
+def test_one_pair_that_spans_the_value_is_an_expression(text: str, body: str) -> None:
+    """MWL-100, MWL-101: braces and string literals inside the body do not end it."""
+    assert find_expression(text) == body
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "plain",
+        "{{",
+        "}}",
+        "{{}",
+        " {{ vars.x }}",
+        "{{ vars.x }} ",
+        "Hello {{ vars.name }}",
+        "{{ a }} and {{ b }}",
+        "{{ a }}{{ b }}",
+        "{ { a } }",
+        "{{ it's }} and {{ more }}",
+    ],
+)
+def test_everything_else_is_a_literal(text: str) -> None:
+    """MWL-100: text around, two pairs, or a pair that does not close."""
+    assert find_expression(text) is None
+
+
+@pytest.mark.parametrize("text", ["{{ { }}", "{{ {'a': 1 }}"])
+def test_an_unbalanced_body_is_an_expression_that_will_fault(text: str) -> None:
+    """O-06: no earlier closer, so the outer pair counts."""
+    assert find_expression(text) == text[2:-2]
