@@ -38,17 +38,20 @@ class Dispatcher:
         most_in_flight: int,
         port_for: Callable[[Assignment], Port],
         deliver: Callable[[Assignment, Outcome], None],
+        redeliver: Callable[[Assignment], None],
     ) -> None:
         self._hands = hands
         self._clock = clock
         self._most = most_in_flight
         self._port_for = port_for
         self._deliver = deliver
+        self._redeliver = redeliver
         self._queues: dict[RunId, deque[Assignment]] = {}
         self._order: deque[RunId] = deque()
         self._running: dict[Key, Assignment] = {}
         self._graces: dict[Key, Alarm] = {}
         self._unprovided: dict[Key, Assignment] = {}
+        self._restored: set[Key] = set()  # those of them that an earlier process may have begun
         self._filling = False
         self._closed = False
 
@@ -61,6 +64,15 @@ class Dispatcher:
             queue = self._queues[assignment.run] = deque()
             self._order.append(assignment.run)
         queue.append(assignment)
+
+    def restore(self, assignment: Assignment) -> None:
+        """A task of an earlier process. It is handed out again once that is recorded, and its provider is here."""
+        if self._hands.can_perform(assignment.provider):
+            self._redeliver(assignment)
+        else:
+            key = (assignment.run, assignment.task)
+            self._unprovided[key] = assignment
+            self._restored.add(key)
 
     def fill(self) -> None:
         """Hand out what there is room for. Called after additions and after each end."""
@@ -149,8 +161,12 @@ class Dispatcher:
 
     def providers_changed(self) -> None:
         waiting, self._unprovided = self._unprovided, {}
-        for assignment in waiting.values():
-            self.add(assignment)
+        restored, self._restored = self._restored, set()
+        for key, assignment in waiting.items():
+            if key in restored:
+                self.restore(assignment)
+            else:
+                self.add(assignment)
         self.fill()
 
     def waiting_for_provider(self, run: RunId) -> dict[int, str]:

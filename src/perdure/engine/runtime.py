@@ -75,7 +75,9 @@ class Runtime:
         self._programs: OrderedDict[bytes, Any] = OrderedDict()
         self._waiters: dict[RunId, list[asyncio.Future[Ended]]] = {}
         self._watchers: list[Watcher] = []
-        self._dispatcher = Dispatcher(hands, clock, settings.tasks_in_flight, self._port_for, self._task_done)
+        self._dispatcher = Dispatcher(
+            hands, clock, settings.tasks_in_flight, self._port_for, self._task_done, self._task_lost
+        )
         self._alarms = Alarms(clock, self._alarm_rang)
         self._tasks: set[asyncio.Task[None]] = set()
         self._pump_scheduled = False
@@ -319,13 +321,14 @@ class Runtime:
         slot.snapshot_bytes = len(stored.snapshot[1]) if stored.snapshot else 0
         slot.failures = max(slot.failures, 1 if row.stuck else 0)
         slot.install(execution)
-        now = self.clock.now()
         for number, task in execution.state.tasks.items():
             if not task.pool and not self._dispatcher.holds(slot.id, number, task.delivery):
-                lost = i.TaskLost(number, task.delivery, "its process ended before it did")
-                slot.mailbox.append(Mail(now, 0, lost))
+                if task.cancelling:
+                    self._task_lost(assignment(execution, number, b"", b""))
+                else:
+                    self._dispatcher.restore(assignment(execution, number, b"", b""))
         if execution.state.sliced:
-            slot.mailbox.append(Mail(now, 0, i.Proceed()))
+            slot.mailbox.append(Mail(self.clock.now(), 0, i.Proceed()))
         self._make_ready(slot)
 
     def _not_ours(self, slot: Slot) -> None:
@@ -345,7 +348,9 @@ class Runtime:
             await self._discard(slot.mailbox)
             return
         dialect = self._dialects[start.language]
-        self._prepare_creation(slot, start, dialect, await self._program(start.program, dialect))
+        brought = next((text for name, _, text in slot.programs if name == start.program), None)
+        program = await self._program(start.program, dialect) if brought is None else dialect.load(brought)
+        self._prepare_creation(slot, start, dialect, program)
         self._make_ready(slot)
 
     async def _program(self, name: bytes, dialect: Dialect) -> Any:
@@ -563,7 +568,7 @@ class Runtime:
         assert execution is not None
         turns, taken = slot.turns, slot.taken
         slot.turns, slot.taken = [], []
-        slot.phase = Phase.IDLE
+        slot.phase = Phase.COMMITTING  # what commands bring back at once only waits in the mailbox
         if change is not None:
             slot.creation = None
             slot.failures = 0
@@ -583,6 +588,7 @@ class Runtime:
             told = [(turn.now, turn.events) for turn in turns if turn.events]
             for watcher in list(self._watchers):
                 watcher(slot.id, told)
+        slot.phase = Phase.IDLE
         due = slot.next_due()
         if slot.mailbox or (due is not None and due <= self.clock.now()):
             self._make_ready(slot)
@@ -656,6 +662,10 @@ class Runtime:
             outcome = Succeeded(Ref(values[0][0], len(values[0][1])))
         result = i.TaskResult(one.task, one.attempt, one.delivery, outcome)
         self.offer(one.run, Mail(self.clock.now(), 0, result, values=values))
+
+    def _task_lost(self, one: Assignment) -> None:
+        lost = i.TaskLost(one.task, one.delivery, "its process ended before it did")
+        self.offer(one.run, Mail(self.clock.now(), 0, lost))
 
     # Letters and alarms.
 

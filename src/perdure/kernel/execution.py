@@ -65,6 +65,7 @@ class Execution:
 def decide(turn: Turn, limits: Limits) -> Needs | None:
     """Run the turn to its end, or until it needs a value; then call again with `turn.texts` filled."""
     dialect = turn.execution.dialect
+    state = turn.state
     mark = len(turn.events)
     try:
         if turn.stage < Stage.RECORDED:
@@ -79,7 +80,7 @@ def decide(turn: Turn, limits: Limits) -> Needs | None:
             budget = limits.slice
             while turn.moves < budget:
                 mark = len(turn.events)
-                if turn.state.status.is_final or not dialect.advance(turn):
+                if state.outcome is not None or not dialect.advance(turn):
                     break
                 turn.moves += 1
             turn.stage = Stage.DONE
@@ -94,7 +95,7 @@ def decide(turn: Turn, limits: Limits) -> Needs | None:
 def _account(turn: Turn, limits: Limits) -> None:
     """Keep count of moves made without the world, so that no document can spin the engine."""
     state = turn.state
-    if state.status.is_final:
+    if state.outcome is not None:
         return
     before = state.moves if isinstance(turn.given, i.Proceed) else 0
     total = before + turn.moves

@@ -107,6 +107,7 @@ class World:
 
     async def advance(self, seconds: float) -> None:
         """Let time pass; what becomes due on the way happens at its own instant."""
+        await self.settle()
         target = self.clock.now() + int(seconds * SECOND)
         while (due := self.clock.next_alarm()) is not None and due <= target:
             self.clock.move_to(due)

@@ -314,6 +314,7 @@ def _caught(body: Body, event: Caught) -> None:
     step = body.step(thread)
     assert step is not None
     thread.failed = None
+    thread.timed_out = False
     thread.frames.append(Frame(f"{step.block}/catch"))
 
 
