@@ -1,1 +1,55 @@
-"""Perdure runs declarative workflows durably."""
+"""Perdure, a durable workflow engine. This is the public door; what stands behind it is imported when first used."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Handle, RunFailed
+    from perdure.kernel.errors import PerdureError
+    from perdure.providers.context import TaskContext
+    from perdure.providers.failure import ProviderFailure
+    from perdure.providers.registry import provider
+    from perdure.wiring import Engine, Observer
+
+    __version__: str
+
+__all__ = [
+    "Engine",
+    "Handle",
+    "Observer",
+    "PerdureError",
+    "ProviderFailure",
+    "RunFailed",
+    "TaskContext",
+    "__version__",
+    "provider",
+]
+
+_HOMES = {
+    "Engine": "perdure.wiring",
+    "Handle": "perdure.engine.client",
+    "Observer": "perdure.wiring",
+    "PerdureError": "perdure.kernel.errors",
+    "ProviderFailure": "perdure.providers.failure",
+    "RunFailed": "perdure.engine.client",
+    "TaskContext": "perdure.providers.context",
+    "provider": "perdure.providers.registry",
+}
+"""Public name → the module it lives in."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        found: Any = version("perdure")
+    elif name in _HOMES:
+        found = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

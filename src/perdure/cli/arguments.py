@@ -1,0 +1,125 @@
+"""Options that several verbs share, and how the words of a command line become values."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from perdure.cli.times import read_instant, read_span
+from perdure.kernel import jsontext
+from perdure.kernel.errors import PerdureError
+from perdure.kernel.values import Instant
+
+_T = TypeVar("_T")
+
+
+class BadUsage(PerdureError):
+    """The words of the command line do not fit each other."""
+
+    code = "USAGE"
+    hint = "See `perdure VERB --help`."
+
+
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    """What every verb understands."""
+    group = parser.add_argument_group("everywhere")
+    group.add_argument(
+        "--db",
+        metavar="URL",
+        default=os.environ.get("PERDURE_DB") or "sqlite:///perdure.db",
+        help="the store (default: $PERDURE_DB, else sqlite:///perdure.db, relative to the working directory)",
+    )
+    group.add_argument("--json", action="store_true", help="exactly one JSON value on stdout")
+    group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors on stderr")
+    group.add_argument("-v", "--verbose", action="count", default=0, help="log more on stderr; twice for everything")
+
+
+def add_load(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--load",
+        metavar="SOURCE",
+        action="append",
+        default=[],
+        help="a module or file.py to import first, which registers providers; may be repeated",
+    )
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="the run's id, or an unambiguous beginning of it")
+
+
+def add_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--key", metavar="K", help="counts once: the same key again changes nothing")
+
+
+def add_labels(parser: argparse.ArgumentParser, purpose: str) -> None:
+    parser.add_argument(
+        "--label", metavar="K=V", type=pair, action="append", default=[], help=f"{purpose}; may be repeated"
+    )
+
+
+def _checked(read: Callable[[str], _T]) -> Callable[[str], _T]:
+    """As a type for argparse: a ValueError's sentence reaches the user."""
+
+    def convert(text: str) -> _T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def _read_pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise ValueError(f"{text!r} is not of the form name=value")
+    return name, value
+
+
+def _read_json(text: str) -> Any:
+    if not text.startswith("@"):
+        return jsontext.read_strict(text)
+    try:
+        given = sys.stdin.buffer.read() if text == "@-" else Path(text[1:]).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{text[1:]}: {error.strerror or error}") from None
+    try:
+        return jsontext.read_strict(given)
+    except ValueError as error:
+        raise ValueError(f"{text[1:]}: {error}") from None
+
+
+def _read_past(text: str) -> Instant:
+    import time
+
+    return read_instant(text, time.time_ns() // 1_000)
+
+
+pair = _checked(_read_pair)
+duration = _checked(read_span)
+instant = _checked(_read_past)
+json_or_file = _checked(_read_json)
+
+
+def with_members(value: Any, members: Iterable[tuple[str, str]]) -> Any:
+    """`--set a.b=3` over an input: each text is JSON if it can be read as such, otherwise a string."""
+    for path, text in members:
+        value = {} if value is None else value
+        *parents, last = path.split(".")
+        place = value
+        for name in parents:
+            place = place.setdefault(name, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise BadUsage(f"--set {path}: there is no object to set a member of")
+        place[last] = _json_or_text(text)
+    return value
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return jsontext.read_strict(text)
+    except ValueError:
+        return text

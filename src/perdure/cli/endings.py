@@ -1,0 +1,67 @@
+"""How the end of a followed run is told: talk for people, the answer on stdout, and the exit code."""
+
+import argparse
+
+from perdure.cli.answer import give_json, give_value
+from perdure.cli.exits import Exit, exit_of_status
+from perdure.cli.following import End, Ended, Idle, Stuck
+from perdure.cli.notable import outcome_text, words
+from perdure.cli.opening import resume_command
+from perdure.cli.progress import ended_text
+from perdure.cli.standing import standing
+from perdure.cli.talk import Talk
+from perdure.engine.client import Client
+from perdure.kernel.errors import PerdureError
+from perdure.kernel.outcomes import Status, Succeeded
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import Filter
+
+
+class RunStuck(PerdureError):
+    """A run cannot be decided: a fault in Perdure, in a language, or a missing value."""
+
+    code = "RUN-STUCK"
+    hint = "Its inputs are kept. After an upgrade or a repair try it again with `perdure resume RUN`."
+
+
+async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:
+    """Say how a run ended, or why it is not followed any further."""
+    paint = talk.paint
+    match end:
+        case Ended(Status.SUCCEEDED):
+            told = ended_text(await standing(client, run))
+            talk.say(f"{paint('✓', 'green')} run {run} succeeded {paint(told, 'dim')}")
+            return Exit.OK
+        case Ended(status, outcome):
+            why = outcome_text(outcome)
+            told = ended_text(await standing(client, run))
+            mark = paint("✗", "red")
+            talk.insist(f"{mark} run {run} {words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}")
+            talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
+            return exit_of_status(status)
+        case Idle(stands):
+            now = client.clock.now()
+            waits = "; ".join(wait.text(now) for wait in stands.waits) or "something from outside"
+            talk.insist(f"{paint('·', 'yellow')} run {run} waits for {waits}: nothing more happens by itself")
+            return Exit.OK
+        case Stuck(reason):
+            raise RunStuck(f"run {run} is stuck: {reason}", run=run)
+        case _:
+            talk.insist(f"run {run} has no live owner")
+            return Exit.WAIT_TIMED_OUT
+
+
+async def give_result(client: Client, run: RunId, end: End, asked: argparse.Namespace) -> None:
+    """The run's picture as JSON, or the value it returned."""
+    if asked.json:
+        give_json(await client.show(run))
+    elif isinstance(end, Ended) and isinstance(end.outcome, Succeeded):
+        give_value(await client.text(run, end.outcome.value))
+
+
+async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> None:
+    """A run may end before children that it does not wait for; they are durable, but nobody drives them now."""
+    children = await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING), parent=run))
+    if children:
+        command = resume_command(asked, *(child.id for child in children[:3]))
+        talk.say(f"{len(children)} of its children are not awaited and still open; go on with: {command}")

@@ -1,0 +1,53 @@
+"""Exit codes. Scripts rely on them: a number never changes its meaning."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    OK = 0
+    ENGINE_ERROR = 1
+    USAGE = 2
+    FAILED = 3
+    CANCELLED = 4
+    TIMED_OUT = 5
+    WAIT_TIMED_OUT = 6
+    FINDINGS = 7
+    NOT_FOUND = 8
+    CONFLICT = 9
+    NOT_ALLOWED = 10
+    INTERRUPTED = 130  # 128 + SIGINT, as shells count
+    PIPE_CLOSED = 141
+    TERMINATED = 143
+
+
+def exit_of_status(status: str) -> Exit:
+    """How a run's final status is told to the shell."""
+    from perdure.kernel.outcomes import Status
+
+    return {
+        Status.SUCCEEDED: Exit.OK,
+        Status.FAILED: Exit.FAILED,
+        Status.CANCELLED: Exit.CANCELLED,
+        Status.TIMED_OUT: Exit.TIMED_OUT,
+    }[Status(status)]
+
+
+def exit_of_error(error: Exception) -> Exit:
+    """The family an expected error belongs to."""
+    from perdure.cli.arguments import BadUsage
+    from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound
+    from perdure.stores.errors import StoreMissing
+
+    match error:
+        case BadUsage():
+            return Exit.USAGE
+        case InvalidDocument():
+            return Exit.FINDINGS
+        case RunNotFound() | StoreMissing() | FileNotFoundError():
+            return Exit.NOT_FOUND
+        case Conflict() | FileExistsError():
+            return Exit.CONFLICT
+        case PermissionError():
+            return Exit.NOT_ALLOWED
+        case _:
+            return Exit.ENGINE_ERROR

@@ -1,0 +1,131 @@
+"""Following runs until they have ended, wherever they live, or until nothing happens any more by itself."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from perdure.cli.notable import Notable
+from perdure.cli.progress import Progress
+from perdure.cli.standing import Standing, standing
+from perdure.engine.client import Client
+from perdure.kernel.events import Event
+from perdure.kernel.ids import is_family
+from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.values import Instant, RunId
+
+LOOKS_AT_ONCE = 50  # of many runs only some are looked at each time, in turn
+LETTERS_LOOKED_AT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    status: Status
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing will happen before a person does something."""
+
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """The run cannot be decided, and says why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphaned:
+    """No live process owns the run, and we cannot take it up."""
+
+
+End = Ended | Idle | Stuck | Orphaned
+
+
+@contextmanager
+def listening(client: Client, progress: Progress) -> Iterator[None]:
+    """Pass on what is notable about every run of this process; begun before a start, so that nothing is missed."""
+    if client.runtime is None:
+        yield
+        return
+    notables: dict[RunId, Notable] = {}
+
+    def listen(run: RunId, told: list[tuple[Instant, list[Event]]]) -> None:
+        notable = notables.get(run) or notables.setdefault(run, Notable(run))
+        for _, events in told:
+            for event in events:
+                if (sentence := notable.sentence(event)) is not None:
+                    progress.happened(run, sentence)
+
+    forget = client.runtime.watch(listen)
+    try:
+        yield
+    finally:
+        forget()
+        progress.done()
+
+
+async def follow(
+    client: Client, runs: Sequence[RunId], progress: Progress, *, until_idle: bool = False
+) -> dict[RunId, End]:
+    """How each run ends. With `until_idle` it is enough that all which are left wait for a person."""
+    ends: dict[RunId, End] = {}
+    idle: dict[RunId, End] = {}
+    waits = {run: asyncio.ensure_future(client.wait(run)) for run in runs}
+    queue = list(waits)
+    try:
+        while len(ends) + len(idle) < len(waits):
+            await asyncio.wait([waits[run] for run in queue], timeout=progress.every)
+            ends |= {run: Ended(*wait.result()) for run, wait in waits.items() if run not in ends and wait.done()}
+            queue = [run for run in queue if run not in ends]
+            seen = []
+            for run in queue[:LOOKS_AT_ONCE]:
+                stands, end = await _look(client, run, until_idle)
+                seen.append(stands)
+                idle.pop(run, None)
+                if end is not None:
+                    (idle if isinstance(end, Idle) else ends)[run] = end
+            idle = {run: end for run, end in idle.items() if run not in ends}
+            queue = queue[LOOKS_AT_ONCE:] + queue[:LOOKS_AT_ONCE]
+            progress.stand(seen, client.clock.now())
+        return {run: ends.get(run) or idle[run] for run in waits}
+    finally:
+        progress.done()
+        for wait in waits.values():
+            wait.cancel()
+
+
+async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[Standing, End | None]:
+    """How the run stands, and whether following it has come to an end other than its own."""
+    # Letters first: one that is decided between the two looks is then seen in the standing.
+    has_letters = until_idle and await _has_letters(client, run)
+    stands = await standing(client, run)
+    if stands.status.is_final:
+        return stands, None  # its end is being told already
+    if stands.row.stuck:
+        return stands, Stuck(stands.row.stuck)
+    if not stands.is_owned and not (await client.find(run)).status.is_final:
+        if client.runtime is None:
+            return stands, Orphaned()
+        await client.resume([run])  # its owner has died
+    elif until_idle and not has_letters and not stands.goes_on:
+        return stands, Idle(stands)
+    return stands, None
+
+
+async def _has_letters(client: Client, run: RunId) -> bool:
+    row = await client.find(run)
+    letters = await client.store.inbox([row.partition], LETTERS_LOOKED_AT)
+    return any(is_family(one.letter.to, run) for one in letters)
+
+
+async def letters_taken(client: Client, runs: Sequence[RunId]) -> None:
+    """Until what lay in the inboxes of these runs is decided, so that a reopened run is seen to be open."""
+    for run in runs:
+        # Perhaps another process decides them: there is no event to wait for.
+        while await _has_letters(client, run) and not (await client.find(run)).stuck:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)

@@ -1,0 +1,20 @@
+"""Hands that take nothing up: tasks stay scheduled until a process comes that stays."""
+
+from collections.abc import Callable
+
+from perdure.kernel.outcomes import Outcome
+from perdure.kernel.work import Assignment, Port
+
+
+class IdleHands:
+    def can_perform(self, provider: str) -> bool:
+        return False
+
+    def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
+        raise NotImplementedError("nothing is handed to hands that can perform nothing")
+
+    def cancel(self, assignment: Assignment) -> None:
+        """There is nothing to stop."""
+
+    async def close(self) -> None:
+        """There is nothing to give back."""

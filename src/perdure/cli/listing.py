@@ -1,0 +1,61 @@
+"""Runs in a list: as JSON data, and as cells of a table."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from perdure.cli.times import iso
+from perdure.engine.client import Client
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import RunRow
+
+
+class Ownership:
+    """Whether a run is driven by a live process; asked once per partition."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[int, bool] = {}
+
+    def is_live(self, row: RunRow) -> bool:
+        if row.status.is_final:
+            return False
+        if row.partition not in self._known:
+            self._known[row.partition] = self._client.store.is_owned(row.partition)
+        return self._known[row.partition]
+
+
+def plain(row: RunRow, owners: Ownership) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "status": row.status,
+        "language": row.language,
+        "name": row.name,
+        "parent": row.parent,
+        "labels": row.labels,
+        "created_at": iso(row.created_at),
+        "ended_at": iso(row.ended_at),
+        "live": owners.is_live(row),
+        "stuck": row.stuck or None,
+    }
+
+
+async def interrupted(client: Client) -> list[RunRow]:
+    """Open runs without a live owner, and ended ones for which something lies in the inbox; eldest first."""
+    from perdure.kernel.outcomes import Status
+    from perdure.stores.protocol import Filter
+
+    owners = Ownership(client)
+    open_runs = await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING)))
+    found = {row.id: row for row in reversed(open_runs) if not owners.is_live(row)}
+    for letter in await client.store.inbox(await client.store.orphaned(), 1_000):
+        run = letter.letter.to
+        if run not in found and (row := await client.store.find(run)) is not None:
+            found[run] = row
+    return list(found.values())
+
+
+def topmost(rows: Iterable[RunRow]) -> list[RunId]:
+    """Those of the runs whose parent is not among them."""
+    rows = list(rows)
+    here = {row.id for row in rows}
+    return [row.id for row in rows if row.parent not in here]

@@ -1,0 +1,135 @@
+"""`perdure`: finds the verb, gives it its words, and turns its end into an exit code.
+
+Knows verbs by name only. Help and version import nothing that is heavy: every call of the tool pays for this file.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from perdure.cli.exits import Exit
+from perdure.cli.talk import Talk
+from perdure.cli.verbs import VERBS
+
+EXIT_CODES = """\
+exit codes:
+  0 ok  1 engine error  2 usage  3 run failed  4 run cancelled  5 run timed out
+  6 wait timed out  7 problems found  8 not found  9 conflict  10 not allowed
+"""
+
+EXAMPLES = """\
+examples:
+  perdure run examples/hello.json             start it, follow it, print what it returns
+  perdure ps                                  what is running, what was interrupted
+  perdure resume                              take up everything that was interrupted
+  perdure run FILE --db sqlite:///runs.db     another store (default: $PERDURE_DB, else sqlite:///perdure.db)
+
+`perdure VERB --help` explains a verb.
+
+"""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if words is None else words
+    try:
+        code = _perform(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our answer has enough; nothing may be said when the interpreter flushes once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.PIPE_CLOSED
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+
+
+def _perform(words: Sequence[str]) -> int:
+    asked = _parser(words).parse_args(words)
+    if asked.verb is None:
+        _parser(()).print_help(sys.stderr)
+        return Exit.USAGE
+    talk = Talk(sys.stderr, is_quiet=asked.quiet)
+    try:
+        return int(asked.perform(asked, talk))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        from perdure.cli.complaints import complain
+
+        return complain(error, talk, as_json=asked.json)
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The whole parser; only the verb that was asked for knows its options."""
+    parser = _Parser(
+        prog="perdure",
+        description="Run workflows durably: nothing acknowledged is lost.",
+        epilog=EXAMPLES + EXIT_CODES,
+        formatter_class=_Formatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    wanted = _wanted(parser, words)
+    for name, (module, line) in VERBS.items():
+        described = line[0].upper() + line[1:] + "."
+        verb = verbs.add_parser(
+            name,
+            help=line,
+            description=described,
+            formatter_class=_Formatter,
+            allow_abbrev=False,  # an option that scripts use must not change its meaning when another one is added
+        )
+        if name == wanted:
+            _configure(verb, module)
+    return parser
+
+
+def _configure(verb: argparse.ArgumentParser, module: str) -> None:
+    from perdure.cli.arguments import add_shared
+
+    found = import_module(module)
+    found.configure(verb)
+    add_shared(verb)
+    verb.epilog = f"{verb.epilog or ''}\n{EXIT_CODES}"
+    verb.set_defaults(perform=found.perform)
+
+
+def _wanted(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
+    if not words or words[0] in ("-h", "--help", "--version"):
+        return None
+    first = words[0]
+    if first.startswith("-"):
+        parser.error(f"options come after the verb: perdure VERB {first} …")
+    if first not in VERBS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(first, VERBS, n=1)
+        guess = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(VERBS)}"
+        parser.error(f"there is no verb {first!r}{guess}")
+    return first
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells of a usage error in the same two lines as of any other."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(Exit.USAGE, f"perdure: {message}\nhint: See `{self.prog} --help`.\n")
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of examples, and the verbs in one column."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = max(map(len, VERBS)) + 6  # argparse forgets that verbs are indented
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        import perdure
+
+        print(f"perdure {perdure.__version__}")
+        parser.exit()

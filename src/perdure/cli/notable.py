@@ -1,0 +1,58 @@
+"""Which events of a run are worth a line while it is followed, and the line. Ordinary progress is not among them."""
+
+from perdure.kernel import events as e
+from perdure.kernel.ids import child_run
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome
+from perdure.kernel.values import RunId
+
+
+class Notable:
+    """Follows the events of one run; remembers the names of open tasks, for their ends carry only a number."""
+
+    def __init__(self, run: RunId) -> None:
+        self._run = run
+        self._tasks: dict[int, str] = {}
+
+    def sentence(self, event: e.Event) -> str | None:
+        match event:
+            case e.TaskScheduled():
+                self._tasks[event.task] = event.provider
+                return None
+            case e.TaskEnded():
+                name = self._tasks.pop(event.task, "")
+                is_good = not isinstance(event.outcome, Failed)
+                return None if is_good else f"task {event.task} ({name}) failed: {outcome_text(event.outcome)}"
+            case e.TaskRedelivered():
+                return f"task {event.task} is handed out again (delivery {event.delivery}): {event.reason}"
+            case e.ChildStarted():
+                return f"child {child_run(self._run, event.child)} started ({event.name})"
+            case e.ChildEnded():
+                said = outcome_text(event.outcome)
+                return f"child {child_run(self._run, event.child)} {words(event.status)}{f': {said}' if said else ''}"
+            case e.SignalReceived():
+                return f"signal {event.name!r} arrived"
+            case e.CancelRequested():
+                return f"asked to stop{f': {event.reason}' if event.reason else ''}"
+            case e.Steered():
+                return f"asked to {event.verb}"
+            case e.RunReopened():
+                return f"reopened, life {event.incarnation}"
+            case e.RunForked():
+                return f"forked from {event.source} at event {event.seq}"
+            case _:
+                return None
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """Why it did not end well; nothing when it did."""
+    match outcome:
+        case Failed(code, message):
+            return f"{code}: {message}" if message else code
+        case Cancelled(reason):
+            return reason
+        case _:
+            return ""
+
+
+def words(status: str) -> str:
+    return str(status).replace("_", " ")

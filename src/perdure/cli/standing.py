@@ -1,0 +1,131 @@
+"""How a run stands: what is done, what is open, what it waits for, and whether that comes by itself.
+
+Read from the kernel's part of a run, which is the same for every language. Only the names of awaited signals are the
+language's own: they are taken from its picture where that has the member `open.signals`.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+
+from perdure.cli.times import span
+from perdure.engine import views
+from perdure.engine.client import Client
+from perdure.kernel.errors import RunNotFound
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import RunRow
+
+CHILDREN_LOOKED_AT = 20
+
+
+class Why(Enum):
+    TIMER = "timer"
+    SIGNAL = "signal"
+    CHILD = "child"
+    PERMIT = "permit"
+    PROVIDER = "provider"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One thing that must happen before the run goes on."""
+
+    why: Why
+    about: str
+    due: Instant | None = None
+    comes: bool = True  # by itself; a signal and a missing provider need a person
+
+    def text(self, now: Instant) -> str:
+        return self.about if self.due is None else f"{self.about}, due in {span(self.due - now)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    row: RunRow
+    status: Status
+    started_at: Instant
+    seq: int
+    tasks_done: int
+    tasks_open: Counter[str]  # by provider
+    waits: tuple[Wait, ...]
+    is_owned: bool
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether anything will happen without a person doing something."""
+        waiting_tasks = sum(wait.why is Why.PROVIDER for wait in self.waits)
+        return any(wait.comes for wait in self.waits) or len(self.tasks_open) > waiting_tasks
+
+
+async def standing(client: Client, run: RunId) -> Standing:
+    row = await client.find(run)
+    resident = client.runtime.execution(run) if client.runtime is not None else None
+    execution = resident or await views.load(client.store, client.languages, row)
+    return await stands(client, row, execution)
+
+
+async def stands(client: Client, row: RunRow, execution: Execution) -> Standing:
+    state = execution.state
+    is_open = not state.status.is_final
+    return Standing(
+        row,
+        state.activity,
+        state.started_at,
+        state.seq,
+        state.tasks_ended,
+        Counter(task.provider for task in state.tasks.values()),
+        tuple(await _waits(client, execution)) if is_open else (),
+        is_open and client.store.is_owned(row.partition),
+    )
+
+
+async def _waits(client: Client, execution: Execution) -> list[Wait]:
+    state = execution.state
+    waits = _unprovided(client, execution)
+    pools = Counter(task.pool for task in state.tasks.values() if task.pool)
+    waits += [Wait(Why.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
+    scopes = Counter(permit.scope for permit in state.permits.values() if not permit.granted)
+    waits += [Wait(Why.PERMIT, f"a permit of {scope!r}") for scope in scopes]
+    waits += await _children(client, execution)
+    if state.activity is Status.WAITING:
+        waits += await _signals(client, execution, is_certain=not (waits or state.timers))
+    if state.timers:
+        more = f" (the first of {len(state.timers)})" if len(state.timers) > 1 else ""
+        waits.append(Wait(Why.TIMER, f"a timer{more}", min(timer.due for timer in state.timers.values())))
+    return waits
+
+
+def _unprovided(client: Client, execution: Execution) -> list[Wait]:
+    if client.runtime is None:
+        return []
+    missing = Counter(client.runtime.waiting_for_provider(execution.id).values())
+    return [Wait(Why.PROVIDER, f"provider {name!r}, which is not loaded (see --load)", comes=False) for name in missing]
+
+
+async def _signals(client: Client, execution: Execution, *, is_certain: bool) -> list[Wait]:
+    picture = await views.show(client.store, execution)
+    opened = picture.get("open") if isinstance(picture, dict) else None
+    names = opened.get("signals", ()) if isinstance(opened, dict) else ()
+    if names or not is_certain:
+        return [Wait(Why.SIGNAL, f"signal {name!r}", comes=False) for name in names]
+    return [Wait(Why.SIGNAL, "a signal", comes=False)]
+
+
+async def _children(client: Client, execution: Execution) -> list[Wait]:
+    children = execution.state.children
+    if len(children) > CHILDREN_LOOKED_AT:
+        return [Wait(Why.CHILD, f"{len(children)} children")]
+    return [await _child(client, execution.child_id(number)) for number in children]
+
+
+async def _child(client: Client, run: RunId) -> Wait:
+    try:
+        child = await standing(client, run)
+    except RunNotFound:
+        return Wait(Why.CHILD, f"child {run}, about to start")
+    if child.status.is_final or child.goes_on or not child.waits:
+        return Wait(Why.CHILD, f"child {run}")
+    return Wait(Why.CHILD, f"child {run}, which waits for {child.waits[0].about}", comes=False)

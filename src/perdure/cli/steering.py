@@ -1,0 +1,30 @@
+"""What the steering verbs have in common: a message to a run, on disk before we answer."""
+
+import argparse
+from collections.abc import Awaitable, Callable
+
+from perdure.cli.answer import give_json
+from perdure.cli.exits import Exit
+from perdure.cli.opening import open_observer, resume_command
+from perdure.cli.talk import Talk
+from perdure.engine.client import Client
+from perdure.kernel.values import RunId
+
+Send = Callable[[Client, RunId], Awaitable[None]]
+
+
+async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send) -> Exit:
+    """Send, and say whether a live process hears of it now or the next owner will."""
+    async with open_observer(asked, talk) as observer:
+        run = await observer.resolve(asked.run)
+        await send(observer, run)
+        row = await observer.find(run)
+        is_live = observer.store.is_owned(row.partition)
+        if asked.json:
+            give_json({"id": run, "recorded": True, "live": is_live})
+        if is_live:
+            talk.say(f"run {run}: {done}")
+        else:
+            talk.say(f"run {run}: {done}; it is recorded, and counts when the run is resumed")
+            talk.say(f"Go on with: {resume_command(asked, run)}")
+        return Exit.OK

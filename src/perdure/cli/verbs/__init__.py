@@ -1,0 +1,21 @@
+"""The verbs, one module each, imported when used: `configure(parser)`, then `perform(asked, talk)`.
+
+The order is the order of `perdure --help`.
+"""
+
+VERBS: dict[str, tuple[str, str]] = {
+    "run": ("perdure.cli.verbs.run", "start a document and follow it live"),
+    "resume": ("perdure.cli.verbs.resume", "continue interrupted runs that have no live owner"),
+    "ps": ("perdure.cli.verbs.ps", "list runs"),
+    "show": ("perdure.cli.verbs.show", "show a run: status, what it waits for, how it ended"),
+    "history": ("perdure.cli.verbs.history", "list the events of a run"),
+    "signal": ("perdure.cli.verbs.signal", "send a signal to a run"),
+    "cancel": ("perdure.cli.verbs.cancel", "ask a run to stop"),
+    "redrive": ("perdure.cli.verbs.redrive", "reopen a run that has ended"),
+    "fork": ("perdure.cli.verbs.fork", "start a new run from a moment of another one's past"),
+    "prune": ("perdure.cli.verbs.prune", "remove runs that ended long ago"),
+    "backup": ("perdure.cli.verbs.backup", "copy the store to a file, while it is in use"),
+    "check": ("perdure.cli.verbs.check", "list every problem of documents, and run nothing"),
+    "providers": ("perdure.cli.verbs.providers", "list what tasks may call, and its parameters"),
+}
+"""Name → module, and what it does in one line."""

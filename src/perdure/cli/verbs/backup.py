@@ -1,0 +1,55 @@
+"""`backup`: a consistent copy of the store, taken while it is in use."""
+
+import argparse
+import os
+from pathlib import Path
+
+from perdure.cli.answer import give_json
+from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
+from perdure.cli.opening import open_observer
+from perdure.cli.talk import Talk
+
+EXAMPLES = """\
+examples:
+  perdure backup runs-monday.db
+  perdure backup /backups/runs.db --force         replaces the older copy, once the new one is complete
+  perdure ps --db sqlite:///runs-monday.db        a copy is a store like any other
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("file", metavar="FILE", type=Path, help="the copy")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return complete(_backup(asked, talk))
+
+
+async def _backup(asked: argparse.Namespace, talk: Talk) -> int:
+    target: Path = asked.file
+    async with open_observer(asked, talk) as observer:
+        if target.exists() and not asked.force:
+            raise FileExistsError(None, "the file exists already; use --force to replace it", str(target))
+        if not target.absolute().parent.is_dir():
+            raise FileNotFoundError(None, "there is no such folder", str(target.absolute().parent))
+        partial = target.with_name(f"{target.name}.partial")
+        partial.unlink(missing_ok=True)
+        try:
+            await observer.store.backup(str(partial))
+            _sync(partial)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+    size = target.stat().st_size
+    if asked.json:
+        give_json({"file": str(target), "bytes": size})
+    talk.say(f"copied to {target} ({size:,} bytes)")
+    return Exit.OK
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as copy:
+        os.fsync(copy.fileno())

@@ -1,0 +1,46 @@
+"""`cancel`: ask a run to stop; how it stops is its language's business."""
+
+import argparse
+
+from perdure.cli import arguments as a
+from perdure.cli.endings import tell_end
+from perdure.cli.exits import Exit
+from perdure.cli.following import Ended, follow
+from perdure.cli.interruption import complete
+from perdure.cli.opening import open_observer
+from perdure.cli.progress import progress_for
+from perdure.cli.steering import steer
+from perdure.cli.talk import Talk
+
+EXAMPLES = """\
+examples:
+  perdure cancel 06g2k
+  perdure cancel 06g2k --reason "wrong customer"
+  perdure cancel 06g2k --wait           until it has ended; exit code 6 when no live process drives it
+
+The request is on disk when the command returns. A run that has ended is a conflict (exit code 9).
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_run(parser)
+    parser.add_argument("--reason", metavar="R", default="", help="why; the run's history keeps it")
+    parser.add_argument("--wait", action="store_true", help="until the run has ended")
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return complete(_cancel(asked, talk))
+
+
+async def _cancel(asked: argparse.Namespace, talk: Talk) -> int:
+    code = await steer(asked, talk, "asked to stop", lambda client, run: client.cancel(run, asked.reason))
+    return await _wait(asked, talk) if asked.wait else code
+
+
+async def _wait(asked: argparse.Namespace, talk: Talk) -> int:
+    async with open_observer(asked, talk) as observer:
+        run = await observer.resolve(asked.run)
+        end = (await follow(observer, [run], progress_for(talk)))[run]
+        code = await tell_end(observer, run, end, talk)
+        return Exit.OK if isinstance(end, Ended) else code

@@ -1,0 +1,50 @@
+"""`check`: every problem of documents, each with its position, code and what to do; nothing is run or stored."""
+
+import argparse
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.documents import judge, read_applied
+from perdure.cli.exits import Exit
+from perdure.cli.opening import load_sources
+from perdure.cli.talk import Talk
+from perdure.wiring import languages
+
+EXAMPLES = """\
+examples:
+  perdure check flow.json
+  perdure check flows/*.json --json
+  perdure check flow.json --load ./tasks.py      with providers of your own
+
+Exit code 7 when there are errors, 0 when there are only warnings.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("files", metavar="FILE", nargs="+", help="documents; - for standard input")
+    a.add_load(parser)
+    parser.add_argument(
+        "--apply", metavar="PATH", action="append", default=[], help="resources the documents refer to; may be repeated"
+    )
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    load_sources(asked.load)
+    read_applied(asked.apply)
+    known = languages()
+    judged = [judge(name, known) for name in asked.files]
+    if asked.json:
+        give_json([problem for one in judged for problem in one.plain()])
+    else:
+        lines = [line for one in judged for line in one.lines()]
+        if lines:
+            give_text("\n".join(lines))
+    errors = sum(one.errors for one in judged)
+    warnings = sum(len(one.problems) for one in judged) - errors
+    talk.say(f"{_count(len(judged), 'document')} checked: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    return Exit.FINDINGS if errors else Exit.OK
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,31 @@
+"""`fork`: a new run with another one's past; finished work is a fact, open work is issued anew."""
+
+import argparse
+
+from perdure.cli import arguments as a
+from perdure.cli.interruption import complete
+from perdure.cli.talk import Talk
+from perdure.cli.verbs.run import add_waiting, begin_and_follow
+from perdure.engine.client import Client, Handle
+
+EXAMPLES = """\
+examples:
+  perdure fork 06g2k                    from where it is now
+  perdure fork 06g2k --at 12            from its twelfth event (see `perdure history 06g2k`)
+  perdure fork 06g2k --at 12 --detach   only record it, and print the new id
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_run(parser)
+    parser.add_argument("--at", metavar="SEQ", type=int, help="the last event that counts (default: all of them)")
+    a.add_load(parser)
+    add_waiting(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    async def fork(engine: Client) -> Handle:
+        return await engine.fork(await engine.resolve(asked.run), asked.at)
+
+    return complete(begin_and_follow(asked, talk, fork, must_exist=True))

@@ -1,0 +1,61 @@
+"""`prune`: remove runs that ended long ago, whole trees only."""
+
+import argparse
+from collections.abc import Sequence
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json
+from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
+from perdure.cli.opening import open_observer
+from perdure.cli.talk import Talk
+from perdure.cli.times import iso, local
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import Filter, RunRow
+
+EXAMPLES = """\
+examples:
+  perdure prune --older-than 30d --dry-run      how many would go
+  perdure prune --older-than 30d
+
+Open runs are never removed, nor is a run whose parent or children are still wanted.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "--older-than", metavar="DURATION", type=a.duration, required=True, help="ended longer ago than this, as in 30d"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="remove nothing, only count")
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return complete(_prune(asked, talk))
+
+
+async def _prune(asked: argparse.Namespace, talk: Talk) -> int:
+    async with open_observer(asked, talk) as observer:
+        before = observer.clock.now() - asked.older_than
+        if asked.dry_run:
+            count = len(_ripe(await observer.search(Filter()), before))
+        else:
+            count = await observer.prune(before)
+        if asked.json:
+            give_json({"removed": 0 if asked.dry_run else count, "ripe": count, "ended_before": iso(before)})
+        what = "would be removed" if asked.dry_run else "removed"
+        talk.say(f"{count} run{'' if count == 1 else 's'} {what} (ended before {local(before)})")
+        return Exit.OK
+
+
+def _ripe(rows: Sequence[RunRow], before: Instant) -> set[RunId]:
+    """What a store would remove: ended runs under ended parents, once nothing descends from them any more."""
+    old = {row.id for row in rows if row.ended_at is not None and row.ended_at < before}
+    kept = {row.id for row in rows} - old
+    ripe = {row.id for row in rows if row.id in old and row.parent not in kept}
+    left = [row for row in rows if row.id not in ripe]
+    while left:  # a run that stays keeps its ancestors
+        keeping = {row.parent for row in left if row.parent is not None} & ripe
+        ripe -= keeping
+        left = [row for row in rows if row.id in keeping]
+    return ripe

@@ -1,0 +1,138 @@
+"""`ps`: which runs there are, which are driven by a live process, and which were interrupted."""
+
+import argparse
+import sys
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
+from perdure.cli.listing import Ownership, plain
+from perdure.cli.notable import words
+from perdure.cli.opening import open_observer
+from perdure.cli.tables import Column, table
+from perdure.cli.talk import Paint, Talk, width_of
+from perdure.cli.times import local, span
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import Instant
+from perdure.stores.protocol import Filter, RunRow
+
+RECENT = 10  # ended runs that the table shows unless told otherwise
+
+EXAMPLES = """\
+examples:
+  perdure ps                                  open runs, and the latest that have ended
+  perdure ps --status failed --since 1d       what failed today
+  perdure ps --label customer=17 --all
+  perdure ps --json | jq '.[] | select(.live | not)'
+
+The table leaves out children and all but the latest ended runs, and says how many; `--json` leaves out nothing.
+"""
+
+COLUMNS = (
+    Column("ID"),
+    Column("LANGUAGE"),
+    Column("NAME", may_shrink=True),
+    Column("STATUS"),
+    Column("STARTED"),
+    Column("AGE"),
+    Column("OWNER"),
+)
+
+_STYLES = {
+    Status.SUCCEEDED: "green",
+    Status.FAILED: "red",
+    Status.TIMED_OUT: "red",
+    Status.CANCELLED: "yellow",
+    Status.RUNNING: "cyan",
+    Status.WAITING: "cyan",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("--all", action="store_true", help="all ended runs, and children")
+    parser.add_argument(
+        "--status",
+        metavar="S",
+        action="append",
+        default=[],
+        choices=[status.value for status in Status],
+        help=f"only runs in this status ({', '.join(status.value for status in Status)}); may be repeated",
+    )
+    parser.add_argument("--name", metavar="N", help="only runs of documents of this name")
+    a.add_labels(parser, "only runs with this label")
+    parser.add_argument("--since", metavar="T", type=a.instant, help="started at or after T: 2026-05-01T12:30, or 2h")
+    parser.add_argument("--until", metavar="T", type=a.instant, help="started before T")
+    parser.add_argument("--limit", metavar="N", type=int, help="at most N runs, the latest")
+    parser.add_argument("--children", action="store_true", help="also runs that were started by other runs")
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return complete(_list(asked, talk))
+
+
+async def _list(asked: argparse.Namespace, talk: Talk) -> int:
+    async with open_observer(asked, talk) as observer:
+        shows_all = asked.all or asked.json
+        wanted = Filter(
+            statuses=[Status(status) for status in asked.status],
+            name=asked.name,
+            labels=dict(asked.label),
+            created_after=asked.since,
+            created_before=asked.until,
+            roots_only=not (shows_all or asked.children),
+            limit=asked.limit,
+        )
+        rows = await observer.search(wanted)
+        owners = Ownership(observer)
+        if asked.json:
+            give_json([plain(row, owners) for row in rows])
+            return Exit.OK
+        is_narrowed = bool(asked.status or asked.limit is not None)
+        shown = rows if shows_all or is_narrowed else _recent(rows)
+        if shown:
+            paint = Paint(sys.stdout)
+            cells = [_cells(row, owners, observer.clock.now()) for row in shown]
+            give_text("\n".join(table(COLUMNS, cells, width_of(sys.stdout), paint)))
+        _tell_rest(shown, len(rows) - len(shown), owners, talk)
+        return Exit.OK
+
+
+def _recent(rows: list[RunRow]) -> list[RunRow]:
+    kept, ended = [], 0
+    for row in rows:
+        ended += row.status.is_final
+        if not row.status.is_final or ended <= RECENT:
+            kept.append(row)
+    return kept
+
+
+def _cells(row: RunRow, owners: Ownership, now: Instant) -> list[tuple[str, str]]:
+    age = span((row.ended_at or now) - row.created_at)
+    if row.stuck:
+        owner, style = f"stuck: {row.stuck}", "red"
+    elif row.status.is_final:
+        owner, style = "-", "dim"
+    elif owners.is_live(row):
+        owner, style = "live", "green"
+    else:
+        owner, style = "interrupted", "yellow"
+    return [
+        (row.id, ""),
+        (row.language, ""),
+        (row.name, ""),
+        (words(row.status), _STYLES[row.status]),
+        (local(row.created_at), ""),
+        (age, ""),
+        (owner, style),
+    ]
+
+
+def _tell_rest(shown: list[RunRow], hidden: int, owners: Ownership, talk: Talk) -> None:
+    if not shown:
+        talk.say("no runs")
+    if hidden:
+        talk.say(f"{hidden} ended runs are not shown (see --all)")
+    if any(not row.status.is_final and not owners.is_live(row) for row in shown):
+        talk.say("interrupted runs go on with `perdure resume`")

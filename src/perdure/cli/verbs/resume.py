@@ -1,0 +1,74 @@
+"""`resume`: take up what has no live owner, and follow it until it has ended or only a person can make it go on."""
+
+import argparse
+import asyncio
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.endings import give_result, tell_end
+from perdure.cli.exits import Exit
+from perdure.cli.following import End, follow, letters_taken, listening
+from perdure.cli.interruption import complete
+from perdure.cli.listing import Ownership, interrupted, plain, topmost
+from perdure.cli.opening import open_engine, resume_command
+from perdure.cli.progress import progress_for
+from perdure.cli.talk import Talk
+from perdure.engine.client import Client
+from perdure.kernel.values import RunId
+
+EXAMPLES = """\
+examples:
+  perdure resume                        everything that was interrupted
+  perdure resume 06g2k                  one run; its answer goes to stdout, as with `perdure run`
+  perdure resume --load ./tasks.py      with the providers that its tasks need
+
+A run that a live process owns is only followed. One that waits for a signal, or for a provider
+that is not loaded, is named and left durable. With one RUN the exit code is that of `run`;
+otherwise it is that of the first run that did not end well.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("runs", metavar="RUN", nargs="*", help="ids, or beginnings of ids (default: everything)")
+    a.add_load(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return complete(_resume(asked, talk))
+
+
+async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
+    progress = progress_for(talk)
+    try:
+        async with open_engine(asked, talk, must_exist=True) as engine:
+            named = [await engine.resolve(beginning) for beginning in asked.runs]
+            found = [] if named else await interrupted(engine)
+            wanted = named or [row.id for row in found]
+            if wanted:
+                talk.say(f"resuming {wanted[0] if len(wanted) == 1 else f'{len(wanted)} runs'}")
+            else:
+                talk.say("nothing to resume: no run is without a live owner")
+            with listening(engine, progress):
+                await engine.resume(named or None)
+                await letters_taken(engine, wanted)
+                ends = await follow(engine, wanted, progress, until_idle=True)
+            told = wanted if named else topmost(found)
+            return await _tell(engine, {run: ends[run] for run in told}, asked, talk)
+    except asyncio.CancelledError:
+        talk.insist(f"stopped; the runs are durable. Go on with: {resume_command(asked, *asked.runs)}")
+        raise
+
+
+async def _tell(engine: Client, ends: dict[RunId, End], asked: argparse.Namespace, talk: Talk) -> Exit:
+    codes = [await tell_end(engine, run, end, talk) for run, end in ends.items()]
+    if len(asked.runs) == 1:
+        ((run, end),) = ends.items()
+        await give_result(engine, run, end, asked)
+    else:
+        rows = [await engine.find(run) for run in ends]
+        if asked.json:
+            give_json([plain(row, Ownership(engine)) for row in rows])
+        elif rows:
+            give_text("\n".join(f"{row.id}  {row.status}" for row in rows))
+    return next((code for code in codes if code is not Exit.OK), Exit.OK)

@@ -1,0 +1,103 @@
+"""`show`: one run, now or at a past event; for people in the kernel's words, with --json in its language's own."""
+
+import argparse
+import sys
+from typing import Any
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
+from perdure.cli.notable import outcome_text, words
+from perdure.cli.opening import open_observer, resume_command
+from perdure.cli.outline import outline
+from perdure.cli.progress import tasks_text
+from perdure.cli.standing import Standing, stands
+from perdure.cli.talk import Paint, Talk, width_of
+from perdure.cli.times import local, span
+from perdure.engine import views
+from perdure.engine.client import Client
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Failed, Succeeded
+
+EXAMPLES = """\
+examples:
+  perdure show 06g2k                 an unambiguous beginning of the id is enough
+  perdure show 06g2k --at 12         as it was after its twelfth event (see `perdure history`)
+  perdure show 06g2k --json          the same shape as `perdure run --json`, also while the run is live
+"""
+
+SAID = frozenset({"id", "language", "name", "status", "outcome", "open", "tasks"})
+"""Members of a picture that the head has said already."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_run(parser)
+    parser.add_argument("--at", metavar="SEQ", type=int, help="as it was after this event")
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return complete(_show(asked, talk))
+
+
+async def _show(asked: argparse.Namespace, talk: Talk) -> int:
+    async with open_observer(asked, talk) as observer:
+        run = await observer.resolve(asked.run)
+        if asked.json:
+            give_json(await observer.show(run, asked.at))
+            return Exit.OK
+        row = await observer.find(run)
+        execution = await views.load(observer.store, observer.languages, row, asked.at)
+        stand = await stands(observer, row, execution)
+        picture = await views.show(observer.store, execution)
+        head = await _head(observer, stand, execution)
+        give_text("\n".join([*_aligned(head, Paint(sys.stdout)), *_rest(picture)]))
+        if not stand.status.is_final and not stand.is_owned and asked.at is None:
+            talk.say(f"no live process drives it; go on with: {resume_command(asked, run)}")
+        return Exit.OK
+
+
+async def _head(client: Client, stand: Standing, execution: Execution) -> list[tuple[str, str]]:
+    row, state, now = stand.row, execution.state, client.clock.now()
+    is_over = state.status.is_final
+    lines = [
+        ("run", row.id),
+        ("document", f"{row.name} ({row.language})"),
+        ("status", words(stand.status) if is_over else f"{words(stand.status)}, {_owner(stand)}"),
+        ("started", local(state.started_at)),
+        ("ended", local(state.ended_at) if state.ended_at else ""),
+        ("lasted" if is_over else "age", span((state.ended_at or now) - state.started_at)),
+        ("parent", row.parent or ""),
+        ("labels", ", ".join(f"{name}={value}" for name, value in row.labels.items())),
+        ("tasks", tasks_text(stand)),
+        ("life", str(state.incarnation) if state.incarnation > 1 else ""),
+        ("stuck", row.stuck or ""),
+        *(("waits for", wait.text(now)) for wait in stand.waits),
+    ]
+    match state.outcome:
+        case Succeeded(value):
+            lines.append(("result", (await client.text(row.id, value)).decode()))
+        case Failed(_, _, _, details) as failed:
+            lines.append(("error", outcome_text(failed)))
+            lines.append(("details", "" if details is None else jsontext.encode(jsontext.decode(details)).decode()))
+        case None:
+            pass
+        case cancelled:
+            lines.append(("reason", outcome_text(cancelled)))
+    return [(name, text) for name, text in lines if text]
+
+
+def _owner(stand: Standing) -> str:
+    return "a live process drives it" if stand.is_owned else "interrupted"
+
+
+def _aligned(lines: list[tuple[str, str]], paint: Paint) -> list[str]:
+    widest = max(len(name) for name, _ in lines)
+    return [f"{paint(name.ljust(widest), 'dim')}  {text}" for name, text in lines]
+
+
+def _rest(picture: Any) -> list[str]:
+    rest = {name: value for name, value in picture.items() if name not in SAID} if isinstance(picture, dict) else {}
+    return ["", *outline(rest, width_of(sys.stdout))] if any(rest.values()) else []
