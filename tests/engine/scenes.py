@@ -5,7 +5,9 @@ from typing import Any
 
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Slot
-from perdure.kernel.codec import encode_snapshot, rebuild
+from perdure.engine.views import fold_stored
+from perdure.kernel.codec import encode_snapshot, fold
+from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId
 from perdure.testing import RunInWorld, World
 
@@ -58,8 +60,8 @@ async def check_fold(world: World) -> None:
         stored = _now(runtime.store.load([run]))[0]
         rows = _now(runtime.store.history(run))
         for folded in (
-            rebuild(run, live.dialect, live.program, None, rows),
-            rebuild(run, live.dialect, live.program, stored.snapshot, stored.rows),
+            fold(Execution(run, live.dialect, live.program), rows),
+            _now(fold_stored(runtime.store, stored, live.dialect, live.program)),
         ):
             assert encode_snapshot(folded) == encode_snapshot(live), f"fold differs from live state of {run}"
 

@@ -20,9 +20,9 @@ from perdure.engine.outgoing import assignment, transition
 from perdure.engine.port import TaskPort
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Mail, Phase, Slot
+from perdure.engine.views import fold_stored
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.codec import rebuild
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Execution, decide
@@ -313,7 +313,7 @@ class Runtime:
             return
         dialect = self._dialects[row.language]
         program = await self._program(row.program, dialect)
-        execution = rebuild(slot.id, dialect, program, stored.snapshot, stored.rows)
+        execution = await fold_stored(self.store, stored, dialect, program)
         slot.partition = row.partition
         slot.creation = None
         slot.summary = Summary(row.status, row.has_work, row.due, row.ended_at)

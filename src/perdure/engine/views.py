@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.kernel.codec import Turns, decode_turns, rebuild
+from perdure.kernel.codec import Turns, decode_turns, fold, restore
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.turn import Needs
 from perdure.kernel.values import Ref, RunId
-from perdure.stores.protocol import RunRow, Store
+from perdure.stores.protocol import RunRow, Store, Stored
 
 
 async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: int | None = None) -> Execution:
@@ -24,10 +24,18 @@ async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: i
     program = dialect.load(pinned[1])
     if at is None:
         (stored,) = await store.load([row.id])
-        return rebuild(row.id, dialect, program, stored.snapshot, stored.rows)
+        return await fold_stored(store, stored, dialect, program)
     execution = Execution(row.id, dialect, program)
     execution.fold(cut(await turns(store, dialect, row.id), at))
     return execution
+
+
+async def fold_stored(store: Store, stored: Stored, dialect: Dialect, program: Any) -> Execution:
+    """A run from its latest snapshot and what came after; from its first event when the snapshot cannot be used."""
+    execution = Execution(stored.row.id, dialect, program)
+    if stored.snapshot is None or restore(execution, stored.snapshot[1]):
+        return fold(execution, stored.rows)
+    return fold(execution, await store.history(stored.row.id))
 
 
 def dialect_of(dialects: Mapping[str, Dialect], row: RunRow) -> Dialect:

@@ -1,6 +1,6 @@
 """How events and snapshots become bytes. One log row holds the turns that one commit recorded for one run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, reduce
 from operator import or_
 from typing import Any
@@ -11,7 +11,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.events import KERNEL_EVENTS, Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.state import State
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.values import Instant
 
 Turns = list[tuple[Instant, list[Event]]]
 
@@ -58,7 +58,10 @@ _snapshot = msgspec.msgpack.Decoder(_Snapshot)
 
 def restore(execution: Execution, snapshot: bytes) -> bool:
     """Put a snapshot into a fresh execution; False if it is of another version and the log must be folded whole."""
-    header = _header.decode(snapshot)
+    try:
+        header = _header.decode(snapshot)
+    except msgspec.DecodeError:
+        return False
     if header.version != SNAPSHOT_VERSION or header.dialect_version != execution.dialect.version:
         return False
     found = _snapshot.decode(snapshot)
@@ -67,13 +70,9 @@ def restore(execution: Execution, snapshot: bytes) -> bool:
     return True
 
 
-def rebuild(
-    id: RunId, dialect: Dialect, program: Any, snapshot: tuple[int, bytes] | None, rows: Sequence[tuple[int, bytes]]
-) -> Execution:
-    """Fold a run from its latest usable snapshot and the log rows (last sequence number, bytes) behind it."""
-    execution = Execution(id, dialect, program)
-    folded = snapshot[0] if snapshot is not None and restore(execution, snapshot[1]) else 0
+def fold(execution: Execution, rows: Iterable[tuple[int, bytes]]) -> Execution:
+    """Apply the log rows that the execution has not seen yet: (last sequence number, turns) each."""
     for last, row in rows:
-        if last > folded:
-            execution.fold(decode_turns(dialect, row))
+        if last > execution.state.seq:
+            execution.fold(decode_turns(execution.dialect, row))
     return execution

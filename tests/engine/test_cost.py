@@ -1,0 +1,201 @@
+"""Work per step is bounded, counted in commits, rows, bytes and syncs: invariant 25. No seconds here."""
+
+import asyncio
+import gc
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.engine.clock import SystemClock
+from perdure.engine.settings import Settings
+from perdure.kernel import events as e
+from perdure.kernel.codec import encode_turns
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import Committed, NewRun, Summary, Transition
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing import ScriptedHands, World
+from perdure.wiring import Engine
+from tests.engine.documents import drill
+from tests.engine.forgetful_vfs import ForgetfulVFS
+
+
+class Meter:
+    """Counts what the store is asked to write."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.commits = 0
+        self.rows = 0
+        self.bytes: list[int] = []
+        self.summaries = 0
+        self.snapshots = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _count(self, batch: Any) -> None:
+        self.commits += 1
+        for change in batch:
+            self.rows += change.row is not None
+            self.bytes.append(len(change.row or b"") + len(change.snapshot or b""))
+            self.summaries += change.summary is not None
+            self.snapshots += change.snapshot is not None
+
+    def commit_at_once(self, batch: Any) -> Any:
+        answer = self._inner.commit_at_once(batch)
+        if answer is not None:
+            self._count(batch)
+        return answer
+
+    async def commit(self, batch: Any) -> Any:
+        self._count(batch)
+        return await self._inner.commit(batch)
+
+
+async def _measured(folder: Path, vfs: str | None = None) -> tuple[Engine, Meter]:
+    clock = SystemClock()
+    meter = Meter(SqliteStore(folder / "runs.db", clock.now, vfs))
+    engine = Engine(meter, clock=clock, hands=ScriptedHands())
+    await engine.runtime.open()
+    return engine, meter
+
+
+STEP = {"call": "echo", "input": {"i": 1, "n": ""}}
+
+
+async def test_200_runs_of_10_steps(tmp_path: Path) -> None:
+    """W1: one log row per run and commit; many runs share a sync; a step does not rewrite its run's row."""
+    vfs = ForgetfulVFS("w1")
+    engine, meter = await _measured(tmp_path, "w1")
+    before = vfs.syncs
+    handles = await asyncio.gather(*[engine.start(drill({"repeat": 10, "do": [STEP]})) for _ in range(200)])
+    await asyncio.gather(*[handle.result() for handle in handles])
+    syncs = vfs.syncs - before
+    await engine.runtime.close()
+
+    assert meter.rows <= 200 * 11
+    assert meter.commits <= 2000 * 0.1
+    assert syncs <= 2000 * 0.1
+    assert meter.summaries == 200 * 2, "once when it is created, once when it ends"
+    assert sum(meter.bytes) / 2000 < 250
+
+
+async def test_1000_wide(tmp_path: Path) -> None:
+    """W2: a result costs the same at any width."""
+    engine, meter = await _measured(tmp_path)
+    handle = await engine.start(drill({"each": 1000, "do": [STEP]}))
+    await handle.result()
+    await engine.runtime.close()
+
+    assert meter.commits <= 100
+    assert sum(meter.bytes) / 1000 < 600
+    assert meter.snapshots <= 8, "geometric: each at least doubles what it replaces"
+
+
+async def test_2000_serial_the_last_step_costs_what_the_first_did(tmp_path: Path) -> None:
+    """W4: flat cost; one commit and at most 1.05 syncs a step."""
+    vfs = ForgetfulVFS("w4")
+    engine, meter = await _measured(tmp_path, "w4")
+    before = vfs.syncs
+    handle = await engine.start(drill({"repeat": 2000, "do": [STEP]}))
+    await handle.result()
+    syncs = vfs.syncs - before
+    await engine.runtime.close()
+
+    assert meter.commits <= 2001
+    assert syncs <= 2000 * 1.05
+    first, last = sum(meter.bytes[:200]), sum(meter.bytes[-200:])
+    assert last <= first * 1.2
+    assert sum(meter.bytes) / 2000 < 250
+
+
+async def test_a_run_that_only_waits_is_not_in_memory(tmp_path: Path) -> None:
+    """W7: 10,000 parked runs add under 0.5 KB each."""
+    engine, meter = await _measured(tmp_path)
+    document = drill({"signal": "go"})
+    for _ in range(3):
+        await asyncio.gather(*[engine.start(document) for _ in range(100)])
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(20):
+        await asyncio.gather(*[engine.start(document) for _ in range(500)])
+    gc.collect()
+    added = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    rows = meter.rows
+    await engine.runtime.close()
+
+    assert added / 10_000 < 500
+    assert rows == 10_300, "one log row each"
+    assert size / 10_300 < 2_500, "with the write-ahead log not yet folded in"
+    assert (tmp_path / "runs.db").stat().st_size / 10_300 < 1_000
+
+
+@pytest.mark.parametrize("parked", [100_000])
+async def test_start_up_with_100_000_parked_runs_loads_none_of_them(tmp_path: Path, parked: int) -> None:
+    """Invariant 9."""
+    async with World(tmp_path) as world:
+        run = await world.start(drill({"sleep": "1h"}, {"return": "awake"}))
+        assert world.engine is not None
+        store = world.engine.store
+        await _park(store, world.engine.runtime.home, await world.engine.find(run.id), parked)
+        await world.crash()
+        loaded = 0
+        original = SqliteStore.load
+
+        async def counting(self: SqliteStore, runs: Any) -> Any:
+            nonlocal loaded
+            loaded += len(runs)
+            return await original(self, runs)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SqliteStore, "load", counting)
+            await world.boot()
+
+            assert loaded == 0
+            assert world.engine.runtime.is_quiet
+
+
+async def _park(store: Any, partition: int, like: Any, count: int) -> None:
+    """Many runs as the engine would have written them."""
+    started = e.RunStarted("drill", like.program, "parked", b"null", b"{}", 1)
+    row = encode_turns([(1, [started])])
+    new = NewRun("drill", "parked", like.program, None, {}, b"", 1)
+    summary = Summary(Status.WAITING, False, 4_000_000_000_000_000)
+    for begin in range(0, count, 10_000):
+        batch = [
+            Transition(RunId(f"parked-{number}"), partition, 1, row=row, create=new, summary=summary)
+            for number in range(begin, min(begin + 10_000, count))
+        ]
+        assert isinstance(await store.commit(batch), Committed)
+
+
+async def test_an_idle_engine_writes_nothing_and_reads_next_to_nothing(tmp_path: Path) -> None:
+    """Idle CPU near zero: a look costs one pragma, and nothing is written."""
+    clock = SystemClock()
+    meter = Meter(SqliteStore(tmp_path / "runs.db", clock.now))
+    inboxes = 0
+    inbox = meter.inbox
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal inboxes
+        inboxes += 1
+        return await inbox(*arguments)
+
+    meter.inbox = counted  # type: ignore[attr-defined]
+    engine = Engine(meter, clock=clock, hands=ScriptedHands(), settings=Settings(poll=0.001))
+    await engine.runtime.open()
+    await engine.start(drill({"signal": "go"}))
+    await asyncio.sleep(0.05)
+    before, commits = inboxes, meter.commits
+    await asyncio.sleep(0.05)
+    after = inboxes
+    await engine.runtime.close()
+
+    assert before == after
+    assert commits == meter.commits
