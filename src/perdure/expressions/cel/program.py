@@ -74,13 +74,19 @@ class Program:
 def compile_program(
     text: str, names: frozenset[str] | None = None, *, container: str = "", environment: Environment = DEFAULT
 ) -> Program:
-    """Compile, or find the program compiled earlier. Raises `SyntaxFault`.
+    """Compile, or find the program compiled earlier if it is not very long. Raises `SyntaxFault`.
 
     `names` are the variables in scope; without them every name is taken for a variable.
     """
-    return _compile(text, Scope(names, container), environment)
+    scope = Scope(names, container)
+    if len(text) > _LONGEST_REMEMBERED:
+        return Program(text, scope, environment)
+    return _compile(text, scope, environment)
 
 
-@lru_cache(maxsize=2048)
+_LONGEST_REMEMBERED = 2000  # so that the memory of programs is bounded in bytes, not only in number
+
+
+@lru_cache(maxsize=1024)
 def _compile(text: str, scope: Scope, environment: Environment) -> Program:
     return Program(text, scope, environment)

@@ -46,8 +46,10 @@ def _utf16(text: str) -> bytes:
 
 def _quoted(frame: Frame, text: str) -> str:
     allow_size(frame, len(text))
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise EvaluationFault("a lone surrogate has no JSON form")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise EvaluationFault("a lone surrogate has no JSON form") from None
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -110,11 +110,16 @@ ENVIRONMENT = Environment(LIBRARY, read_leaf=read_number)
 
 
 def compile_expression(body: str, roots: frozenset[str], limits: Limits | None = None) -> Expression:
-    """The expression, compiled now or remembered. `roots` are the names in scope at its site."""
-    return _compile(body, roots, limits)
+    """The expression, compiled now or remembered if it is not very long. `roots` are the names in scope at its site."""
+    return _remember(body, roots, limits) if len(body) <= _LONGEST_REMEMBERED else _compile(body, roots, limits)
 
 
-@lru_cache(maxsize=4096)
+_LONGEST_REMEMBERED = 2000
+
+
 def _compile(body: str, roots: frozenset[str], limits: Limits | None) -> Expression:
     environment = ENVIRONMENT if limits is None else Environment(LIBRARY, limits, read_number)
     return Expression(body, roots, environment)
+
+
+_remember = lru_cache(maxsize=1024)(_compile)

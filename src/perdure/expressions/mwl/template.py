@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.expressions.cel import Finding, Limits
 from perdure.expressions.mwl.embedding import find_expression
-from perdure.expressions.mwl.expression import Expression, compile_expression
+from perdure.expressions.mwl.expression import EVALUATION_ERROR, Expression, Fault, compile_expression
 from perdure.expressions.mwl.functions import ClockPin
 from perdure.expressions.mwl.results import Json
 
@@ -20,7 +20,10 @@ class Template:
     def __init__(self, document: Any, roots: frozenset[str], limits: Limits | None = None) -> None:
         self.document: Json = document
         self.expressions: dict[str, Expression] = {}  # by JSON pointer
-        self._fill = self._plan(document, "", roots, limits)
+        try:
+            self._fill = self._plan(document, "", roots, limits)
+        except RecursionError:
+            self._fill = _refuse
 
     @property
     def is_literal(self) -> bool:
@@ -33,7 +36,10 @@ class Template:
 
     def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None) -> Json:
         """The value with every expression replaced by its result; the first fault ends it."""
-        return self.document if self._fill is None else self._fill(roots, clock)
+        try:
+            return self.document if self._fill is None else self._fill(roots, clock)
+        except RecursionError:
+            return _refuse(roots, clock)
 
     def _plan(self, value: Json, pointer: str, roots: frozenset[str], limits: Limits | None) -> _Fill | None:
         if isinstance(value, str):
@@ -51,6 +57,10 @@ class Template:
             items = [self._plan(item, f"{pointer}/{at}", roots, limits) for at, item in enumerate(value)]
             return _fill_array(value, items) if any(items) else None
         return None
+
+
+def _refuse(roots: Mapping[str, Any], clock: ClockPin | None) -> Json:
+    raise Fault(EVALUATION_ERROR, "the value is nested too deeply")
 
 
 def _fill_object(value: dict[str, Json], members: dict[str, _Fill | None]) -> _Fill:

@@ -38,9 +38,10 @@ _MATCHED = _State(frozenset(), _EDGE, 0)
 class Pattern:
     """A compiled pattern."""
 
-    __slots__ = ("_automaton", "_room", "_states")
+    __slots__ = ("_automaton", "_room", "_states", "size")
 
     def __init__(self, automaton: Automaton) -> None:
+        self.size = len(automaton.code)
         self._automaton = automaton
         self._states: dict[tuple[frozenset[int], int], _State] = {}
         self._room = _REMEMBERED

@@ -94,6 +94,7 @@ def sort_by(frame: Frame, values: list[Value], keys: list[Value]) -> CelList:
     if keys and type(keys[0]) is str:
         order.sort(key=lambda at: keys[at])
     else:
+        charge(frame, 3 * len(keys) * len(keys).bit_length())
         order.sort(key=cmp_to_key(arrange))
     return CelList([values[at] for at in order])
 

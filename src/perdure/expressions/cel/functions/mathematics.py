@@ -36,8 +36,14 @@ def _extreme(name: str, wanted: int) -> Function:
 
 
 def _on_double(operate: Callable[[float], float]) -> Function:
-    """NaN and infinities are their own roundings."""
-    return Function(((float,), lambda _, value: float(operate(value)) if math.isfinite(value) else value))
+    """NaN and infinities are their own roundings, and zero keeps the sign of what was rounded to it."""
+
+    def round_off(_: Frame, value: float) -> float:
+        if not math.isfinite(value):
+            return value
+        return float(operate(value)) or math.copysign(0.0, value)
+
+    return Function(((float,), round_off))
 
 
 def _round(value: float) -> float:

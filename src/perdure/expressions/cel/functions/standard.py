@@ -17,10 +17,13 @@ def _size(_: Frame, value: Value) -> int:
 
 
 def _matches(frame: Frame, text: str, pattern: str) -> bool:
+    """A pattern known only now. Its compilation is paid for even when it is remembered, so that costs never vary."""
+    charge(frame, 2 * len(pattern))
     try:
         compiled = compile_pattern(pattern)
     except BadPattern as bad:
         raise EvaluationFault(f"invalid regular expression: {bad}") from None
+    charge(frame, 2 * compiled.size)
     return compiled.search(text, lambda steps: charge(frame, steps))
 
 
@@ -32,13 +35,18 @@ def _contains(frame: Frame, text: str, part: str) -> bool:
 def _part_of_timestamp(name: str, read: Callable[[datetime], int]) -> Function:
     return Function(
         ((Timestamp,), lambda _, instant: read(instant.to_datetime())),
-        ((Timestamp, str), lambda _, instant, zone: read(civil_time(instant, zone))),
+        ((Timestamp, str), lambda frame, instant, zone: read(_in_zone(frame, instant, zone))),
         *(_DURATION_PARTS.get(name, ())),
     )
 
 
-def _milliseconds(_: Frame, instant: Timestamp, zone: str = "UTC") -> int:
-    civil_time(instant, zone)  # an unknown zone is an error even where it changes nothing
+def _in_zone(frame: Frame, instant: Timestamp, zone: str) -> datetime:
+    charge(frame, 100)  # the zone may have to be looked up
+    return civil_time(instant, zone)
+
+
+def _milliseconds(frame: Frame, instant: Timestamp, zone: str = "UTC") -> int:
+    _in_zone(frame, instant, zone)  # an unknown zone is an error even where it changes nothing
     return instant.nanos % NANOS // 1_000_000
 
 

@@ -133,6 +133,8 @@ class _Planner:
     def _method(self, node: syntax.Call, args: list[Closure]) -> Closure:
         assert node.target is not None
         function = self._library.methods.get(node.function)
+        if node.function == "matches" and len(node.args) == 1 and isinstance(node.args[0], syntax.Literal):
+            return calls.matches(node, self.plan(node.target), node.args[0].value)
         if function is None:
             return paths.unknown(f"there is no method `{node.function}`", node)
         return calls.call(node, node.function, function, [self.plan(node.target), *args], is_method=True)
