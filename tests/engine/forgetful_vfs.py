@@ -11,7 +11,8 @@ import apsw
 
 
 class ForgetfulVFS(apsw.VFS):
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, only_counts: bool = False) -> None:
+        self.only_counts = only_counts
         self.durable: dict[str, bytes] = {}
         self.syncs = 0
         super().__init__(name, base="")
@@ -41,5 +42,5 @@ class ForgetfulFile(apsw.VFSFile):
     def xSync(self, flags: int) -> None:  # noqa: N802
         super().xSync(flags)
         self._vfs.syncs += 1
-        if self._name:
+        if self._name and not self._vfs.only_counts:
             self._vfs.durable[self._name] = Path(self._name).read_bytes()

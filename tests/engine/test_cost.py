@@ -68,7 +68,7 @@ STEP = {"call": "echo", "input": {"i": 1, "n": ""}}
 
 async def test_200_runs_of_10_steps(tmp_path: Path) -> None:
     """W1: one log row per run and commit; many runs share a sync; a step does not rewrite its run's row."""
-    vfs = ForgetfulVFS("w1")
+    vfs = ForgetfulVFS("w1", only_counts=True)
     engine, meter = await _measured(tmp_path, "w1")
     before = vfs.syncs
     handles = await asyncio.gather(*[engine.start(drill({"repeat": 10, "do": [STEP]})) for _ in range(200)])
@@ -97,7 +97,7 @@ async def test_1000_wide(tmp_path: Path) -> None:
 
 async def test_2000_serial_the_last_step_costs_what_the_first_did(tmp_path: Path) -> None:
     """W4: flat cost; one commit and at most 1.05 syncs a step."""
-    vfs = ForgetfulVFS("w4")
+    vfs = ForgetfulVFS("w4", only_counts=True)
     engine, meter = await _measured(tmp_path, "w4")
     before = vfs.syncs
     handle = await engine.start(drill({"repeat": 2000, "do": [STEP]}))

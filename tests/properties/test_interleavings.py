@@ -183,7 +183,7 @@ class Interleavings(RuleBasedStateMachine):
         assert state.local_tasks == sum(not task.pool for task in state.tasks.values())
 
 
-Interleavings.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+Interleavings.TestCase.settings = settings(max_examples=400, stateful_step_count=30, deadline=None)
 TestInterleavings = Interleavings.TestCase
 
 

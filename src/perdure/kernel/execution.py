@@ -70,11 +70,12 @@ def decide(turn: Turn, limits: Limits) -> Needs | None:
     try:
         if turn.stage < Stage.RECORDED:
             record(turn)
+            if turn.changes_nothing:
+                return None
             turn.stage = Stage.RECORDED
             mark = len(turn.events)
         if turn.stage < Stage.ACCEPTED:
-            if not isinstance(turn.answer, i.Refused):
-                dialect.accept(turn, turn.given)
+            dialect.accept(turn, turn.given)
             turn.stage = Stage.ACCEPTED
         if turn.stage < Stage.DONE:
             budget = limits.slice

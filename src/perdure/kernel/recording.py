@@ -10,7 +10,7 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Cancelled, Code, Failed
 from perdure.kernel.state import content
-from perdure.kernel.turn import Stage, Turn
+from perdure.kernel.turn import Turn
 
 
 def record(turn: Turn) -> None:
@@ -107,7 +107,7 @@ def _is_repeated(turn: Turn, key: str, said: bytes) -> bool:
     known = turn.state.keys.get(key) if key else None
     if known is None:
         return False
-    turn.stage = Stage.ACCEPTED
+    turn.changes_nothing = True
     if known != said:
         turn.refuse(f"the key {key!r} was used before for something else", conflict=True)
     return True

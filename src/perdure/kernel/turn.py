@@ -40,6 +40,7 @@ class Turn:
         "answer",
         "arrived",
         "body",
+        "changes_nothing",
         "events",
         "execution",
         "given",
@@ -63,6 +64,7 @@ class Turn:
         self.now = now if now > execution.state.at else execution.state.at
         self.events: list[e.Event] = []
         self.answer: Answer = ACCEPTED
+        self.changes_nothing = False
         self.moves = 0
         self.stage = Stage.FRESH
         self.texts: dict[bytes, bytes] = {}
@@ -77,7 +79,9 @@ class Turn:
         self._apply(event)
 
     def refuse(self, reason: str, conflict: bool = False) -> None:
+        """It came too late, or cannot be: only the one who offered it hears of it."""
         self.answer = Refused(reason, conflict)
+        self.changes_nothing = True
 
     def text(self, payload: Payload) -> bytes:
         """The JSON text of a value, wherever it lives."""
