@@ -53,13 +53,14 @@ def listening(client: Client, progress: Progress) -> Iterator[None]:
         yield
         return
     notables: dict[RunId, Notable] = {}
+    loop = asyncio.get_running_loop()
 
     def listen(run: RunId, told: list[tuple[Instant, list[Event]]]) -> None:
         notable = notables.get(run) or notables.setdefault(run, Notable(run))
         for _, events in told:
             for event in events:
                 if (sentence := notable.sentence(event)) is not None:
-                    progress.happened(run, sentence)
+                    loop.call_soon(progress.happened, run, sentence)  # whoever began the run speaks first
 
     forget = client.runtime.watch(listen)
     try:

@@ -1,4 +1,7 @@
-"""Plain text tables: columns as wide as their widest cell, nothing cut but the columns that say so."""
+"""Plain text tables: columns as wide as their widest cell.
+
+In a narrow terminal the columns that may go are left out, then those that may shrink are cut; nothing else ever is.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ GAP = "  "
 class Column:
     title: str
     may_shrink: bool = False
+    may_go: bool = False
 
 
 def table(
@@ -19,17 +23,17 @@ def table(
 ) -> list[str]:
     """Lines of a table of (text, style) cells. `width` is the terminal's; in a pipe (None) nothing is cut."""
     widths = [max([len(column.title), *(len(row[n][0]) for row in rows)]) for n, column in enumerate(columns)]
-    if width is not None:
-        _shrink(columns, widths, width)
-    titles = [(column.title, "bold") for column in columns]
-    return [_line(cells, widths, paint) for cells in (titles, *rows)]
-
-
-def _shrink(columns: Sequence[Column], widths: list[int], width: int) -> None:
+    kept = [n for n, column in enumerate(columns) if not (column.may_go and _excess(widths, width) > 0)]
+    columns, widths = [columns[n] for n in kept], [widths[n] for n in kept]
     for n, column in enumerate(columns):
-        excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
-        if column.may_shrink and excess > 0:
-            widths[n] = max(len(column.title), widths[n] - excess)
+        if column.may_shrink:
+            widths[n] = max(len(column.title), widths[n] - max(0, _excess(widths, width)))
+    titles = [(column.title, "bold") for column in columns]
+    return [_line(cells, widths, paint) for cells in (titles, *([row[n] for n in kept] for row in rows))]
+
+
+def _excess(widths: Sequence[int], width: int | None) -> int:
+    return 0 if width is None else sum(widths) + len(GAP) * (len(widths) - 1) - width
 
 
 def _line(cells: Sequence[tuple[str, str]], widths: Sequence[int], paint: Paint) -> str:

@@ -16,6 +16,11 @@ from perdure.kernel import jsontext
 
 PIPE_WIDTH = 160  # a line for people stays a line for people in a pipe too; --full gives everything
 
+SILENT = frozenset({"program", "seed", "options", "labels", "max_deliveries", "grace", "hold_effects_in_doubt", "rank"})
+"""Fields that matter to the engine rather than to a reader; --full and --json have them."""
+
+INSTANTS = frozenset({"due", "deadline"})
+
 EXAMPLES = """\
 examples:
   perdure history 06g2k                 one line per event, cut to the terminal's width
@@ -70,19 +75,26 @@ def _plain(event: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Line:
-    """An event as a line: number, time, name, then its fields with the empty ones left out."""
+    """An event as a line: number, time, name, then the fields that tell something."""
 
     def __init__(self, is_full: bool) -> None:
         self._paint = Paint(sys.stdout)
+        self._silent = frozenset[str]() if is_full else SILENT
         self._width = None if is_full else width_of(sys.stdout) or PIPE_WIDTH
 
     def __call__(self, event: dict[str, Any]) -> str:
-        fields = {name: value for name, value in event.items() if name not in ("seq", "at", "event")}
         head = f"{event['seq']:>5}  {local(event['at'], fine=True)}  {event['event']:<20}"
-        text = "  ".join(f"{name}={_short(value)}" for name, value in fields.items() if value not in (None, "", {}, []))
+        hidden = {"seq", "at", "event", *self._silent}
+        text = "  ".join(
+            f"{name}={_short(name, value)}"
+            for name, value in event.items()
+            if name not in hidden and value not in (None, "", {}, [])
+        )
         room = None if self._width is None else max(20, self._width - len(head) - 2)
         return f"{head}  {self._paint(cut(text, room), 'dim')}".rstrip()
 
 
-def _short(value: Any) -> str:
+def _short(name: str, value: Any) -> str:
+    if name in INSTANTS:
+        return local(value, fine=True)
     return value if isinstance(value, str) else jsontext.encode(value).decode()

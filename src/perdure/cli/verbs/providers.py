@@ -2,15 +2,17 @@
 
 import argparse
 import sys
+from collections.abc import Mapping
+from inspect import cleandoc
 from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.answer import give_json, give_text
 from perdure.cli.exits import Exit
 from perdure.cli.opening import load_sources
-from perdure.cli.outline import outline
 from perdure.cli.tables import Column, table
 from perdure.cli.talk import Paint, Talk, width_of
+from perdure.kernel import jsontext
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.problems import guess
 from perdure.providers.registry import Provider, shared
@@ -23,6 +25,7 @@ examples:
 """
 
 COLUMNS = (Column("NAME"), Column("RUNS"), Column("DESCRIPTION", may_shrink=True))
+PARAMETERS = (Column("PARAMETER"), Column("TYPE"), Column("DEFAULT"), Column("", may_shrink=True))
 
 
 class ProviderNotFound(RunNotFound):
@@ -69,8 +72,38 @@ def _show(asked: argparse.Namespace) -> None:
         give_text(f"{asked.name}: {one}")
     else:
         effects = "may have side effects" if one.side_effects else "has no side effects"
-        parameters = outline(one.parameters, width_of(sys.stdout))
-        give_text("\n".join([f"{one.name} ({_runs(one)[0]}; {effects})", "", one.description, "", *parameters]))
+        head = f"{one.name} ({_runs(one)[0]}; {effects})"
+        give_text("\n".join([head, "", cleandoc(one.description), "", *_parameters(one.parameters)]))
+
+
+def _parameters(schema: Mapping[str, Any]) -> list[str]:
+    required = schema.get("required", ())
+    cells = [
+        [
+            (name, ""),
+            (_type(about), ""),
+            ("required" if name in required else _default(about), "dim"),
+            (_first_line(about.get("description", "")), ""),
+        ]
+        for name, about in schema.get("properties", {}).items()
+    ]
+    return table(PARAMETERS, cells, width_of(sys.stdout), Paint(sys.stdout)) if cells else ["It takes no parameters."]
+
+
+def _type(about: Mapping[str, Any]) -> str:
+    """A schema in few words: `list of string`, `string or null`, `"json"`."""
+    if "anyOf" in about:
+        return " or ".join(_type(one) for one in about["anyOf"])
+    if "enum" in about:
+        return " or ".join(jsontext.encode(one).decode() for one in about["enum"])
+    kind = about.get("type", "any")
+    if kind == "array" and about.get("items"):
+        return f"list of {_type(about['items'])}"
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def _default(about: Mapping[str, Any]) -> str:
+    return jsontext.encode(about["default"]).decode() if about.get("default") is not None else ""
 
 
 def _find(name: str) -> Provider | str:

@@ -34,7 +34,7 @@ COLUMNS = (
     Column("LANGUAGE"),
     Column("NAME", may_shrink=True),
     Column("STATUS"),
-    Column("STARTED"),
+    Column("STARTED", may_go=True),
     Column("AGE"),
     Column("OWNER"),
 )

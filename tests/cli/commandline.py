@@ -1,0 +1,134 @@
+"""The command line as its users have it: real processes of `python -m perdure` in a folder of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+PATIENCE = 30.0  # seconds; only a bound, nothing waits so long when it works
+ENDED = {"succeeded", "failed", "cancelled", "timed_out"}
+
+
+def strict_json(text: str) -> Any:
+    """Exactly one JSON value: no repeated member, no NaN, nothing behind it."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        assert len(pairs) == len(members), f"a member is repeated: {pairs}"
+        return members
+
+    def refuse(token: str) -> NoReturn:
+        raise AssertionError(f"{token} is not JSON")
+
+    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return strict_json(self.out)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The JSON error, which is the last line on stderr."""
+        told: dict[str, Any] = strict_json(self.err.splitlines()[-1])["error"]
+        return told
+
+
+class Running:
+    """A command that was started and goes on."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.heard: list[str] = []
+        self._watchdog = threading.Timer(PATIENCE, process.kill)
+        self._watchdog.start()
+
+    def hear(self, fragment: str) -> str:
+        """Wait for a line of talk."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.heard.append(line)
+            if fragment in line:
+                return line
+        raise AssertionError(f"{fragment!r} was never said:\n{''.join(self.heard)}")
+
+    @property
+    def run(self) -> str:
+        """The id of the run it announced."""
+        return self.hear("run ").split()[1]
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> Done:
+        out, err = self.process.communicate()
+        self._watchdog.cancel()
+        return Done(self.process.returncode, out, "".join(self.heard) + err)
+
+
+@dataclass
+class CommandLine:
+    folder: Path
+    started: list[Running] = field(default_factory=list)
+
+    def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, **env: str) -> Done:
+        """Run a command to its end; `code` is the exit code it must have."""
+        done = subprocess.run(
+            self._command(words),
+            cwd=self.folder,
+            env=self._environment(env),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert code is None or code == done.returncode, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *words: str) -> Running:
+        process = subprocess.Popen(
+            self._command(words),
+            cwd=self.folder,
+            env=self._environment({}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(Running(process))
+        return self.started[-1]
+
+    def drill(self, *steps: dict[str, Any], name: str = "drill") -> str:
+        """Write a document; the name of its file."""
+        (self.folder / f"{name}.json").write_text(json.dumps({"drill": 1, "name": name, "steps": steps}))
+        return f"{name}.json"
+
+    def row(self, run: str) -> dict[str, Any]:
+        (found,) = [row for row in self("ps", "--json").json if row["id"] == run]
+        assert isinstance(found, dict)
+        return found
+
+    def end_all(self) -> None:
+        for one in self.started:
+            one.process.kill()
+            one.end()
+
+    def _command(self, words: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-m", "perdure", *words]
+
+    def _environment(self, more: dict[str, str]) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE", "NO_COLOR"))}
+        return {**kept, **more}

@@ -1,0 +1,46 @@
+"""`check` and `providers`: what can be known without running anything."""
+
+from tests.cli.commandline import CommandLine
+
+
+def test_every_problem_of_every_file_is_listed_with_its_place(perdure: CommandLine) -> None:
+    good = perdure.drill({"return": 1}, name="good")
+    (perdure.folder / "bad.json").write_text('{"drill": 2,\n "nam": "x",\n "steps": []}\n')
+    done = perdure("check", good, "bad.json", code=7)
+
+    assert done.out.splitlines()[:2] == [
+        "bad.json:2:2: error: unknown member 'nam'; did you mean 'name'? (nam) [DRILL-DOCUMENT]",
+        "bad.json:1:2: error: the version must be 1 (drill) [DRILL-DOCUMENT]",
+    ]
+    assert "2 documents checked: 2 errors, 0 warnings" in done.err
+    problems = perdure("check", good, "bad.json", "--json", code=7).json
+    assert [(one["file"], one["line"], one["column"], one["code"], one["path"]) for one in problems] == [
+        ("bad.json", 2, 2, "DRILL-DOCUMENT", "nam"),
+        ("bad.json", 1, 2, "DRILL-DOCUMENT", "drill"),
+    ]
+    assert not (perdure.folder / "perdure.db").exists()
+
+
+def test_good_documents_have_no_problems(perdure: CommandLine) -> None:
+    good = perdure.drill({"return": 1}, name="good")
+
+    assert perdure("check", good, "--json").json == []
+    assert "nowhere.json: No such file" in perdure("check", good, "nowhere.json", code=8).err
+
+
+def test_providers_are_listed_with_their_parameters(perdure: CommandLine) -> None:
+    (perdure.folder / "tasks.py").write_text(
+        'import perdure\n\n@perdure.provider("twice")\ndef twice(text: str, times: int = 2) -> str:\n'
+        '    """Say it twice.\n\n    Or more often."""\n    return text * times\n'
+    )
+    listed = perdure("providers", "--load", "tasks.py", "--json").json
+    shown = perdure("providers", "twice", "--load", "tasks.py")
+
+    assert {"echo", "http", "python", "shell", "twice"} <= {one["name"] for one in listed}
+    assert "Say it twice." in shown.out and "Or more often." in shown.out
+    assert "text       string   required" in shown.out
+    assert "times      integer  2" in shown.out
+    assert "Say it twice." in perdure("providers", "--load", "tasks.py").out
+    parameters = perdure("providers", "twice", "--load", "tasks.py", "--json").json["parameters"]
+    assert parameters["required"] == ["text"]
+    assert "did you mean 'shell'?" in perdure("providers", "shel", code=8).err

@@ -1,0 +1,109 @@
+"""What every call pays, and what is found without knowing anything."""
+
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+
+import pytest
+from tests.cli.commandline import CommandLine
+
+from perdure.cli.main import main
+from perdure.cli.verbs import VERBS
+
+HEAVY = ("asyncio", "msgspec", "apsw", "httpx", "perdure.wiring", "perdure.engine", "perdure.kernel.events", "logging")
+
+
+def _modules_after(code: str) -> set[str]:
+    text = f"import sys\ntry:\n    {code}\nexcept SystemExit: pass\nprint(*sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["nonsense"]])
+def test_help_and_version_import_nothing_heavy(words: list[str]) -> None:
+    text = f"from perdure.cli.main import main; main({words!r})"
+    loaded = _modules_after(text)
+
+    assert set() == loaded & set(HEAVY)
+
+
+def test_importing_the_package_imports_nothing_heavy_and_its_names_are_all_there() -> None:
+    assert set() == _modules_after("import perdure") & set(HEAVY)
+
+    import perdure
+
+    for name in perdure.__all__:
+        assert getattr(perdure, name) is not None
+    assert set(perdure.__all__) <= set(dir(perdure))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        perdure.nonsense  # noqa: B018
+
+
+def test_help_costs_a_few_times_a_bare_interpreter() -> None:
+    """A ratio, because machines differ; about 4 when nothing else runs."""
+
+    def cost(*words: str) -> float:
+        lasted = []
+        for _ in range(5):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, *words], capture_output=True, check=True)
+            lasted.append(time.perf_counter() - began)
+        return min(lasted)
+
+    assert cost("-m", "perdure", "--help") < 8 * cost("-c", "pass")
+
+
+def test_the_version_is_that_of_the_distribution(perdure: CommandLine) -> None:
+    assert f"perdure {version('perdure')}\n" == perdure("--version").out
+
+
+def test_help_names_every_verb_and_every_exit_code(perdure: CommandLine) -> None:
+    text = perdure("--help").out
+
+    for verb, (_, line) in VERBS.items():
+        assert verb in text and line in text
+    for number in range(11):
+        assert f"{number} " in text
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_with_examples_and_exit_codes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    text = capsys.readouterr().out
+
+    assert ended.value.code == 0
+    assert f"usage: perdure {verb}" in text
+    assert f"perdure {verb}" in text.partition("examples:")[2]
+    assert "--json" in text and "--db" in text and "exit codes:" in text
+
+
+def test_an_unknown_verb_is_a_usage_error_of_the_process(perdure: CommandLine) -> None:
+    assert "there is no verb 'rnu'; did you mean 'run'?" in perdure("rnu", code=2).err
+    assert "usage: perdure" in perdure(code=2).err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--db", "x", "ps"), "options come after the verb"),
+        (("run",), "the following arguments are required: FILE"),
+        (("ps", "--nonsense"), "unrecognized arguments: --nonsense"),
+        (("run", "x.json", "--input", "{"), "--input: line 1, column 2"),
+        (("run", "x.json", "--input", "@nowhere.json"), "nowhere.json: No such file"),
+        (("run", "x.json", "--set", "novalue"), "'novalue' is not of the form name=value"),
+        (("run", "x.json", "--wait-timeout", "soon"), "'soon' is not a duration"),
+        (("ps", "--since", "yore"), "'yore' is neither a time"),
+        (("ps", "--status", "odd"), "invalid choice: 'odd'"),
+        (("run", "x.json", "--wait", "--detach"), "not allowed with argument"),
+    ],
+)
+def test_wrong_words_are_a_usage_error(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    told = capsys.readouterr()
+
+    assert ended.value.code == 2
+    assert said in told.err
+    assert told.out == ""
