@@ -210,7 +210,7 @@ async def test_waiting_for_a_child_holds_no_worker(tmp_path: Path) -> None:
         run = await world.start(drill({"child": drill({"sleep": "1h"}, {"return": 1}), "save": "x"}, {"return": "$x"}))
         assert world.engine is not None
         assert world.engine.runtime.tasks_in_flight == 0
-        assert not world.engine.runtime.is_resident(run.id), "the waiting parent is not even in memory"
+        assert not world.engine.runtime.is_open_here(run.id), "the waiting parent is not even in memory"
         await world.advance(3601)
 
         assert await run.result() == 1

@@ -280,18 +280,25 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def wait(self, run: RunId) -> tuple[Status, Outcome]:
         """Until the run has ended, in this process or in another."""
-        while True:
-            if self.runtime is not None and self.runtime.is_resident(run):
-                return await self.runtime.ended(run)
-            row = await self.find(run)
-            if row.status.is_final:
-                break
-            if self.runtime is not None and row.partition in self._partitions():
-                return await self.runtime.ended(run)
+        ended = None if self.runtime is None else self.runtime.ended(run)  # before looking, so that no end is missed
+        try:
+            if ended is not None and (self._is_open_here(run) or await self._ends_here(run)):
+                return await ended
+        finally:
+            if self.runtime is not None and ended is not None:
+                self.runtime.unwait(run, ended)
+        while not (row := await self.find(run)).status.is_final:
             await asyncio.sleep(LOOK_EVERY)
         execution = await views.load(self.store, self.languages, row)
         assert execution.state.outcome is not None
         return row.status, execution.state.outcome
+
+    def _is_open_here(self, run: RunId) -> bool:
+        return self.runtime is not None and self.runtime.is_open_here(run)
+
+    async def _ends_here(self, run: RunId) -> bool:
+        row = await self.find(run)
+        return not row.status.is_final and row.partition in self._partitions()
 
     def _partitions(self) -> Sequence[int]:
         return self.runtime.partitions if self.runtime is not None else ()

@@ -40,6 +40,10 @@ class Mail(msgspec.Struct):
     values: tuple[tuple[bytes, bytes], ...] = ()  # large values that came with it
     borrowed: tuple[tuple[RunId, bytes | None], ...] = ()  # and those that lie with another run
 
+    def answer(self, given: Answer) -> None:
+        if self.reply is not None:
+            self.reply(given)
+
 
 _order = attrgetter("at", "rank")
 

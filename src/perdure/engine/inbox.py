@@ -1,0 +1,66 @@
+"""Letters to our runs: written by other runs and other processes, deleted by the commit that decides them."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from perdure.engine.slot import Mail
+from perdure.kernel import inputs as i
+from perdure.kernel.ids import child_run
+from perdure.kernel.outcomes import Succeeded
+from perdure.kernel.values import Ref, RunId
+from perdure.stores.protocol import Delivered, Store
+
+READ_AT_ONCE = 1_000
+
+
+class Inbox:
+    def __init__(
+        self, store: Store, partitions: Sequence[int], stuck: Collection[RunId], offer: Callable[[RunId, Mail], None]
+    ) -> None:
+        self._store = store
+        self._partitions = partitions
+        self._stuck = stuck
+        self._offer = offer
+        self._taken: set[int] = set()  # positions that are in a mailbox
+        self._kept: set[int] = set()  # positions that wait for a stuck run to be tried again
+
+    async def read(self) -> None:
+        # What we know of is still there until it is decided; it must not hide what is new.
+        limit = len(self._taken) + len(self._kept) + READ_AT_ONCE
+        for delivered in await self._store.inbox(self._partitions, limit):
+            self.take(delivered)
+
+    def take(self, delivered: Delivered) -> None:
+        run, position = delivered.letter.to, delivered.position
+        if position in self._taken or delivered.partition not in self._partitions:
+            return
+        given = i.decode(delivered.letter.body)
+        if run in self._stuck and not isinstance(given, i.Wake):
+            self._kept.add(position)
+            return
+        self._kept.discard(position)
+        self._taken.add(position)
+        self._offer(run, Mail(delivered.letter.at, 0, given, position=position, borrowed=_borrowed(run, given)))
+
+    def forget(self, mails: Iterable[Mail]) -> None:
+        """These are decided and deleted, or wait in the inbox again."""
+        for mail in mails:
+            if mail.position is not None:
+                self._taken.discard(mail.position)
+
+    async def discard(self, mails: Sequence[Mail]) -> None:
+        """These concern nobody."""
+        positions = [mail.position for mail in mails if mail.position is not None]
+        if positions:
+            await self._store.discard(positions)
+            self.forget(mails)
+
+
+def _borrowed(run: RunId, given: i.Input) -> tuple[tuple[RunId, bytes | None], ...]:
+    """Large values that a letter names and that lie with its sender; they are copied with the commit that takes it."""
+    match given:
+        case i.Start(input=Ref(name), parent=(source, _)):
+            return ((source, name),)
+        case i.ChildResult(child=child, outcome=Succeeded(Ref(name))):
+            return ((child_run(run, child), name),)
+        case _:
+            return ()
