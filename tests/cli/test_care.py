@@ -9,18 +9,18 @@ from tests.cli.commandline import CommandLine
 
 def test_prune_counts_first_and_then_removes_only_what_has_ended(perdure: CommandLine) -> None:
     child = {"drill": 1, "name": "kid", "steps": []}
-    perdure("run", perdure.drill({"child": child}, name="parent"))
-    waiting = perdure("run", perdure.drill({"signal": "go"}), "--detach").out.strip()
+    perdure.here("run", perdure.drill({"child": child}, name="parent"))
+    waiting = perdure.here("run", perdure.drill({"signal": "go"}), "--detach").out.strip()
 
     assert "0 runs removed" in perdure("prune", "--older-than", "1h").err
     assert perdure("prune", "--older-than", "0", "--dry-run", "--json").json["ripe"] == 2
-    assert len(perdure("ps", "--json").json) == 3
+    assert len(perdure.here("ps", "--json").json) == 3
     assert perdure("prune", "--older-than", "0", "--json").json["removed"] == 2
-    assert [row["id"] for row in perdure("ps", "--json").json] == [waiting]
+    assert [row["id"] for row in perdure.here("ps", "--json").json] == [waiting]
 
 
 def test_a_backup_is_a_store_and_replaces_nothing_unasked(perdure: CommandLine) -> None:
-    run = perdure("run", perdure.drill({"signal": "go"}, {"return": "copied"}), "--detach").out.strip()
+    run = perdure.here("run", perdure.drill({"signal": "go"}, {"return": "copied"}), "--detach").out.strip()
     perdure("backup", "copy.db")
 
     assert "--force" in perdure("backup", "copy.db", code=9).err
@@ -28,14 +28,14 @@ def test_a_backup_is_a_store_and_replaces_nothing_unasked(perdure: CommandLine) 
     assert not list(perdure.folder.glob("*.partial"))
     assert "no such folder" in perdure("backup", "nowhere/copy.db", code=8).err
     copy = ("--db", "sqlite:///copy.db")
-    perdure("signal", run, "go", *copy)
-    assert perdure("resume", run, *copy).out == "copied\n"
+    perdure.here("signal", run, "go", *copy)
+    assert perdure.here("resume", run, *copy).out == "copied\n"
     assert perdure.row(run)["status"] == "running" or perdure.row(run)["status"] == "waiting"
 
 
 @pytest.mark.parametrize("verb", [("ps",), ("show", "x"), ("history", "x"), ("prune", "--older-than", "1d")])
 def test_a_verb_that_reads_needs_a_store_and_creates_none(perdure: CommandLine, verb: tuple[str, ...]) -> None:
-    done = perdure(*verb, "--json", code=8)
+    done = perdure.here(*verb, "--json", code=8)
 
     assert done.out == ""
     assert done.error["code"] == "STORE-MISSING"
@@ -46,8 +46,8 @@ def test_a_file_that_is_no_store_is_left_alone(perdure: CommandLine) -> None:
     (perdure.folder / "notes.db").write_text("these are my notes, not a database\n" * 50)
     before = (perdure.folder / "notes.db").read_bytes()
 
-    assert perdure("ps", "--db", "sqlite:///notes.db", "--json", code=1).error["code"] == "STORE-CORRUPT"
-    perdure("run", perdure.drill({"return": 1}), "--db", "sqlite:///notes.db", code=1)
+    assert perdure.here("ps", "--db", "sqlite:///notes.db", "--json", code=1).error["code"] == "STORE-CORRUPT"
+    perdure.here("run", perdure.drill({"return": 1}), "--db", "sqlite:///notes.db", code=1)
     assert (perdure.folder / "notes.db").read_bytes() == before
 
 
@@ -55,15 +55,15 @@ def test_a_folder_or_another_kind_of_address_is_no_store(perdure: CommandLine) -
     (perdure.folder / "folder").mkdir()
     file = perdure.drill({"return": 1})
 
-    assert "folder" in perdure("run", file, "--db", "sqlite:///folder", code=1).err
-    assert perdure("run", file, "--db", "mysql://x", "--json", code=1).error["code"] == "STORE-URL"
-    assert "is not a folder" in perdure("run", file, "--db", "sqlite:///no/where.db", code=8).err
+    assert "folder" in perdure.here("run", file, "--db", "sqlite:///folder", code=1).err
+    assert perdure.here("run", file, "--db", "mysql://x", "--json", code=1).error["code"] == "STORE-URL"
+    assert "is not a folder" in perdure.here("run", file, "--db", "sqlite:///no/where.db", code=8).err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_read_only_folder_is_explained(perdure: CommandLine, tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o555)
-    done = perdure("run", perdure.drill({"return": 1}), "--db", f"sqlite:///{locked}/x.db", "--json", code=1)
+    done = perdure.here("run", perdure.drill({"return": 1}), "--db", f"sqlite:///{locked}/x.db", "--json", code=1)
 
     assert done.error["code"] == "STORE-READ-ONLY"

@@ -24,7 +24,7 @@ def test_every_problem_of_every_file_is_listed_with_its_place(perdure: CommandLi
 def test_good_documents_have_no_problems(perdure: CommandLine) -> None:
     good = perdure.drill({"return": 1}, name="good")
 
-    assert perdure("check", good, "--json").json == []
+    assert perdure.here("check", good, "--json").json == []
     assert "nowhere.json: No such file" in perdure("check", good, "nowhere.json", code=8).err
 
 
@@ -43,4 +43,4 @@ def test_providers_are_listed_with_their_parameters(perdure: CommandLine) -> Non
     assert "Say it twice." in perdure("providers", "--load", "tasks.py").out
     parameters = perdure("providers", "twice", "--load", "tasks.py", "--json").json["parameters"]
     assert parameters["required"] == ["text"]
-    assert "did you mean 'shell'?" in perdure("providers", "shel", code=8).err
+    assert "did you mean 'shell'?" in perdure.here("providers", "shel", code=8).err

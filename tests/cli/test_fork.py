@@ -6,8 +6,8 @@ from tests.cli.commandline import CommandLine
 def test_a_fork_goes_on_from_a_moment_and_keeps_finished_work(perdure: CommandLine) -> None:
     effect = {"call": "shell", "with": {"script": "echo x >> effects"}}
     file = perdure.drill(effect, {"sleep": "1ms"}, {"return": "end"})
-    run = perdure("run", file, "--json").json["id"]
-    slept = next(event["seq"] for event in perdure("history", run, "--json").json if event["event"] == "TimerSet")
+    run = perdure.here("run", file, "--json").json["id"]
+    slept = next(event["seq"] for event in perdure.here("history", run, "--json").json if event["event"] == "TimerSet")
     done = perdure("fork", run, "--at", str(slept), "--json")
 
     assert done.json["id"] != run
@@ -15,4 +15,4 @@ def test_a_fork_goes_on_from_a_moment_and_keeps_finished_work(perdure: CommandLi
     assert (perdure.folder / "effects").read_text() == "x\n"
     assert "there is nothing to go on with" in perdure("fork", run, code=9).err
     new = perdure("fork", run, "--at", str(slept), "--detach").out.strip()
-    assert perdure("resume", new).out == "end\n"
+    assert perdure.here("resume", new).out == "end\n"

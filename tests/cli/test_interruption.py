@@ -5,13 +5,11 @@ import signal
 import pytest
 from tests.cli.commandline import CommandLine, Running
 
-SLEEPER = {"sleep": "700ms"}
-
 
 def _asleep(perdure: CommandLine) -> tuple[Running, str]:
     """A live `run` in the middle of a sleep, after a step with an effect."""
     effect = {"call": "shell", "with": {"script": "echo x >> effects"}}
-    file = perdure.drill(effect, {"sleep": "1100ms"}, {"return": "woken"}, name="sleeper")
+    file = perdure.drill(effect, {"sleep": "1500ms"}, {"return": "woken"}, name="sleeper")
     live = perdure.start("run", file)
     run = live.run
     live.hear("waits for a timer")
@@ -48,13 +46,12 @@ def test_ctrl_c_does_not_wait_for_a_task_that_blocks(perdure: CommandLine) -> No
 def test_a_killed_process_leaves_an_interrupted_run_that_resume_finishes(perdure: CommandLine) -> None:
     live, run = _asleep(perdure)
     assert "live" in perdure("ps").out
-    live.process.kill()
-    live.end()
+    live.kill()
 
     listed = perdure("ps")
     assert "interrupted" in listed.out
     assert "perdure resume" in listed.err
-    assert "interrupted" in perdure("show", run).out
+    assert "interrupted" in perdure.here("show", run).out
     done = perdure("resume")
     assert done.out == f"{run}  succeeded\n"
     assert (perdure.folder / "effects").read_text() == "x\n"
@@ -67,7 +64,6 @@ def test_a_task_that_was_in_flight_is_handed_out_again(perdure: CommandLine) -> 
     run = live.run
     while not (perdure.folder / "second").exists():
         assert live.process.poll() is None
-    live.process.kill()
-    live.end()
+    live.kill()
 
     assert "handed out again (delivery 2)" in perdure("resume", run).err

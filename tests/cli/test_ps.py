@@ -6,9 +6,9 @@ from tests.cli.commandline import CommandLine
 def test_a_list_for_programs_has_everything_and_a_table_for_people_the_rest_in_a_count(perdure: CommandLine) -> None:
     child = {"drill": 1, "name": "kid", "steps": []}
     file = perdure.drill({"child": child}, {"return": 1}, name="parent")
-    run = perdure("run", file, "--label", "team=blue", "--json").json["id"]
+    run = perdure.here("run", file, "--label", "team=blue", "--json").json["id"]
     for _ in range(2):
-        perdure("run", perdure.drill({"fail": "Bad"}, name="bad"), code=3)
+        perdure.here("run", perdure.drill({"fail": "Bad"}, name="bad"), code=3)
     rows = perdure("ps", "--json").json
 
     assert [row["name"] for row in rows] == ["bad", "bad", "kid", "parent"]
@@ -28,11 +28,11 @@ def test_a_list_for_programs_has_everything_and_a_table_for_people_the_rest_in_a
     }
     assert parent["created_at"] < parent["ended_at"]
     assert "kid" not in perdure("ps").out
-    assert "kid" in perdure("ps", "--children").out
-    assert run in perdure("ps", "--status", "succeeded").out
-    assert [row["name"] for row in perdure("ps", "--json", "--name", "bad", "--limit", "1").json] == ["bad"]
-    assert perdure("ps", "--json", "--until", "1h").json == []
-    assert len(perdure("ps", "--json", "--since", "1h").json) == 4
+    assert "kid" in perdure.here("ps", "--children").out
+    assert run in perdure.here("ps", "--status", "succeeded").out
+    assert [row["name"] for row in perdure.here("ps", "--json", "--name", "bad", "--limit", "1").json] == ["bad"]
+    assert perdure.here("ps", "--json", "--until", "1h").json == []
+    assert len(perdure.here("ps", "--json", "--since", "1h").json) == 4
 
 
 def test_an_empty_store_has_no_runs(perdure: CommandLine) -> None:
@@ -44,12 +44,11 @@ def test_an_empty_store_has_no_runs(perdure: CommandLine) -> None:
 
 def test_whoever_reads_may_stop_reading(perdure: CommandLine) -> None:
     """A closed pipe is no error worth a word."""
-    perdure("run", perdure.drill({"return": 1}))
+    perdure.here("run", perdure.drill({"return": 1}))
     live = perdure.start("history", "0", "--json", "--follow")
     assert live.process.stdout is not None
     live.process.stdout.close()
-    err = live.process.stderr.read() if live.process.stderr else ""
+    done = live.end()
 
-    assert live.process.wait() in (0, 141)
-    assert err == ""
-    live.process.stdout = None
+    assert done.code == 141
+    assert done.err == ""

@@ -7,7 +7,7 @@ ASKS = ({"signal": "go", "save": "said"}, {"return": "$said"})
 
 def test_a_run_that_waits_for_a_signal_is_named_and_left(perdure: CommandLine) -> None:
     child = {"drill": 1, "name": "kid", "steps": list(ASKS)}
-    run = perdure("run", perdure.drill({"child": child}, name="parent"), "--detach").out.strip()
+    run = perdure.here("run", perdure.drill({"child": child}, name="parent"), "--detach").out.strip()
     done = perdure("resume")
 
     assert f"run {run} waits for child {run}.1, which waits for signal 'go'" in done.err
@@ -16,16 +16,16 @@ def test_a_run_that_waits_for_a_signal_is_named_and_left(perdure: CommandLine) -
 
 
 def test_the_answer_of_one_run_is_that_of_run(perdure: CommandLine) -> None:
-    good = perdure("run", perdure.drill({"return": 7}, name="good"), "--detach").out.strip()
-    bad = perdure("run", perdure.drill({"sleep": "1ms"}, {"fail": "Bad"}, name="bad"), "--detach").out.strip()
+    good = perdure.here("run", perdure.drill({"return": 7}, name="good"), "--detach").out.strip()
+    bad = perdure.here("run", perdure.drill({"sleep": "1ms"}, {"fail": "Bad"}, name="bad"), "--detach").out.strip()
 
     assert perdure("resume", good).out == "7\n"
     assert perdure("resume", bad, "--json", code=3).json["outcome"]["code"] == "Bad"
 
 
 def test_everything_at_once_exits_with_the_first_bad_end(perdure: CommandLine) -> None:
-    perdure("run", perdure.drill({"sleep": "1ms"}, {"return": 7}, name="good"), "--detach")
-    perdure("run", perdure.drill({"sleep": "1ms"}, {"fail": "Bad"}, name="bad"), "--detach")
+    perdure.here("run", perdure.drill({"sleep": "1ms"}, {"return": 7}, name="good"), "--detach")
+    perdure.here("run", perdure.drill({"sleep": "1ms"}, {"fail": "Bad"}, name="bad"), "--detach")
     rows = perdure("resume", "--json", code=3).json
 
     assert {row["name"]: row["status"] for row in rows} == {"good": "succeeded", "bad": "failed"}
@@ -39,17 +39,17 @@ def test_a_run_with_a_live_owner_is_followed_to_its_end(perdure: CommandLine) ->
 
     # It waits for a person, so it is not followed any further; the owner goes on.
     assert follower.end().code == 0
-    perdure("signal", run, "go", '"done"')
+    perdure.here("signal", run, "go", '"done"')
     assert owner.end().out == "done\n"
 
 
 def test_an_owner_that_dies_is_succeeded_by_who_follows(perdure: CommandLine) -> None:
-    owner = perdure.start("run", perdure.drill({"sleep": "1500ms"}, {"return": "mine now"}))
+    owner = perdure.start("run", perdure.drill({"signal": "go", "timeout": "1h"}, {"return": "mine now"}))
     run = owner.run
     follower = perdure.start("resume", run)
-    follower.hear("waits for a timer")
-    owner.process.kill()
-    owner.end()
+    follower.hear("waits for signal 'go'; a timer")
+    owner.kill()
+    perdure.here("signal", run, "go")
 
     assert follower.end().out == "mine now\n"
 

@@ -21,7 +21,7 @@ def test_with_json_stdout_is_exactly_the_languages_picture(perdure: CommandLine)
 
     assert shown["name"] == "picture"
     assert shown["outcome"] == {"type": "success", "value": {"a": [1, 2.5, "é"]}}
-    assert shown == perdure("show", shown["id"], "--json").json
+    assert shown == perdure.here("show", shown["id"], "--json").json
 
 
 def test_input_comes_from_text_file_and_single_members(perdure: CommandLine) -> None:
@@ -31,18 +31,18 @@ def test_input_comes_from_text_file_and_single_members(perdure: CommandLine) -> 
     answer = perdure("run", file, "--input", "@in.json", *given).json
 
     assert answer == {"user": {"name": "Ada", "age": 36}, "n": "two", "on": True, "deep": {"er": [1]}}
-    assert perdure("run", file, "--set", "a=1").json == {"a": 1}
-    assert "no object to set a member of" in perdure("run", file, "--input", "3", "--set", "a=1", code=2).err
+    assert perdure.here("run", file, "--set", "a=1").json == {"a": 1}
+    assert "no object to set a member of" in perdure.here("run", file, "--input", "3", "--set", "a=1", code=2).err
 
 
 def test_args_are_recorded_as_options_and_labels_find_the_run(perdure: CommandLine) -> None:
     file = perdure.drill({"return": 1})
     run = perdure("run", file, "--args", '{"x": 1}', "--label", "team=blue", "--json").json["id"]
-    started = perdure("history", run, "--json").json[0]
+    started = perdure.here("history", run, "--json").json[0]
 
     assert started["options"] == {"args": {"x": 1}}
-    assert [run] == [row["id"] for row in perdure("ps", "--json", "--label", "team=blue").json]
-    assert perdure("ps", "--json", "--label", "team=red").json == []
+    assert [run] == [row["id"] for row in perdure.here("ps", "--json", "--label", "team=blue").json]
+    assert perdure.here("ps", "--json", "--label", "team=red").json == []
 
 
 def test_a_document_may_come_from_standard_input(perdure: CommandLine) -> None:
@@ -56,7 +56,7 @@ def test_applied_files_travel_with_the_start(perdure: CommandLine) -> None:
     (folder / "b.yaml").write_text("kind: B")
     (folder / "notes.txt").write_text("not for us")
     run = perdure("run", file, "--apply", "resources", "--json").json["id"]
-    options = perdure("history", run, "--json").json[0]["options"]
+    options = perdure.here("history", run, "--json").json[0]["options"]
 
     assert options == {"applied": [{"file": "resources/b.yaml", "text": "kind: B"}]}
 
@@ -68,7 +68,7 @@ def test_a_failed_run_exits_3_and_says_why(perdure: CommandLine) -> None:
     assert done.out == ""
     assert "failed: Order.Empty: there is nothing to ship" in done.err
     assert "perdure history" in done.err
-    assert perdure("run", file, "--json", code=3).json["outcome"]["type"] == "failure"
+    assert perdure.here("run", file, "--json", code=3).json["outcome"]["type"] == "failure"
 
 
 def test_a_failed_task_is_worth_a_line(perdure: CommandLine) -> None:
@@ -86,8 +86,8 @@ def test_a_waiting_run_outlives_the_patience_of_its_caller(perdure: CommandLine)
     assert done.json["status"] == "waiting"
     assert "perdure resume" in done.err
     run = done.json["id"]
-    perdure("signal", run, "go")
-    assert perdure("resume", run).out == "gone\n"
+    perdure.here("signal", run, "go")
+    assert perdure.here("resume", run).out == "gone\n"
 
 
 def test_detach_records_the_start_and_begins_no_task(perdure: CommandLine) -> None:
@@ -98,15 +98,15 @@ def test_detach_records_the_start_and_begins_no_task(perdure: CommandLine) -> No
     assert f"perdure resume {run}" in done.err
     assert not (perdure.folder / "effects").exists()
     assert perdure.row(run)["status"] == "running"
-    assert perdure("resume", run).out == "done\n"
+    assert perdure.here("resume", run).out == "done\n"
     assert (perdure.folder / "effects").read_text() == "x\n"
-    told = perdure("run", file, "--detach", "--json").json
+    told = perdure.here("run", file, "--detach", "--json").json
     assert f"perdure resume {told['id']}" == told["resume"]
 
 
 def test_a_token_starts_once_and_other_input_is_a_conflict(perdure: CommandLine) -> None:
     file = perdure.drill({"call": "shell", "with": {"script": "echo x >> effects"}}, name="order")
-    first = perdure("run", file, "--token", "17", "--json").json
+    first = perdure.here("run", file, "--token", "17", "--json").json
     again = perdure("run", file, "--token", "17", "--json").json
 
     assert first == again
@@ -119,7 +119,7 @@ def test_a_token_starts_once_and_other_input_is_a_conflict(perdure: CommandLine)
 def test_a_token_takes_up_a_start_that_was_interrupted(perdure: CommandLine) -> None:
     file = perdure.drill({"return": "late"}, name="order")
     slow = perdure.drill({"sleep": "10ms"}, {"return": "late"}, name="slow")
-    perdure("run", slow, "--token", "17", "--detach")
+    perdure.here("run", slow, "--token", "17", "--detach")
 
     assert perdure("run", slow, "--token", "17").out == "late\n"
     assert perdure("run", file, "--token", "17").out == "late\n"  # another document, another run
@@ -136,7 +136,7 @@ def test_an_invalid_document_lists_every_problem_and_stores_nothing(perdure: Com
     assert "typo.json:4:4: error: 'soon' is not a duration" in done.err
     assert "2 problems" in done.err
     assert [path.name for path in perdure.folder.iterdir()] == ["typo.json"]
-    told = perdure("run", "typo.json", "--json", code=7)
+    told = perdure.here("run", "typo.json", "--json", code=7)
     assert told.out == ""
     assert [problem["line"] for problem in told.error["problems"]] == [3, 4]
 
@@ -152,11 +152,11 @@ def test_an_invalid_document_lists_every_problem_and_stores_nothing(perdure: Com
 def test_what_is_no_document_is_said_with_its_place(perdure: CommandLine, text: str, said: str) -> None:
     (perdure.folder / "odd.json").write_text(text)
 
-    assert said in perdure("run", "odd.json", code=7).err
+    assert said in perdure.here("run", "odd.json", code=7).err
 
 
 def test_a_missing_document_is_not_found(perdure: CommandLine) -> None:
-    assert "nowhere.json: No such file" in perdure("run", "nowhere.json", code=8).err
+    assert "nowhere.json: No such file" in perdure.here("run", "nowhere.json", code=8).err
 
 
 def test_own_providers_are_loaded_from_a_file(perdure: CommandLine) -> None:
@@ -179,22 +179,21 @@ def test_a_task_whose_provider_is_not_loaded_waits_visibly(perdure: CommandLine)
     live = perdure.start("run", perdure.drill({"call": "later"}))
     run = live.run
     live.hear("waits for provider 'later', which is not loaded")
-    live.process.kill()
-    live.end()
+    live.kill()
 
-    left = perdure("resume", run)
+    left = perdure.here("resume", run)
     assert "nothing more happens by itself" in left.err
     assert perdure("resume", run, "--load", "tasks.py").out == "now\n"
 
 
 def test_quiet_says_nothing_but_errors(perdure: CommandLine) -> None:
-    assert perdure("run", perdure.drill({"return": 1}), "--quiet").err == ""
-    assert "failed: Bad" in perdure("run", perdure.drill({"fail": "Bad"}), "-q", code=3).err
+    assert perdure.here("run", perdure.drill({"return": 1}), "--quiet").err == ""
+    assert "failed: Bad" in perdure.here("run", perdure.drill({"fail": "Bad"}), "-q", code=3).err
 
 
 def test_high_volumes_of_events_become_a_count(perdure: CommandLine) -> None:
     step = {"each": 60, "do": [{"call": "shell", "with": {"argv": ["false"]}, "catch": []}]}
-    done = perdure("run", perdure.drill(step, {"return": 1}))
+    done = perdure.here("run", perdure.drill(step, {"return": 1}))
 
     assert done.err.count("failed:") < 60
     assert "more events" in done.err
@@ -202,7 +201,7 @@ def test_high_volumes_of_events_become_a_count(perdure: CommandLine) -> None:
 
 def test_children_that_nobody_awaits_are_named_when_they_are_left_behind(perdure: CommandLine) -> None:
     child = {"drill": 1, "name": "kid", "steps": [{"signal": "go"}]}
-    done = perdure("run", perdure.drill({"child": child, "wait": False}, {"return": 1}))
+    done = perdure.here("run", perdure.drill({"child": child, "wait": False}, {"return": 1}))
 
     assert done.out == "1\n"
     assert "not awaited and still open" in done.err
@@ -214,10 +213,10 @@ def test_two_runs_on_one_file_work_side_by_side(perdure: CommandLine) -> None:
     second = perdure.start("run", perdure.drill({"signal": "go"}, {"return": "second"}, name="b"))
     other = second.run
 
-    assert [row["live"] for row in perdure("ps", "--json").json] == [True, True]
-    perdure("signal", other, "go")
+    assert [row["live"] for row in perdure.here("ps", "--json").json] == [True, True]
+    perdure.here("signal", other, "go")
     assert second.end().out == "second\n"
-    perdure("signal", run, "go")
+    perdure.here("signal", run, "go")
     assert first.end().out == "first\n"
 
 

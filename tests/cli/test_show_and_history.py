@@ -1,12 +1,12 @@
 """`show` and `history`: a run now, then, and event by event."""
 
-from tests.cli.commandline import CommandLine
+from tests.cli.commandline import CommandLine, strict_json
 
 
 def test_an_open_run_says_what_it_waits_for(perdure: CommandLine) -> None:
     call = {"call": "shell", "with": {"argv": ["true"]}}
     file = perdure.drill(call, {"signal": "go", "timeout": "2h"}, name="patient")
-    run = perdure("run", file, "--wait-timeout", "300ms", "--label", "team=blue", code=6).err.split()[1]
+    run = perdure.here("run", file, "--wait-timeout", "300ms", "--label", "team=blue", code=6).err.split()[1]
     told = perdure("show", run[:20])
 
     assert f"run        {run}\n" in told.out
@@ -19,8 +19,8 @@ def test_an_open_run_says_what_it_waits_for(perdure: CommandLine) -> None:
 
 
 def test_the_past_can_be_shown(perdure: CommandLine) -> None:
-    run = perdure("run", perdure.drill({"call": "echo"}, {"return": "end"}), "--json").json["id"]
-    events = perdure("history", run, "--json").json
+    run = perdure.here("run", perdure.drill({"call": "echo"}, {"return": "end"}), "--json").json["id"]
+    events = perdure.here("history", run, "--json").json
     scheduled = next(event["seq"] for event in events if event["event"] == "TaskScheduled")
     then = perdure("show", run, "--at", str(scheduled), "--json").json
 
@@ -32,7 +32,7 @@ def test_the_past_can_be_shown(perdure: CommandLine) -> None:
 
 def test_a_failure_is_shown_with_its_details(perdure: CommandLine) -> None:
     file = perdure.drill({"call": "shell", "with": {"script": "echo oops >&2; exit 4"}})
-    run = perdure("run", file, "--json", code=3).json["id"]
+    run = perdure.here("run", file, "--json", code=3).json["id"]
     told = perdure("show", run).out
 
     assert "status    failed" in told
@@ -42,15 +42,15 @@ def test_a_failure_is_shown_with_its_details(perdure: CommandLine) -> None:
 
 def test_a_history_is_one_line_per_event_cut_unless_asked_otherwise(perdure: CommandLine) -> None:
     long = "x" * 500
-    run = perdure("run", perdure.drill({"set": {"long": long}}, {"return": 1}), "--json").json["id"]
-    events = perdure("history", run, "--json").json
+    run = perdure.here("run", perdure.drill({"set": {"long": long}}, {"return": 1}), "--json").json["id"]
+    events = perdure.here("history", run, "--json").json
     lines = perdure("history", run).out.splitlines()
 
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert len(lines) == len(events)
     assert "RunStarted" in lines[0] and "RunEnded" in lines[-1]
     assert max(map(len, lines)) <= 160
-    assert long in perdure("history", run, "--full").out
+    assert long in perdure.here("history", run, "--full").out
 
 
 def test_a_history_can_be_followed_to_its_end_as_one_json_value(perdure: CommandLine) -> None:
@@ -59,11 +59,9 @@ def test_a_history_can_be_followed_to_its_end_as_one_json_value(perdure: Command
     follower = perdure.start("history", run, "--follow", "--json")
     assert follower.process.stdout is not None
     first = follower.process.stdout.readline()
-    perdure("signal", run, "go")
+    perdure.here("signal", run, "go")
     done = follower.end()
 
     assert '"RunStarted"' in first
-    from tests.cli.commandline import strict_json
-
     assert strict_json(first + done.out)[-1]["event"] == "RunEnded"
     assert live.end().code == 0

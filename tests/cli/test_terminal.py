@@ -64,7 +64,7 @@ def test_colours_can_be_refused(perdure: CommandLine, env: dict[str, str]) -> No
 
 
 def test_a_pipe_gets_no_escape_sequence(perdure: CommandLine) -> None:
-    done = perdure("run", perdure.drill({"sleep": "1100ms"}, {"return": 1}))
+    done = perdure("run", perdure.drill({"sleep": "1500ms"}, {"return": 1}))
 
     assert not ESCAPE.search(done.out + done.err)
     assert "waits for a timer, due in" in done.err
@@ -72,7 +72,7 @@ def test_a_pipe_gets_no_escape_sequence(perdure: CommandLine) -> None:
 
 def test_a_table_fits_the_terminal_without_cutting_ids(perdure: CommandLine) -> None:
     name = "a-name-that-is-much-longer-than-any-column-of-a-table-should-be"
-    run = perdure("run", perdure.drill({"return": 1}, name=name), "--json").json["id"]
+    run = perdure.here("run", perdure.drill({"return": 1}, name=name), "--json").json["id"]
     _, seen = _in_terminal(perdure.folder, "ps")
     lines = [ESCAPE.sub("", line) for line in seen.splitlines()]
 

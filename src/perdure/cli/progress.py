@@ -12,7 +12,7 @@ from perdure.kernel.values import SECOND, Instant, RunId
 RUNS_DRAWN = 8
 WAITS_DRAWN = 4
 LINES_PER_SECOND = 10
-SHORT = SECOND  # a timer that is due so soon is not worth a line
+SHORT = SECOND // 2  # a timer that is due so soon is not worth a line
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 

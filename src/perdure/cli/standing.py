@@ -62,9 +62,7 @@ class Standing:
 
 async def standing(client: Client, run: RunId) -> Standing:
     row = await client.find(run)
-    resident = client.runtime.execution(run) if client.runtime is not None else None
-    execution = resident or await views.load(client.store, client.languages, row)
-    return await stands(client, row, execution)
+    return await stands(client, row, await views.load(client.store, client.languages, row))
 
 
 async def stands(client: Client, row: RunRow, execution: Execution) -> Standing:
