@@ -1,0 +1,198 @@
+"""Call executions: a call object is evaluated, its target asked, its Result taken in by one arm (section 8 of MWL).
+
+    entered ──▶ target asked ──▶ settled ──▶ arm ──▶ left          a fault before the target: no arm
+                     └── interrupted ──▶ settled ──▶ dropped        no arm either
+"""
+
+from typing import Any
+
+from perdure.dialects.flow import events as f
+from perdure.dialects.flow import subrun
+from perdure.dialects.flow.body import SINGLE, Call, Kind, find_call
+from perdure.dialects.flow.envelopes import Fault
+from perdure.dialects.flow.instants import clamp
+from perdure.dialects.flow.mock import Mocked, mocked
+from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.program import Call as CallProgram
+from perdure.dialects.flow.program import Flow
+from perdure.dialects.flow.records import call_record, element, settled_call_record, window_record
+from perdure.dialects.flow.scope import Maker
+from perdure.dialects.flow.values import LANDED, Carried
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Outcome, Status, Succeeded
+from perdure.kernel.values import Instant, Payload
+
+
+def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
+    """Evaluate the call's fields, validate its arguments and ask its target."""
+    turn, frame = move.turn, move.frame
+
+    def received() -> Any:
+        return frame.value.read(turn) if index == SINGLE else element(turn, frame, index)
+
+    scope = move.call_scope(move.now, {"call": lambda: call_record(received(), index, move.now)})
+    try:
+        given = scope.carried(call.input)
+        arguments = scope.arguments(call.arguments)
+        if call.provider is not None:
+            call.provider.parameters.validate(arguments, call.provider.uri)
+        dispatch = _Dispatch(move, call, index, given, received)
+    except Fault as fault:
+        move.emit(f.CallFaulted(move.number, index, call.site, move.now, move.text(fault.envelope)))
+        return
+    if call.flow is not None:
+        dispatch.to_flow(call.flow, arguments)
+    elif call.provider is None or not call.provider.name:
+        dispatch.to_mock(mocked(arguments))
+    elif call.provider.name == subrun.NAME:
+        dispatch.to_run(arguments)
+    else:
+        dispatch.to_task(call.provider.name, arguments)
+
+
+class _Dispatch:
+    """Hands an evaluated call to its target. `given` is None when the call passes on what it received."""
+
+    def __init__(self, move: Move, call: CallProgram, index: int, given: Carried | None, received: Maker) -> None:
+        self.move = move
+        self.call = call
+        self.index = index
+        self.given = given
+        self.received = received
+        step = move.frame.step
+        fan = None if step is None or index == SINGLE else step.fan
+        self.is_element = fan is not None and fan.elements is not None
+
+    def to_flow(self, flow: Flow, arguments: dict[str, Any]) -> None:
+        move = self.move
+        if self.is_element and self.given is None:
+            self.given = move.text(self.received())
+        target = move.body.opened + 1
+        bound, failure = bind_parameters(move, flow, arguments)
+        path = self._path
+        self._entered(Kind.FRAME, target)
+        move.emit(
+            f.FrameOpened(target, flow.site, move.now, path, move.number, self.index, bound, failure)
+        )
+
+    def to_mock(self, said: Mocked) -> None:
+        move = self.move
+        content: Carried | None = None
+        if said.failure is not None:
+            content = move.text(said.failure)
+        elif said.has_value:
+            content = move.text(said.value)
+        elif self.is_element and self.given is None:
+            content = move.text(self.received())
+        metadata = move.text(said.metadata) if said.metadata else None
+        timer = move.turn.set_timer(clamp(move.now + said.delay)) if said.delay > 0 else 0
+        self._entered(Kind.MOCK, timer, said.failure is None, content, metadata)
+
+    def to_task(self, provider: str, arguments: dict[str, Any]) -> None:
+        turn = self.move.turn
+        task = turn.schedule_task(provider, self._path, jsontext.encode(arguments), self._payload())
+        self._entered(Kind.TASK, task)
+
+    def to_run(self, arguments: dict[str, Any]) -> None:
+        child = self.move.turn.start_child(
+            arguments.get("language", "flow"),
+            subrun.document_text(arguments),
+            arguments.get("name", self.call.site.rsplit("/", 2)[-2]),
+            self._payload(),
+            jsontext.encode({"arguments": arguments.get("arguments", {})}),
+        )
+        self._entered(Kind.CHILD, child)
+
+    def _payload(self) -> Payload:
+        frame = self.move.frame
+        if self.given is not None:
+            return self.move.body.cell(frame, self.given).payload
+        if self.is_element:
+            return jsontext.encode_finite(self.received())
+        step = frame.step
+        if self.index != SINGLE and step is not None:
+            return step.input.payload
+        return frame.value.payload
+
+    @property
+    def _path(self) -> str:
+        site = self.call.site.rsplit("/call", 1)[0] if self.call.site.endswith("/with/call") else ""
+        dispatch = "" if self.index == SINGLE else f"[{self.index}]"
+        return f"{self.move.path}{dispatch}{f'#{site}' if site else ''}"
+
+    def _entered(
+        self, kind: Kind, target: int, ok: bool = True, content: Carried | None = None, metadata: Payload | None = None
+    ) -> None:
+        move = self.move
+        move.emit(
+            f.CallEntered(
+                move.number, self.index, self.call.site, move.now, self.given, kind, target, ok, content, metadata
+            )
+        )
+
+
+def bind_parameters(move: Move, flow: Flow, arguments: Any) -> tuple[dict[str, Payload], Payload | None]:
+    """The variables a frame begins with, or the failure that keeps it from beginning (MWL-073, MWL-171)."""
+    try:
+        flow.parameters.validate(arguments, f"arguments of the Flow {flow.site or '/'}")
+    except Fault as fault:
+        return {}, move.text(fault.envelope)
+    bound = {**flow.parameters.defaults, **arguments}
+    return {name: move.text(value) for name, value in bound.items()}, None
+
+
+def leave(move: Move, call: Call) -> None:
+    """The target has settled: run the arm for its Result."""
+    move.emit(_arm(move, call))
+
+
+def _arm(move: Move, call: Call) -> f.CallLeft:
+    assert call.result is not None
+    program = move.program.calls[call.site]
+    chosen = program.on_success if call.result.ok else program.on_failure
+    if chosen is None or not call.settled:
+        return f.CallLeft(move.number, call.index)
+    turn, frame, result = move.turn, move.frame, call.result
+    window = "flow" if call.kind is Kind.FRAME else "provider"
+    makers = {
+        "call": lambda: settled_call_record(turn, frame, call),
+        window: lambda: window_record(turn, frame, call),
+    }
+    scope = move.call_scope(call.at, makers)
+    try:
+        value = scope.carried(chosen.value) if result.ok else None
+        return f.CallLeft(move.number, call.index, True, value, scope.bindings(chosen.assign))
+    except Fault as fault:
+        return f.CallLeft(move.number, call.index, False, move.superseding(fault.envelope, result))
+
+
+def settle(move: Move, index: int, outcome: Outcome | None, status: Status | None, accepted: Instant) -> None:
+    """Something that a call waited for has come: a delay ended, a task or a child run did."""
+    call = find_call(move.frame, index)
+    if call.imposed is not None:
+        # It was interrupted: what it says now is in the history, its Result is the cancellation (MWL-708).
+        move.emit(f.CallSettled(move.number, index, accepted, False, call.imposed.payload))
+    elif outcome is None:
+        move.emit(f.CallSettled(move.number, index, accepted))
+    elif isinstance(outcome, Succeeded):
+        move.emit(f.CallSettled(move.number, index, accepted, True, LANDED))
+    else:
+        envelope = move.text(subrun.envelope_of(outcome, status))
+        move.emit(f.CallSettled(move.number, index, accepted, False, envelope))
+
+
+def interrupt(move: Move, call: Call, imposed: Carried) -> None:
+    """Ask the call's target to stop; the call settles once it has."""
+    turn = move.turn
+    payload = move.body.cell(move.frame, imposed).payload
+    move.emit(f.CallInterrupted(move.number, call.index, imposed))
+    match call.kind:
+        case Kind.MOCK:
+            turn.drop_timer(call.target)
+            move.emit(f.CallSettled(move.number, call.index, move.now, False, payload))
+        case Kind.TASK:
+            turn.cancel_task(call.target, "interrupted")
+        case Kind.CHILD:
+            turn.cancel_child(call.target, "interrupted")
+        case Kind.FRAME:
+            turn.emit(f.FrameInterrupted(call.target, payload))

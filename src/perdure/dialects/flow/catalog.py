@@ -1,0 +1,75 @@
+"""Which providers a Flow may name: the shape of their URIs and where their contracts come from."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from perdure.dialects.flow.middleware import SPEC_DEFINED
+from perdure.dialects.flow.middleware.protocol import Middleware
+from perdure.dialects.flow.schemas import Parameters
+
+MOCK = "mwl:provider.call/mwl/mock/v1"
+OURS = re.compile(r"mwl:provider\.call/perdure/(?P<name>.+)/v1")
+
+_URI = re.compile(r"mwl:(?P<type>provider\.(?:call|middleware))/(?P<rest>[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)")
+
+
+def uri_type(uri: str) -> str | None:
+    """`provider.call` or `provider.middleware`; None when it is no valid `mwl` URI (MWL-060, MWL-061)."""
+    match = _URI.fullmatch(uri)
+    if match is None or any(part in (".", "..") for part in match["rest"].split("/")):
+        return None
+    return match["type"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallProvider:
+    """What a Flow must know of something it can call."""
+
+    uri: str
+    name: str  # under which tasks find it; empty for the mock, which needs no task
+    parameters: Parameters
+
+
+class Described(Protocol):
+    """A provider of the engine's registry, as far as a Flow is concerned."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+
+
+@dataclass
+class Catalog:
+    """Everything that can be named. `find` asks the registry; a later look may find what an earlier one did not."""
+
+    find: Callable[[str], Described | None] = lambda name: None
+    names: Callable[[], Iterable[str]] = lambda: ()
+    middleware: dict[str, Middleware] = field(default_factory=lambda: {one.uri: one for one in SPEC_DEFINED})
+    _calls: dict[str, CallProvider] = field(default_factory=dict)
+
+    def call(self, uri: str) -> CallProvider | None:
+        known = self._calls.get(uri)
+        if known is None and (known := self._look_up(uri)) is not None:
+            self._calls[uri] = known
+        return known
+
+    def _look_up(self, uri: str) -> CallProvider | None:
+        from perdure.dialects.flow import mock, subrun
+
+        if uri == MOCK:
+            return CallProvider(uri, "", mock.PARAMETERS)
+        ours = OURS.fullmatch(uri)
+        if ours is None:
+            return None
+        if ours["name"] == subrun.NAME:
+            return CallProvider(uri, subrun.NAME, subrun.PARAMETERS)
+        described = self.find(ours["name"])
+        return None if described is None else CallProvider(uri, ours["name"], Parameters(described.parameters))
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Make a middleware of one's own known to every Flow."""
+        self.middleware[middleware.uri] = middleware
+
+    def call_uris(self) -> list[str]:
+        return [MOCK, *(f"mwl:provider.call/perdure/{name}/v1" for name in ("run", *self.names()))]

@@ -1,0 +1,18 @@
+"""Loop: re-runs its inner scope while its continuation holds (MWL-430 to MWL-434)."""
+
+from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
+
+
+class Loop(Middleware):
+    uri = "mwl:provider.middleware/mwl/loop/v1"
+    metadata = {"iteration": 0}
+    reruns = True
+    required = (("onSuccess", "when"),)
+
+    def on_entry(self, moment: Moment) -> Directive:
+        return Emit() if moment.arguments is None else Pass(becomes={"iteration": 1})
+
+    def on_success(self, moment: Moment) -> Directive:
+        if moment.arguments is None:
+            return Pass()
+        return Again(becomes={"iteration": moment.metadata["iteration"] + 1})

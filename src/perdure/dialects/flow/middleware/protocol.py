@@ -1,0 +1,101 @@
+"""What a middleware is: a contract, and for each phase a pure action that says what is to happen.
+
+The engine owns the onion: evaluation order, shaping, `assign`, establishment, unwinding. An action only looks at
+its `Moment` and answers with a directive; everything it wants to remember it puts into the directive, as JSON data.
+Make a middleware of your own by deriving from `Middleware` and registering it with `perdure.flow.middleware(...)`
+or `Catalog.add_middleware`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from perdure.dialects.flow.envelopes import Envelope
+from perdure.dialects.flow.schemas import NO_PARAMETERS, Parameters
+from perdure.kernel.values import Instant
+
+PHASES = ("onEntry", "onSuccess", "onFailure", "onAlways")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What an action may look at."""
+
+    at: Instant  # when the phase was entered
+    arguments: dict[str, Any] | None  # validated; None when `when` gated the action off
+    result: dict[str, Any] | None  # the Result rising at this position; None on the way in
+    config: Any  # what onEntry captured
+    memory: Any  # what the last action left
+    metadata: Mapping[str, Any]
+    draw: Callable[[], float]  # a number in [0, 1) from the run's recorded seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directive:
+    """`reveals`: metadata readable from this phase's shaping on; `becomes`: metadata of the next run."""
+
+    config: Any = None
+    memory: Any = None
+    reveals: Mapping[str, Any] = field(default_factory=dict)
+    becomes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass(Directive):
+    """Let things go their way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emit(Directive):
+    """Substitute a whole Result. On entry nothing inside runs; None there means the onEntry product, as a success."""
+
+    result: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again(Directive):
+    """Run the inner scope once more, after `delay`; `restore` puts the variables back as they were at entry."""
+
+    delay: Instant = 0
+    restore: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound(Directive):
+    """Interrupt the inner scope at `deadline`, explained by `failure`, unless a Result has arrived by then."""
+
+    deadline: Instant
+    failure: Envelope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup(Directive):
+    """Dispatch the call that the document writes in this phase's `with.call`."""
+
+
+class Middleware:
+    """A middleware without any action; derive from it and override the phases that act."""
+
+    uri: ClassVar[str]
+    attachment: ClassVar[frozenset[str]] = frozenset({"step", "flow"})
+    parameters: ClassVar[Mapping[str, Parameters]] = {}  # by phase; a phase without takes no arguments
+    metadata: ClassVar[Mapping[str, Any]] = {}  # contributed members, as they are before the first run
+    reruns: ClassVar[bool] = False
+    restores: ClassVar[bool] = False
+    dispatches: ClassVar[bool] = False  # `onAlways.with` holds a structural `call` and `middleware`
+    required: ClassVar[tuple[tuple[str, str], ...]] = ()  # (phase, key) that an entry must write
+
+    def parameters_of(self, phase: str) -> Parameters:
+        return self.parameters.get(phase, NO_PARAMETERS)
+
+    def on_entry(self, moment: Moment) -> Directive:
+        return Pass()
+
+    def on_success(self, moment: Moment) -> Directive:
+        return Pass()
+
+    def on_failure(self, moment: Moment) -> Directive:
+        return Pass()
+
+    def on_always(self, moment: Moment) -> Directive:
+        return Pass()

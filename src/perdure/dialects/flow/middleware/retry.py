@@ -1,0 +1,115 @@
+"""Retry: re-runs its inner scope on matching failures, each policy with a budget of its own (MWL-400 to MWL-411)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.dialects.flow.envelopes import failure, matches
+from perdure.dialects.flow.instants import LAST, parse_duration
+from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
+from perdure.dialects.flow.schemas import Parameters
+from perdure.kernel.values import Instant
+
+EXHAUSTED = "Provider.Middleware.Retry.Exhausted"
+
+_DURATION = {"type": "string", "format": "duration"}
+_MATCHER = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": False,
+    "properties": {
+        "codes": {"type": "array", "minItems": 1, "items": {"type": "string"}},
+        "types": {"type": "array", "minItems": 1, "items": {"type": "string", "not": {"const": "success"}}},
+        "retryable": {"type": "boolean"},
+    },
+}
+_BACKOFF = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["initial"],
+    "properties": {
+        "initial": _DURATION,
+        "rate": {"type": "number", "minimum": 1},
+        "max": _DURATION,
+        "jitter": {"enum": ["none", "full", "equal", "decorrelated"]},
+    },
+}
+_POLICY = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["match", "attempts"],
+    "properties": {"match": _MATCHER, "attempts": {"type": "integer", "minimum": 1}, "backoff": _BACKOFF},
+}
+
+
+class Retry(Middleware):
+    uri = "mwl:provider.middleware/mwl/retry/v1"
+    parameters = {
+        "onEntry": Parameters(
+            {
+                "type": "object",
+                "required": ["policies"],
+                "properties": {"policies": {"type": "array", "minItems": 1, "items": _POLICY}},
+            }
+        ),
+        "onFailure": Parameters(
+            {"type": "object", "properties": {"delay": {"type": ["string", "null"], "format": "duration"}}}
+        ),
+    }
+    metadata = {"attempt": 0}
+    reruns = True
+    restores = True
+
+    def on_entry(self, moment: Moment) -> Directive:
+        if moment.arguments is None:
+            return Pass(becomes={"attempt": 1})
+        policies = moment.arguments["policies"]
+        memory = {"handled": [0] * len(policies), "drawn": [None] * len(policies)}
+        return Pass(config=policies, memory=memory, becomes={"attempt": 1})
+
+    def on_failure(self, moment: Moment) -> Directive:
+        if moment.arguments is None or moment.config is None:
+            return Pass()
+        risen = moment.result
+        assert risen is not None
+        at = next((at for at, policy in enumerate(moment.config) if matches(policy["match"], risen)), None)
+        if at is None:
+            return Pass()
+        policy, runs = moment.config[at], moment.metadata["attempt"]
+        handled, drawn = list(moment.memory["handled"]), list(moment.memory["drawn"])
+        handled[at] += 1
+        if handled[at] >= policy["attempts"]:
+            details = {"attempts": runs, "policy": at}
+            message = f"attempt {runs} failed as well, and policy {at} allows no more"
+            return Emit(result=failure(EXHAUSTED, message, details=details, previous=risen))
+        override = moment.arguments.get("delay")
+        if override is not None:
+            delay = parse_duration(override)
+        else:
+            delay, drawn[at] = gap(policy.get("backoff"), handled[at], drawn[at], moment.draw)
+        memory = {"handled": handled, "drawn": drawn}
+        return Again(delay=delay, restore=True, memory=memory, becomes={"attempt": runs + 1})
+
+
+def gap(
+    backoff: dict[str, Any] | None, retry: int, drawn: Instant | None, draw: Callable[[], float]
+) -> tuple[Instant, Instant | None]:
+    """The wait before a policy's `retry`-th retry, and what decorrelated jitter drew (MWL-405, O-12)."""
+    if backoff is None:
+        return 0, drawn
+    initial = max(0, parse_duration(backoff["initial"]))
+    ceiling = max(0, parse_duration(backoff["max"])) if "max" in backoff else LAST
+    try:
+        scheduled = min(initial * float(backoff.get("rate", 1)) ** (retry - 1), ceiling)
+    except OverflowError:
+        scheduled = ceiling
+    match backoff.get("jitter", "none"):
+        case "full":
+            return int(scheduled * draw()), drawn
+        case "equal":
+            return int(scheduled / 2 + scheduled / 2 * draw()), drawn
+        case "decorrelated":
+            top = 3 * (initial if drawn is None else drawn)
+            chosen = int(min(ceiling, initial + (top - initial) * draw()))
+            return chosen, chosen
+        case _:
+            return int(scheduled), drawn

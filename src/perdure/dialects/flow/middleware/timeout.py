@@ -1,0 +1,33 @@
+"""Timeout: bounds the time of its inner scope (MWL-420 to MWL-424)."""
+
+from perdure.dialects.flow.envelopes import failure
+from perdure.dialects.flow.instants import clamp, parse_duration, write_timestamp
+from perdure.dialects.flow.middleware.protocol import Bound, Directive, Emit, Middleware, Moment, Pass
+from perdure.dialects.flow.schemas import Parameters
+
+EXCEEDED = "Provider.Middleware.Timeout.Exceeded"
+
+
+class Timeout(Middleware):
+    uri = "mwl:provider.middleware/mwl/timeout/v1"
+    parameters = {
+        "onEntry": Parameters(
+            {
+                "type": "object",
+                "required": ["duration"],
+                "properties": {"duration": {"type": "string", "format": "duration"}},
+            }
+        )
+    }
+
+    def on_entry(self, moment: Moment) -> Directive:
+        if moment.arguments is None:
+            return Pass()
+        written = moment.arguments["duration"]
+        duration = parse_duration(written)
+        deadline = clamp(moment.at + duration)
+        shown = {"deadline": write_timestamp(deadline)}
+        exceeded = failure(EXCEEDED, f"no Result within {written}", type="timeout")
+        if duration <= 0:
+            return Emit(result=exceeded, reveals=shown)
+        return Bound(deadline=deadline, failure=exceeded, reveals=shown)

@@ -1,0 +1,108 @@
+"""One move of one frame: what the moving parts share. It looks at the state, and emits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.flow import events as f
+from perdure.dialects.flow.body import Body, Call, Entry, Frame, Position, Step
+from perdure.dialects.flow.envelopes import Envelope, link
+from perdure.dialects.flow.program import Flow, Program
+from perdure.dialects.flow.program import Step as StepProgram
+from perdure.dialects.flow.records import entry_record, step_record
+from perdure.dialects.flow.scope import Maker, Scope
+from perdure.dialects.flow.values import Result
+from perdure.kernel import jsontext
+from perdure.kernel.events import Event
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant, Payload
+
+
+class Move:
+    __slots__ = ("body", "frame", "now", "number", "program", "turn")
+
+    def __init__(self, turn: Turn, number: int) -> None:
+        self.turn = turn
+        self.now: Instant = turn.now
+        self.body: Body = turn.body
+        self.program: Program = turn.program
+        self.number = number
+        self.frame: Frame = self.body.frames[number]
+
+    def emit(self, event: Event) -> None:
+        self.turn.emit(event)
+
+    def text(self, data: Any) -> Payload:
+        return self.turn.keep(jsontext.encode(data))
+
+    @property
+    def flow(self) -> Flow:
+        return self.program.flows[self.frame.flow]
+
+    @property
+    def top(self) -> Step | Entry | Call:
+        return self.frame.stack[-1]
+
+    def step_program(self, step: Step) -> StepProgram:
+        return self.flow.steps[step.name]
+
+    @property
+    def next_step(self) -> int:
+        return self.body.steps + 1
+
+    @property
+    def path(self) -> str:
+        """The site of the frame's current work: stable over attempts, apart for loop rounds and Step passes."""
+        parts = [self.frame.path]
+        for scope in self.frame.stack:
+            match scope:
+                case Step():
+                    parts.append(f"/{scope.place}:{scope.name}")
+                case Entry() if scope.rounds:
+                    parts.append(f"@{scope.rounds}")
+                case _:
+                    pass
+        return "".join(parts)
+
+    # Scopes of evaluation.
+
+    def step_scope(self, step: Step, exited: Instant | None = None, result: Result | None = None) -> Scope:
+        action = self.step_program(step).action
+        makers = {"step": lambda: step_record(self.turn, step, action, exited, result)}
+        return Scope(self.turn, self.frame, step.at, makers)
+
+    def phase_scope(self, entry: Entry, at: Instant, result: Result | None) -> Scope:
+        """The roots of a phase of this entry; `step` is among them at the Step level."""
+        return Scope(self.turn, self.frame, at, {**self.around(), "middleware": self.middleware(entry, at, result)})
+
+    def call_scope(self, at: Instant, makers: Mapping[str, Maker]) -> Scope:
+        return Scope(self.turn, self.frame, at, {**self.around(), **makers})
+
+    def middleware(self, entry: Entry, at: Instant, result: Result | None) -> Maker:
+        return lambda: entry_record(self.turn, entry, at, result)
+
+    def around(self) -> dict[str, Maker]:
+        """The roots that what stands on top of the stack has around it: the Step, the phase of a cleanup."""
+        makers: dict[str, Maker] = {}
+        step = self.frame.step
+        if step is not None:
+            action = self.step_program(step).action
+            makers["step"] = lambda: step_record(self.turn, step, action)
+        for scope in reversed(self.frame.stack):
+            if isinstance(scope, Entry) and scope.position is Position.CLEANING:
+                makers["middleware"] = self.middleware(scope, scope.at, scope.pending)
+                break
+        return makers
+
+    # Ends that several parts of the language share.
+
+    def resolve_failed(self, envelope: Envelope) -> None:
+        """The Step on top resolves to a failure; one it was recovering from goes to the end of its chain (MWL-515)."""
+        handled = self.frame.failure
+        linked = envelope if handled is None else link(envelope, handled.read(self.turn))
+        self.emit(f.StepFailed(self.number, self.text(linked), self.now))
+
+    def superseding(self, envelope: Envelope, risen: Result | None) -> Payload:
+        """A failure that takes the place of what was rising: a failure is chained, a success disappears (MWL-516)."""
+        if risen is not None and not risen.ok:
+            envelope = link(envelope, risen.cell.read(self.turn))
+        return self.text(envelope)

@@ -1,0 +1,176 @@
+"""A Flow ready to run: every field compiled against the roots in its scope, every reference resolved.
+
+Parts are found by their *site*, the JSON pointer at which they stand (`/steps/fetch/call`). Sites are what the state
+and the events name, so a log can be read beside its document.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.dialects.flow.catalog import CallProvider
+from perdure.dialects.flow.middleware.protocol import Middleware
+from perdure.dialects.flow.schemas import NO_PARAMETERS, Parameters
+from perdure.expressions.mwl import Expression, Template, compile_expression, find_expression
+from perdure.kernel import jsontext
+
+Roots = frozenset[str]
+AMBIENT: Roots = frozenset({"vars", "execution", "frame", "failure"})
+
+
+class Field:
+    """A value as written in the document, with expressions in it or without."""
+
+    __slots__ = ("site", "template", "text", "uses")
+
+    def __init__(self, document: Any, roots: Roots, site: str) -> None:
+        self.site = site
+        self.template = Template(document, roots)
+        bodies = [expression.body for expression in self.template.expressions.values()]
+        self.uses = frozenset(root for root in roots if any(root in body for body in bodies))
+        self.text = jsontext.encode_finite(document) if self.template.is_literal else None
+
+
+class Predicate:
+    """A `when`: an expression, or in a phase a literal boolean."""
+
+    __slots__ = ("expression", "literal", "site", "uses")
+
+    def __init__(self, written: bool | str, roots: Roots, site: str) -> None:
+        self.site = site
+        self.literal = written if isinstance(written, bool) else None
+        body = find_expression(written) if isinstance(written, str) else None
+        self.expression: Expression | None = None if body is None else compile_expression(body, roots)
+        self.uses = frozenset(root for root in roots if body is not None and root in body)
+
+
+Assign = dict[str, Field]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    when: Predicate | None = None
+    arguments: Field | None = None
+    shape: Field | None = None  # `output` of onEntry, `value` of onSuccess
+    envelope: dict[str, Field] = field(default_factory=dict)  # of onFailure
+    assign: Assign = field(default_factory=dict)
+
+    @property
+    def is_blank(self) -> bool:
+        return not (self.when or self.arguments or self.shape or self.envelope or self.assign)
+
+
+BLANK_PHASE = Phase()
+
+
+@dataclass(slots=True)
+class Entry:
+    """One middleware of a stack. `inner` is what it wraps: the next entry, a call, or None for the Step graph."""
+
+    site: str
+    provider: Middleware
+    phases: dict[str, Phase]
+    inner: "Entry | Call | None" = None
+    cleanup: "Entry | Call | None" = None
+
+    def phase(self, name: str) -> Phase:
+        return self.phases.get(name, BLANK_PHASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    value: Field | None
+    assign: Assign
+
+
+@dataclass(slots=True)
+class Call:
+    site: str
+    provider: CallProvider | None
+    flow: "Flow | None"
+    input: Field | None
+    arguments: Field | None
+    on_success: Arm | None
+    on_failure: Arm | None
+
+    @property
+    def has_arms(self) -> bool:
+        return self.on_success is not None or self.on_failure is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """Where to go and with what: a catch clause, a Match clause."""
+
+    next: str
+    output: Field | None
+    assign: Assign
+    match: dict[str, Any] | None = None
+    when: Predicate | None = None
+
+
+@dataclass(slots=True)
+class Step:
+    """What all Steps have; `own` holds what only the action knows."""
+
+    site: str
+    name: str
+    action: str
+    own: Any
+    next: str = ""
+    output: Field | None = None
+    assign: Assign = field(default_factory=dict)
+    catch: tuple[Clause, ...] = ()
+
+
+@dataclass(slots=True)
+class Flow:
+    site: str
+    entrypoint: str = ""
+    steps: dict[str, Step] = field(default_factory=dict)
+    outermost: Entry | None = None
+    parameters: Parameters = NO_PARAMETERS
+
+
+@dataclass(slots=True)
+class Program:
+    root: Flow
+    name: str
+    flows: dict[str, Flow] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    calls: dict[str, Call] = field(default_factory=dict)
+
+    def fields(self) -> Iterator[Field | Predicate]:
+        """Everything that can hold an expression; for `check`."""
+        for flow in self.flows.values():
+            for step in flow.steps.values():
+                yield from _found(step)
+        for part in (*self.entries.values(), *self.calls.values()):
+            yield from _found(part)
+
+
+def _found(part: Any) -> Iterator[Field | Predicate]:
+    """The fields of one part; its sub-parts with a site of their own are listed by the program."""
+    match part:
+        case Field() | Predicate():
+            yield part
+        case dict():
+            for item in part.values():
+                yield from _found(item)
+        case tuple() | list():
+            for item in part:
+                yield from _found(item)
+        case Step():
+            yield from _found((part.output, part.assign, part.catch, part.own))
+        case Entry():
+            yield from _found(part.phases)
+        case Phase():
+            yield from _found((part.when, part.arguments, part.shape, part.envelope, part.assign))
+        case Call():
+            yield from _found((part.input, part.arguments, part.on_success, part.on_failure))
+        case Arm():
+            yield from _found((part.value, part.assign))
+        case Clause():
+            yield from _found((part.when, part.output, part.assign))
+        case _ if hasattr(part, "own_fields"):
+            yield from _found(part.own_fields())

@@ -1,0 +1,120 @@
+"""Evaluating fields at a site: the roots that are in scope there, built when an expression asks for them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perdure.dialects.flow.body import Frame
+from perdure.dialects.flow.envelopes import Fault, failure, invalid
+from perdure.dialects.flow.instants import as_datetime
+from perdure.dialects.flow.program import Assign, Field, Predicate
+from perdure.dialects.flow.records import execution_record, frame_record
+from perdure.dialects.flow.values import FRAME_INPUT, STEP_INPUT, Carried, Place
+from perdure.expressions import mwl
+from perdure.expressions.mwl import ClockPin
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant
+
+Maker = Callable[[], Any]
+
+WORTH_SHARING = 200
+"""Characters or members from which on it is worth looking whether a place holds the very same value already."""
+
+
+class Scope:
+    """What one construct's fields are evaluated against. `at` is its clock pin (MWL-195)."""
+
+    def __init__(self, turn: Turn, frame: Frame, at: Instant, makers: Mapping[str, Maker]) -> None:
+        self._turn = turn
+        self._frame = frame
+        self._makers = makers
+        self._roots: dict[str, Any] = {}
+        self._clock = ClockPin(as_datetime(at), as_datetime(turn.now))
+
+    def value(self, field: Field) -> Any:
+        """The field's value as data, or `Fault`."""
+        try:
+            return field.template.evaluate(self._prepared(field.uses), self._clock)
+        except mwl.Fault as fault:
+            raise self._failed(fault, field.site) from None
+
+    def holds(self, predicate: Predicate | None) -> bool:
+        if predicate is None:
+            return True
+        if predicate.expression is None:
+            return bool(predicate.literal)
+        try:
+            return predicate.expression.holds(self._prepared(predicate.uses), self._clock)
+        except mwl.Fault as fault:
+            raise self._failed(fault, predicate.site) from None
+
+    def carried(self, field: Field | None) -> Carried | None:
+        """The field's value as an event carries it; None for a field that is not written."""
+        if field is None:
+            return None
+        if field.text is not None:
+            return self._turn.keep(field.text)
+        return self.carry(self.value(field), field.site)
+
+    def carry(self, data: Any, site: str) -> Carried:
+        """Data as an event carries them: by place when one holds them already, otherwise encoded."""
+        place = self._place_of(data) if _is_worth_sharing(data) else None
+        if place is not None:
+            return place
+        try:
+            return self._turn.keep(jsontext.encode(data))
+        except jsontext.NotJson as error:
+            raise Fault(failure(mwl.UNREPRESENTABLE_VALUE, str(error), details={"field": site})) from None
+
+    def bindings(self, assign: Assign) -> dict[str, Carried]:
+        """All values of an `assign` block, each read against the variables before it (MWL-181)."""
+        return {name: value for name, field in assign.items() if (value := self.carried(field)) is not None}
+
+    def arguments(self, field: Field | None) -> dict[str, Any]:
+        if field is None:
+            return {}
+        arguments = self.value(field)
+        if not isinstance(arguments, dict):
+            raise invalid("'with' must be an object", field.site, arguments)
+        return arguments
+
+    def _prepared(self, uses: frozenset[str]) -> dict[str, Any]:
+        for root in uses:
+            if root not in self._roots:
+                self._roots[root] = self._make(root)
+        return self._roots
+
+    def _make(self, root: str) -> Any:
+        turn, frame = self._turn, self._frame
+        match root:
+            case "vars":
+                return frame.vars.read(turn)
+            case "execution":
+                return execution_record(turn)
+            case "frame":
+                return frame_record(turn, frame)
+            case "failure":
+                return None if frame.failure is None else frame.failure.read(turn)
+            case _:
+                return self._makers[root]()
+
+    def _place_of(self, data: Any) -> Place | None:
+        step = self._frame.step
+        if step is not None and step.input.data is data:
+            return STEP_INPUT
+        if self._frame.input.data is data:
+            return FRAME_INPUT
+        name = self._frame.vars.name_of(data)
+        return None if name is None else Place(place=f"vars.{name}")
+
+    def _failed(self, fault: mwl.Fault, site: str) -> Fault:
+        details: dict[str, Any] = {"field": site}
+        if fault.position is not None:
+            details["position"] = str(fault.position)
+        if fault.expression is not None:
+            details["expression"] = fault.expression
+        return Fault(failure(fault.code, fault.message, details=details))
+
+
+def _is_worth_sharing(data: Any) -> bool:
+    return isinstance(data, str | list | dict) and len(data) >= (WORTH_SHARING if isinstance(data, str) else 1)

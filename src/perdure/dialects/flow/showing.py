@@ -1,0 +1,68 @@
+"""A run as data: its Result exactly as the language defines it, or where it is while it has none."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.flow.body import Body, Call, Entry, Frame, Step
+from perdure.dialects.flow.instants import write_timestamp
+from perdure.dialects.flow.values import Cell
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Cancelled, Failed
+from perdure.kernel.turn import Needs
+
+
+def show(execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
+    body: Body = execution.body
+    if body.result is not None:
+        content = _read(body.result.cell, texts)
+        return {"type": "success", "value": content} if body.result.ok else content
+    state = execution.state
+    match state.outcome:
+        case Cancelled(reason):
+            return {"type": "cancellation", "code": "System.Cancelled", "message": reason}
+        case Failed(code, message):
+            return {"type": "error", "code": code, "message": message}
+        case _:
+            pass
+    return {
+        "type": state.activity.value,
+        "frames": [_frame(body, number, frame) for number, frame in body.frames.items()],
+        "open": {
+            "tasks": {str(number): task.provider for number, task in state.tasks.items()},
+            "timers": {str(number): write_timestamp(timer.due) for number, timer in state.timers.items()},
+            "children": [execution.child_id(number) for number in state.children],
+        },
+    }
+
+
+def _frame(body: Body, number: int, frame: Frame) -> dict[str, Any]:
+    shown: dict[str, Any] = {"frame": number, "flow": frame.flow or "/", "enteredAt": write_timestamp(frame.at)}
+    if frame.owner >= 0:
+        shown["calledBy"] = frame.owner
+    if frame.interrupted is not None:
+        shown["interrupted"] = True
+    shown["inside"] = [_scope(scope) for scope in frame.stack]
+    return shown
+
+
+def _scope(scope: Step | Entry | Call) -> str:
+    match scope:
+        case Step(name=name, fan=fan) if fan is not None:
+            return f"Step {name}: {fan.resolved} of {fan.total} dispatches resolved"
+        case Step(name=name):
+            return f"Step {name}"
+        case Entry(site=site, position=position):
+            return f"middleware {site}: {position.name.lower()}"
+        case Call(site=site):
+            return f"call {site}"
+
+
+def _read(cell: Cell, texts: Mapping[bytes, bytes]) -> Any:
+    payload = cell.payload
+    if isinstance(payload, bytes):
+        return jsontext.decode(payload)
+    text = texts.get(payload.digest)
+    if text is None:
+        raise Needs((payload.digest,))
+    return jsontext.decode(text)

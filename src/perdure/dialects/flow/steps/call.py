@@ -1,0 +1,86 @@
+"""Call: dispatches one call object through the Step's middleware and routes on the Result (MWL-200 to MWL-203)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perdure.dialects.flow import calls, phases
+from perdure.dialects.flow import events as f
+from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.envelopes import Fault
+from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.program import AMBIENT, Call, Entry, Field
+from perdure.dialects.flow.values import RISING
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.compiling import Compiler, Lexical
+    from perdure.dialects.flow.document.look import Look
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    input: Field | None
+    outermost: Entry | None
+    call: Call
+
+    def own_fields(self) -> Any:
+        return self.input
+
+
+class CallAction:
+    name = "Call"
+
+    def check(self, look: "Look") -> None:
+        from perdure.dialects.flow.document import parts
+
+        members = {
+            "call": parts.call,
+            "input": parts.anything,
+            "output": parts.anything,
+            "assign": parts.assign,
+            "middleware": parts.step_stack,
+            "catch": parts.catch,
+            "next": parts.next_step,
+        }
+        look.step(members, required=("call", "next"))
+
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
+        from perdure.dialects.flow.compiling import pointer
+
+        roots = AMBIENT | {"step"}
+        call = compiler.call(raw["call"], pointer(site, "call"), roots, lexical)
+        stack = compiler.stack(raw.get("middleware", []), pointer(site, "middleware"), roots, lexical, call)
+        return Own(compiler.field(raw, "input", roots, site), stack, call)
+
+    def advance(self, move: Move, step: Step) -> None:
+        own: Own = move.step_program(step).own
+        if own.input is not None and step.shaped is None:
+            try:
+                shaped = move.step_scope(step).carried(own.input)
+            except Fault as fault:
+                move.resolve_failed(fault.envelope)
+            else:
+                move.emit(f.StepShaped(move.number, shaped))
+        elif own.outermost is not None:
+            phases.open_entry(move, own.outermost)
+        else:
+            calls.enter(move, own.call)
+
+    def resolve(self, move: Move, step: Step) -> None:
+        """The outermost entry, or the call itself, has emitted: that is `step.result`."""
+        result = move.frame.rising
+        assert result is not None
+        if not result.ok:
+            move.resolve_failed(result.cell.read(move.turn))
+            return
+        program = move.step_program(step)
+        scope = move.step_scope(step, move.now, result)
+        try:
+            output = RISING if program.output is None else scope.carried(program.output)
+            bound = scope.bindings(program.assign)
+        except Fault as fault:
+            move.resolve_failed(fault.envelope)
+        else:
+            move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step, output, bound))
+
+
+ACTION = CallAction()

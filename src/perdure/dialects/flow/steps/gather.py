@@ -1,0 +1,184 @@
+"""Gather: fans a call out, collects every Result, and routes on a completion policy (section 9 of MWL).
+
+    over, successes ──▶ dispatches start, at most `concurrency` at once ──▶ all resolved ──▶ arms, in order ──▶ verdict
+                              └── decided early under `wait: false`: the rest is cancelled or skipped
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perdure.dialects.flow import calls
+from perdure.dialects.flow import events as f
+from perdure.dialects.flow.body import Call, Fan, Step
+from perdure.dialects.flow.envelopes import COMPLETION_UNMET, DISPATCH_CANCELLED, Fault, cancellation, failure, invalid
+from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.program import AMBIENT, Field
+from perdure.dialects.flow.program import Call as CallProgram
+from perdure.dialects.flow.records import results_of
+from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.values import Carried
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Needs, Turn
+from perdure.kernel.values import Ref
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.compiling import Compiler, Lexical
+    from perdure.dialects.flow.document.look import Look
+
+_CANCELLED = jsontext.encode(cancellation(DISPATCH_CANCELLED))
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    over: Field | None
+    calls: tuple[CallProgram, ...]
+    successes: Field | None
+    wait: bool
+    concurrency: int | None
+
+    def call(self, index: int) -> CallProgram:
+        return self.calls[0 if self.over is not None else index]
+
+    def own_fields(self) -> Any:
+        return (self.over, self.successes)
+
+
+class GatherAction(Plain):
+    name = "Gather"
+
+    def check(self, look: "Look") -> None:
+        from perdure.dialects.flow.document import parts
+
+        members = {
+            "over": parts.array,
+            "call": parts.call,
+            "calls": parts.scatter,
+            "completion": parts.completion,
+            "concurrency": parts.concurrency,
+            "output": parts.anything,
+            "assign": parts.assign,
+            "catch": parts.catch,
+            "next": parts.next_step,
+        }
+        look.step(members, required=("next",))
+        parts.gather_form(look)
+
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
+        from perdure.dialects.flow.compiling import pointer
+
+        roots = AMBIENT | {"step"}
+        if "call" in raw:
+            made = [compiler.call(raw["call"], pointer(site, "call"), roots, lexical)]
+        else:
+            made = [
+                compiler.call(call, pointer(site, "calls", index), roots, lexical)
+                for index, call in enumerate(raw["calls"])
+            ]
+        completion = raw.get("completion", {})
+        return Own(
+            compiler.field(raw, "over", roots, site),
+            tuple(made),
+            compiler.field(completion, "successes", roots, pointer(site, "completion")),
+            completion.get("wait", True),
+            raw.get("concurrency"),
+        )
+
+    def advance(self, move: Move, step: Step) -> None:
+        own: Own = move.step_program(step).own
+        fan = step.fan
+        if fan is None:
+            self._begin(move, step, own)
+        elif not fan.decided and not fan.wait and fan.is_determined:
+            move.emit(f.GatherDecided(move.number))
+        elif fan.can_start:
+            calls.enter(move, own.call(fan.started), fan.started)
+        elif fan.running and fan.decided:
+            calls.interrupt(move, fan.calls[next(iter(fan.running))], _CANCELLED)
+        elif (call := _next_arm(move, fan)) is not None:
+            calls.leave(move, call)
+        else:
+            self._finish(move, step, fan)
+
+    def _begin(self, move: Move, step: Step, own: Own) -> None:
+        elements: Carried | None = None
+        total = len(own.calls)
+        try:
+            if own.over is not None:
+                scope = move.step_scope(step)
+                found = scope.value(own.over)
+                if not isinstance(found, list):
+                    raise invalid("'over' must be an array", own.over.site, found)
+                total, elements = len(found), scope.carry(found, own.over.site)
+        except Fault as fault:
+            move.resolve_failed(fault.envelope)
+            return
+        limit = max(total, 1) if own.concurrency is None else int(own.concurrency)
+        try:
+            need = total if own.successes is None else _needed(move, step, own.successes, total)
+        except Fault as fault:
+            # Nothing has started: all are skipped, so that `step.results` is complete (O-11).
+            if move.frame.failure is not None:
+                move.frame.failure.read(move.turn)  # asked for before anything is emitted
+            move.emit(f.GatherBegan(move.number, total, 0, False, limit, elements))
+            move.emit(f.GatherDecided(move.number))
+            move.resolve_failed(fault.envelope)
+            return
+        move.emit(f.GatherBegan(move.number, total, need, own.wait, limit, elements))
+
+    def _finish(self, move: Move, step: Step, fan: Fan) -> None:
+        """The verdict is made of the final slots: an arm's fault may have turned a success (MWL-323)."""
+        program = move.step_program(step)
+        succeeded = [call for index in range(fan.started) if (call := fan.calls[index]).result and call.result.ok]
+        try:
+            if len(succeeded) < fan.need:
+                raise Fault(_unmet(move, fan))
+            scope = move.step_scope(step, move.now)
+            output = scope.carried(program.output)
+            output = move.turn.keep(_values(move.turn, succeeded)) if output is None else output
+            bound = scope.bindings(program.assign)
+        except Fault as fault:
+            move.resolve_failed(fault.envelope)
+        else:
+            move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step, output, bound))
+
+
+def _needed(move: Move, step: Step, field: Field, total: int) -> int:
+    """`successes`, with the dispatch count already readable (MWL-300, MWL-310)."""
+    enumerated = Step(step.name, step.number, step.place, step.at, step.input, fan=Fan(total, 0, True, 1, None))
+    value = move.step_scope(enumerated).value(field)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise invalid("'successes' must be an integral number", field.site, value)
+    return int(value)
+
+
+def _next_arm(move: Move, fan: Fan) -> Call | None:
+    """The next settled dispatch that has something to say; cancelled and skipped ones run no arm (MWL-320)."""
+    for index in range(fan.arm, fan.started):
+        call = fan.calls[index]
+        program = move.program.calls[call.site]
+        arm = program.on_success if call.result is not None and call.result.ok else program.on_failure
+        if arm is not None and call.settled and call.imposed is None:
+            return call
+    return None
+
+
+def _values(turn: Turn, calls: list[Call]) -> bytes:
+    """The success projection, made of the texts as they are."""
+    payloads = [call.result.cell.payload for call in calls if call.result is not None]
+    missing = {one.digest for one in payloads if isinstance(one, Ref) and one.digest not in turn.texts}
+    if missing:
+        raise Needs(tuple(missing))
+    return b"[" + b",".join(turn.text(payload) for payload in payloads) + b"]"
+
+
+def _unmet(move: Move, fan: Fan) -> dict[str, Any]:
+    failures = [
+        {"index": index, "result": result}
+        for index, result in enumerate(results_of(move.turn, fan))
+        if result["type"] != "success"
+    ]
+    needed = f"{fan.total - len(failures)} of {fan.total} dispatches succeeded, {fan.need} were needed"
+    return failure(COMPLETION_UNMET, needed, details={"failures": failures, "failureCount": len(failures)})
+
+
+ACTION = GatherAction()

@@ -1,0 +1,80 @@
+"""Match: routes by the first predicate that holds (MWL-210 to MWL-212)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perdure.dialects.flow import events as f
+from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.envelopes import Fault
+from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.program import AMBIENT, Clause, Field
+from perdure.dialects.flow.records import match_record, step_record
+from perdure.dialects.flow.scope import Scope
+from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.values import SHAPED
+from perdure.kernel.values import Instant
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.compiling import Compiler, Lexical
+    from perdure.dialects.flow.document.look import Look
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    input: Field | None
+    cases: tuple[Clause, ...]
+    default: Clause
+
+    def own_fields(self) -> Any:
+        return (self.input, self.cases, self.default)
+
+
+class MatchAction(Plain):
+    name = "Match"
+
+    def check(self, look: "Look") -> None:
+        from perdure.dialects.flow.document import parts
+
+        members = {"input": parts.anything, "cases": parts.match_cases, "default": parts.match_default}
+        look.step(members, required=("cases", "default"), code="MWL-039")
+
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
+        from perdure.dialects.flow.compiling import pointer
+
+        step = AMBIENT | {"step"}
+        inside = step | {"match"}
+        cases = tuple(compiler.clauses(raw["cases"], inside, pointer(site, "cases")))
+        default = compiler.clause(raw["default"], inside, pointer(site, "default"))
+        return Own(compiler.field(raw, "input", step, site), cases, default)
+
+    def advance(self, move: Move, step: Step) -> None:
+        own: Own = move.step_program(step).own
+        try:
+            if own.input is not None and step.shaped is None:
+                event: f.StepShaped | f.StepLeft = f.StepShaped(move.number, move.step_scope(step).carried(own.input))
+            else:
+                predicates = self._scope(move, step)
+                chosen = next((clause for clause in own.cases if predicates.holds(clause.when)), own.default)
+                event = self._take(move, step, chosen)
+        except Fault as fault:
+            move.resolve_failed(fault.envelope)
+        else:
+            move.emit(event)
+
+    def _take(self, move: Move, step: Step, clause: Clause) -> f.StepLeft:
+        scope = self._scope(move, step, move.now)
+        output = SHAPED if clause.output is None else scope.carried(clause.output)
+        return f.StepLeft(
+            move.number, clause.next, move.now, move.next_step, output, scope.bindings(clause.assign)
+        )
+
+    def _scope(self, move: Move, step: Step, exited: Instant | None = None) -> Scope:
+        turn = move.turn
+        makers = {
+            "step": lambda: step_record(turn, step, self.name, exited),
+            "match": lambda: match_record(turn, step, exited),
+        }
+        return Scope(turn, move.frame, step.at, makers)
+
+
+ACTION = MatchAction()

@@ -1,0 +1,39 @@
+"""Pass: emits a value, captures variables, goes on (MWL-215)."""
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.dialects.flow import events as f
+from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.envelopes import Fault
+from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.steps.protocol import Plain
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.compiling import Compiler, Lexical
+    from perdure.dialects.flow.document.look import Look
+
+
+class PassAction(Plain):
+    name = "Pass"
+
+    def check(self, look: "Look") -> None:
+        from perdure.dialects.flow.document import parts
+
+        members = {"output": parts.anything, "assign": parts.assign, "next": parts.next_step}
+        look.step(members, required=("next",))
+
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> None:
+        return None
+
+    def advance(self, move: Move, step: Step) -> None:
+        program = move.step_program(step)
+        scope = move.step_scope(step, move.now)
+        try:
+            output, bound = scope.carried(program.output), scope.bindings(program.assign)
+        except Fault as fault:
+            move.resolve_failed(fault.envelope)
+        else:
+            move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step, output, bound))
+
+
+ACTION = PassAction()

@@ -1,0 +1,61 @@
+"""Raise: the frame's graph ends with a failure, constructed or re-emitted (MWL-230 to MWL-235)."""
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.dialects.flow import events as f
+from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.envelopes import EMPTY_RAISE, MEMBERS, Envelope, Fault, checked_member, failure
+from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.program import AMBIENT, Field
+from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.values import FAILURE
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.compiling import Compiler, Lexical
+    from perdure.dialects.flow.document.look import Look
+
+
+class RaiseAction(Plain):
+    name = "Raise"
+
+    def check(self, look: "Look") -> None:
+        from perdure.dialects.flow.document import parts
+
+        look.step({"result": parts.raised})
+
+    def compile(
+        self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical"
+    ) -> dict[str, Field] | None:
+        from perdure.dialects.flow.compiling import pointer
+
+        if "result" not in raw:
+            return None
+        inside, roots = pointer(site, "result"), AMBIENT | {"step"}
+        members = raw["result"]
+        return {name: Field(members[name], roots, pointer(inside, name)) for name in MEMBERS if name in members}
+
+    def advance(self, move: Move, step: Step) -> None:
+        members: dict[str, Field] | None = move.step_program(step).own
+        active = move.frame.failure
+        if members is None:
+            empty = failure(EMPTY_RAISE, "there is no failure to raise again")
+            move.emit(f.StepEnded(move.number, False, move.text(empty) if active is None else FAILURE))
+            return
+        try:
+            envelope = self._constructed(move, step, members)
+        except Fault as fault:
+            move.resolve_failed(fault.envelope)
+            return
+        if active is not None and "previous" not in members:
+            envelope["previous"] = active.read(move.turn)
+        move.emit(f.StepEnded(move.number, False, move.text(envelope)))
+
+    def _constructed(self, move: Move, step: Step, members: dict[str, Field]) -> Envelope:
+        scope = move.step_scope(step)
+        evaluated = {
+            name: checked_member(name, scope.value(field), field.site) for name, field in members.items()
+        }
+        return {"type": "error", **evaluated}
+
+
+ACTION = RaiseAction()

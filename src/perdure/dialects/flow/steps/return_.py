@@ -1,0 +1,38 @@
+"""Return: the frame's graph ends with a success (MWL-225)."""
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.dialects.flow import events as f
+from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.envelopes import Fault
+from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.program import AMBIENT, Field
+from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.values import STEP_INPUT
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.compiling import Compiler, Lexical
+    from perdure.dialects.flow.document.look import Look
+
+
+class ReturnAction(Plain):
+    name = "Return"
+
+    def check(self, look: "Look") -> None:
+        from perdure.dialects.flow.document import parts
+
+        look.step({"value": parts.anything})
+
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Field | None:
+        return compiler.field(raw, "value", AMBIENT | {"step"}, site)
+
+    def advance(self, move: Move, step: Step) -> None:
+        try:
+            value = move.step_scope(step).carried(move.step_program(step).own)
+        except Fault as fault:
+            move.resolve_failed(fault.envelope)
+        else:
+            move.emit(f.StepEnded(move.number, True, STEP_INPUT if value is None else value))
+
+
+ACTION = ReturnAction()

@@ -1,0 +1,68 @@
+"""Sleep: pauses the frame for a duration or until an instant (MWL-220 to MWL-222)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perdure.dialects.flow import events as f
+from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.envelopes import Fault, invalid
+from perdure.dialects.flow.instants import clamp, parse_duration, parse_timestamp
+from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.program import AMBIENT, Field
+from perdure.dialects.flow.steps.protocol import Plain
+from perdure.kernel.values import Instant
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.compiling import Compiler, Lexical
+    from perdure.dialects.flow.document.look import Look
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    length: Field | None
+    until: Field | None
+
+    def own_fields(self) -> Any:
+        return (self.length, self.until)
+
+
+class SleepAction(Plain):
+    name = "Sleep"
+
+    def check(self, look: "Look") -> None:
+        from perdure.dialects.flow.document import parts
+
+        look.step({"for": parts.string, "until": parts.string, "next": parts.next_step}, required=("next",))
+        look.exactly_one("for", "until", code="MWL-038")
+
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
+        roots = AMBIENT | {"step"}
+        return Own(compiler.field(raw, "for", roots, site), compiler.field(raw, "until", roots, site))
+
+    def advance(self, move: Move, step: Step) -> None:
+        program = move.step_program(step)
+        try:
+            due = move.now if step.woken else self._due(move, step, program.own)
+        except Fault as fault:
+            move.resolve_failed(fault.envelope)
+            return
+        if due > move.now:
+            move.emit(f.StepSlept(move.number, move.turn.set_timer(due)))
+        else:
+            move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step))
+
+    def _due(self, move: Move, step: Step, own: Own) -> Instant:
+        field = own.length or own.until
+        assert field is not None
+        written = move.step_scope(step).value(field)
+        if not isinstance(written, str):
+            raise invalid("a duration or timestamp must be a string", field.site, written)
+        try:
+            if own.length is not None:
+                return clamp(step.at + parse_duration(written))
+            return parse_timestamp(written)
+        except ValueError as error:
+            raise invalid(str(error), field.site, written) from None
+
+
+ACTION = SleepAction()
