@@ -1,0 +1,338 @@
+"""What every store must do. A backend passes by subclassing this and saying how it is opened."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from perdure.kernel import inputs as i
+from perdure.kernel.outcomes import Status, Succeeded
+from perdure.kernel.values import Instant, RunId, digest
+from perdure.stores.protocol import (
+    Committed,
+    Fenced,
+    Filter,
+    Letter,
+    NewRun,
+    Offer,
+    PermitAsked,
+    Store,
+    Summary,
+    Transition,
+)
+
+TEXT = b'{"drill": 1}'
+PROGRAM = digest(TEXT)
+WAITING = Summary(Status.WAITING, False, None)
+
+
+def created(run: str, partition: int, summary: Summary = WAITING, **more: Any) -> Transition:
+    parent = more.pop("parent", None)
+    new = NewRun("drill", more.pop("name", "n"), PROGRAM, parent, more.pop("labels", {}), b"k", more.pop("at", 1))
+    return Transition(
+        RunId(run),
+        partition,
+        1,
+        row=more.pop("row", b"first"),
+        create=new,
+        summary=summary,
+        programs=[(PROGRAM, "drill", TEXT)],
+        **more,
+    )
+
+
+class StoreSuite:
+    """Each test opens its own store; `now` is the clock the store reads."""
+
+    now: Instant = 1_000
+
+    def open(self, folder: Path) -> Store:
+        raise NotImplementedError
+
+    async def commit(self, store: Store, *batch: Transition) -> Committed:
+        answer = await store.commit(batch)
+        assert isinstance(answer, Committed), answer
+        return answer
+
+    async def test_a_committed_run_can_be_found_and_loaded(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home, labels={"team": "blue"}))
+        row = await store.find(RunId("a"))
+        (stored,) = await store.load([RunId("a"), RunId("missing")])
+
+        assert row is not None
+        assert (row.id, row.partition, row.labels, row.status) == ("a", home, {"team": "blue"}, Status.WAITING)
+        assert stored.rows == [(1, b"first")]
+        assert stored.snapshot is None
+        assert await store.program(PROGRAM) == ("drill", TEXT)
+        assert await store.find(RunId("missing")) is None
+        await store.close()
+
+    async def test_a_batch_is_written_whole_and_in_order(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home), created("b", home))
+        await self.commit(
+            store,
+            Transition(RunId("a"), home, 3, row=b"second"),
+            Transition(RunId("b"), home, 2, row=b"other"),
+        )
+        await self.commit(store, Transition(RunId("a"), home, 4, row=b"third"))
+
+        assert await store.history(RunId("a")) == [(1, b"first"), (3, b"second"), (4, b"third")]
+        assert await store.history(RunId("b")) == [(1, b"first"), (2, b"other")]
+        await store.close()
+
+    async def test_a_run_that_exists_is_refused_and_the_rest_is_written(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home))
+        answer = await self.commit(store, created("a", home, row=b"impostor"), created("b", home))
+
+        assert answer.refused == {"a"}
+        assert await store.history(RunId("a")) == [(1, b"first")]
+        assert await store.find(RunId("b")) is not None
+        await store.close()
+
+    async def test_a_snapshot_shortens_what_is_loaded(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home))
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"second", snapshot=b"at two"))
+        await self.commit(store, Transition(RunId("a"), home, 3, row=b"third"))
+        (stored,) = await store.load([RunId("a")])
+
+        assert stored.snapshot == (2, b"at two")
+        assert stored.rows == [(3, b"third")]
+        assert len(await store.history(RunId("a"))) == 3, "the history is whole"
+        await store.close()
+
+    async def test_an_owner_that_was_taken_over_writes_nothing(self, tmp_path: Path) -> None:
+        """Invariant 21 in small: the epoch is checked inside the transaction."""
+        late, successor = self.open(tmp_path), self.open(tmp_path)
+        home = await late.claim()
+        await self.commit(late, created("a", home))
+        await self.take_over(late, successor, home)
+        answer = await late.commit([Transition(RunId("a"), home, 2, row=b"too late")])
+
+        assert isinstance(answer, Fenced)
+        assert await successor.history(RunId("a")) == [(1, b"first")]
+        await self.commit(successor, Transition(RunId("a"), home, 2, row=b"in time"))
+        await late.close()
+        await successor.close()
+
+    async def take_over(self, late: Store, successor: Store, partition: int) -> None:
+        """Make `successor` the owner although `late` does not know."""
+        raise NotImplementedError
+
+    async def test_partitions_have_one_owner_and_orphans_can_be_adopted(self, tmp_path: Path) -> None:
+        """Invariant 23."""
+        one, two = self.open(tmp_path), self.open(tmp_path)
+        first, second = await one.claim(), await two.claim()
+        assert first != second
+        await self.commit(one, created("a", first), created("a.1", first), created("b", first))
+        assert not await two.adopt(first)
+        assert await two.orphaned() == []
+        assert two.is_owned(first)
+        one.abandon()
+
+        assert await two.orphaned() == [first]
+        await two.move([RunId("a")], second)
+        rows = {row.id: row.partition for row in await two.search(Filter())}
+        assert rows == {"a": second, "a.1": second, "b": first}
+        assert await two.adopt(first)
+        assert await two.orphaned() == []
+        await two.close()
+
+    async def test_a_letter_waits_in_the_inbox_until_a_commit_consumes_it(self, tmp_path: Path) -> None:
+        """Invariant 7."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        letter = Letter(RunId("a"), 5, b"from b")
+        answer = await self.commit(store, created("a", home), created("b", home, letters=[letter]))
+        sent = await store.send(Letter(RunId("a"), 6, b"from outside"))
+        assert await store.send(Letter(RunId("nobody"), 6, b"lost")) is None
+        found = await store.inbox([home], 10)
+
+        assert [delivered.letter for delivered in answer.delivered] == [letter]
+        assert [one.letter.body for one in found] == [b"from b", b"from outside"]
+        assert found[1].position == sent
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[found[0].position]))
+        assert [one.letter.body for one in await store.inbox([home], 10)] == [b"from outside"]
+        await store.discard([found[1].position])
+        assert await store.inbox([home], 10) == []
+        await store.close()
+
+    async def test_a_child_about_to_start_lives_where_its_sender_does(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home, letters=[Letter(RunId("a.1"), 5, b"start")]))
+
+        assert [one.letter.to for one in await store.inbox([home], 10)] == ["a.1"]
+        await store.close()
+
+    async def test_due_times_and_open_work_are_found_without_reading_logs(self, tmp_path: Path) -> None:
+        """Invariant 9."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(
+            store,
+            created("late", home, Summary(Status.WAITING, False, 300)),
+            created("soon", home, Summary(Status.WAITING, False, 100)),
+            created("busy", home, Summary(Status.RUNNING, True, 50)),
+            created("ended", home, Summary(Status.SUCCEEDED, False, None, 10)),
+        )
+
+        assert await store.with_work([home]) == ["busy"]
+        assert await store.due([home], 1_000, 10) == ["soon", "late"]
+        assert await store.due([home], 200, 10) == ["soon"]
+        assert await store.due([home], 1_000, 1) == ["soon"]
+        assert await store.next_due([home], 0) == 100
+        assert await store.next_due([home], 100) == 300
+        assert await store.next_due([home], 300) is None
+        parked = Transition(RunId("busy"), home, 2, row=b"x", summary=Summary(Status.WAITING, False, 70))
+        await self.commit(store, parked)
+        assert await store.with_work([home]) == []
+        assert await store.due([home], 1_000, 1) == ["busy"]
+        await store.close()
+
+    async def test_large_values_belong_to_one_run_and_can_be_borrowed(self, tmp_path: Path) -> None:
+        """Invariant 19."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        first, second = digest(b"one"), digest(b"two")
+        await self.commit(store, created("a", home, values=[(first, b"one"), (first, b"one"), (second, b"two")]))
+        await self.commit(store, created("b", home, borrowed=[(RunId("a"), first)]))
+        await self.commit(store, created("c", home, borrowed=[(RunId("a"), None)]))
+
+        assert await store.values(RunId("a"), [first, second]) == {first: b"one", second: b"two"}
+        assert await store.values(RunId("b"), [first, second]) == {first: b"one"}
+        assert await store.values(RunId("c"), [first, second]) == {first: b"one", second: b"two"}
+        await store.close()
+
+    async def test_permits_are_granted_by_letter_as_places_become_free(self, tmp_path: Path) -> None:
+        """Invariant 17."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        asked = [PermitAsked("scope", 1, 0, 1, at) for at in (10, 20, 30)]
+        await self.commit(
+            store, *[created(name, home, permits_asked=[ask]) for name, ask in zip("abc", asked, strict=True)]
+        )
+        assert await self.granted(store, home) == ["a"]
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", permits_released=[1]))
+        assert await self.granted(store, home) == ["a", "b"]
+        await self.commit(store, Transition(RunId("b"), home, 2, row=b"x", ended=True))
+        assert await self.granted(store, home) == ["a", "b", "c"]
+        await store.close()
+
+    async def granted(self, store: Store, home: int) -> list[str]:
+        return [one.letter.to for one in await store.inbox([home], 10)]
+
+    async def test_leased_tasks_have_one_holder_at_a_time(self, tmp_path: Path) -> None:
+        """Invariants 11 to 13."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        offers = [Offer(number, 1, "gpu", "render", b"body") for number in (1, 2, 3)]
+        await self.commit(store, created("a", home, offers=offers))
+        assert await store.lease("cpu", None, "w1", 5, 2_000) == []
+        assert await store.lease("gpu", ["other"], "w1", 5, 2_000) == []
+        mine = await store.lease("gpu", ["render"], "w1", 2, 2_000)
+        theirs = await store.lease("gpu", None, "w2", 5, 9_000)
+        assert ([one.task for one in mine], [one.task for one in theirs]) == ([1, 2], [3])
+
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
+        renewal = await store.renew("w1", mine, 3_000)
+        assert (renewal.lost, renewal.recalled) == (frozenset(), {("a", 1)})
+        result = Letter(RunId("a"), 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
+        assert not await store.report("w2", mine[0], result), "not the holder"
+        assert await store.report("w1", mine[0], result)
+        assert not await store.report("w1", mine[0], result), "turned in already"
+        assert await store.expire(4_000) == 1, "w1 fell silent with task 2"
+        assert (await store.renew("w1", mine[1:], 9_000)).lost == {("a", 2)}
+        await store.close()
+
+    async def test_a_task_that_nobody_took_is_lost_when_recalled(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home, offers=[Offer(1, 1, "gpu", "render", b"body")]))
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
+        (letter,) = await store.inbox([home], 10)
+
+        assert isinstance(i.decode(letter.letter.body), i.TaskLost)
+        assert await store.lease("gpu", None, "w1", 5, 2_000) == []
+        await store.close()
+
+    async def test_runs_are_searched_by_status_name_label_time_and_parent(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(
+            store,
+            created("a", home, name="x", labels={"team": "blue", 'odd "key"': "1"}, at=10),
+            created("b", home, Summary(Status.FAILED, False, None, 30), name="y", labels={"team": "red"}, at=20),
+            created("a.1", home, parent=RunId("a"), at=30),
+        )
+        filters: Sequence[tuple[Filter, list[str]]] = (
+            (Filter(), ["a.1", "b", "a"]),
+            (Filter(statuses=[Status.FAILED]), ["b"]),
+            (Filter(name="x"), ["a"]),
+            (Filter(labels={"team": "blue"}), ["a"]),
+            (Filter(labels={"team": "blue", 'odd "key"': "1"}), ["a"]),
+            (Filter(labels={"team": "green"}), []),
+            (Filter(created_after=20), ["a.1", "b"]),
+            (Filter(created_before=20), ["a"]),
+            (Filter(parent=RunId("a")), ["a.1"]),
+            (Filter(roots_only=True), ["b", "a"]),
+            (Filter(limit=1), ["a.1"]),
+        )
+        for wanted, expected in filters:
+            assert [row.id for row in await store.search(wanted)] == expected, wanted
+        assert sorted(await store.begins_with("a")) == ["a", "a.1"]
+        assert await store.begins_with("a*") == []
+        await store.close()
+
+    async def test_pruning_removes_closed_trees_leaves_first(self, tmp_path: Path) -> None:
+        """Invariant 19."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        ended = Summary(Status.SUCCEEDED, False, None, 10)
+        await self.commit(
+            store,
+            created("done", home, ended),
+            created("done.1", home, ended, parent=RunId("done")),
+            created("open", home),
+            created("open.1", home, ended, parent=RunId("open")),
+        )
+        removed = [await store.prune(100, 10) for _ in range(3)]
+
+        assert sorted(itertools.chain(*removed)) == ["done", "done.1"]
+        assert removed[0] == ["done.1"]
+        assert await store.history(RunId("done")) == []
+        assert await store.program(PROGRAM) is not None, "an open run keeps its document"
+        await store.close()
+
+    async def test_a_stuck_run_says_why_and_can_be_freed(self, tmp_path: Path) -> None:
+        """Invariant 3."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home))
+        await self.commit(store, Transition(RunId("a"), home, 1, stuck="KeyError: 'x'"))
+        stuck = await store.find(RunId("a"))
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", stuck=""))
+        freed = await store.find(RunId("a"))
+
+        assert stuck is not None and freed is not None
+        assert (stuck.stuck, freed.stuck) == ("KeyError: 'x'", None)
+        await store.close()
+
+    async def test_others_hear_that_something_was_committed(self, tmp_path: Path) -> None:
+        one, two = self.open(tmp_path), self.open(tmp_path)
+        home = await one.claim()
+        two.changed()
+        assert not two.changed()
+        await self.commit(one, created("a", home))
+
+        assert two.changed()
+        assert not two.changed()
+        await one.close()
+        await two.close()

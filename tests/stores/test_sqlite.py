@@ -1,0 +1,153 @@
+"""The SQLite store passes the suite of all stores, and what is particular to one file on one disk."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from perdure.stores.errors import BadStoreUrl, StoreCorrupt, StoreMissing, StoreReadOnly
+from perdure.stores.protocol import Store
+from perdure.stores.sqlite.database import open_for_reading, path_of
+from perdure.stores.sqlite.ownership import is_locked, lock_path, try_lock
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.store_suite import StoreSuite, created
+
+
+class TestSqliteStore(StoreSuite):
+    def open(self, folder: Path) -> Store:
+        return SqliteStore(folder / "store.db", lambda: self.now)
+
+    async def take_over(self, late: Store, successor: Store, partition: int) -> None:
+        assert isinstance(late, SqliteStore)
+        late._locks.pop(partition).abandon()
+        assert await successor.adopt(partition)
+
+
+async def test_what_is_committed_at_once_is_committed(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", lambda: 1)
+    home = await store.claim()
+    store.commit_at_once([created("a", home)])
+    await store.reopen()
+
+    assert await store.history(created("a", home).run) == [(1, b"first")]
+    await store.close()
+
+
+async def test_committing_at_once_gives_way_to_another_writer(tmp_path: Path) -> None:
+    """The event loop never waits for another process's lock."""
+    store = SqliteStore(tmp_path / "store.db", lambda: 1)
+    home = await store.claim()
+    other = apsw.Connection(str(tmp_path / "store.db"))
+    other.execute("BEGIN IMMEDIATE")
+
+    assert store.commit_at_once([created("a", home)]) is None
+
+    other.execute("ROLLBACK")
+    assert store.commit_at_once([created("a", home)]) is not None
+    other.close()
+    await store.close()
+
+
+async def test_a_slow_disk_is_waited_for_in_the_thread(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", lambda: 1)
+    home = await store.claim()
+    store._sync_cost = 0.05
+
+    assert store.commit_at_once([created("a", home)]) is None
+    await store.close()
+
+
+async def test_the_write_ahead_log_is_folded_in_and_does_not_grow_for_ever(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", lambda: 1)
+    home = await store.claim()
+    for number in range(60):
+        await store.commit([created(f"run-{number}", home, row=b"x" * 1_000_000)])
+
+    assert (tmp_path / "store.db-wal").stat().st_size < 40_000_000
+    await store.close()
+
+
+async def test_every_commit_is_synced(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", lambda: 1)
+
+    assert store._connection.pragma("journal_mode") == "wal"
+    assert store._connection.pragma("synchronous") == 2
+    await store.close()
+
+
+def test_a_lock_excludes_others_and_is_free_when_let_go(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    lock = try_lock(store, 1)
+    assert lock is not None
+    assert try_lock(store, 1) is None
+    assert is_locked(store, 1)
+    assert not is_locked(store, 2)
+    lock.abandon()
+
+    assert not is_locked(store, 1)
+    again = try_lock(store, 1)
+    assert again is not None
+    again.release()
+    assert not lock_path(store, 1).exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "path"), [("sqlite:///runs.db", "runs.db"), ("sqlite:////var/runs.db", "/var/runs.db")]
+)
+def test_store_urls(url: str, path: str) -> None:
+    assert path_of(url) == Path(path)
+
+
+@pytest.mark.parametrize("url", ["runs.db", "sqlite:runs.db", "sqlite://runs.db", "sqlite:///", "mysql:///x"])
+def test_bad_store_urls_are_explained(url: str) -> None:
+    with pytest.raises(BadStoreUrl, match="not the address"):
+        path_of(url)
+
+
+def test_reading_what_is_not_there_creates_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissing):
+        open_for_reading(tmp_path / "none.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissing, match="not a folder"):
+        SqliteStore(tmp_path / "no" / "store.db", lambda: 1)
+
+
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreReadOnly):
+        SqliteStore(tmp_path, lambda: 1)
+
+
+async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path, lambda: 1)
+    home = await store.claim()
+    for number in range(50):
+        await store.commit([created(f"run-{number}", home, row=b"x" * 5000)])
+    await store.close()
+    content = bytearray(path.read_bytes())
+    content[4096 : 4096 * 20] = b"\xff" * (4096 * 19)
+    path.write_bytes(content)
+
+    with pytest.raises(StoreCorrupt):
+        damaged = SqliteStore(path, lambda: 1)
+        try:
+            for number in range(50):
+                await damaged.history(created(f"run-{number}", home).run)
+        finally:
+            damaged.abandon()
+
+
+async def test_a_fresh_schema_is_what_the_migrations_give(tmp_path: Path) -> None:
+    """Every step of the way is versioned; opening twice changes nothing."""
+    path = tmp_path / "store.db"
+    await SqliteStore(path, lambda: 1).close()
+    before = path.read_bytes()
+    await SqliteStore(path, lambda: 1).close()
+    connection = apsw.Connection(str(path))
+
+    assert connection.pragma("user_version") == 1
+    assert before == path.read_bytes()
+    connection.close()
