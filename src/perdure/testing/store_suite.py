@@ -243,7 +243,8 @@ class StoreSuite:
 
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
         renewal = await store.renew("w1", mine, 3_000)
-        assert (renewal.lost, renewal.recalled) == (frozenset(), {("a", 1)})
+        assert renewal.lost == frozenset()
+        assert renewal.recalled == {("a", 1)}
         result = Letter(RunId("a"), 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
         assert not await store.report("w2", mine[0], result), "not the holder"
         assert await store.report("w1", mine[0], result)
