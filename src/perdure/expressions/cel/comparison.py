@@ -21,7 +21,11 @@ def equals(frame: Frame, left: Value, right: Value) -> bool:
     if kind in _NUMBERS:
         return other in _NUMBERS and _numbers_equal(left, right)
     if kind in _PLAIN:
-        return kind is other and left == right
+        if kind is not other:
+            return False
+        if kind is str or kind is bytes:
+            charge(frame, len(left) >> 10)
+        return bool(left == right)
     if kind in _LISTS:
         return other in _LISTS and _lists_equal(frame, left, right)
     if kind in _MAPS:
@@ -69,7 +73,7 @@ def contains(frame: Frame, needle: Value, hay: Value) -> bool:
     kind = type(hay)
     if kind in _LISTS:
         if type(needle) is str:
-            charge(frame, len(hay))
+            charge(frame, len(hay) * (1 + (len(needle) >> 10)))
             return any(type(item) is str and item == needle for item in hay)
         charge(frame, 6 * len(hay))
         return any(equals(frame, needle, item) for item in elements(frame, hay))
@@ -80,7 +84,7 @@ def contains(frame: Frame, needle: Value, hay: Value) -> bool:
     raise EvaluationFault(f"no such overload: {type_name(needle)} in {type_name(hay)}")
 
 
-def compare(left: Value, right: Value) -> int | None:
+def compare(frame: Frame, left: Value, right: Value) -> int | None:
     """-1, 0 or 1; None when NaN is involved. A fault when there is no order between the types."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS and other in _NUMBERS:
@@ -92,6 +96,8 @@ def compare(left: Value, right: Value) -> int | None:
         raise EvaluationFault(f"{type_name(left)} and {type_name(right)} have no order")
     elif kind is Timestamp or kind is Duration:
         left, right = left.nanos, right.nanos
-    elif kind is not str and kind is not bool and kind is not bytes:
+    elif kind is str or kind is bytes:
+        charge(frame, len(left) >> 10)
+    elif kind is not bool:
         raise EvaluationFault(f"values of type {type_name(left)} have no order")
     return -1 if left < right else 1 if left > right else 0

@@ -30,6 +30,8 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+PRICE_OF_A_FAULT = 20  # an absorbed error is slow compared with a value
+PRICE_OF_TEXT = 12  # so is reading or writing a number or a time as text
 
 
 def charge(frame: Frame, steps: int) -> None:

@@ -177,7 +177,7 @@ class _Parser:
         self._stumble(f"an expression is needed, not {self._describe()}")
 
     def _literal(self, token: Token, value: object) -> Node:
-        return syntax.Literal(token.start, token.end, 1, 1, value)
+        return syntax.Literal(token.start, token.end, 1, 1 + (len(token.text) >> 10), value)
 
     def _name(self, token: Token, *, absolute: bool, start: int | None = None) -> Node:
         if token.text in RESERVED:

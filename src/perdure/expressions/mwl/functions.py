@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from perdure.expressions.cel import Duration, EvaluationFault, Timestamp
-from perdure.expressions.cel.frame import CLOCK, READ_LEAF, Frame, allow_size
+from perdure.expressions.cel.frame import CLOCK, PRICE_OF_TEXT, READ_LEAF, Frame, allow_size, charge
 from perdure.expressions.cel.functions import STANDARD, Function, Library, merge
 from perdure.expressions.cel.functions.conversions import format_double
 from perdure.expressions.cel.functions.library import ANY
@@ -56,17 +56,24 @@ def _from_json(frame: Frame, text: str) -> Value:
     return frame[READ_LEAF](value) if type(value) is int else value
 
 
-def _duration_from_iso(_: Frame, text: str) -> Duration:
+def _duration_to_iso(frame: Frame, span: Duration) -> str:
+    charge(frame, PRICE_OF_TEXT)
+    return format_iso_duration(span)
+
+
+def _duration_from_iso(frame: Frame, text: str) -> Duration:
+    charge(frame, 2 * PRICE_OF_TEXT)
     try:
         return parse_iso_duration(text)
     except ValueError as malformed:
         raise EvaluationFault(str(malformed)) from None
 
 
-def _string_from_double(_: Frame, value: float) -> str:
+def _string_from_double(frame: Frame, value: float) -> str:
     """Every number in data is a double, so 1234567 must not print as 1.234567e+06."""
     if value.is_integer() and abs(value) <= LARGEST_EXACT:
         return str(int(value))
+    charge(frame, PRICE_OF_TEXT)
     return format_double(value)
 
 
@@ -87,7 +94,7 @@ LIBRARY = merge(
                 "wallTime": Function(((), _wall_time)),
                 "toJson": Function(((ANY,), canonical_json)),
                 "fromJson": Function(((str,), _from_json)),
-                "durationToIso8601": Function(((Duration,), lambda _, span: format_iso_duration(span))),
+                "durationToIso8601": Function(((Duration,), _duration_to_iso)),
                 "durationFromIso8601": Function(((str,), _duration_from_iso)),
                 "string": Function(((float,), _string_from_double)),
             }

@@ -2,12 +2,14 @@
 
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 from perdure.expressions.cel.arithmetic import checked_int, checked_uint
 from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import Frame, allow_size
-from perdure.expressions.cel.functions.library import ANY, Function, Library
+from perdure.expressions.cel.frame import PRICE_OF_TEXT, Frame, allow_size, charge
+from perdure.expressions.cel.functions.library import ANY, Function, Implementation, Library
 from perdure.expressions.cel.instants import (
     NANOS,
     Duration,
@@ -75,7 +77,8 @@ def _uint_from_double(_: Frame, value: float) -> Uint:
     return Uint(value)
 
 
-def _read_digits(text: str, what: str) -> int:
+def _read_digits(frame: Frame, text: str, what: str) -> int:
+    charge(frame, PRICE_OF_TEXT)
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()) or (text[:1] in ("+", "-") and what == "uint"):
         raise EvaluationFault(f"{text[:60]!r} is no {what}")
@@ -85,7 +88,8 @@ def _read_digits(text: str, what: str) -> int:
     return -magnitude if text[0] == "-" else magnitude
 
 
-def _double_from_string(_: Frame, text: str) -> float:
+def _double_from_string(frame: Frame, text: str) -> float:
+    charge(frame, PRICE_OF_TEXT + (len(text) >> 3))
     if _DECIMAL.fullmatch(text):
         value = float(text)
         if math.isinf(value):
@@ -119,6 +123,16 @@ def encode_text(frame: Frame, text: str) -> bytes:
         raise EvaluationFault("the string holds a lone surrogate, which has no UTF-8 form") from None
 
 
+def _as_text(convert: Callable[[Any], Value]) -> Implementation:
+    """A conversion to or from text, paid for."""
+
+    def pay_and_convert(frame: Frame, value: Value) -> Value:
+        charge(frame, PRICE_OF_TEXT)
+        return convert(value)
+
+    return pay_and_convert
+
+
 def _type(_: Frame, value: Value) -> TypeValue:
     return type_of(value)
 
@@ -129,14 +143,14 @@ LIBRARY = Library(
             ((int,), _identity),
             ((Uint,), lambda _, value: checked_int(int(value))),
             ((float,), _int_from_double),
-            ((str,), lambda _, text: checked_int(_read_digits(text, "int"))),
+            ((str,), lambda frame, text: checked_int(_read_digits(frame, text, "int"))),
             ((Timestamp,), lambda _, instant: instant.nanos // NANOS),
         ),
         "uint": Function(
             ((Uint,), _identity),
             ((int,), lambda _, value: checked_uint(value)),
             ((float,), _uint_from_double),
-            ((str,), lambda _, text: checked_uint(_read_digits(text, "uint"))),
+            ((str,), lambda frame, text: checked_uint(_read_digits(frame, text, "uint"))),
         ),
         "double": Function(
             ((float,), _identity),
@@ -147,19 +161,19 @@ LIBRARY = Library(
             ((str,), _identity),
             ((bool,), lambda _, value: "true" if value else "false"),
             (((int, Uint),), lambda _, value: str(int(value))),
-            ((float,), lambda _, value: format_double(value)),
+            ((float,), _as_text(format_double)),
             ((bytes,), _string_from_bytes),
-            ((Timestamp,), lambda _, instant: format_timestamp(instant)),
-            ((Duration,), lambda _, span: format_duration(span)),
+            ((Timestamp,), _as_text(format_timestamp)),
+            ((Duration,), _as_text(format_duration)),
         ),
         "bytes": Function(((bytes,), _identity), ((str,), encode_text)),
         "bool": Function(((bool,), _identity), ((str,), _bool_from_string)),
         "timestamp": Function(
             ((Timestamp,), _identity),
-            ((str,), lambda _, text: parse_timestamp(text)),
+            ((str,), _as_text(parse_timestamp)),
             ((int,), lambda _, seconds: Timestamp(seconds * NANOS)),
         ),
-        "duration": Function(((Duration,), _identity), ((str,), lambda _, text: parse_duration(text))),
+        "duration": Function(((Duration,), _identity), ((str,), _as_text(parse_duration))),
         "dyn": Function(((ANY,), _identity)),
         "type": Function(((ANY,), _type)),
     }

@@ -85,7 +85,7 @@ def sort_by(frame: Frame, values: list[Value], keys: list[Value]) -> CelList:
             raise EvaluationFault(f"{type_name(keys[0])} and {type_name(key)} have no order")
 
     def arrange(one: int, other: int) -> int:
-        result = compare(keys[one], keys[other])
+        result = compare(frame, keys[one], keys[other])
         if result is None:
             raise EvaluationFault("NaN has no place in an order")
         return result

@@ -20,7 +20,7 @@ def _extreme(name: str, wanted: int) -> Function:
             raise no_overload(name, tuple(values[:4]), is_method=False)
         best = values[0]
         for value in values[1:]:
-            if compare(value, best) == wanted:
+            if compare(frame, value, best) == wanted:
                 best = value
         return best
 

@@ -3,33 +3,31 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, charge
 from perdure.expressions.cel.functions.library import LIST, MAP, Function, Library
+from perdure.expressions.cel.functions.patterns import search
 from perdure.expressions.cel.instants import NANOS, Duration, Timestamp
 from perdure.expressions.cel.values import Value
 from perdure.expressions.cel.zones import civil_time
-from perdure.expressions.regex import BadPattern, compile_pattern
 
 
 def _size(_: Frame, value: Value) -> int:
     return len(value)
 
 
-def _matches(frame: Frame, text: str, pattern: str) -> bool:
-    """A pattern known only now. Its compilation is paid for even when it is remembered, so that costs never vary."""
-    charge(frame, 2 * len(pattern))
-    try:
-        compiled = compile_pattern(pattern)
-    except BadPattern as bad:
-        raise EvaluationFault(f"invalid regular expression: {bad}") from None
-    charge(frame, 2 * compiled.size)
-    return compiled.search(text, lambda steps: charge(frame, steps))
-
-
 def _contains(frame: Frame, text: str, part: str) -> bool:
     charge(frame, (len(text) + len(part)) >> 4)
     return part in text
+
+
+def _starts_with(frame: Frame, text: str, part: str) -> bool:
+    charge(frame, len(part) >> 10)
+    return text.startswith(part)
+
+
+def _ends_with(frame: Frame, text: str, part: str) -> bool:
+    charge(frame, len(part) >> 10)
+    return text.endswith(part)
 
 
 def _part_of_timestamp(name: str, read: Callable[[datetime], int]) -> Function:
@@ -79,7 +77,7 @@ _TIMESTAMP_PARTS: dict[str, Callable[[datetime], int]] = {
     "getSeconds": lambda civil: civil.second,
 }
 _SIZE = Function((((str, bytes, *LIST, *MAP),), _size))
-_MATCHES = Function(((str, str), _matches))
+_MATCHES = Function(((str, str), search))
 
 LIBRARY = Library(
     functions={"size": _SIZE, "matches": _MATCHES},
@@ -87,8 +85,8 @@ LIBRARY = Library(
         "size": _SIZE,
         "matches": _MATCHES,
         "contains": Function(((str, str), _contains)),
-        "startsWith": Function(((str, str), lambda _, text, part: text.startswith(part))),
-        "endsWith": Function(((str, str), lambda _, text, part: text.endswith(part))),
+        "startsWith": Function(((str, str), _starts_with)),
+        "endsWith": Function(((str, str), _ends_with)),
         "getMilliseconds": Function(
             ((Timestamp,), _milliseconds), ((Timestamp, str), _milliseconds), ((Duration,), _duration_milliseconds)
         ),

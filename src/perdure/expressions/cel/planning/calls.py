@@ -1,12 +1,10 @@
 """Closures for function and method calls: the overload is found by the exact types of the arguments."""
 
 from perdure.expressions.cel.errors import Failure
-from perdure.expressions.cel.frame import Closure, Frame, charge
+from perdure.expressions.cel.frame import Closure, Frame
 from perdure.expressions.cel.functions.library import Function, no_overload
-from perdure.expressions.cel.planning.paths import unknown
 from perdure.expressions.cel.syntax import Call
 from perdure.expressions.cel.values import Optional, Value, type_name
-from perdure.expressions.regex import BadPattern, compile_pattern
 
 
 def call(node: Call, name: str, function: Function, args: list[Closure], *, is_method: bool) -> Closure:
@@ -57,26 +55,6 @@ def call(node: Call, name: str, function: Function, args: list[Closure], *, is_m
             raise
 
     return call_many
-
-
-def matches(node: Call, target: Closure, pattern: Value) -> Closure:
-    """`text.matches(pattern)` for a pattern in the source: compiled with it."""
-    try:
-        compiled = compile_pattern(pattern) if type(pattern) is str else None
-    except BadPattern as bad:
-        return unknown(f"invalid regular expression: {bad}", node)
-
-    def run(frame: Frame) -> bool:
-        text = target(frame)
-        try:
-            if type(text) is not str or compiled is None:
-                raise no_overload("matches", (text, pattern), is_method=True)
-            return compiled.search(text, lambda steps: charge(frame, steps))
-        except Failure as failure:
-            failure.blame(node)
-            raise
-
-    return run
 
 
 def _alternative(node: Call, target: Closure, other: Closure) -> Closure:

@@ -4,7 +4,7 @@
 """
 
 from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import Closure, Frame
+from perdure.expressions.cel.frame import PRICE_OF_A_FAULT, Closure, Frame, charge
 from perdure.expressions.cel.syntax import Node, Ternary
 from perdure.expressions.cel.values import Value, type_name
 
@@ -20,6 +20,7 @@ def decide(terms: list[Closure], nodes: tuple[Node, ...], decisive: bool) -> Clo
             try:
                 value = term(frame)
             except EvaluationFault as raised:
+                charge(frame, PRICE_OF_A_FAULT)
                 fault = fault or raised
                 continue
             if value is decisive:
@@ -40,6 +41,7 @@ def _decide_two(left: Closure, right: Closure, nodes: tuple[Node, ...], decisive
         try:
             value = left(frame)
         except EvaluationFault:
+            charge(frame, PRICE_OF_A_FAULT)
             if right(frame) is decisive:
                 return decisive
             raise

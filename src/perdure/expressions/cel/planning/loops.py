@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from perdure.expressions.cel import syntax
 from perdure.expressions.cel.errors import EvaluationFault, Failure
-from perdure.expressions.cel.frame import Closure, Frame, allow_elements, charge, elements, entries
+from perdure.expressions.cel.frame import PRICE_OF_A_FAULT, Closure, Frame, allow_elements, charge, elements, entries
 from perdure.expressions.cel.functions.lists import sort_by
 from perdure.expressions.cel.values import CelList, CelMap, Value, type_name
 
@@ -100,6 +100,7 @@ def _quantifier(
             try:
                 value = condition(frame)
             except EvaluationFault as raised:
+                charge(frame, PRICE_OF_A_FAULT)
                 fault = fault or raised
                 continue
             if value is decisive:

@@ -14,6 +14,7 @@ from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, Value, type_name
 
 _EXACT = 2**53  # ints up to here are the same as doubles
+_SHORT = 500  # longer strings take a time to compare that must be paid for
 _ORDERS: dict[str, tuple[Callable[[Value, Value], bool], tuple[int, ...]]] = {
     "<": (operator.lt, (-1,)),
     "<=": (operator.le, (-1, 0)),
@@ -48,7 +49,9 @@ def _equal(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
     def equal(frame: Frame) -> bool:
         one, other = left(frame), right(frame)
         kind = type(one)
-        if kind is type(other) and (kind is str or kind is float or kind is int or kind is bool):
+        if kind is type(other) and (
+            kind is float or kind is int or kind is bool or (kind is str and len(one) < _SHORT)
+        ):
             return bool(one == other)
         try:
             return comparison.equals(frame, one, other)
@@ -62,9 +65,9 @@ def _equal(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
 def _ordered(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
     test, wanted = _ORDERS[node.operator]
 
-    def slow(one: Value, other: Value) -> bool:
+    def slow(frame: Frame, one: Value, other: Value) -> bool:
         try:
-            return comparison.compare(one, other) in wanted
+            return comparison.compare(frame, one, other) in wanted
         except EvaluationFault as fault:
             fault.message = f"no such overload: {type_name(one)} {node.operator} {type_name(other)}"
             fault.blame(node)
@@ -78,16 +81,16 @@ def _ordered(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
             value = left(frame)
             if type(value) is float:
                 return test(value, as_double)
-            return slow(value, constant)
+            return slow(frame, value, constant)
 
         return ordered_number
 
     def ordered(frame: Frame) -> bool:
         one, other = left(frame), right(frame)
         kind = type(one)
-        if kind is type(other) and (kind is float or kind is int or kind is str):
+        if kind is type(other) and (kind is float or kind is int or (kind is str and len(one) < _SHORT)):
             return test(one, other)
-        return slow(one, other)
+        return slow(frame, one, other)
 
     return ordered
 

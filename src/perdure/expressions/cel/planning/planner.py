@@ -9,7 +9,7 @@ from perdure.expressions.cel.errors import EvaluationFault, Failure
 from perdure.expressions.cel.frame import FIRST_LOCAL, Closure, Frame
 from perdure.expressions.cel.functions import Library
 from perdure.expressions.cel.names import Scope, dotted_path, qualified_function
-from perdure.expressions.cel.planning import calls, logic, loops, operators, paths
+from perdure.expressions.cel.planning import calls, logic, loops, matching, operators, paths
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import NONE, CelList, CelMap, Optional, Value, type_denotations, type_name
 
@@ -125,6 +125,8 @@ class _Planner:
             name = qualified_function(node) or ""
             if name not in self._library.functions or name.split(".")[0] in self._bound:
                 return self._method(node, args)
+        if name == "matches" and len(args) == 2:
+            return self._matches(node, args[0], node.args[1], args[1])
         function = self._library.functions.get(name)
         if function is None:
             return paths.unknown(f"there is no function `{name}`", node)
@@ -132,12 +134,18 @@ class _Planner:
 
     def _method(self, node: syntax.Call, args: list[Closure]) -> Closure:
         assert node.target is not None
+        if node.function == "matches" and len(args) == 1:
+            return self._matches(node, self.plan(node.target), node.args[0], args[0])
         function = self._library.methods.get(node.function)
-        if node.function == "matches" and len(node.args) == 1 and isinstance(node.args[0], syntax.Literal):
-            return calls.matches(node, self.plan(node.target), node.args[0].value)
         if function is None:
             return paths.unknown(f"there is no method `{node.function}`", node)
         return calls.call(node, node.function, function, [self.plan(node.target), *args], is_method=True)
+
+    def _matches(self, node: syntax.Call, text: Closure, pattern: Node, planned: Closure) -> Closure:
+        if isinstance(pattern, syntax.Literal) and type(pattern.value) is str:
+            return matching.match_constant(node, text, pattern.value)
+        with self._binding(("",)) as (slot,):
+            return matching.match_variable(node, text, planned, slot)
 
     # Aggregates ------------------------------------------------------------------------------------------------------
 
