@@ -1,7 +1,6 @@
 """The store on one SQLite file: one writer, short reads on the event loop, syncs in a thread of their own."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,25 +8,19 @@ from typing import Any, TypeVar
 
 import apsw
 
-from perdure.kernel import inputs
-from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import (
     CommitAnswer,
     Committed,
-    Delivered,
     Fenced,
-    Filter,
-    Leased,
     Letter,
-    Renewal,
-    RunRow,
-    Stored,
     Transition,
     Unknown,
 )
 from perdure.stores.sqlite.database import BUSY_MILLISECONDS, explain, open_for_reading, open_for_writing
+from perdure.stores.sqlite.leasing import Leases
 from perdure.stores.sqlite.ownership import PartitionLock, is_locked, try_lock
+from perdure.stores.sqlite.reading import Reads, literal
 from perdure.stores.sqlite.syncing import SyncThread
 from perdure.stores.sqlite.writing import BatchWriter
 
@@ -36,13 +29,8 @@ T = TypeVar("T")
 QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
 CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewer syncs, little space
 
-_ROW = (
-    "SELECT id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at,"
-    " stuck FROM runs "
-)
 
-
-class SqliteStore:
+class SqliteStore(Reads, Leases):
     def __init__(self, path: Path, now: Callable[[], Instant], vfs: str | None = None) -> None:
         self.path = path
         self._now = now
@@ -128,7 +116,7 @@ class SqliteStore:
                 execute = self._connection.execute
                 execute("UPDATE partitions SET epoch = epoch + 1 WHERE id = ?", (partition,))
                 for family in families:
-                    bindings = (home, partition, family, f"{_literal(family)}.*")
+                    bindings = (home, partition, family, f"{literal(family)}.*")
                     execute("UPDATE runs SET partition = ?1 WHERE partition = ?2 AND (id = ?3 OR id GLOB ?4)", bindings)
                     execute(
                         "UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND (run = ?3 OR run GLOB ?4)", bindings
@@ -289,7 +277,7 @@ class SqliteStore:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    # Reading.
+    # Reading: see `Reads`.
 
     def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         try:
@@ -300,190 +288,6 @@ class SqliteStore:
     def changed(self) -> bool:
         before, self._seen = self._seen, self._reader.pragma("data_version")
         return before != self._seen
-
-    async def find(self, run: RunId) -> RunRow | None:
-        rows = self._read(_ROW + "WHERE id = ?", (run,))
-        return _run_row(rows[0]) if rows else None
-
-    async def begins_with(self, prefix: str) -> list[RunId]:
-        return [id for (id,) in self._read("SELECT id FROM runs WHERE id GLOB ? || '*' LIMIT 3", (_literal(prefix),))]
-
-    async def load(self, runs: Sequence[RunId]) -> list[Stored]:
-        found = []
-        for run in runs:
-            rows = self._read(_ROW + "WHERE id = ?", (run,))
-            if not rows:
-                continue
-            snapshot = self._read(
-                "SELECT seq, body FROM snapshots WHERE run = (SELECT number FROM runs WHERE id = ?)", (run,)
-            )
-            tail = self._read(
-                "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) AND seq > ? ORDER BY seq",
-                (run, snapshot[0][0] if snapshot else 0),
-            )
-            found.append(Stored(_run_row(rows[0]), snapshot[0] if snapshot else None, tail))
-        return found
-
-    async def history(self, run: RunId) -> list[tuple[int, bytes]]:
-        return self._read(
-            "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) ORDER BY seq", (run,)
-        )
-
-    async def program(self, digest: bytes) -> tuple[str, bytes] | None:
-        rows = self._read("SELECT language, text FROM programs WHERE digest = ?", (digest,))
-        return (rows[0][0], rows[0][1]) if rows else None
-
-    async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        found = {}
-        for digest in digests:
-            for (text,) in self._read(
-                "SELECT text FROM large_values WHERE run = (SELECT number FROM runs WHERE id = ?) AND digest = ?",
-                (run, digest),
-            ):
-                found[digest] = text
-        return found
-
-    async def search(self, filter: Filter) -> list[RunRow]:
-        conditions, bindings = ["TRUE"], list[Any]()
-        if filter.statuses:
-            conditions.append(f"status IN ({', '.join('?' * len(filter.statuses))})")
-            bindings.extend(status.value for status in filter.statuses)
-        for column, operator, value in (
-            ("name", "=", filter.name),
-            ("created_at", ">=", filter.created_after),
-            ("created_at", "<", filter.created_before),
-            ("parent", "=", filter.parent),
-        ):
-            if value is not None:
-                conditions.append(f"{column} {operator} ?")
-                bindings.append(value)
-        if filter.roots_only:
-            conditions.append("parent IS NULL")
-        for name, text in filter.labels.items():
-            conditions.append("json_extract(labels, '$.' || json_quote(?)) = ?")
-            bindings.extend((name, text))
-        query = _ROW + f"WHERE {' AND '.join(conditions)} ORDER BY created_at DESC, number DESC"
-        if filter.limit is not None:
-            query += " LIMIT ?"
-            bindings.append(filter.limit)
-        return [_run_row(row) for row in self._read(query, tuple(bindings))]
-
-    async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
-        return self._of_partitions(
-            "SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", partitions
-        )
-
-    def _of_partitions(self, query: str, partitions: Sequence[int]) -> list[RunId]:
-        return [id for partition in partitions for (id,) in self._read(query, (partition,))]
-
-    async def due(self, partitions: Sequence[int], until: Instant, limit: int) -> list[RunId]:
-        rows = [
-            row
-            for partition in partitions
-            for row in self._read(
-                "SELECT due, id FROM runs WHERE partition = ? AND has_work = 0 AND due <= ? ORDER BY due LIMIT ?",
-                (partition, until, limit),
-            )
-        ]
-        return [id for _, id in sorted(rows)[:limit]]
-
-    async def next_due(self, partitions: Sequence[int], after: Instant) -> Instant | None:
-        found = [
-            due
-            for partition in partitions
-            for (due,) in self._read(
-                "SELECT due FROM runs WHERE partition = ? AND has_work = 0 AND due > ? ORDER BY due LIMIT 1",
-                (partition, after),
-            )
-        ]
-        return min(found, default=None)
-
-    async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
-        rows = [
-            row
-            for partition in partitions
-            for row in self._read(
-                "SELECT position, partition, run, at, body FROM inbox WHERE partition = ? ORDER BY position LIMIT ?",
-                (partition, limit),
-            )
-        ]
-        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, run, at, body in rows]
-
-    # Leased tasks.
-
-    async def lease(
-        self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
-    ) -> list[Leased]:
-        condition = "" if providers is None else f" AND provider IN ({', '.join('?' * len(providers))})"
-
-        def work() -> list[Leased]:
-            taken = list(
-                self._connection.execute(
-                    f"SELECT run, task, delivery, body FROM tasks WHERE state = 'ready' AND pool = ?{condition}"
-                    " ORDER BY run, task LIMIT ?",
-                    (pool, *(providers or ()), count),
-                )
-            )
-            for run, task, _, _ in taken:
-                self._connection.execute(
-                    "UPDATE tasks SET state = 'leased', worker = ?, until = ? WHERE run = ? AND task = ?",
-                    (worker, until, run, task),
-                )
-            return [Leased(*row) for row in taken]
-
-        # Looking first costs an idle worker no write transaction.
-        if not self._read("SELECT 1 FROM tasks WHERE state = 'ready' AND pool = ? LIMIT 1", (pool,)):
-            return []
-        return await self._explained_transaction(work)
-
-    async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal:
-        def work() -> Renewal:
-            lost, recalled = set(), set()
-            for held in leases:
-                row = self._connection.execute(
-                    "UPDATE tasks SET until = ? WHERE run = ? AND task = ? AND delivery = ? AND worker = ?"
-                    " AND state = 'leased' RETURNING recalled",
-                    (until, held.run, held.task, held.delivery, worker),
-                ).get
-                if row is None:
-                    lost.add((held.run, held.task))
-                elif row:
-                    recalled.add((held.run, held.task))
-            return Renewal(frozenset(lost), frozenset(recalled))
-
-        return await self._explained_transaction(work)
-
-    async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
-        def work() -> bool:
-            self._connection.execute(
-                "DELETE FROM tasks WHERE run = ? AND task = ? AND delivery = ? AND worker = ? AND state = 'leased'",
-                (lease.run, lease.task, lease.delivery, worker),
-            )
-            if not self._connection.changes():
-                return False
-            self._writer.send(letter, 0)
-            return True
-
-        return await self._explained_transaction(work)
-
-    async def expire(self, now: Instant) -> int:
-        if not self._read("SELECT 1 FROM tasks WHERE state = 'leased' AND until <= ? LIMIT 1", (now,)):
-            return 0
-
-        def work() -> int:
-            ended = list(
-                self._connection.execute(
-                    "UPDATE tasks SET state = 'lost' WHERE state = 'leased' AND until <= ?"
-                    " RETURNING run, task, delivery, worker",
-                    (now,),
-                )
-            )
-            for run, task, delivery, worker in ended:
-                lost = inputs.TaskLost(task, delivery, f"the lease of worker {worker} ended without a result")
-                self._writer.send(Letter(run, now, inputs.encode(lost)), 0)
-            return len(ended)
-
-        return await self._explained_transaction(work)
 
     # Care.
 
@@ -503,28 +307,3 @@ class SqliteStore:
             await asyncio.to_thread(copy)
         except apsw.Error as error:
             raise explain(Path(target), error) from error
-
-
-def _run_row(row: tuple[Any, ...]) -> RunRow:
-    id, partition, language, name, program, parent, labels, key, status, has_work, due, created, ended, stuck = row
-    return RunRow(
-        id,
-        partition,
-        language,
-        name,
-        program,
-        parent,
-        json.loads(labels) if labels else {},
-        key,
-        Status(status),
-        bool(has_work),
-        due,
-        created,
-        ended,
-        stuck,
-    )
-
-
-def _literal(prefix: str) -> str:
-    """The text as GLOB sees it: its own special characters taken literally."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in prefix)

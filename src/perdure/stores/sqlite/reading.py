@@ -1,0 +1,155 @@
+"""Short reads, made directly on the event loop: they touch the page cache, not the disk's patience."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import Delivered, Filter, Letter, RunRow, Stored
+
+_ROW = (
+    "SELECT id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at,"
+    " stuck FROM runs "
+)
+
+
+class Reads(ABC):
+    """The reading verbs of a store that can answer a query."""
+
+    @abstractmethod
+    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
+
+    async def find(self, run: RunId) -> RunRow | None:
+        rows = self._read(_ROW + "WHERE id = ?", (run,))
+        return _run_row(rows[0]) if rows else None
+
+    async def begins_with(self, prefix: str) -> list[RunId]:
+        return [id for (id,) in self._read("SELECT id FROM runs WHERE id GLOB ? || '*' LIMIT 3", (literal(prefix),))]
+
+    async def load(self, runs: Sequence[RunId]) -> list[Stored]:
+        found = []
+        for run in runs:
+            rows = self._read(_ROW + "WHERE id = ?", (run,))
+            if not rows:
+                continue
+            snapshot = self._read(
+                "SELECT seq, body FROM snapshots WHERE run = (SELECT number FROM runs WHERE id = ?)", (run,)
+            )
+            tail = self._read(
+                "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) AND seq > ? ORDER BY seq",
+                (run, snapshot[0][0] if snapshot else 0),
+            )
+            found.append(Stored(_run_row(rows[0]), snapshot[0] if snapshot else None, tail))
+        return found
+
+    async def history(self, run: RunId) -> list[tuple[int, bytes]]:
+        return self._read(
+            "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) ORDER BY seq", (run,)
+        )
+
+    async def program(self, digest: bytes) -> tuple[str, bytes] | None:
+        rows = self._read("SELECT language, text FROM programs WHERE digest = ?", (digest,))
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        found = {}
+        for digest in digests:
+            for (text,) in self._read(
+                "SELECT text FROM large_values WHERE run = (SELECT number FROM runs WHERE id = ?) AND digest = ?",
+                (run, digest),
+            ):
+                found[digest] = text
+        return found
+
+    async def search(self, filter: Filter) -> list[RunRow]:
+        conditions, bindings = ["TRUE"], list[Any]()
+        if filter.statuses:
+            conditions.append(f"status IN ({', '.join('?' * len(filter.statuses))})")
+            bindings.extend(status.value for status in filter.statuses)
+        for column, operator, value in (
+            ("name", "=", filter.name),
+            ("created_at", ">=", filter.created_after),
+            ("created_at", "<", filter.created_before),
+            ("parent", "=", filter.parent),
+        ):
+            if value is not None:
+                conditions.append(f"{column} {operator} ?")
+                bindings.append(value)
+        if filter.roots_only:
+            conditions.append("parent IS NULL")
+        for name, text in filter.labels.items():
+            conditions.append("json_extract(labels, '$.' || json_quote(?)) = ?")
+            bindings.extend((name, text))
+        query = _ROW + f"WHERE {' AND '.join(conditions)} ORDER BY created_at DESC, number DESC"
+        if filter.limit is not None:
+            query += " LIMIT ?"
+            bindings.append(filter.limit)
+        return [_run_row(row) for row in self._read(query, tuple(bindings))]
+
+    async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
+        return self._of_partitions(
+            "SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", partitions
+        )
+
+    def _of_partitions(self, query: str, partitions: Sequence[int]) -> list[RunId]:
+        return [id for partition in partitions for (id,) in self._read(query, (partition,))]
+
+    async def due(self, partitions: Sequence[int], until: Instant, limit: int) -> list[RunId]:
+        rows = [
+            row
+            for partition in partitions
+            for row in self._read(
+                "SELECT due, id FROM runs WHERE partition = ? AND has_work = 0 AND due <= ? ORDER BY due LIMIT ?",
+                (partition, until, limit),
+            )
+        ]
+        return [id for _, id in sorted(rows)[:limit]]
+
+    async def next_due(self, partitions: Sequence[int], after: Instant) -> Instant | None:
+        found = [
+            due
+            for partition in partitions
+            for (due,) in self._read(
+                "SELECT due FROM runs WHERE partition = ? AND has_work = 0 AND due > ? ORDER BY due LIMIT 1",
+                (partition, after),
+            )
+        ]
+        return min(found, default=None)
+
+    async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
+        rows = [
+            row
+            for partition in partitions
+            for row in self._read(
+                "SELECT position, partition, run, at, body FROM inbox WHERE partition = ? ORDER BY position LIMIT ?",
+                (partition, limit),
+            )
+        ]
+        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, run, at, body in rows]
+
+
+def _run_row(row: tuple[Any, ...]) -> RunRow:
+    id, partition, language, name, program, parent, labels, key, status, has_work, due, created, ended, stuck = row
+    return RunRow(
+        id,
+        partition,
+        language,
+        name,
+        program,
+        parent,
+        json.loads(labels) if labels else {},
+        key,
+        Status(status),
+        bool(has_work),
+        due,
+        created,
+        ended,
+        stuck,
+    )
+
+
+def literal(prefix: str) -> str:
+    """The text as GLOB sees it: its own special characters taken literally."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in prefix)
