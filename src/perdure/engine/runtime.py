@@ -14,6 +14,7 @@ from typing import Any
 from perdure.engine.alarms import Alarms
 from perdure.engine.chores import Chores
 from perdure.engine.clock import Clock
+from perdure.engine.commands import Commands
 from perdure.engine.committing import Batch, Committer
 from perdure.engine.dispatch import Dispatcher, Hands
 from perdure.engine.inbox import Inbox
@@ -23,6 +24,7 @@ from perdure.engine.outgoing import assignment, transition
 from perdure.engine.port import TaskPort
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Mail, Phase, Slot
+from perdure.engine.waiting import Ended, Waiters
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
@@ -39,7 +41,6 @@ _log = logging.getLogger("perdure.engine")
 WOKEN_AT_ONCE = 2_000
 DECIDED_AT_ONCE = 256
 
-Ended = tuple[Status, Outcome]
 Watcher = Callable[[RunId, list[tuple[Instant, list[e.Event]]]], None]
 
 
@@ -57,7 +58,7 @@ class Runtime:
         self._slots: dict[RunId, Slot] = {}
         self._ready: deque[Slot] = deque()
         self._stuck: set[RunId] = set()
-        self._waiters: dict[RunId, list[asyncio.Future[Ended]]] = {}
+        self._waiters = Waiters()
         self._watchers: list[Watcher] = []
         self._chores = Chores(self._failed)
         self._loader = Loader(store, dialects, self._chores, self._loaded)
@@ -74,6 +75,7 @@ class Runtime:
         self._dispatcher = Dispatcher(
             hands, clock, settings.tasks_in_flight, self._port_for, self._task_done, self._task_lost
         )
+        self._commands = Commands(self._dispatcher, self._waiters, self._chores, clock, self.text)
         self._pump_is_due = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -149,12 +151,7 @@ class Runtime:
         self._ready.clear()
         for timer in self._timers.values():
             timer.cancel()
-        for futures in self._waiters.values():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(reason)
-                    future.exception()  # whoever still waits sees it; nobody has to
-        self._waiters.clear()
+        self._waiters.fail(reason)
         answer = i.Refused(str(reason))
         for slot in self._slots.values():
             for mail in (*slot.mailbox, *slot.taken):
@@ -449,10 +446,7 @@ class Runtime:
             if change.consumes:
                 self._inbox.forget(taken)
         for turn in turns:
-            for event in turn.events:
-                command = _COMMANDS.get(type(event))
-                if command is not None:
-                    command(self, slot, event)
+            self._commands.carry_out(slot, turn.events)
         for mail, turn in zip(taken, turns, strict=True):
             if mail.reply is not None:
                 mail.reply(turn.answer)
@@ -476,52 +470,7 @@ class Runtime:
             slot.alarm = due
             self._alarms.resident(due, slot.id)
 
-    # Commands: what recorded events ask of this process.
-
-    def _task_wanted(self, slot: Slot, event: e.TaskScheduled | e.TaskRedelivered) -> None:
-        assert slot.execution is not None
-        task = slot.execution.state.tasks.get(event.task)
-        if task is None or task.pool or task.cancelling:
-            return
-        if isinstance(task.arguments, bytes) and isinstance(task.input, bytes):
-            self._dispatcher.add(assignment(slot.execution, event.task, task.arguments, task.input))
-        else:
-            self._chores.spawn(self._dispatch_large(slot.execution, event.task))
-
-    async def _dispatch_large(self, execution: Execution, number: int) -> None:
-        task = execution.state.tasks[number]
-        arguments = await self.text(execution.id, task.arguments)
-        input = await self.text(execution.id, task.input)
-        if number in execution.state.tasks:
-            self._dispatcher.add(assignment(execution, number, arguments, input))
-            self._dispatcher.fill()
-
-    def _task_unwanted(self, slot: Slot, event: e.TaskCancelRequested) -> None:
-        assert slot.execution is not None
-        task = slot.execution.state.tasks.get(event.task)
-        if task is None or task.pool:
-            return
-        if self._dispatcher.holds(slot.id, event.task, task.delivery):
-            self._dispatcher.cancel(slot.id, event.task, task.grace)
-        else:
-            lost = i.TaskLost(event.task, task.delivery, "cancelled before it was handed out")
-            slot.mailbox.append(Mail(self.clock.now(), 0, lost))
-
-    def _gave_way(self, slot: Slot, event: e.Sliced) -> None:
-        assert slot.execution is not None
-        if event.more and slot.execution.state.sliced:
-            slot.mailbox.append(Mail(self.clock.now(), 0, i.Proceed()))
-
-    def _run_ended(self, slot: Slot, event: e.RunEnded) -> None:
-        self._dispatcher.forget(slot.id)
-        for future in self._waiters.pop(slot.id, ()):
-            if not future.done():
-                future.set_result((event.status, event.outcome))
-
-    def _run_forked(self, slot: Slot, event: e.RunForked) -> None:
-        assert slot.execution is not None
-        for number, task in slot.execution.state.tasks.items():
-            self._task_wanted(slot, e.TaskRedelivered(number, task.delivery, "forked"))
+    # Tasks of this process.
 
     def _port_for(self, one: Assignment) -> Port:
         return TaskPort(one, self.ask, self.text)
@@ -574,16 +523,10 @@ class Runtime:
     def ended(self, run: RunId) -> "asyncio.Future[Ended]":
         """How a run of ours ends, once it does. Whoever does not wait to the end says so with `unwait`."""
         self._must_run()
-        future: asyncio.Future[Ended] = self._loop.create_future()
-        self._waiters.setdefault(run, []).append(future)
-        return future
+        return self._waiters.wait(run)
 
     def unwait(self, run: RunId, future: "asyncio.Future[Ended]") -> None:
-        waiting = self._waiters.get(run, [])
-        if future in waiting:
-            waiting.remove(future)
-            if not waiting:
-                del self._waiters[run]
+        self._waiters.leave(run, future)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Hear of every commit; call the answer to stop."""
@@ -600,16 +543,6 @@ class Runtime:
 
     def providers_changed(self) -> None:
         self._dispatcher.providers_changed()
-
-
-_COMMANDS: dict[type[e.Event], Callable[[Runtime, Slot, Any], None]] = {
-    e.TaskScheduled: Runtime._task_wanted,
-    e.TaskRedelivered: Runtime._task_wanted,
-    e.TaskCancelRequested: Runtime._task_unwanted,
-    e.Sliced: Runtime._gave_way,
-    e.RunEnded: Runtime._run_ended,
-    e.RunForked: Runtime._run_forked,
-}
 
 
 def _into(answer: "asyncio.Future[i.Answer]") -> Callable[[i.Answer], None]:

@@ -1,0 +1,90 @@
+"""What recorded events ask of this process. Carried out only after their commit, in the order they were recorded."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from perdure.engine.chores import Chores
+from perdure.engine.clock import Clock
+from perdure.engine.dispatch import Dispatcher
+from perdure.engine.outgoing import assignment
+from perdure.engine.slot import Mail, Slot
+from perdure.engine.waiting import Waiters
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.execution import Execution
+from perdure.kernel.values import Payload, RunId
+
+
+class Commands:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        waiters: Waiters,
+        chores: Chores,
+        clock: Clock,
+        text: Callable[[RunId, Payload], Awaitable[bytes]],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._waiters = waiters
+        self._chores = chores
+        self._clock = clock
+        self._text = text
+
+    def carry_out(self, slot: Slot, events: list[e.Event]) -> None:
+        assert slot.execution is not None
+        for event in events:
+            command = _COMMANDS.get(type(event))
+            if command is not None:
+                command(self, slot, slot.execution, event)
+
+    def _hand_out(self, slot: Slot, execution: Execution, event: e.TaskScheduled | e.TaskRedelivered) -> None:
+        self._hand_out_task(execution, event.task)
+
+    def _hand_out_task(self, execution: Execution, number: int) -> None:
+        task = execution.state.tasks.get(number)
+        if task is None or task.pool or task.cancelling:
+            return
+        if isinstance(task.arguments, bytes) and isinstance(task.input, bytes):
+            self._dispatcher.add(assignment(execution, number, task.arguments, task.input))
+        else:
+            self._chores.spawn(self._hand_out_large(execution, number))
+
+    async def _hand_out_large(self, execution: Execution, number: int) -> None:
+        task = execution.state.tasks[number]
+        arguments = await self._text(execution.id, task.arguments)
+        input = await self._text(execution.id, task.input)
+        if number in execution.state.tasks:
+            self._dispatcher.add(assignment(execution, number, arguments, input))
+            self._dispatcher.fill()
+
+    def _call_back(self, slot: Slot, execution: Execution, event: e.TaskCancelRequested) -> None:
+        task = execution.state.tasks.get(event.task)
+        if task is None or task.pool:
+            return
+        if self._dispatcher.holds(slot.id, event.task, task.delivery):
+            self._dispatcher.cancel(slot.id, event.task, task.grace)
+        else:
+            lost = i.TaskLost(event.task, task.delivery, "cancelled before it was handed out")
+            slot.mailbox.append(Mail(self._clock.now(), 0, lost))
+
+    def _go_on(self, slot: Slot, execution: Execution, event: e.Sliced) -> None:
+        if event.more and execution.state.sliced:
+            slot.mailbox.append(Mail(self._clock.now(), 0, i.Proceed()))
+
+    def _announce_end(self, slot: Slot, execution: Execution, event: e.RunEnded) -> None:
+        self._dispatcher.forget(slot.id)
+        self._waiters.settle(slot.id, (event.status, event.outcome))
+
+    def _issue_anew(self, slot: Slot, execution: Execution, event: e.RunForked) -> None:
+        for number in execution.state.tasks:
+            self._hand_out_task(execution, number)
+
+
+_COMMANDS: dict[type[e.Event], Callable[[Commands, Slot, Execution, Any], None]] = {
+    e.TaskScheduled: Commands._hand_out,
+    e.TaskRedelivered: Commands._hand_out,
+    e.TaskCancelRequested: Commands._call_back,
+    e.Sliced: Commands._go_on,
+    e.RunEnded: Commands._announce_end,
+    e.RunForked: Commands._issue_anew,
+}
