@@ -71,10 +71,11 @@ class World:
         self.values: dict[bytes, bytes] = {}
         self.queue: list[tuple[Instant, int, int, i.Input]] = []
         self.count = 0
+        self.stubborn: set[int] = set()
         self.moves = 0
         self.events: list[e.Event] = []
         self.execution = self._fresh()
-        options = jsontext.encode({"arguments": arguments} if arguments is not None else {})
+        options = jsontext.encode({"args": arguments} if arguments is not None else {})
         self._offer(START, 0, i.Start("flow", b"", "flow", jsontext.encode(input), options, 7))
         if cancel_at is not None:
             self._offer(START + cancel_at, 0, i.Cancel("stop"))
@@ -137,10 +138,6 @@ class World:
 
     def _data(self, payload: Any) -> Any:
         return jsontext.decode(payload if isinstance(payload, bytes) else self.values[payload.digest])
-
-    @property
-    def stubborn(self) -> set[int]:
-        return self.__dict__.setdefault("_stubborn", set())
 
     @property
     def size(self) -> int:

@@ -1,7 +1,7 @@
 """Call executions: a call object is evaluated, its target asked, its Result taken in by one arm (section 8 of MWL).
 
-    entered ──▶ target asked ──▶ settled ──▶ arm ──▶ left          a fault before the target: no arm
-                     └── interrupted ──▶ settled ──▶ dropped        no arm either
+entered ──▶ target asked ──▶ settled ──▶ arm ──▶ left          a fault before the target: no arm
+                 └── interrupted ──▶ settled ──▶ dropped        no arm either
 """
 
 from typing import Any
@@ -71,9 +71,7 @@ class _Dispatch:
         bound, failure = bind_parameters(move, flow, arguments)
         path = self._path
         self._entered(Kind.FRAME, target)
-        move.emit(
-            f.FrameOpened(target, flow.site, move.now, path, move.number, self.index, bound, failure)
-        )
+        move.emit(f.FrameOpened(target, flow.site, move.now, path, move.number, self.index, bound, failure))
 
     def to_mock(self, said: Mocked) -> None:
         move = self.move
@@ -99,7 +97,7 @@ class _Dispatch:
             subrun.document_text(arguments),
             arguments.get("name", self.call.site.rsplit("/", 2)[-2]),
             self._payload(),
-            jsontext.encode({"arguments": arguments.get("arguments", {})}),
+            jsontext.encode({"args": arguments.get("arguments", {})}),
         )
         self._entered(Kind.CHILD, child)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from perdure.dialects.flow.middleware import SPEC_DEFINED
+from perdure.dialects.flow.middleware import KNOWN
 from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.schemas import Parameters
 
@@ -45,7 +45,7 @@ class Catalog:
 
     find: Callable[[str], Described | None] = lambda name: None
     names: Callable[[], Iterable[str]] = lambda: ()
-    middleware: dict[str, Middleware] = field(default_factory=lambda: {one.uri: one for one in SPEC_DEFINED})
+    middleware: dict[str, Middleware] = field(default_factory=lambda: KNOWN)
     _calls: dict[str, CallProvider] = field(default_factory=dict)
 
     def call(self, uri: str) -> CallProvider | None:
@@ -66,10 +66,6 @@ class Catalog:
             return CallProvider(uri, subrun.NAME, subrun.PARAMETERS)
         described = self.find(ours["name"])
         return None if described is None else CallProvider(uri, ours["name"], Parameters(described.parameters))
-
-    def add_middleware(self, middleware: Middleware) -> None:
-        """Make a middleware of one's own known to every Flow."""
-        self.middleware[middleware.uri] = middleware
 
     def call_uris(self) -> list[str]:
         return [MOCK, *(f"mwl:provider.call/perdure/{name}/v1" for name in ("run", *self.names()))]

@@ -1,4 +1,4 @@
-"""From a checked document to a program. Nothing is judged here: what is wrong was said before, or is said at run time."""
+"""From a checked document to a program. Nothing is judged here: that was done before, or is done at run time."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -143,9 +143,7 @@ class Compiler:
     ) -> Entry:
         inside = roots | {"middleware"}
         provider = self._catalog.middleware.get(raw["provider"]) or _Missing(raw["provider"])
-        phases = {
-            name: self._phase(raw[name], inside, pointer(site, name), provider) for name in PHASES if name in raw
-        }
+        phases = {name: self._phase(raw[name], inside, pointer(site, name), provider) for name in PHASES if name in raw}
         entry = self._program.entries[site] = Entry(site, provider, phases, inner)
         if provider.dispatches:
             written, at = raw["onAlways"]["with"], pointer(site, "onAlways", "with")

@@ -4,6 +4,8 @@
 that holds the value already. A Result is a pair: `ok`, and the value or the failure envelope.
 """
 
+from msgspec import field
+
 from perdure.dialects.flow.values import Carried
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant, Payload
@@ -23,7 +25,7 @@ class FrameOpened(Event, frozen=True, tag=100):
     path: str
     owner: int = -1  # the calling frame; -1 for the root
     index: int = -1  # the dispatch of a Gather; -1 for a single call
-    bound: dict[str, Payload] = {}
+    bound: dict[str, Payload] = field(default_factory=dict)
     failure: Payload | None = None  # the arguments were refused: nothing of the Flow runs
 
 
@@ -66,7 +68,7 @@ class StepLeft(Event, frozen=True, tag=112):
     at: Instant
     number: int
     output: Carried | None = None
-    bound: Bindings = {}
+    bound: Bindings = field(default_factory=dict)
 
 
 class StepFailed(Event, frozen=True, tag=113):
@@ -84,7 +86,7 @@ class StepCaught(Event, frozen=True, tag=114):
     at: Instant
     number: int
     output: Carried | None = None
-    bound: Bindings = {}
+    bound: Bindings = field(default_factory=dict)
 
 
 class StepEnded(Event, frozen=True, tag=115):
@@ -117,7 +119,7 @@ class EntryOpened(Event, frozen=True, tag=120):
     entry: str
     at: Instant
     output: Carried | None = None  # None: what it received
-    bound: Bindings = {}
+    bound: Bindings = field(default_factory=dict)
     config: Payload | None = None
     memory: Payload | None = None
     metadata: Payload | None = None
@@ -143,7 +145,7 @@ class PhaseRan(Event, frozen=True, tag=122):
     at: Instant
     ok: bool = True
     content: Carried | None = None
-    bound: Bindings = {}
+    bound: Bindings = field(default_factory=dict)
 
 
 class GapBegan(Event, frozen=True, tag=123):
@@ -187,7 +189,7 @@ class EntryLeft(Event, frozen=True, tag=127):
 
     frame: int
     failure: Carried | None = None
-    bound: Bindings = {}
+    bound: Bindings = field(default_factory=dict)
 
 
 class BoundReached(Event, frozen=True, tag=128):
@@ -250,7 +252,7 @@ class CallLeft(Event, frozen=True, tag=143):
     index: int
     ok: bool = True
     content: Carried | None = None
-    bound: Bindings = {}
+    bound: Bindings = field(default_factory=dict)
 
 
 class CallInterrupted(Event, frozen=True, tag=144):

@@ -484,7 +484,7 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
         return
     number, index = body.waits.pop(event.timer)
     top = body.frames[number].stack[-1]
-    if index == SLEEP or index == GAP:
+    if index in (SLEEP, GAP):
         assert isinstance(top, Step | Entry)
         top.woken = True
         top.timer = 0

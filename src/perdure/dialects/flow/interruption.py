@@ -4,8 +4,8 @@ A bound that fired owns what is above it in the stack; an interruption of the wh
 An entry whose `onAlways` has begun shields what is above it: that runs to its end first.
 """
 
-from perdure.dialects.flow.body import Entry, Frame, Position, Result
-from perdure.dialects.flow.values import Cell
+from perdure.dialects.flow.body import Entry, Frame, Position
+from perdure.dialects.flow.values import Cell, Result
 
 BOTTOM = -1  # the boundary of an interruption of the whole frame
 

@@ -7,7 +7,7 @@ from perdure.dialects.flow import calls, moving, showing
 from perdure.dialects.flow.body import Body, freeze, thaw
 from perdure.dialects.flow.catalog import Catalog
 from perdure.dialects.flow.compiling import compile_program
-from perdure.dialects.flow.document import FLOW_SCHEMA, read
+from perdure.dialects.flow.document import read
 from perdure.dialects.flow.envelopes import cancellation
 from perdure.dialects.flow.events import OWN_EVENTS
 from perdure.dialects.flow.folding import evolve
@@ -33,7 +33,7 @@ class Flow:
 
     def recognizes(self, text: bytes) -> bool:
         """By its `$schema`, or else by the two members that every Flow has and no other document does."""
-        return FLOW_SCHEMA.encode() in text or (b'"entrypoint"' in text and b'"steps"' in text)
+        return b"mwl.dev/" in text or (b'"entrypoint"' in text and b'"steps"' in text)
 
     def parse(self, text: bytes) -> tuple[Program | None, list[Problem]]:
         return read(text, self.catalog)

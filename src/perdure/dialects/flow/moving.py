@@ -1,8 +1,8 @@
 """What a Flow does next: the frame that was woken last makes one move.
 
-    interrupted?    leave the innermost scope                    (`unwinding`)
-    Result rising?  into the entry, Step or call on top; at the bottom the frame is complete
-    otherwise       descend: the next entry, the Step, its action, its call
+interrupted?    leave the innermost scope                    (`unwinding`)
+Result rising?  into the entry, Step or call on top; at the bottom the frame is complete
+otherwise       descend: the next entry, the Step, its action, its call
 """
 
 from perdure.dialects.flow import calls, phases

@@ -1,8 +1,8 @@
 """The onion: how one middleware entry is entered, ascended and left (section 10 of MWL).
 
-    onEntry ──▶ INSIDE ──Result rises──▶ onSuccess | onFailure ──▶ LEAVING ──▶ onAlways ──▶ gone
-                  ▲                              │ run again                      └─ CLEANING, while its call runs
-                  └────────── WAITING ◀──────────┘
+onEntry ──▶ INSIDE ──Result rises──▶ onSuccess | onFailure ──▶ LEAVING ──▶ onAlways ──▶ gone
+              ▲                              │ run again                      └─ CLEANING, while its call runs
+              └────────── WAITING ◀──────────┘
 """
 
 from collections.abc import Callable
@@ -112,9 +112,7 @@ def _superseded(move: Move, risen: Result, fault: Fault) -> Payload:
     return move.superseding(fault.envelope, fault.risen if isinstance(fault, _PhaseFault) else risen)
 
 
-def _emit(
-    move: Move, entry: Entry, phase: Phase, risen: Result, directive: Directive, is_new: bool = False
-) -> None:
+def _emit(move: Move, entry: Entry, phase: Phase, risen: Result, directive: Directive, is_new: bool = False) -> None:
     """Shape what the entry emits, then `assign`."""
     revealed = entry
     if directive.reveals:
@@ -138,16 +136,12 @@ def _emit(
 
 def _transformed(scope: Scope, phase: Phase, superseded: Envelope) -> Envelope:
     """A new failure: written members as evaluated, the others inherited, the old one linked (MWL-365)."""
-    written = {
-        name: checked_member(name, scope.value(field), field.site) for name, field in phase.envelope.items()
-    }
+    written = {name: checked_member(name, scope.value(field), field.site) for name, field in phase.envelope.items()}
     inherited = {name: value for name, value in superseded.items() if name != "previous"}
     return {**inherited, "previous": superseded, **written}
 
 
-def _run_again(
-    move: Move, entry: Entry, phase: Phase, scope: Scope, directive: Again, risen: Result
-) -> None:
+def _run_again(move: Move, entry: Entry, phase: Phase, scope: Scope, directive: Again, risen: Result) -> None:
     """Consume the Result: the shaping key has a destination only after a success (MWL-383)."""
     carried = None
     if risen.ok:
@@ -234,4 +228,3 @@ def _metadata(members: dict[str, Any]) -> Cell:
 
 def _encoded(data: Any) -> Payload | None:
     return None if data is None else jsontext.encode(data)
-

@@ -5,9 +5,10 @@ Only what the language lists is there; a member that is not available at a site 
 
 from typing import Any
 
-from perdure.dialects.flow.body import SINGLE, Call, Entry, Fan, Frame, Kind, Result, Step
+from perdure.dialects.flow.body import SINGLE, Call, Entry, Fan, Frame, Kind, Step
 from perdure.dialects.flow.envelopes import SKIPPED
 from perdure.dialects.flow.instants import write_timestamp
+from perdure.dialects.flow.values import Result
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant
 
@@ -114,5 +115,3 @@ def element(turn: Turn, frame: Frame, index: int) -> Any:
     if step.fan.elements is None:
         return step.input.read(turn)
     return step.fan.elements.read(turn)[index]
-
-

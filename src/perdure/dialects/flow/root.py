@@ -12,7 +12,7 @@ from perdure.kernel.values import Payload
 def root_bindings(turn: Turn) -> tuple[dict[str, Payload], Payload | None]:
     program: Program = turn.program
     options: dict[str, Any] = jsontext.decode(turn.state.options)
-    arguments = options.get("arguments", {})
+    arguments = options.get("args", {})
     parameters = program.root.parameters
     try:
         if not isinstance(arguments, dict):

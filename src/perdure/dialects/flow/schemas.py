@@ -60,7 +60,7 @@ class Parameters:
         if self._validator.is_valid(arguments):
             return
         error = next(self._validator.iter_errors(arguments))
-        message = f"{what}: {error.message.replace(_DURATION, 'duration')}"
+        message = f"{what}: {_sentence(error)}"
         fault = invalid(message, "/".join(str(step) for step in ("", *error.schema_path)), error.instance)
         fault.envelope["details"]["argument"] = ".".join(str(step) for step in error.instance_path)
         raise fault
@@ -68,6 +68,14 @@ class Parameters:
 
 NO_PARAMETERS = Parameters({"type": "object"})
 """Without declared parameters nothing may be passed (MWL-072)."""
+
+
+def _sentence(error: Any) -> str:
+    if error.schema_path[-1:] == ["additionalProperties"] and "False schema" in error.message:
+        return (
+            f"there is no parameter {error.instance_path[-1]!r}" if error.instance_path else "there are no parameters"
+        )
+    return str(error.message).replace(_DURATION, "duration")
 
 
 def _is_duration(text: str) -> bool:
@@ -88,10 +96,7 @@ def _with_our_durations(schema: Any) -> Any:
         return [_with_our_durations(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    renamed = {
-        name: value if name in _DATA else _with_our_durations(value)
-        for name, value in schema.items()
-    }
+    renamed = {name: value if name in _DATA else _with_our_durations(value) for name, value in schema.items()}
     if renamed.get("format") == "duration":
         renamed["format"] = _DURATION
     return renamed

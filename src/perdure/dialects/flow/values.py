@@ -13,7 +13,6 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import NULL, Payload, Ref
 
 
-
 class Place(TypedDict):
     """Stands in an event for the value that a place of the frame holds already."""
 

@@ -6,6 +6,19 @@ from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.middleware.retry import Retry
 from perdure.dialects.flow.middleware.timeout import Timeout
 
-SPEC_DEFINED: tuple[Middleware, ...] = (Retry(), Timeout(), Loop(), Finally())
+KNOWN: dict[str, Middleware] = {one.uri: one for one in (Retry(), Timeout(), Loop(), Finally())}
+"""By URI. Those of users are added by `register`."""
 
-__all__ = ["SPEC_DEFINED", "Finally", "Loop", "Middleware", "Retry", "Timeout"]
+
+def register(middleware: Middleware) -> Middleware:
+    """Make a middleware of one's own known to every Flow of this process."""
+    taken = KNOWN.get(middleware.uri)
+    if not middleware.uri.startswith("mwl:provider.middleware/") or "/mwl/" in middleware.uri:
+        raise ValueError(f"{middleware.uri!r} is no URI for a middleware of one's own")
+    if taken is not None and type(taken) is not type(middleware):
+        raise ValueError(f"{middleware.uri!r} is registered already, by {type(taken).__qualname__}")
+    KNOWN[middleware.uri] = middleware
+    return middleware
+
+
+__all__ = ["KNOWN", "Finally", "Loop", "Middleware", "Retry", "Timeout", "register"]

@@ -1,11 +1,13 @@
 """Loop: re-runs its inner scope while its continuation holds (MWL-430 to MWL-434)."""
 
+from typing import ClassVar
+
 from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
 
 
 class Loop(Middleware):
     uri = "mwl:provider.middleware/mwl/loop/v1"
-    metadata = {"iteration": 0}
+    metadata: ClassVar = {"iteration": 0}
     reruns = True
     required = (("onSuccess", "when"),)
 

@@ -2,8 +2,7 @@
 
 The engine owns the onion: evaluation order, shaping, `assign`, establishment, unwinding. An action only looks at
 its `Moment` and answers with a directive; everything it wants to remember it puts into the directive, as JSON data.
-Make a middleware of your own by deriving from `Middleware` and registering it with `perdure.flow.middleware(...)`
-or `Catalog.add_middleware`.
+Make a middleware of your own by deriving from `Middleware`, and make it known with `middleware.register`.
 """
 
 from collections.abc import Callable, Mapping

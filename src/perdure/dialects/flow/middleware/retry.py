@@ -1,7 +1,7 @@
 """Retry: re-runs its inner scope on matching failures, each policy with a budget of its own (MWL-400 to MWL-411)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from perdure.dialects.flow.envelopes import failure, matches
 from perdure.dialects.flow.instants import LAST, parse_duration
@@ -43,7 +43,7 @@ _POLICY = {
 
 class Retry(Middleware):
     uri = "mwl:provider.middleware/mwl/retry/v1"
-    parameters = {
+    parameters: ClassVar = {
         "onEntry": Parameters(
             {
                 "type": "object",
@@ -55,7 +55,7 @@ class Retry(Middleware):
             {"type": "object", "properties": {"delay": {"type": ["string", "null"], "format": "duration"}}}
         ),
     }
-    metadata = {"attempt": 0}
+    metadata: ClassVar = {"attempt": 0}
     reruns = True
     restores = True
 

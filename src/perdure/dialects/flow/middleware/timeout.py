@@ -1,5 +1,7 @@
 """Timeout: bounds the time of its inner scope (MWL-420 to MWL-424)."""
 
+from typing import ClassVar
+
 from perdure.dialects.flow.envelopes import failure
 from perdure.dialects.flow.instants import clamp, parse_duration, write_timestamp
 from perdure.dialects.flow.middleware.protocol import Bound, Directive, Emit, Middleware, Moment, Pass
@@ -10,7 +12,7 @@ EXCEEDED = "Provider.Middleware.Timeout.Exceeded"
 
 class Timeout(Middleware):
     uri = "mwl:provider.middleware/mwl/timeout/v1"
-    parameters = {
+    parameters: ClassVar = {
         "onEntry": Parameters(
             {
                 "type": "object",

@@ -1,7 +1,7 @@
 """Gather: fans a call out, collects every Result, and routes on a completion policy (section 9 of MWL).
 
-    over, successes ──▶ dispatches start, at most `concurrency` at once ──▶ all resolved ──▶ arms, in order ──▶ verdict
-                              └── decided early under `wait: false`: the rest is cancelled or skipped
+over, successes ──▶ dispatches start, at most `concurrency` at once ──▶ all resolved ──▶ arms, in order ──▶ verdict
+                          └── decided early under `wait: false`: the rest is cancelled or skipped
 """
 
 from dataclasses import dataclass

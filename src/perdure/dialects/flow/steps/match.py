@@ -64,9 +64,7 @@ class MatchAction(Plain):
     def _take(self, move: Move, step: Step, clause: Clause) -> f.StepLeft:
         scope = self._scope(move, step, move.now)
         output = SHAPED if clause.output is None else scope.carried(clause.output)
-        return f.StepLeft(
-            move.number, clause.next, move.now, move.next_step, output, scope.bindings(clause.assign)
-        )
+        return f.StepLeft(move.number, clause.next, move.now, move.next_step, output, scope.bindings(clause.assign))
 
     def _scope(self, move: Move, step: Step, exited: Instant | None = None) -> Scope:
         turn = move.turn

@@ -52,9 +52,7 @@ class RaiseAction(Plain):
 
     def _constructed(self, move: Move, step: Step, members: dict[str, Field]) -> Envelope:
         scope = move.step_scope(step)
-        evaluated = {
-            name: checked_member(name, scope.value(field), field.site) for name, field in members.items()
-        }
+        evaluated = {name: checked_member(name, scope.value(field), field.site) for name, field in members.items()}
         return {"type": "error", **evaluated}
 
 

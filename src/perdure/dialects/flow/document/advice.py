@@ -1,0 +1,215 @@
+"""What `check` warns of: legal, but surely or probably not meant. Never a reason to refuse a document (O-01)."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from perdure.dialects.flow.catalog import Catalog
+from perdure.dialects.flow.document.look import Found, Path
+from perdure.dialects.flow.envelopes import Fault, code_matches
+from perdure.dialects.flow.instants import as_datetime, parse_duration, parse_timestamp
+from perdure.dialects.flow.program import Call, Entry, Field, Flow, Predicate, Program, Step
+from perdure.expressions import mwl
+from perdure.expressions.mwl import ClockPin, Expression, find_expression
+from perdure.kernel.problems import Severity
+
+_CLOCK = ClockPin(as_datetime(0), as_datetime(0))
+_CALENDAR = re.compile(r"-?P[^T]*[YM]")
+
+
+def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list[Found]:
+    found: list[Found] = []
+    for field in program.fields():
+        found += _expressions(field)
+    for flow in program.flows.values():
+        found += _unreachable(flow)
+        for step in flow.steps.values():
+            found += _hopeless_clauses(step)
+            found += _waits(step)
+        found += _nested_reruns(flow.outermost, flow)
+    for call in program.calls.values():
+        found += _arguments(call)
+    for entry in program.entries.values():
+        found += _phase_arguments(entry)
+    found += _defaults(document, ())
+    return found
+
+
+def path_of(site: str) -> Path:
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in site.split("/")[1:])
+
+
+def _warn(code: str, message: str, site: str, hint: str = "") -> Found:
+    return Found(code, message, _with_indexes(path_of(site)), hint, Severity.WARNING)
+
+
+def _with_indexes(path: Path) -> Path:
+    """A site writes array positions as text; the text of a document has them as numbers."""
+    made: list[str | int] = []
+    for at, step in enumerate(path):
+        before = path[at - 1] if at else ""
+        is_index = isinstance(step, str) and step.isdigit() and before in ("middleware", "catch", "cases", "calls")
+        made.append(int(step) if is_index else step)
+    return tuple(made)
+
+
+def _expressions(field: Field | Predicate) -> Iterator[Found]:
+    if isinstance(field, Field):
+        expressions = field.template.expressions
+    else:
+        expressions = {} if field.expression is None else {"": field.expression}
+    for inside, expression in expressions.items():
+        site = field.site + inside
+        for finding in expression.findings:
+            yield _warn("MWL-048", f"{finding.message}, at {finding.position} of the expression", site)
+        if not expression.findings and (message := _always_fails(expression, isinstance(field, Predicate))):
+            yield _warn("MWL-048", f"this expression always fails: {message}", site)
+
+
+def _always_fails(expression: Expression, is_predicate: bool) -> str | None:
+    """An expression that reads nothing is the same every time, so it can be tried now."""
+    if re.search(r"\b(vars|execution|frame|failure|step|call|flow|provider|match|middleware)\b", expression.body):
+        return None
+    try:
+        if is_predicate:
+            expression.holds({}, _CLOCK)
+        else:
+            expression.evaluate({}, _CLOCK)
+    except mwl.Fault as fault:
+        return fault.message
+    return None
+
+
+def _unreachable(flow: Flow) -> Iterator[Found]:
+    reached: set[str] = set()
+    pending = [flow.entrypoint]
+    while pending:
+        name = pending.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        pending += _successors(flow.steps[name])
+    for name, step in flow.steps.items():
+        if name not in reached:
+            yield _warn("MWL-047", f"no path leads to the Step {name!r}", step.site)
+
+
+def _successors(step: Step) -> list[str]:
+    clauses = [clause.next for clause in step.catch]
+    if step.action == "Match":
+        clauses += [clause.next for clause in (*step.own.cases, step.own.default)]
+    return [*clauses, step.next] if step.next else clauses
+
+
+def _hopeless_clauses(step: Step) -> Iterator[Found]:
+    for index, clause in enumerate(step.catch):
+        for earlier in step.catch[:index]:
+            if _covers(earlier.match or {}, clause.match or {}):
+                message = "this clause can never match: an earlier one takes everything it would"
+                yield _warn("MWL-047", message, f"{step.site}/catch/{index}")
+                break
+
+
+def _covers(wide: dict[str, Any], narrow: dict[str, Any]) -> bool:
+    """Whether every failure that `narrow` matches is matched by `wide`."""
+    if "codes" in wide and not all(
+        any(
+            code_matches(pattern, code.removesuffix("*") + "x" if code.endswith(".*") else code)
+            for pattern in wide["codes"]
+        )
+        and (code != "*" or "*" in wide["codes"])
+        for code in narrow.get("codes", ["*"])
+    ):
+        return False
+    if "types" in wide and not ("types" in narrow and set(narrow["types"]) <= set(wide["types"])):
+        return False
+    return "retryable" not in wide or narrow.get("retryable") is wide["retryable"]
+
+
+def _waits(step: Step) -> Iterator[Found]:
+    if step.action != "Sleep":
+        return
+    if step.own.length is not None:
+        yield from _literal_duration(step.own.length.template.document, step.own.length.site)
+    elif step.own.until is not None:
+        written = step.own.until.template.document
+        if find_expression(written) is None:
+            try:
+                parse_timestamp(written)
+            except ValueError as error:
+                yield _warn("MWL-046", f"this will fail at run time: {error}", step.own.until.site)
+
+
+def _literal_duration(written: Any, site: str) -> Iterator[Found]:
+    if not isinstance(written, str) or find_expression(written) is not None:
+        return
+    try:
+        parse_duration(written)
+    except ValueError as error:
+        yield _warn("MWL-046", f"this will fail at run time: {error}", site)
+        return
+    if _CALENDAR.match(written):
+        yield _warn("MWL-088", "a year counts 365 days and a month 30", site, "Write days to be clear.")
+
+
+def _nested_reruns(outermost: Entry | None, flow: Flow) -> Iterator[Found]:
+    yield from _stack_reruns(outermost)
+    for step in flow.steps.values():
+        if step.action == "Call":
+            yield from _stack_reruns(step.own.outermost)
+
+
+def _stack_reruns(outermost: Entry | None) -> Iterator[Found]:
+    around: Entry | None = None
+    entry: Entry | Call | None = outermost
+    while isinstance(entry, Entry):
+        if entry.provider.reruns:
+            if around is not None and around.provider.restores and entry.provider.restores:
+                message = "a re-running middleware inside another one: their attempts multiply"
+                yield _warn("MWL-047", message, entry.site, "Move one of them, or make sure it is meant.")
+            around = entry
+        entry = entry.inner
+
+
+def _arguments(call: Call) -> Iterator[Found]:
+    """A mismatch that is visible in the document (MWL-045): only for arguments without any expression."""
+    site = f"{call.site}/with"
+    parameters = call.provider.parameters if call.provider is not None else call.flow.parameters if call.flow else None
+    if parameters is None or (call.arguments is not None and not call.arguments.template.is_literal):
+        return
+    written = {} if call.arguments is None else call.arguments.template.document
+    try:
+        parameters.validate(written, "the arguments")
+    except Fault as fault:
+        at = site if call.arguments is not None else call.site
+        yield _warn("MWL-045", f"this will fail at run time: {fault.envelope['message']}", at)
+
+
+def _phase_arguments(entry: Entry) -> Iterator[Found]:
+    for name in ("onEntry", "onSuccess", "onFailure", "onAlways"):
+        field = entry.phase(name).arguments
+        if (entry.provider.dispatches and name == "onAlways") or (field is not None and not field.template.is_literal):
+            continue
+        try:
+            entry.provider.parameters_of(name).validate({} if field is None else field.template.document, name)
+        except Fault as fault:
+            message = f"this will fail at run time: {fault.envelope['message']}"
+            yield _warn("MWL-045", message, f"{entry.site}/{name}" if name in entry.phases else entry.site)
+
+
+def _defaults(flow: Any, path: Path) -> Iterator[Found]:
+    """A `default` that looks like an expression binds as written (MWL-111)."""
+    pending: list[tuple[Any, Path]] = [(flow, path)]
+    while pending:
+        raw, at = pending.pop()
+        if isinstance(raw, dict):
+            properties = raw.get("parameters", {}).get("properties", {}) if "entrypoint" in raw else {}
+            for name, member in properties.items():
+                default = member.get("default") if isinstance(member, dict) else None
+                if isinstance(default, str) and find_expression(default) is not None:
+                    message = "a default is never evaluated: this one binds as it is written"
+                    where = (*at, "parameters", "properties", name, "default")
+                    yield Found("MWL-111", message, where, "", Severity.WARNING)
+            pending += [(item, (*at, step)) for step, item in raw.items() if step != "parameters"]
+        elif isinstance(raw, list):
+            pending += [(item, (*at, step)) for step, item in enumerate(raw)]

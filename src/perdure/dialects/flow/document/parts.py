@@ -1,0 +1,319 @@
+"""The parts that Steps are made of, and what each must look like (sections 2.2 and 2.3 of MWL)."""
+
+from typing import Any
+
+from perdure.dialects.flow.catalog import uri_type
+from perdure.dialects.flow.document.look import Around, Look, Rule
+from perdure.dialects.flow.middleware.protocol import PHASES
+from perdure.kernel.problems import guess
+
+
+def anything(look: Look) -> None:
+    """A literal or an expression, of any type."""
+
+
+def _typed(kind: str) -> Rule:
+    """An expression, or a literal of this kind (O-30)."""
+
+    def rule(look: Look) -> None:
+        if not look.is_expression:
+            look.is_or_report(kind)
+
+    return rule
+
+
+string = _typed("a string")
+array = _typed("an array")
+arguments = _typed("an object")
+boolean = _typed("a boolean")
+
+ENVELOPE: dict[str, Rule] = {
+    "type": string,
+    "code": string,
+    "message": string,
+    "details": anything,
+    "retryable": _typed("a boolean or null"),
+    "previous": _typed("an object or null"),
+}
+
+
+def assign(look: Look) -> None:
+    look.has("an object")
+
+
+def next_step(look: Look) -> None:
+    if not look.has("a string"):
+        return
+    assert look.around is not None
+    steps = look.around.raw.get("steps")
+    if isinstance(steps, dict) and look.value not in steps:
+        message = f"there is no Step {look.value!r} in this Flow{guess(look.value, list(steps))}"
+        look.problem("MWL-024", message, hint="`next` names a Step of the same `steps` object.")
+
+
+# Clauses.
+
+
+def catch(look: Look) -> None:
+    _each(look, _catch_clause)
+
+
+def _catch_clause(look: Look) -> None:
+    members = {"match": matcher, "output": anything, "assign": assign, "next": next_step}
+    look.closed(members, ("match", "next"), what="a catch clause")
+
+
+def matcher(look: Look) -> None:
+    if not look.closed(
+        {"codes": _patterns, "types": _types, "retryable": _retryable}, code="MWL-041", what="a failure matcher"
+    ):
+        return
+    if not look.value:
+        look.problem("MWL-041", "a failure matcher needs at least one of 'codes', 'types' and 'retryable'")
+
+
+def _patterns(look: Look) -> None:
+    if not look.has("an array", "MWL-041"):
+        return
+    if not look.value:
+        look.problem("MWL-041", f"{look.path[-1]!r} must not be empty")
+    for index in range(len(look.value)):
+        look.at(index).has("a string", "MWL-041")
+
+
+def _types(look: Look) -> None:
+    _patterns(look)
+    if isinstance(look.value, list) and "success" in look.value:
+        look.problem("MWL-041", "a success is no failure: 'types' cannot hold 'success'")
+
+
+def _retryable(look: Look) -> None:
+    look.has("a boolean", "MWL-041")
+
+
+def match_cases(look: Look) -> None:
+    _each(look, _match_case, code="MWL-039")
+
+
+def _match_case(look: Look) -> None:
+    members = {"when": _predicate, "output": anything, "assign": assign, "next": next_step}
+    if look.closed(members, ("next",), what="a Match case") and "when" not in look.value:
+        look.problem("MWL-039", "a Match case lacks 'when'")
+
+
+def _predicate(look: Look) -> None:
+    if not look.is_expression:
+        look.problem("MWL-039", "'when' of a Match case must be an expression", hint='Write "{{ … }}".')
+
+
+def match_default(look: Look) -> None:
+    members = {"output": anything, "assign": assign, "next": next_step}
+    look.closed(members, ("next",), "MWL-022", "a Match default", foreign={"when": "MWL-039"})
+
+
+def raised(look: Look) -> None:
+    if look.closed(ENVELOPE, what="a Raise result"):
+        if "code" not in look.value:
+            look.problem("MWL-040", "a Raise result lacks 'code'")
+        _no_success(look)
+
+
+def _no_success(look: Look) -> None:
+    if look.value.get("type") == "success":
+        look.problem("MWL-040", "a failure cannot have the type 'success'", "type")
+
+
+# Gather.
+
+
+def scatter(look: Look) -> None:
+    if not look.has("an array", "MWL-035"):
+        return
+    if not look.value:
+        look.problem("MWL-035", "'calls' must not be empty")
+    for index in range(len(look.value)):
+        call(look.at(index))
+
+
+def completion(look: Look) -> None:
+    if look.closed({"successes": _successes, "wait": _wait}, what="'completion'") and "successes" not in look.value:
+        look.problem("MWL-037", "'completion' lacks 'successes'")
+
+
+def _successes(look: Look) -> None:
+    if not look.is_expression and not _is_whole(look.value):
+        look.problem("MWL-037", "'successes' must be an integer or an expression")
+
+
+def _wait(look: Look) -> None:
+    look.has("a boolean", "MWL-037")
+
+
+def concurrency(look: Look) -> None:
+    if look.is_expression:
+        look.problem("MWL-042", "'concurrency' is literal: an expression cannot stand here")
+    elif look.value is not None and not (_is_whole(look.value) and look.value >= 1):
+        look.problem("MWL-036", "'concurrency' must be null or an integer of at least 1")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
+
+
+def gather_form(look: Look) -> None:
+    """`over` with `call`, or `calls` (MWL-034)."""
+    present = [name for name in ("over", "call", "calls") if name in look.value]
+    if present not in (["over", "call"], ["calls"]):
+        said = ", ".join(repr(name) for name in present) or "neither"
+        look.problem("MWL-034", f"a Gather has either 'over' with 'call' or 'calls', here: {said}")
+
+
+# Calls.
+
+
+def call(look: Look) -> None:
+    members: dict[str, Rule] = {
+        "provider": _call_provider,
+        "flow": _flow_target,
+        "input": anything,
+        "with": arguments,
+        "onSuccess": _success_arm,
+        "onFailure": _failure_arm,
+    }
+    if look.closed(members, what="a call"):
+        look.exactly_one("provider", "flow", code="MWL-028")
+
+
+def _success_arm(look: Look) -> None:
+    look.closed({"value": anything, "assign": assign}, what="'onSuccess' of a call")
+
+
+def _failure_arm(look: Look) -> None:
+    look.closed({"assign": assign}, what="'onFailure' of a call")
+
+
+def _call_provider(look: Look) -> None:
+    if not _is_uri(look, "provider.call"):
+        return
+    catalog = look.findings.catalog
+    if catalog.call(look.value) is None:
+        message = f"there is no provider {look.value!r}{guess(look.value, catalog.call_uris())}"
+        look.problem("MWL-031", message, hint="Bring providers of your own with --load.")
+
+
+def _is_uri(look: Look, wanted: str) -> bool:
+    if not look.has("a string"):
+        return False
+    kind = uri_type(look.value)
+    if kind is None:
+        look.problem("MWL-031", f"{look.value!r} is no provider URI", hint="As in mwl:provider.call/perdure/http/v1.")
+    elif kind != wanted:
+        look.problem("MWL-031", f"a {wanted} URI must stand here, not a {kind} one")
+    return kind == wanted
+
+
+def _flow_target(look: Look) -> None:
+    from perdure.dialects.flow.document.flows import flow
+
+    assert look.around is not None
+    if isinstance(look.value, dict):
+        _edge(look, look.path)
+        flow(look, is_root=False)
+    elif look.has("a string"):
+        around: Around | None = look.around
+        while around is not None:
+            flows = around.raw.get("flows")
+            if isinstance(flows, dict) and look.value in flows:
+                _edge(look, (*around.path, "flows", look.value))
+                return
+            around = around.outer
+        look.problem("MWL-029", f"no Flow is called {look.value!r} here{guess(look.value, _names(look))}")
+
+
+def _names(look: Look) -> list[str]:
+    names: list[str] = []
+    around = look.around
+    while around is not None:
+        flows = around.raw.get("flows")
+        names += flows if isinstance(flows, dict) else []
+        around = around.outer
+    return names
+
+
+def _edge(look: Look, callee: tuple[str | int, ...]) -> None:
+    assert look.around is not None
+    look.findings.edges.setdefault(look.around.path, []).append((callee, look.path))
+
+
+# Middleware.
+
+
+def step_stack(look: Look) -> None:
+    _each(look, _entry)
+
+
+flow_stack = step_stack
+
+
+def _entry(look: Look) -> None:
+    blocks: dict[str, Rule] = {"provider": _middleware, **dict.fromkeys(PHASES, anything)}
+    if not look.closed(blocks, ("provider",), what="a middleware entry"):
+        return
+    uri = look.value.get("provider")
+    provider = look.findings.catalog.middleware.get(uri) if isinstance(uri, str) else None
+    for phase in PHASES:
+        if phase in look.value:
+            _phase(look.at(phase), phase, is_structural=provider is not None and provider.dispatches)
+    if provider is None:
+        return
+    if provider.dispatches:
+        _structural(look)
+    for phase, key in provider.required:
+        block = look.value.get(phase)
+        if not isinstance(block, dict) or key not in block:
+            look.problem("MWL-043", f"this middleware needs '{phase}.{key}'")
+
+
+def _middleware(look: Look) -> None:
+    if not _is_uri(look, "provider.middleware"):
+        return
+    known = look.findings.catalog.middleware
+    provider = known.get(look.value)
+    if provider is None:
+        look.problem("MWL-031", f"there is no middleware {look.value!r}{guess(look.value, list(known))}")
+    elif look.level not in provider.attachment:
+        look.problem("MWL-032", f"{look.value!r} cannot be attached at the {look.level} level")
+
+
+def _phase(look: Look, name: str, is_structural: bool) -> None:
+    members: dict[str, Rule] = {"when": boolean, "with": arguments, "assign": assign}
+    match name:
+        case "onEntry":
+            members["output"] = anything
+        case "onSuccess":
+            members["value"] = anything
+        case "onFailure":
+            members |= ENVELOPE
+        case _ if is_structural:
+            members["with"] = anything
+        case _:
+            pass
+    if look.closed(members, what=f"'{name}'") and name == "onFailure":
+        _no_success(look)
+
+
+def _structural(look: Look) -> None:
+    """The cleanup of `finally` is a part of the document, not a value (MWL-044)."""
+    block = look.value.get("onAlways")
+    written = block.get("with") if isinstance(block, dict) else None
+    if not isinstance(written, dict):
+        look.problem("MWL-044", "'onAlways.with' must be an object with the 'call' to be dispatched")
+        return
+    inside = look.at("onAlways", "with")
+    inside.closed({"call": call, "middleware": step_stack}, ("call",), "MWL-044", "'onAlways.with'")
+
+
+def _each(look: Look, rule: Rule, code: str = "MWL-022") -> None:
+    if look.has("an array", code):
+        for index in range(len(look.value)):
+            rule(look.at(index))
