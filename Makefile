@@ -9,6 +9,9 @@ JOBS   ?= auto
 help: ## show this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:/' | awk -F': ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
+example: $(VENV)/.run ## install Perdure and run an example to its result
+	$(BIN)/perdure run examples/hello.json --input '"you"' --db sqlite:///$(VENV)/example.db
+
 test: $(VENV)/.dev ## install everything and run all checks: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -29,9 +32,13 @@ clean: ## remove everything that was installed or built
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+$(VENV)/.run: pyproject.toml $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
 $(VENV)/.dev: requirements/dev.lock pyproject.toml $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
-.PHONY: help test fix lock clean
+.PHONY: help example test fix lock clean
