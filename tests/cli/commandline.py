@@ -120,11 +120,11 @@ class CommandLine:
         assert code == ended, f"{words}: exit {ended}\n{out.getvalue()}\n{err.getvalue()}"
         return Done(ended, out.getvalue(), err.getvalue())
 
-    def start(self, *words: str) -> Running:
+    def start(self, *words: str, **env: str) -> Running:
         process = subprocess.Popen(
             self._command(words),
             cwd=self.folder,
-            env=self._environment({}),
+            env=self._environment(env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

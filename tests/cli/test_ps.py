@@ -35,6 +35,18 @@ def test_a_list_for_programs_has_everything_and_a_table_for_people_the_rest_in_a
     assert len(perdure.here("ps", "--json", "--since", "1h").json) == 4
 
 
+def test_the_table_shows_the_latest_and_counts_the_rest(perdure: CommandLine) -> None:
+    waiting = perdure.here("run", perdure.drill({"signal": "go"}), "--detach").out.strip()
+    for _ in range(12):
+        perdure.here("run", perdure.drill({"return": 1}))
+    listed = perdure("ps")
+
+    assert len(listed.out.splitlines()) == 1 + 1 + 10
+    assert listed.out.splitlines()[-1].startswith(waiting)
+    assert "2 ended runs not shown (see --all)" in listed.err
+    assert len(perdure.here("ps", "--all").out.splitlines()) == 1 + 13
+
+
 def test_an_empty_store_has_no_runs(perdure: CommandLine) -> None:
     (perdure.folder / "perdure.db").touch()
 

@@ -7,19 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from perdure.cli.errors import BadUsage
 from perdure.cli.times import read_instant, read_span
 from perdure.kernel import jsontext
-from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import Instant
 
 _T = TypeVar("_T")
-
-
-class BadUsage(PerdureError):
-    """The words of the command line do not fit each other."""
-
-    code = "USAGE"
-    hint = "See `perdure VERB --help`."
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:

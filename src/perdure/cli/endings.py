@@ -3,6 +3,7 @@
 import argparse
 
 from perdure.cli.answer import give_json, give_value
+from perdure.cli.errors import RunStuck
 from perdure.cli.exits import Exit, exit_of_status
 from perdure.cli.following import End, Ended, Idle, Stuck
 from perdure.cli.notable import outcome_text, words
@@ -11,17 +12,9 @@ from perdure.cli.progress import ended_text
 from perdure.cli.standing import standing
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client
-from perdure.kernel.errors import PerdureError
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter
-
-
-class RunStuck(PerdureError):
-    """A run cannot be decided: a fault in Perdure, in a language, or a missing value."""
-
-    code = "RUN-STUCK"
-    hint = "Its inputs are kept. After an upgrade or a repair try it again with `perdure resume RUN`."
 
 
 async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:

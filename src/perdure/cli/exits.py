@@ -34,7 +34,7 @@ def exit_of_status(status: str) -> Exit:
 
 def exit_of_error(error: Exception) -> Exit:
     """The family an expected error belongs to."""
-    from perdure.cli.arguments import BadUsage
+    from perdure.cli.errors import BadUsage, ProviderNotFound
     from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound
     from perdure.stores.errors import StoreMissing
 
@@ -43,7 +43,7 @@ def exit_of_error(error: Exception) -> Exit:
             return Exit.USAGE
         case InvalidDocument():
             return Exit.FINDINGS
-        case RunNotFound() | StoreMissing() | FileNotFoundError():
+        case RunNotFound() | ProviderNotFound() | StoreMissing() | FileNotFoundError():
             return Exit.NOT_FOUND
         case Conflict() | FileExistsError():
             return Exit.CONFLICT

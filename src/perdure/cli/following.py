@@ -78,12 +78,13 @@ async def follow(
     idle: dict[RunId, End] = {}
     waits = {run: asyncio.ensure_future(client.wait(run)) for run in runs}
     queue = list(waits)
+    pause = progress.every
     try:
         while len(ends) + len(idle) < len(waits):
-            await asyncio.wait([waits[run] for run in queue], timeout=progress.every)
+            await asyncio.wait([waits[run] for run in queue], timeout=pause)
             ends |= {run: Ended(*wait.result()) for run, wait in waits.items() if run not in ends and wait.done()}
             queue = [run for run in queue if run not in ends]
-            seen = []
+            seen, began = [], asyncio.get_running_loop().time()
             for run in queue[:LOOKS_AT_ONCE]:
                 stands, end = await _look(client, run, until_idle)
                 seen.append(stands)
@@ -93,6 +94,8 @@ async def follow(
             idle = {run: end for run, end in idle.items() if run not in ends}
             queue = queue[LOOKS_AT_ONCE:] + queue[:LOOKS_AT_ONCE]
             progress.stand(seen, client.clock.now())
+            # Looking at wide runs is dear: it may take a tenth of the time, the rest is for the work.
+            pause = max(progress.every, 10 * (asyncio.get_running_loop().time() - began))
         return {run: ends.get(run) or idle[run] for run in waits}
     finally:
         progress.done()
@@ -128,5 +131,5 @@ async def letters_taken(client: Client, runs: Sequence[RunId]) -> None:
     """Until what lay in the inboxes of these runs is decided, so that a reopened run is seen to be open."""
     for run in runs:
         # Perhaps another process decides them: there is no event to wait for.
-        while await _has_letters(client, run) and not (await client.find(run)).stuck:  # noqa: ASYNC110
+        while await _has_letters(client, run) and not (await client.find(run)).stuck:
             await asyncio.sleep(0.02)

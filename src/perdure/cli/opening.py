@@ -7,18 +7,11 @@ import shlex
 from collections.abc import Iterable
 
 from perdure.cli.complaints import DEBUG
+from perdure.cli.errors import LoadFailed
 from perdure.cli.idlehands import IdleHands
 from perdure.cli.talk import Talk
 from perdure.engine.clock import SystemClock
-from perdure.kernel.errors import PerdureError
 from perdure.wiring import DEFAULT_STORE, Engine, Observer, open_store
-
-
-class LoadFailed(PerdureError):
-    """A source given with --load cannot be imported."""
-
-    code = "LOAD-FAILED"
-    hint = "Name a file (`--load ./tasks.py`) or an importable module (`--load package.tasks`)."
 
 
 def open_engine(asked: argparse.Namespace, talk: Talk, *, must_exist: bool = False) -> Engine:
@@ -59,11 +52,12 @@ def resume_command(asked: argparse.Namespace, *runs: str) -> str:
 
 
 def log_to(talk: Talk, verbosity: int) -> None:
-    """Show the engine's log as plain lines among the talk."""
-    logger = logging.getLogger("perdure")
-    logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])
-    logger.handlers = [_TalkHandler(talk)]
-    logger.propagate = False
+    """Show the log of the engine, and of the event loop under it, as plain lines among the talk."""
+    for name in ("perdure", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])
+        logger.handlers = [_TalkHandler(talk)]
+        logger.propagate = False
 
 
 class _TalkHandler(logging.Handler):
@@ -72,8 +66,12 @@ class _TalkHandler(logging.Handler):
         self._talk = talk
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
+        text = record.getMessage().partition("\n")[0]
+        if hasattr(record, "path"):  # a task speaks
+            text = f"{getattr(record, 'run', '')} {record.path}: {text}"
         if record.exc_info and os.environ.get(DEBUG):
             text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+        elif record.exc_info and (error := record.exc_info[1]) is not None and str(error) not in text:
+            text = f"{text}: {type(error).__name__}: {error}"
         style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else "dim"
         self._talk.insist(f"{self._talk.paint(record.levelname.lower() + ':', style)} {text}")

@@ -8,12 +8,12 @@ from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.answer import give_json, give_text
+from perdure.cli.errors import ProviderNotFound
 from perdure.cli.exits import Exit
 from perdure.cli.opening import load_sources
 from perdure.cli.tables import Column, table
 from perdure.cli.talk import Paint, Talk, width_of
 from perdure.kernel import jsontext
-from perdure.kernel.errors import RunNotFound
 from perdure.kernel.problems import guess
 from perdure.providers.registry import Provider, shared
 
@@ -26,13 +26,6 @@ examples:
 
 COLUMNS = (Column("NAME"), Column("RUNS"), Column("DESCRIPTION", may_shrink=True))
 PARAMETERS = (Column("PARAMETER"), Column("TYPE"), Column("DEFAULT"), Column("", may_shrink=True))
-
-
-class ProviderNotFound(RunNotFound):
-    """No provider of that name is shipped, installed or loaded."""
-
-    code = "PROVIDER-NOT-FOUND"
-    hint = "List them with `perdure providers`; bring your own with --load."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,8 @@
 import argparse
 import sys
 
+from msgspec.structs import replace
+
 from perdure.cli import arguments as a
 from perdure.cli.answer import give_json, give_text
 from perdure.cli.exits import Exit
@@ -13,11 +15,13 @@ from perdure.cli.opening import open_observer
 from perdure.cli.tables import Column, table
 from perdure.cli.talk import Paint, Talk, width_of
 from perdure.cli.times import local, span
+from perdure.engine.client import Client
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Filter, RunRow
 
 RECENT = 10  # ended runs that the table shows unless told otherwise
+COUNTED = 1_000  # and how many more are counted
 
 EXAMPLES = """\
 examples:
@@ -74,38 +78,37 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 async def _list(asked: argparse.Namespace, talk: Talk) -> int:
     async with open_observer(asked, talk) as observer:
-        shows_all = asked.all or asked.json
         wanted = Filter(
             statuses=[Status(status) for status in asked.status],
             name=asked.name,
             labels=dict(asked.label),
             created_after=asked.since,
             created_before=asked.until,
-            roots_only=not (shows_all or asked.children),
+            roots_only=not (asked.all or asked.json or asked.children),
             limit=asked.limit,
         )
-        rows = await observer.search(wanted)
         owners = Ownership(observer)
         if asked.json:
-            give_json([plain(row, owners) for row in rows])
+            give_json([plain(row, owners) for row in await observer.search(wanted)])
             return Exit.OK
-        is_narrowed = bool(asked.status or asked.limit is not None)
-        shown = rows if shows_all or is_narrowed else _recent(rows)
-        if shown:
-            paint = Paint(sys.stdout)
-            cells = [_cells(row, owners, observer.clock.now()) for row in shown]
-            give_text("\n".join(table(COLUMNS, cells, width_of(sys.stdout), paint)))
-        _tell_rest(shown, len(rows) - len(shown), owners, talk)
+        if asked.all or asked.status or asked.limit is not None:
+            rows, hidden = await observer.search(wanted), 0
+        else:
+            rows, hidden = await _recent(observer, wanted)
+        if rows:
+            cells = [_cells(row, owners, observer.clock.now()) for row in rows]
+            give_text("\n".join(table(COLUMNS, cells, width_of(sys.stdout), Paint(sys.stdout))))
+        _tell_rest(rows, hidden, owners, talk)
         return Exit.OK
 
 
-def _recent(rows: list[RunRow]) -> list[RunRow]:
-    kept, ended = [], 0
-    for row in rows:
-        ended += row.status.is_final
-        if not row.status.is_final or ended <= RECENT:
-            kept.append(row)
-    return kept
+async def _recent(client: Client, wanted: Filter) -> tuple[list[RunRow], int]:
+    """Open runs and the latest ended ones; how many more have ended. A large past is not read to be counted."""
+    rows = await client.search(replace(wanted, statuses=[status for status in Status if not status.is_final]))
+    ended_ones = replace(wanted, statuses=[status for status in Status if status.is_final], limit=RECENT + COUNTED)
+    ended = await client.search(ended_ones)
+    rows += ended[:RECENT]
+    return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True), len(ended) - len(ended[:RECENT])
 
 
 def _cells(row: RunRow, owners: Ownership, now: Instant) -> list[tuple[str, str]]:
@@ -133,6 +136,7 @@ def _tell_rest(shown: list[RunRow], hidden: int, owners: Ownership, talk: Talk) 
     if not shown:
         talk.say("no runs")
     if hidden:
-        talk.say(f"{hidden} ended runs are not shown (see --all)")
+        count = f"more than {hidden}" if hidden == COUNTED else str(hidden)
+        talk.say(f"{count} ended run{'' if hidden == 1 else 's'} not shown (see --all)")
     if any(not row.status.is_final and not owners.is_live(row) for row in shown):
         talk.say("interrupted runs go on with `perdure resume`")

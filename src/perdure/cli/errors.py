@@ -1,0 +1,31 @@
+"""What can be wrong with a command itself, apart from what the engine has to say."""
+
+from perdure.kernel.errors import PerdureError
+
+
+class BadUsage(PerdureError):
+    """The words of the command line do not fit each other."""
+
+    code = "USAGE"
+    hint = "See `perdure VERB --help`."
+
+
+class LoadFailed(PerdureError):
+    """A source given with --load cannot be imported."""
+
+    code = "LOAD-FAILED"
+    hint = "Name a file (`--load ./tasks.py`) or an importable module (`--load package.tasks`)."
+
+
+class ProviderNotFound(PerdureError):
+    """No provider of that name is shipped, installed or loaded."""
+
+    code = "PROVIDER-NOT-FOUND"
+    hint = "List them with `perdure providers`; bring your own with --load."
+
+
+class RunStuck(PerdureError):
+    """A run cannot be decided: a fault in Perdure, in a language, or a missing value."""
+
+    code = "RUN-STUCK"
+    hint = "Its inputs are kept. After an upgrade or a repair try it again with `perdure resume RUN`."
