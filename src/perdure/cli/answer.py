@@ -3,20 +3,18 @@
 import sys
 from typing import Any
 
+import msgspec
+
 from perdure.kernel import jsontext
 
 
 def give_json(value: Any) -> None:
-    import msgspec
-
     text = msgspec.json.format(jsontext.encode(value), indent=2) if sys.stdout.isatty() else jsontext.encode(value)
     give_text(text.decode())
 
 
 def give_value(text: bytes) -> None:
     """What a run returned: a string as it is, everything else as readable JSON."""
-    import msgspec
-
     value = jsontext.decode(text)
     give_text(value if isinstance(value, str) else msgspec.json.format(text, indent=2).decode())
 

@@ -2,12 +2,12 @@
 
 import argparse
 
+from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json, give_value
 from perdure.cli.errors import RunStuck
 from perdure.cli.exits import Exit, exit_of_status
 from perdure.cli.following import End, Ended, Idle, Stuck
 from perdure.cli.notable import outcome_text, words
-from perdure.cli.opening import resume_command
 from perdure.cli.progress import ended_text
 from perdure.cli.standing import standing
 from perdure.cli.talk import Talk

@@ -1,12 +1,13 @@
-"""Runs in a list: as JSON data, and as cells of a table."""
+"""Runs in a list: as JSON data, by owner, by family."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from perdure.cli.times import iso
 from perdure.engine.client import Client
+from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import RunRow
+from perdure.stores.protocol import Filter, RunRow
 
 
 class Ownership:
@@ -41,9 +42,6 @@ def plain(row: RunRow, owners: Ownership) -> dict[str, Any]:
 
 async def interrupted(client: Client) -> list[RunRow]:
     """Open runs without a live owner, and ended ones for which something lies in the inbox; eldest first."""
-    from perdure.kernel.outcomes import Status
-    from perdure.stores.protocol import Filter
-
     owners = Ownership(client)
     open_runs = await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING)))
     found = {row.id: row for row in reversed(open_runs) if not owners.is_live(row)}

@@ -3,9 +3,10 @@
 import argparse
 from collections.abc import Awaitable, Callable
 
+from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json
 from perdure.cli.exits import Exit
-from perdure.cli.opening import open_observer, resume_command
+from perdure.cli.opening import open_observer
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId

@@ -3,9 +3,9 @@
 import argparse
 
 from perdure.cli import arguments as a
+from perdure.cli.beginning import add_waiting, begin_and_follow
 from perdure.cli.interruption import complete
 from perdure.cli.talk import Talk
-from perdure.cli.verbs.run import add_waiting, begin_and_follow
 from perdure.engine.client import Client, Handle
 
 EXAMPLES = """\

@@ -4,13 +4,14 @@ import argparse
 import asyncio
 
 from perdure.cli import arguments as a
+from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json, give_text
 from perdure.cli.endings import give_result, tell_end
 from perdure.cli.exits import Exit
 from perdure.cli.following import End, follow, letters_taken, listening
 from perdure.cli.interruption import complete
 from perdure.cli.listing import Ownership, interrupted, plain, topmost
-from perdure.cli.opening import open_engine, resume_command
+from perdure.cli.opening import open_engine
 from perdure.cli.progress import progress_for
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client

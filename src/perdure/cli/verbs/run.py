@@ -1,23 +1,15 @@
 """`run`: start a document and follow it to its end."""
 
 import argparse
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
+from perdure.cli.beginning import add_waiting, begin_and_follow
 from perdure.cli.documents import Judged, ProblemsFound, judge, read_applied
-from perdure.cli.endings import give_result, tell_end, tell_left_behind
-from perdure.cli.exits import Exit
-from perdure.cli.following import follow, listening
 from perdure.cli.interruption import complete
-from perdure.cli.opening import load_sources, open_engine, resume_command
-from perdure.cli.progress import progress_for
+from perdure.cli.opening import load_sources
 from perdure.cli.talk import Talk
-from perdure.cli.times import span
 from perdure.engine.client import Client, Handle
-from perdure.kernel.values import SECOND, Instant
 from perdure.wiring import languages
 
 EXAMPLES = """\
@@ -51,15 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_waiting(parser)
 
 
-def add_waiting(parser: argparse.ArgumentParser) -> None:
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--wait", action="store_true", help="follow the run to its end (the default)")
-    how.add_argument("--detach", action="store_true", help="only record the start, and print the id")
-    parser.add_argument(
-        "--wait-timeout", metavar="DURATION", type=a.duration, help="stop following after this long (exit code 6)"
-    )
-
-
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
     load_sources(asked.load)
     judged = judge(asked.file, languages())
@@ -78,60 +61,3 @@ async def _start(engine: Client, asked: argparse.Namespace, judged: Judged, give
     if asked.apply:
         options["applied"] = read_applied(asked.apply)
     return await engine.start(judged.text, given, options=options, token=asked.token, labels=dict(asked.label))
-
-
-async def begin_and_follow(
-    asked: argparse.Namespace, talk: Talk, begin: Callable[[Client], Awaitable[Handle]], *, must_exist: bool = False
-) -> int:
-    """Begin a run with an engine of our own; follow it, unless it is to be left alone."""
-    progress = progress_for(talk)
-    run = ""
-    try:
-        async with open_engine(asked, talk, must_exist=must_exist) as engine:
-            with listening(engine, progress):
-                handle = await begin(engine)
-                run = handle.id
-                if asked.detach:
-                    return await _leave(engine, handle, asked, talk)
-                row = await engine.find(handle.id)
-                talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
-                async with asyncio.timeout(_seconds(asked.wait_timeout)):
-                    ends = await follow(engine, [handle.id], progress)
-            end = ends[handle.id]
-            code = await tell_end(engine, handle.id, end, talk)
-            await give_result(engine, handle.id, end, asked)
-            await tell_left_behind(engine, handle.id, asked, talk)
-            return code
-    except TimeoutError:
-        return await _waited_long_enough(asked, talk, run)
-    except asyncio.CancelledError:
-        what = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
-        talk.insist(f"stopped; {what}. Go on with: {resume_command(asked, *filter(None, [run]))}")
-        raise
-
-
-async def _leave(engine: Client, handle: Handle, asked: argparse.Namespace, talk: Talk) -> Exit:
-    command = resume_command(asked, handle.id)
-    if asked.json:
-        status = (await engine.find(handle.id)).status
-        give_json({"id": handle.id, "status": status, "detached": True, "resume": command})
-    else:
-        give_text(handle.id)
-    talk.say(f"recorded; no live process drives it. Have it done with: {command}")
-    return Exit.OK
-
-
-async def _waited_long_enough(asked: argparse.Namespace, talk: Talk, run: str) -> Exit:
-    """Our engine is closed by now: the picture is what the next owner will find."""
-    from perdure.cli.opening import open_observer
-
-    talk.insist(f"run {run} has not ended within {span(asked.wait_timeout)}; it is durable.")
-    talk.say(f"Go on with: {resume_command(asked, run)}")
-    if asked.json:
-        async with open_observer(asked, talk) as observer:
-            give_json(await observer.handle(run).show())
-    return Exit.WAIT_TIMED_OUT
-
-
-def _seconds(length: Instant | None) -> float | None:
-    return None if length is None else length / SECOND

@@ -5,15 +5,16 @@ import sys
 from typing import Any
 
 from perdure.cli import arguments as a
+from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json, give_text
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
 from perdure.cli.notable import outcome_text, words
-from perdure.cli.opening import open_observer, resume_command
+from perdure.cli.opening import open_observer
 from perdure.cli.outline import outline
 from perdure.cli.progress import tasks_text
 from perdure.cli.standing import Standing, stands
-from perdure.cli.talk import Paint, Talk, width_of
+from perdure.cli.talk import Paint, Talk, cut, width_of
 from perdure.cli.times import local, span
 from perdure.engine import views
 from perdure.engine.client import Client
@@ -27,6 +28,8 @@ examples:
   perdure show 06g2k --at 12         as it was after its twelfth event (see `perdure history`)
   perdure show 06g2k --json          the same shape as `perdure run --json`, also while the run is live
 """
+
+LONGEST = 2_000  # characters of a result; --json has all of it
 
 SAID = frozenset({"id", "language", "name", "status", "outcome", "open", "tasks"})
 """Members of a picture that the head has said already."""
@@ -78,7 +81,7 @@ async def _head(client: Client, stand: Standing, execution: Execution) -> list[t
     ]
     match state.outcome:
         case Succeeded(value):
-            lines.append(("result", (await client.text(row.id, value)).decode()))
+            lines.append(("result", cut((await client.text(row.id, value)).decode(), LONGEST)))
         case Failed(_, _, _, details) as failed:
             lines.append(("error", outcome_text(failed)))
             lines.append(("details", "" if details is None else jsontext.encode(jsontext.decode(details)).decode()))

@@ -1,0 +1,83 @@
+"""Beginning a run with an engine of our own, and what happens then: it is followed, or left for a later owner."""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from perdure.cli import arguments as a
+from perdure.cli.advice import resume_command
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.endings import give_result, tell_end, tell_left_behind
+from perdure.cli.exits import Exit
+from perdure.cli.following import End, follow, listening
+from perdure.cli.opening import open_engine
+from perdure.cli.progress import Progress, progress_for
+from perdure.cli.talk import Talk
+from perdure.cli.times import span
+from perdure.engine.client import Client, Handle
+from perdure.kernel.values import SECOND, Instant, RunId
+
+Begin = Callable[[Client], Awaitable[Handle]]
+
+
+def add_waiting(parser: argparse.ArgumentParser) -> None:
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--wait", action="store_true", help="follow the run to its end (the default)")
+    how.add_argument("--detach", action="store_true", help="only record the start, and print the id")
+    parser.add_argument(
+        "--wait-timeout", metavar="DURATION", type=a.duration, help="stop following after this long (exit code 6)"
+    )
+
+
+async def begin_and_follow(asked: argparse.Namespace, talk: Talk, begin: Begin, *, must_exist: bool = False) -> Exit:
+    progress = progress_for(talk)
+    run = ""
+    try:
+        async with open_engine(asked, talk, must_exist=must_exist) as engine:
+            with listening(engine, progress):
+                handle = await begin(engine)
+                run = handle.id
+                if asked.detach:
+                    return await _leave(engine, handle.id, asked, talk)
+                row = await engine.find(handle.id)
+                talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
+                end = await _follow_for(asked.wait_timeout, engine, handle.id, progress)
+            if end is None:
+                return await _waited_long_enough(engine, handle.id, asked, talk)
+            code = await tell_end(engine, handle.id, end, talk)
+            await give_result(engine, handle.id, end, asked)
+            await tell_left_behind(engine, handle.id, asked, talk)
+            return code
+    except asyncio.CancelledError:
+        what = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
+        talk.insist(f"stopped; {what}. Go on with: {resume_command(asked, *filter(None, [run]))}")
+        raise
+
+
+async def _follow_for(patience: Instant | None, engine: Client, run: RunId, progress: Progress) -> End | None:
+    """How the run ends; None when it takes too long."""
+    try:
+        async with asyncio.timeout(None if patience is None else patience / SECOND) as bound:
+            return (await follow(engine, [run], progress))[run]
+    except TimeoutError:
+        if bound.expired():
+            return None
+        raise
+
+
+async def _leave(engine: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> Exit:
+    command = resume_command(asked, run)
+    if asked.json:
+        give_json({"id": run, "status": (await engine.find(run)).status, "detached": True, "resume": command})
+    else:
+        give_text(run)
+    talk.say(f"recorded; no live process drives it. Have it done with: {command}")
+    return Exit.OK
+
+
+async def _waited_long_enough(engine: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> Exit:
+    if asked.json:
+        give_json(await engine.show(run))
+    talk.insist(f"run {run} has not ended within {span(asked.wait_timeout)}; it is durable.")
+    talk.say(f"Go on with: {resume_command(asked, run)}")
+    return Exit.WAIT_TIMED_OUT
