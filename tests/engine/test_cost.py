@@ -67,7 +67,7 @@ STEP = {"call": "echo", "input": {"i": 1, "n": ""}}
 
 
 async def test_200_runs_of_10_steps(tmp_path: Path) -> None:
-    """W1: one log row per run and commit; many runs share a sync; a step does not rewrite its run's row."""
+    """W1, Invariant 25: one log row per run and commit; many runs share a sync; a step does not rewrite its run's row."""
     vfs = ForgetfulVFS("w1", only_counts=True)
     engine, meter = await _measured(tmp_path, "w1")
     before = vfs.syncs
@@ -84,7 +84,7 @@ async def test_200_runs_of_10_steps(tmp_path: Path) -> None:
 
 
 async def test_1000_wide(tmp_path: Path) -> None:
-    """W2: a result costs the same at any width."""
+    """W2, Invariant 25: a result costs the same at any width."""
     engine, meter = await _measured(tmp_path)
     handle = await engine.start(drill({"each": 1000, "do": [STEP]}))
     await handle.result()
