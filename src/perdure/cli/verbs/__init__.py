@@ -16,6 +16,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "prune": ("perdure.cli.verbs.prune", "remove runs that ended long ago"),
     "backup": ("perdure.cli.verbs.backup", "copy the store to a file, while it is in use"),
     "check": ("perdure.cli.verbs.check", "list every problem of documents, and run nothing"),
+    "graph": ("perdure.cli.verbs.graph", "draw a document as a picture or as text for one"),
+    "conformance": ("perdure.cli.verbs.conformance", "run a language's conformance cases"),
     "providers": ("perdure.cli.verbs.providers", "list what tasks may call, and its parameters"),
 }
 """Name → module, and what it does in one line."""

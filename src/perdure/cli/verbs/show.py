@@ -29,6 +29,7 @@ examples:
   perdure show 06g2k --json          the same shape as `perdure run --json`, also while the run is live
 """
 
+PIPE_WIDTH = 160
 LONGEST = 2_000  # characters of a result; --json has all of it
 
 SAID = frozenset({"id", "language", "name", "status", "outcome", "open", "tasks"})
@@ -103,4 +104,4 @@ def _aligned(lines: list[tuple[str, str]], paint: Paint) -> list[str]:
 
 def _rest(picture: Any) -> list[str]:
     rest = {name: value for name, value in picture.items() if name not in SAID} if isinstance(picture, dict) else {}
-    return ["", *outline(rest, width_of(sys.stdout))] if any(rest.values()) else []
+    return ["", *outline(rest, width_of(sys.stdout) or PIPE_WIDTH)] if any(rest.values()) else []
