@@ -57,9 +57,5 @@ def test_a_limit_says_which_and_where() -> None:
 def test_no_operator_absorbs_a_limit() -> None:
     small = Environment(limits=Limits(steps=100))
 
-    for text in ("true || lists.range(99).size() > 0", "lists.range(99).size() > 0 || true"):
-        if text.startswith("true"):
-            assert compile_program(text, environment=small).evaluate({}) is True
-        else:
-            with pytest.raises(LimitExceeded):
-                compile_program(text, environment=small).evaluate({})
+    with pytest.raises(LimitExceeded):
+        compile_program("lists.range(99).size() > 0 || true", environment=small).evaluate({})

@@ -47,6 +47,11 @@ def test_everything_else_is_a_literal(text: str) -> None:
     assert find_expression(text) is None
 
 
+@pytest.mark.parametrize("noise", ["\\'", "'''", "r'\n", "{", "}", 'b"', "'\n\"\n"])
+def test_a_long_text_is_scanned_in_one_pass(noise: str) -> None:
+    find_expression("{{'" + noise * 50_000 + "}}")
+
+
 @pytest.mark.parametrize("text", ["{{ { }}", "{{ {'a': 1 }}"])
 def test_an_unbalanced_body_is_an_expression_that_will_fault(text: str) -> None:
     """O-06: no earlier closer, so the outer pair counts."""

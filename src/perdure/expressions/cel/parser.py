@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import NoReturn
 
 from perdure.expressions.cel import literals, syntax
+from perdure.expressions.cel.cursor import Cursor, Stumble
 from perdure.expressions.cel.errors import Finding, SyntaxFault
 from perdure.expressions.cel.macros import find_macro
 from perdure.expressions.cel.source import Source
 from perdure.expressions.cel.syntax import Node
-from perdure.expressions.cel.tokens import RESERVED, Token, tokenize
+from perdure.expressions.cel.tokens import RESERVED, Token
 
 _COMPARISON = 3
 _PRECEDENCE = {
@@ -22,9 +23,7 @@ _PRECEDENCE = {
     **dict.fromkeys(("+", "-"), 4),
     **dict.fromkeys(("*", "/", "%"), 5),
 }
-_MOST_FINDINGS = 20
 _LIST_WEIGHT, _MAP_WEIGHT = 8, 16  # making one costs a loop as much as so many plain operations, mostly in memory
-_OPENERS, _CLOSERS = ("(", "[", "{"), (")", "]", "}")
 
 
 def parse(source: Source, max_depth: int) -> Node:
@@ -39,26 +38,19 @@ def parse(source: Source, max_depth: int) -> Node:
     return tree
 
 
-class _Stumble(Exception):
-    """Unwinds to the next place where parsing can go on. The problem is already reported."""
-
-
-class _Parser:
+class _Parser(Cursor):
     def __init__(self, source: Source, max_depth: int) -> None:
-        self.source = source
-        self.findings: list[Finding] = []
+        super().__init__(source)
         self._max_depth = max_depth
         self._depth = 0
-        self._tokens = tokenize(source.text, self._report)
-        self._next = 0
 
     def parse(self) -> Node:
         try:
             tree = self._expression()
-            if self._peek() != "end":
-                self._stumble(f"unexpected {self._describe()}")
+            if self.peek() != "end":
+                self.stumble(f"unexpected {self.describe()}")
             return tree
-        except _Stumble:
+        except Stumble:
             return syntax.Literal(0, 0, 1, 1, None)
 
     # Expressions, from loose to tight ------------------------------------------------------------------------------
@@ -68,9 +60,9 @@ class _Parser:
         if self._depth > self._max_depth:
             self._too_deep()
         node = self._binary(1)
-        if self._accept("?"):
+        if self.accept("?"):
             then = self._binary(1)
-            self._expect(":")
+            self.expect(":")
             otherwise = self._expression()
             node = syntax.Ternary(*self._measure(node.start, node, then, otherwise), node, then, otherwise)
         self._depth -= 1
@@ -78,8 +70,8 @@ class _Parser:
 
     def _binary(self, loosest: int) -> Node:
         left = self._operand()
-        while (precedence := _PRECEDENCE.get(self._peek(), 0)) >= loosest:
-            token = self._take()
+        while (precedence := _PRECEDENCE.get(self.peek(), 0)) >= loosest:
+            token = self.take()
             if token.kind in ("&&", "||"):
                 left = self._logical(left, token.kind, precedence)
             elif precedence > _COMPARISON:
@@ -94,15 +86,15 @@ class _Parser:
         while True:
             value = self._binary(precedence + 1)
             rest.append(syntax.Operand(first.start, value.end, token.start, token.kind, value))
-            if _PRECEDENCE.get(self._peek(), 0) != precedence:
+            if _PRECEDENCE.get(self.peek(), 0) != precedence:
                 break
-            token = self._take()
+            token = self.take()
         measures = self._measure(first.start, first, *(operand.value for operand in rest))
         return syntax.Chain(*measures, first, tuple(rest))
 
     def _logical(self, first: Node, operator: str, precedence: int) -> Node:
         terms = [first, self._binary(precedence + 1)]
-        while self._accept(operator):
+        while self.accept(operator):
             terms.append(self._binary(precedence + 1))
         measures = self._measure(first.start, *terms)
         made = syntax.Conjunction if operator == "&&" else syntax.Disjunction
@@ -112,7 +104,7 @@ class _Parser:
         """Unary operators, a primary, and everything attached to it."""
         signs = self._signs()
         node = self._primary()
-        while self._peek() in (".", "[", "{"):
+        while self.peek() in (".", "[", "{"):
             node = self._postfix(node)
         for sign in reversed(signs):
             node = syntax.Unary(*self._measure(sign.start, node), sign.kind, node)
@@ -120,23 +112,23 @@ class _Parser:
 
     def _signs(self) -> list[Token]:
         signs: list[Token] = []
-        while self._peek() in ("!", "-"):
-            if self._peek() == "-" and self._tokens[self._next + 1].kind in ("int", "double"):
+        while self.peek() in ("!", "-"):
+            if self.peek() == "-" and self.peek(1) in ("int", "double"):
                 break  # belongs to the literal, so that the smallest int can be written
-            signs.append(self._take())
+            signs.append(self.take())
             if signs[0].kind != signs[-1].kind:
-                self._report(signs[-1].start, "`!` and `-` cannot be mixed without parentheses")
+                self.report(signs[-1].start, "`!` and `-` cannot be mixed without parentheses")
             if len(signs) > self._max_depth:
                 self._too_deep()
         return signs
 
     def _primary(self) -> Node:
-        token = self._take()
+        token = self.take()
         match token.kind:
             case "(":
                 inner = self._nested(")")
-                self._expect(")")
-                return replace(inner, start=token.start, end=self._tokens[self._next - 1].end)
+                self.expect(")")
+                return replace(inner, start=token.start, end=self.end)
             case "[":
                 return self._list(token)
             case "{":
@@ -144,10 +136,10 @@ class _Parser:
             case "name":
                 return self._name(token, absolute=False)
             case ".":
-                name = self._take()
+                name = self.take()
                 if name.kind != "name":
-                    self._next -= 1
-                    self._stumble(f"a name is needed after `.`, not {self._describe()}")
+                    self.put_back()
+                    self.stumble(f"a name is needed after `.`, not {self.describe()}")
                 return self._name(name, absolute=True, start=token.start)
             case "true" | "false" | "null":
                 return self._literal(token, {"true": True, "false": False, "null": None}[token.kind])
@@ -167,61 +159,61 @@ class _Parser:
                 case "bytes":
                     return self._literal(token, literals.read_bytes(token.text))
                 case "-":
-                    number = self._take()
+                    number = self.take()
                     read = literals.read_int if number.kind == "int" else literals.read_double
                     return syntax.Literal(token.start, number.end, 1, 1, read(number.text, negative=True))
         except literals.BadLiteral as bad:
-            self._report(token.start + bad.offset, str(bad))
+            self.report(token.start + bad.offset, str(bad))
             return self._literal(token, None)
-        self._next -= 1
-        self._stumble(f"an expression is needed, not {self._describe()}")
+        self.put_back()
+        self.stumble(f"an expression is needed, not {self.describe()}")
 
     def _literal(self, token: Token, value: object) -> Node:
         return syntax.Literal(token.start, token.end, 1, 1 + (len(token.text) >> 10), value)
 
     def _name(self, token: Token, *, absolute: bool, start: int | None = None) -> Node:
         if token.text in RESERVED:
-            self._report(token.start, f"`{token.text}` is a reserved word")
+            self.report(token.start, f"`{token.text}` is a reserved word")
         start = token.start if start is None else start
-        if self._peek() == "(":
+        if self.peek() == "(":
             return self._call(start, token, None)
         return syntax.Name(start, token.end, 1, 1, token.text, absolute)
 
     # What follows a primary ------------------------------------------------------------------------------------------
 
     def _postfix(self, operand: Node) -> Node:
-        opener = self._take()
+        opener = self.take()
         if opener.kind == "{":
-            self._next -= 1
-            self._stumble("message literals are not supported")
-        optional = self._accept("?")
+            self.put_back()
+            self.stumble("message literals are not supported")
+        optional = self.accept("?")
         if opener.kind == "[":
             key = self._nested("]")
-            self._expect("]")
+            self.expect("]")
             return syntax.Index(*self._measure(operand.start, operand, key), operand, key, optional, opener.start)
-        name = self._take()
-        if name.kind == "name" and self._peek() == "(" and not optional:
+        name = self.take()
+        if name.kind == "name" and self.peek() == "(" and not optional:
             return self._call(operand.start, name, operand)
         if name.kind not in ("name", "quoted"):
-            self._next -= 1
-            self._stumble(f"a field name is needed after `.`, not {self._describe()}")
+            self.put_back()
+            self.stumble(f"a field name is needed after `.`, not {self.describe()}")
         field = name.text.strip("`")
         return syntax.Select(*self._measure(operand.start, operand), operand, field, optional, name.start)
 
     def _call(self, start: int, name: Token, target: Node | None) -> Node:
-        self._expect("(")
+        self.expect("(")
         args: list[Node] = []
         self._sequence(")", lambda: args.append(self._expression()))
         children = args if target is None else [target, *args]
         measures = self._measure(start, *children)
         expand = find_macro(name.text, target, len(args))
         if expand is not None:
-            return expand(measures, target or args[0], tuple(args), self._report)
+            return expand(measures, target or args[0], tuple(args), self.report)
         return syntax.Call(*measures, name.text, target, tuple(args), name.start)
 
     def _list(self, opener: Token) -> Node:
         elements: list[tuple[bool, Node]] = []
-        self._sequence("]", lambda: elements.append((self._accept("?"), self._expression())))
+        self._sequence("]", lambda: elements.append((self.accept("?"), self._expression())))
         measures = self._measure(opener.start, *(node for _, node in elements), weight=_LIST_WEIGHT)
         return syntax.ListLiteral(*measures, tuple(elements))
 
@@ -229,9 +221,9 @@ class _Parser:
         entries: list[tuple[bool, Node, Node]] = []
 
         def entry() -> None:
-            optional = self._accept("?")
+            optional = self.accept("?")
             key = self._expression()
-            self._expect(":")
+            self.expect(":")
             entries.append((optional, key, self._expression()))
 
         self._sequence("}", entry)
@@ -242,85 +234,38 @@ class _Parser:
 
     def _sequence(self, closer: str, item: Callable[[], None]) -> None:
         """Items between commas up to `closer`, which is taken. A trailing comma is allowed in literals."""
-        while not self._accept(closer):
+        while not self.accept(closer):
             depth = self._depth
             try:
                 item()
-                if self._peek() not in (",", closer):
-                    self._stumble(f"`,` or `{closer}` is needed, not {self._describe()}")
-            except _Stumble:
+                if self.peek() not in (",", closer):
+                    self.stumble(f"`,` or `{closer}` is needed, not {self.describe()}")
+            except Stumble:
                 self._depth = depth
-                self._skip_to(closer)
-            if self._accept(","):
-                if closer == ")" and self._peek() == ")":
-                    self._stumble("an argument is needed after `,`")
-            elif self._peek() != closer:
-                raise _Stumble
+                self.skip_to(closer)
+            if self.accept(","):
+                if closer == ")" and self.peek() == ")":
+                    self.stumble("an argument is needed after `,`")
+            elif self.peek() != closer:
+                raise Stumble
 
     def _nested(self, closer: str) -> Node:
         depth = self._depth
-        start = self._tokens[self._next].start
+        start = self.start
         try:
             return self._expression()
-        except _Stumble:
+        except Stumble:
             self._depth = depth
-            self._skip_to(closer)
-            if self._peek() != closer:
+            self.skip_to(closer)
+            if self.peek() != closer:
                 raise
             return syntax.Literal(start, start, 1, 1, None)
-
-    def _skip_to(self, closer: str) -> None:
-        nesting = 0
-        while (kind := self._peek()) != "end":
-            if nesting == 0 and kind in (",", closer):
-                return
-            nesting += (kind in _OPENERS) - (kind in _CLOSERS)
-            if nesting < 0:
-                return
-            self._next += 1
 
     def _measure(self, start: int, *children: Node, weight: int = 1) -> tuple[int, int, int, int]:
         height = 1 + max((child.height for child in children), default=0)
         if height > self._max_depth:
             self._too_deep()
-        return start, self._tokens[self._next - 1].end, height, weight + sum(child.size for child in children)
+        return start, self.end, height, weight + sum(child.size for child in children)
 
     def _too_deep(self) -> NoReturn:
-        token = self._tokens[min(self._next, len(self._tokens) - 1)]
-        self._report(token.start, f"the expression is nested more than {self._max_depth} deep")
-        self._next = len(self._tokens) - 1
-        raise _Stumble
-
-    # Tokens ----------------------------------------------------------------------------------------------------------
-
-    def _peek(self) -> str:
-        return self._tokens[self._next].kind
-
-    def _take(self) -> Token:
-        token = self._tokens[self._next]
-        if token.kind != "end":
-            self._next += 1
-            return token
-        self._stumble("the expression ends too early" if self._next else "an expression is needed")
-
-    def _accept(self, kind: str) -> bool:
-        if self._tokens[self._next].kind != kind:
-            return False
-        self._next += 1
-        return True
-
-    def _expect(self, kind: str) -> None:
-        if not self._accept(kind):
-            self._stumble(f"`{kind}` is needed, not {self._describe()}")
-
-    def _describe(self) -> str:
-        token = self._tokens[self._next]
-        return "the end" if token.kind == "end" else f"`{token.text[:40]}`"
-
-    def _report(self, offset: int, message: str) -> None:
-        if len(self.findings) < _MOST_FINDINGS:
-            self.findings.append(Finding.at(self.source, offset, message))
-
-    def _stumble(self, message: str) -> NoReturn:
-        self._report(self._tokens[self._next].start, message)
-        raise _Stumble
+        self.give_up(f"the expression is nested more than {self._max_depth} deep")

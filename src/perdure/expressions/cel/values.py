@@ -6,7 +6,7 @@
 
 A plain `list` or `dict` is data that was bound from outside: it is read in place and never changed. `CelList` and
 `CelMap` are made by expressions; their elements are CEL values already. The difference matters where data follow
-another rule than CEL (a host may declare that every number in data is a double); see `frame.read_leaf`.
+another rule than CEL (a host may declare that every number in data is a double); see `frame.READ_LEAF`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -54,7 +54,7 @@ class CelMap(dict[Any, Value]):
     """A map made by an expression, in the order it was written.
 
     `1`, `1u` and `1.0` find the same entry, as they do in a Python dict; bools are kept apart by wrapping them,
-    so use `pairs`, `put` and `find` rather than the dict's own methods.
+    so use `pairs`, `put` and `bare_keys` rather than the dict's own methods.
     """
 
     __slots__ = ()

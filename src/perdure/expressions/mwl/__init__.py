@@ -17,6 +17,7 @@ from perdure.expressions.mwl.expression import (
     compile_expression,
 )
 from perdure.expressions.mwl.functions import ClockPin
+from perdure.expressions.mwl.results import Json
 from perdure.expressions.mwl.template import Template
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ClockPin",
     "Expression",
     "Fault",
+    "Json",
     "Template",
     "compile_expression",
     "find_expression",

@@ -8,7 +8,8 @@ import re
 
 from perdure.expressions.cel.tokens import STRING_LITERAL
 
-_MARK = re.compile(rf"(?P<string>{STRING_LITERAL})|[{{}}]", re.DOTALL)
+_STRING = re.compile(STRING_LITERAL, re.DOTALL)
+_MARK = re.compile(r"[bB]?[rR]?['\"]|[{}]")
 
 
 def find_expression(text: str) -> str | None:
@@ -25,14 +26,24 @@ def _find_closer(text: str) -> int | None:
     """The first `}}` outside braces and string literals (MWL-101); None when the body is unbalanced."""
     depth = 0
     at = 2
+    unclosed: dict[str, int] = {}  # quote: how far it is known to be ordinary text, so that no text is scanned twice
     while mark := _MARK.search(text, at):
         at = mark.end()
-        if mark["string"]:
-            continue
-        if mark[0] == "{":
+        char = mark[0][-1]
+        if char == "{":
             depth += 1
+        elif char != "}":
+            if at > unclosed.get(char, 0):
+                string = _STRING.match(text, mark.start())
+                at = string.end() if string else at
+                unclosed[char] = 0 if string else _end_of_line(text, at)
         elif depth > 0:
             depth -= 1
         elif text.startswith("}}", mark.start()):
             return mark.start()
     return None
+
+
+def _end_of_line(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end

@@ -7,8 +7,8 @@ never cheaper, so that a budget runs out at the same place in every process.
 from collections.abc import Callable
 from functools import lru_cache
 
+from perdure.expressions.regex.parser import parse
 from perdure.expressions.regex.program import MATCH, Automaton, build
-from perdure.expressions.regex.syntax import parse
 
 Charge = Callable[[int], None]
 
@@ -82,10 +82,7 @@ class Pattern:
         if known is not None:
             return known
         if self._room < 0:
-            for state in self._states.values():
-                state.next.clear()
-                state.closures.clear()
-            self._states.clear()
+            self._states = {}
             self._room = _REMEMBERED
         state = _State(threads, before, self._cost(threads))
         self._states[threads, before] = state

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from perdure.expressions.regex import syntax
+from perdure.expressions.regex import tree
 from perdure.expressions.regex.charset import CharSet
 from perdure.expressions.regex.errors import BadPattern
 
@@ -28,32 +28,32 @@ class Automaton:
 MATCH = 0
 
 
-def build(tree: syntax.Tree) -> Automaton:
-    if syntax.program_size(tree) > syntax.LARGEST_PROGRAM:
+def build(pattern: tree.Tree) -> Automaton:
+    if tree.program_size(pattern) > tree.LARGEST_PROGRAM:
         raise BadPattern("the pattern is too large")
     code = [Instruction()]
-    start = _emit(code, tree, MATCH)
+    start = _emit(code, pattern, MATCH)
     return Automaton(tuple(code), start, any(instruction.asserts for instruction in code))
 
 
-def _emit(code: list[Instruction], tree: syntax.Tree, then: int) -> int:
-    """Add instructions for `tree` that go on to `then`; the index where they begin."""
-    match tree:
-        case syntax.Char(accepted):
+def _emit(code: list[Instruction], part: tree.Tree, then: int) -> int:
+    """Add instructions for `part` that go on to `then`; the index where they begin."""
+    match part:
+        case tree.Char(accepted):
             return _add(code, Instruction(accepts=accepted, to=[then]))
-        case syntax.Assertion(kind):
+        case tree.Assertion(kind):
             return _add(code, Instruction(asserts=kind, to=[then]))
-        case syntax.Sequence(parts):
-            for part in reversed(parts):
-                then = _emit(code, part, then)
+        case tree.Sequence(parts):
+            for last in reversed(parts):
+                then = _emit(code, last, then)
             return then
-        case syntax.Choice(branches):
+        case tree.Choice(branches):
             return _add(code, Instruction(to=[_emit(code, branch, then) for branch in branches]))
-        case syntax.Repeat(inner, fewest, most):
+        case tree.Repeat(inner, fewest, most):
             return _emit_repeat(code, inner, fewest, most, then)
 
 
-def _emit_repeat(code: list[Instruction], inner: syntax.Tree, fewest: int, most: int | None, then: int) -> int:
+def _emit_repeat(code: list[Instruction], inner: tree.Tree, fewest: int, most: int | None, then: int) -> int:
     if most is None:
         fork = _add(code, Instruction(to=[then]))
         code[fork].to.append(_emit(code, inner, fork))

@@ -7,7 +7,7 @@ from perdure.expressions.cel.arithmetic import checked_int
 from perdure.expressions.cel.comparison import compare
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, charge, elements
-from perdure.expressions.cel.functions.library import LIST, NUMBER, Function, Implementation, Library, no_overload
+from perdure.expressions.cel.functions.library import LIST, NUMBER, Function, Library, no_overload
 from perdure.expressions.cel.values import UINT_MAX, Uint, Value
 
 
@@ -90,7 +90,9 @@ def _abs(_: Frame, value: int) -> int:
     return checked_int(abs(value))
 
 
-_same: Implementation = lambda _, value: value  # noqa: E731
+def _same(_: Frame, value: Uint) -> Uint:
+    return value
+
 
 LIBRARY = Library(
     functions={

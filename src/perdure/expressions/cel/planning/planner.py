@@ -82,22 +82,22 @@ class _Planner:
         path, absolute = found
         if path[0] in self._bound and not absolute:
             slot = self._bound[path[0]]
-            base, used = paths.local(slot), 1
-            if len(path) == 2:
-                return paths.local_field(slot, path[1], self._members(node, base, 1))
-        else:
-            named = self._scope.find(path, absolute=absolute)
-            dotted = ".".join(path)
-            if dotted in _TYPES and (named is None or self._scope.names is None):
-                constant = _TYPES[dotted]
-                return lambda _: constant
-            if named is None:
-                return paths.unknown(f"`{path[0]}` is not in scope", _outward(node, len(path) - 1))
-            name, used = named
-            base = paths.variable(name, _outward(node, len(path) - used))
-            if used < len(path):
-                return paths.root_path(name, path[used:], self._members(node, base, len(path) - used))
-        return self._members(node, base, len(path) - used)
+            general = self._members(node, paths.local(slot), len(path) - 1)
+            return paths.local_field(slot, path[1], general) if len(path) == 2 else general
+        return self._root_path(node, path, absolute=absolute)
+
+    def _root_path(self, node: Node, path: tuple[str, ...], *, absolute: bool) -> Closure:
+        """A variable in scope, else the name of a type, else an error to come."""
+        named = self._scope.find(path, absolute=absolute)
+        dotted = ".".join(path)
+        if dotted in _TYPES and (named is None or self._scope.names is None):
+            constant = _TYPES[dotted]
+            return lambda _: constant
+        if named is None:
+            return paths.unknown(f"`{path[0]}` is not in scope", _outward(node, len(path) - 1))
+        name, keys = named[0], path[named[1] :]
+        general = self._members(node, paths.variable(name, _outward(node, len(keys))), len(keys))
+        return paths.root_path(name, keys, general) if keys else general
 
     def _members(self, node: Node, base: Closure, count: int) -> Closure:
         """The last `count` selections of a path, on top of `base`."""
@@ -144,8 +144,8 @@ class _Planner:
     def _matches(self, node: syntax.Call, text: Closure, pattern: Node, planned: Closure) -> Closure:
         if isinstance(pattern, syntax.Literal) and type(pattern.value) is str:
             return matching.match_constant(node, text, pattern.value)
-        with self._binding(("",)) as (slot,):
-            return matching.match_variable(node, text, planned, slot)
+        (slot,) = self._new_slots(1)
+        return matching.match_variable(node, text, planned, slot)
 
     # Aggregates ------------------------------------------------------------------------------------------------------
 
@@ -226,11 +226,15 @@ class _Planner:
     def _binding(self, names: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
         """Give each name a slot of its own for as long as its scope is planned."""
         outer = self._bound
-        slots = tuple(range(FIRST_LOCAL + self.slots, FIRST_LOCAL + self.slots + len(names)))
-        self.slots += len(names)
+        slots = self._new_slots(len(names))
         self._bound = {**outer, **dict(zip(names, slots, strict=True))}
         yield slots
         self._bound = outer
+
+    def _new_slots(self, count: int) -> tuple[int, ...]:
+        first = FIRST_LOCAL + self.slots
+        self.slots += count
+        return tuple(range(first, first + count))
 
 
 _TYPES = type_denotations()

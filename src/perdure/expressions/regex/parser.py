@@ -1,7 +1,6 @@
 """RE2 patterns to a tree. Groups only group; laziness is accepted and means nothing when nothing is extracted."""
 
 import re
-from dataclasses import dataclass
 from typing import NoReturn
 
 from perdure.expressions.regex.charset import (
@@ -16,45 +15,22 @@ from perdure.expressions.regex.charset import (
     unicode_class,
 )
 from perdure.expressions.regex.errors import BadPattern
+from perdure.expressions.regex.tree import (
+    LARGEST_PROGRAM,
+    Assertion,
+    Char,
+    Choice,
+    Repeat,
+    Sequence,
+    Tree,
+    program_size,
+)
 
-LARGEST_REPEAT = 1000  # RE2's own bound
-LARGEST_PROGRAM = 5000
+_LARGEST_REPEAT = 1000  # RE2's own bound
 _DEEPEST = 100
 _LONGEST = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Char:
-    accepted: CharSet
-
-
-@dataclass(frozen=True, slots=True)
-class Assertion:
-    """`kind` is begin_text, end_text, begin_line, end_line, word, or not_word."""
-
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sequence:
-    parts: tuple["Tree", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    branches: tuple["Tree", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """`most` is None for no upper bound."""
-
-    inner: "Tree"
-    fewest: int
-    most: int | None
-
-
-Tree = Char | Assertion | Sequence | Choice | Repeat
 Flags = frozenset[str]
 
 
@@ -62,19 +38,6 @@ def parse(pattern: str) -> Tree:
     if len(pattern) > _LONGEST:
         raise BadPattern(f"it is longer than {_LONGEST} characters")
     return _Parser(pattern).parse()
-
-
-def program_size(tree: Tree) -> int:
-    """How many instructions the tree compiles to, known before any is made."""
-    match tree:
-        case Sequence(parts):
-            return sum(map(program_size, parts))
-        case Choice(branches):
-            return sum(map(program_size, branches)) + 2 * len(branches)
-        case Repeat(inner, fewest, most):
-            copies = fewest + 1 if most is None else most
-            return (program_size(inner) + 1) * max(copies, 1)
-    return 1
 
 
 _COUNTS = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
@@ -151,7 +114,7 @@ class _Parser:
             self._fail(f"invalid repetition size: {found[0][:20]}")
         fewest = int(found[1])
         most = fewest if not found[2] else int(found[3]) if found[3] else None
-        if max(fewest, most or 0) > LARGEST_REPEAT or (most is not None and most < fewest):
+        if max(fewest, most or 0) > _LARGEST_REPEAT or (most is not None and most < fewest):
             self._fail(f"invalid repetition size: {found[0]}")
         self._at = found.end()
         return fewest, most

@@ -1,0 +1,86 @@
+"""A place in the tokens of a source, and what is said when the wrong one stands there."""
+
+from typing import NoReturn
+
+from perdure.expressions.cel.errors import Finding
+from perdure.expressions.cel.source import Source
+from perdure.expressions.cel.tokens import Token, tokenize
+
+_MOST_FINDINGS = 20
+_OPENERS, _CLOSERS = ("(", "[", "{"), (")", "]", "}")
+
+
+class Stumble(Exception):
+    """Unwinds to the next place where parsing can go on. The problem is already reported."""
+
+
+class Cursor:
+    """Reads tokens from left to right and collects findings."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.findings: list[Finding] = []
+        self._tokens = tokenize(source.text, self.report)
+        self._next = 0
+
+    @property
+    def start(self) -> int:
+        """Where the next token starts."""
+        return self._tokens[self._next].start
+
+    @property
+    def end(self) -> int:
+        """Where the last token taken ended."""
+        return self._tokens[self._next - 1].end
+
+    def peek(self, ahead: int = 0) -> str:
+        return self._tokens[self._next + ahead].kind
+
+    def take(self) -> Token:
+        token = self._tokens[self._next]
+        if token.kind != "end":
+            self._next += 1
+            return token
+        self.stumble("the expression ends too early" if self._next else "an expression is needed")
+
+    def put_back(self) -> None:
+        self._next -= 1
+
+    def accept(self, kind: str) -> bool:
+        if self._tokens[self._next].kind != kind:
+            return False
+        self._next += 1
+        return True
+
+    def expect(self, kind: str) -> None:
+        if not self.accept(kind):
+            self.stumble(f"`{kind}` is needed, not {self.describe()}")
+
+    def describe(self) -> str:
+        token = self._tokens[self._next]
+        return "the end" if token.kind == "end" else f"`{token.text[:40]}`"
+
+    def report(self, offset: int, message: str) -> None:
+        if len(self.findings) < _MOST_FINDINGS:
+            self.findings.append(Finding.at(self.source, offset, message))
+
+    def stumble(self, message: str) -> NoReturn:
+        self.report(self.start, message)
+        raise Stumble
+
+    def give_up(self, message: str) -> NoReturn:
+        """Stumble without a chance to go on."""
+        self.report(self.start, message)
+        self._next = len(self._tokens) - 1
+        raise Stumble
+
+    def skip_to(self, closer: str) -> None:
+        """Past what was not understood, up to a comma or the closing bracket of the same level."""
+        nesting = 0
+        while (kind := self.peek()) != "end":
+            if nesting == 0 and kind in (",", closer):
+                return
+            nesting += (kind in _OPENERS) - (kind in _CLOSERS)
+            if nesting < 0:
+                return
+            self._next += 1
