@@ -1,4 +1,4 @@
-"""Conformance cases in the layout of the MWL suite: reading them, and running them through the real engine (MWL-601)."""
+"""Conformance cases in the layout of the MWL suite (MWL-601): read, and run through the real engine."""
 
 import asyncio
 from collections.abc import Iterable, Iterator

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.dialects.flow import calls, moving, showing
+from perdure.dialects.flow import calls, moving, picture, showing
 from perdure.dialects.flow.body import Body, freeze, thaw
 from perdure.dialects.flow.catalog import Catalog
 from perdure.dialects.flow.compiling import compile_program
@@ -17,6 +17,7 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
+from perdure.kernel.graph import Graph
 from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
 
@@ -43,6 +44,9 @@ class Flow:
 
     def load(self, text: bytes) -> Program:
         return compile_program(jsontext.decode(text), self.catalog)
+
+    def graph(self, program: Program) -> Graph:
+        return picture.draw(program)
 
     # Runs.
 

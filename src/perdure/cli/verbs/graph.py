@@ -1,0 +1,57 @@
+"""`graph`: a document as a picture, or as text that other tools draw."""
+
+import argparse
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.documents import ProblemsFound, judge
+from perdure.cli.drawing import FORMS
+from perdure.cli.exits import Exit
+from perdure.cli.opening import load_sources
+from perdure.cli.talk import Talk
+from perdure.kernel.errors import PerdureError
+from perdure.wiring import languages
+
+EXAMPLES = """\
+examples:
+  perdure graph flow.json                      Mermaid text, as GitHub and many editors draw it
+  perdure graph flow.json --svg > flow.svg
+  perdure graph flow.json --dot | dot -Tpng > flow.png
+"""
+
+
+class NoPicture(PerdureError):
+    """The document's language cannot be drawn."""
+
+    code = "NO-PICTURE"
+    hint = "Flows can be drawn."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("file", metavar="FILE", help="the document; - for standard input")
+    form = parser.add_mutually_exclusive_group()
+    for name in FORMS:
+        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"write {name}")
+    parser.set_defaults(form="mermaid")
+    a.add_load(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    load_sources(asked.load)
+    known = languages()
+    judged = judge(asked.file, known)
+    if judged.errors:
+        for line in judged.lines():
+            talk.insist(line)
+        raise ProblemsFound(judged)
+    language = next(one for one in known.values() if one.recognizes(judged.text))
+    draw = getattr(language, "graph", None)
+    if draw is None:
+        raise NoPicture(f"a document in {language.name!r} cannot be drawn")
+    drawn = FORMS[asked.form](draw(language.load(judged.text)))
+    if asked.json:
+        give_json({"form": asked.form, "text": drawn})
+    else:
+        give_text(drawn)
+    return Exit.OK
