@@ -35,6 +35,8 @@ def test_an_operand_that_decides_absorbs_the_errors_of_the_others(text: str, val
     [
         (f"true && {ERROR}", "division by zero"),
         (f"{ERROR} || false", "division by zero"),
+        (f"{ERROR} || missing", "division by zero"),
+        (f"missing && {ERROR}", "`missing` has no value here"),
         (f"{ERROR} || false || false", "division by zero"),
         ("1 && true", "a bool is needed, not int"),
         ("true && 'x'", "a bool is needed, not string"),

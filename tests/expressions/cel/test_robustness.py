@@ -77,7 +77,7 @@ def test_any_heap_of_tokens(text: str) -> None:
     survive(text, DATA)
 
 
-@settings(max_examples=500, deadline=None, database=None, derandomize=True)
+@settings(max_examples=350, deadline=None, database=None, derandomize=True)
 @given(expressions, st.data())
 def test_any_damage_to_a_valid_expression(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
@@ -86,7 +86,7 @@ def test_any_damage_to_a_valid_expression(text: str, data: st.DataObject) -> Non
     survive(text[:start] + data.draw(TOKENS | st.just("")) + text[end:], DATA)
 
 
-@settings(max_examples=500, deadline=None, database=None, derandomize=True)
+@settings(max_examples=350, deadline=None, database=None, derandomize=True)
 @given(expressions, st.fixed_dictionaries(dict.fromkeys(DATA, VALUES)))
 def test_any_data(text: str, roots: dict[str, Any]) -> None:
     survive(text, roots)

@@ -40,11 +40,11 @@ def _decide_two(left: Closure, right: Closure, nodes: tuple[Node, ...], decisive
     def run(frame: Frame) -> Value:
         try:
             value = left(frame)
-        except EvaluationFault:
+        except EvaluationFault as fault:
             charge(frame, PRICE_OF_A_FAULT)
-            if right(frame) is decisive:
+            if _gives(right, frame, decisive):
                 return decisive
-            raise
+            raise fault from None
         if value is decisive:
             return decisive
         other = right(frame)
@@ -57,6 +57,13 @@ def _decide_two(left: Closure, right: Closure, nodes: tuple[Node, ...], decisive
         return undecided
 
     return run
+
+
+def _gives(term: Closure, frame: Frame, wanted: bool) -> bool:
+    try:
+        return term(frame) is wanted
+    except EvaluationFault:
+        return False  # the other operand failed first: its error is the one to tell
 
 
 def negate(operand: Closure, node: Node) -> Closure:
