@@ -1,5 +1,7 @@
 """MWL's profile of CEL: numbers from data, results as JSON, faults with codes, predicates, clocks."""
 
+import inspect
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -218,3 +220,19 @@ def test_a_result_that_unfolds_without_end_is_refused() -> None:
 def test_an_expression_is_compiled_once_per_scope() -> None:
     assert compile_expression("vars.n", ROOTS) is compile_expression("vars.n", ROOTS)
     assert compile_expression("vars.n", ROOTS) is not compile_expression("vars.n", frozenset({"vars"}))
+
+
+def test_too_little_stack_is_a_fault_of_that_moment_only() -> None:
+    """The same expression compiles when there is room again: what the stack allowed is never remembered."""
+    body = "(" * 60 + "42" + ")" * 60
+
+    def descend(levels: int) -> Any:
+        if levels:
+            return descend(levels - 1)
+        return compile_expression(body, ROOTS).evaluate(DATA)
+
+    with pytest.raises((Fault, RecursionError)) as raised:
+        descend(sys.getrecursionlimit() - len(inspect.stack()) - 120)
+
+    assert isinstance(raised.value, Fault)
+    assert evaluate(body) == 42

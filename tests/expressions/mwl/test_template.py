@@ -53,3 +53,12 @@ def test_findings_carry_a_json_pointer() -> None:
         ("/a~1b/1", "`nope` is not in scope"),
         ("/~0", "the expression ends too early"),
     ]
+
+
+def test_a_document_nested_beyond_reason_is_a_fault() -> None:
+    document: Any = "{{ vars.n }}"
+    for _ in range(2000):
+        document = [document]
+
+    with pytest.raises(Fault, match="nested too deeply"):
+        Template(document, ROOTS).evaluate(DATA)

@@ -50,6 +50,10 @@ class SyntaxFault(CelError):
         self.findings = findings
 
 
+class OutOfStack(SyntaxFault):
+    """The caller left too little stack to compile. About this moment, not about the text: never remember it."""
+
+
 class Failure(CelError):
     """A failure of an evaluation: a sentence, and once known the sub-expression it is about."""
 

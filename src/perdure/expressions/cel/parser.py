@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from perdure.expressions.cel import literals, syntax
 from perdure.expressions.cel.cursor import Cursor, Stumble
-from perdure.expressions.cel.errors import Finding, SyntaxFault
+from perdure.expressions.cel.errors import SyntaxFault
 from perdure.expressions.cel.macros import find_macro
 from perdure.expressions.cel.source import Source
 from perdure.expressions.cel.syntax import Node
@@ -29,10 +29,7 @@ _LIST_WEIGHT, _MAP_WEIGHT = 8, 16  # making one costs a loop as much as so many 
 def parse(source: Source, max_depth: int) -> Node:
     """The tree of a whole expression, or `SyntaxFault` with all findings."""
     parser = _Parser(source, max_depth)
-    try:
-        tree = parser.parse()
-    except RecursionError:  # only when our caller left us less stack than the depth limit needs
-        raise SyntaxFault((Finding.at(source, 0, "the expression is nested too deeply"),)) from None
+    tree = parser.parse()
     if parser.findings:
         raise SyntaxFault(tuple(sorted(parser.findings, key=lambda finding: finding.position.offset)))
     return tree

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.expressions.cel.checks import check
-from perdure.expressions.cel.errors import Failure, Finding, LimitExceeded, SyntaxFault
+from perdure.expressions.cel.errors import Failure, Finding, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.cel.frame import DEFAULT_LIMITS, Limits, read_int
 from perdure.expressions.cel.functions import STANDARD, Library
 from perdure.expressions.cel.names import Scope
@@ -46,9 +46,12 @@ class Program:
             raise SyntaxFault(
                 (Finding.at(self.source, 0, f"the expression is longer than {limits.source} characters"),)
             )
-        tree = parse(self.source, limits.depth)
-        self.findings = check(tree, self.source, scope, environment.library)
-        planned = plan(tree, scope, environment.library)
+        try:
+            tree = parse(self.source, limits.depth)
+            self.findings = check(tree, self.source, scope, environment.library)
+            planned = plan(tree, scope, environment.library)
+        except RecursionError:
+            raise OutOfStack((Finding.at(self.source, 0, "the expression is nested too deeply"),)) from None
         self._run = planned.run
         self._environment = environment
         self._blank: tuple[None, ...] = (None,) * planned.locals

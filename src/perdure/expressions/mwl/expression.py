@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from perdure.expressions.cel import Environment, Failure, Finding, LimitExceeded, Limits, Position, Program, SyntaxFault
+from perdure.expressions.cel import Environment, Failure, LimitExceeded, Limits, Position, Program, SyntaxFault
+from perdure.expressions.cel.errors import OutOfStack
+from perdure.expressions.cel.frame import DEFAULT_LIMITS
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.source import Source
 from perdure.expressions.cel.values import Value, type_name
@@ -46,18 +48,12 @@ class Expression:
 
     __slots__ = ("_limits", "_program", "_refusal", "body", "findings")
 
-    def __init__(self, body: str, roots: frozenset[str], environment: Environment) -> None:
+    def __init__(self, body: str, compiled: Program | SyntaxFault, limits: Limits) -> None:
         self.body = body
-        self._limits = environment.limits
-        self._program: Program | None = None
-        self._refusal: SyntaxFault | None = None
-        self.findings: tuple[Finding, ...]
-        try:
-            self._program = Program(body, Scope(roots), environment)
-            self.findings = self._program.findings
-        except SyntaxFault as refusal:
-            self._refusal = refusal
-            self.findings = refusal.findings
+        self.findings = compiled.findings
+        self._limits = limits
+        self._program = compiled if isinstance(compiled, Program) else None
+        self._refusal = compiled if isinstance(compiled, SyntaxFault) else None
 
     def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None) -> Json:
         """The JSON value for these roots, or `Fault`. Data are read in place; parts of them may be in the answer."""
@@ -107,19 +103,26 @@ class Expression:
 
 
 ENVIRONMENT = Environment(LIBRARY, read_leaf=read_number)
-
-
-def compile_expression(body: str, roots: frozenset[str], limits: Limits | None = None) -> Expression:
-    """The expression, compiled now or remembered if it is not very long. `roots` are the names in scope at its site."""
-    return _remember(body, roots, limits) if len(body) <= _LONGEST_REMEMBERED else _compile(body, roots, limits)
-
-
 _LONGEST_REMEMBERED = 2000
 
 
-def _compile(body: str, roots: frozenset[str], limits: Limits | None) -> Expression:
-    environment = ENVIRONMENT if limits is None else Environment(LIBRARY, limits, read_number)
-    return Expression(body, roots, environment)
+def compile_expression(body: str, roots: frozenset[str], limits: Limits = DEFAULT_LIMITS) -> Expression:
+    """The expression, compiled now or remembered if it is not very long. `roots` are the names in scope at its site."""
+    compile_now = _remember if len(body) <= _LONGEST_REMEMBERED else _compile
+    try:
+        return compile_now(body, roots, limits)
+    except OutOfStack as refusal:
+        return Expression(body, refusal, limits)
+
+
+def _compile(body: str, roots: frozenset[str], limits: Limits) -> Expression:
+    environment = ENVIRONMENT if limits is DEFAULT_LIMITS else Environment(LIBRARY, limits, read_number)
+    try:
+        return Expression(body, Program(body, Scope(roots), environment), limits)
+    except OutOfStack:
+        raise  # not to be remembered
+    except SyntaxFault as refusal:
+        return Expression(body, refusal.with_traceback(None), limits)
 
 
 _remember = lru_cache(maxsize=1024)(_compile)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure.expressions.cel import Finding, Limits
+from perdure.expressions.cel.frame import DEFAULT_LIMITS
 from perdure.expressions.mwl.embedding import find_expression
 from perdure.expressions.mwl.expression import EVALUATION_ERROR, Expression, Fault, compile_expression
 from perdure.expressions.mwl.functions import ClockPin
@@ -17,7 +18,7 @@ class Template:
 
     __slots__ = ("_fill", "document", "expressions")
 
-    def __init__(self, document: Any, roots: frozenset[str], limits: Limits | None = None) -> None:
+    def __init__(self, document: Any, roots: frozenset[str], limits: Limits = DEFAULT_LIMITS) -> None:
         self.document: Json = document
         self.expressions: dict[str, Expression] = {}  # by JSON pointer
         try:
@@ -41,7 +42,7 @@ class Template:
         except RecursionError:
             return _refuse(roots, clock)
 
-    def _plan(self, value: Json, pointer: str, roots: frozenset[str], limits: Limits | None) -> _Fill | None:
+    def _plan(self, value: Json, pointer: str, roots: frozenset[str], limits: Limits) -> _Fill | None:
         if isinstance(value, str):
             body = find_expression(value)
             if body is None:
