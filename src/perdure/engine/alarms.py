@@ -1,17 +1,21 @@
 """One alarm for everything that is due: timers of resident runs, and the due times of parked ones."""
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from perdure.engine.clock import Alarm, Clock
 from perdure.kernel.values import Instant, RunId
 
 
 class Alarms:
-    def __init__(self, clock: Clock, wake: Callable[[list[RunId], bool], None]) -> None:
+    def __init__(
+        self, clock: Clock, wake: Callable[[list[RunId], bool], None], is_resident: Callable[[RunId], bool]
+    ) -> None:
         """`wake` gets the resident runs that are due, and whether parked ones must be looked for."""
         self._clock = clock
         self._wake = wake
+        self._is_resident = is_resident
+        self._trim_at = 1_000
         self._resident: list[tuple[Instant, RunId]] = []
         self._parked: Instant | None = None
         self._armed: Instant | None = None
@@ -19,6 +23,10 @@ class Alarms:
 
     def resident(self, due: Instant, run: RunId) -> None:
         heappush(self._resident, (due, run))
+        if len(self._resident) > self._trim_at:  # runs that ended long before their bounds leave entries behind
+            self._resident = [entry for entry in self._resident if self._is_resident(entry[1])]
+            heapify(self._resident)
+            self._trim_at = 1_000 + 2 * len(self._resident)
         self._arm()
 
     def parked(self, due: Instant | None) -> None:

@@ -15,7 +15,7 @@ from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_to
 from perdure.engine.runtime import Runtime
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.codec import encode_turns
+from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
 from perdure.kernel.execution import Execution
@@ -246,12 +246,16 @@ class Client(AbstractAsyncContextManager["Client"]):
     async def history(self, run: RunId, after: int = 0) -> list[dict[str, Any]]:
         row = await self.find(run)
         dialect = views.dialect_of(self.languages, row)
-        seq, found = 0, []
-        for instant, events in await views.turns(self.store, dialect, run):
-            for event in events:
-                seq += 1
-                if seq > after:
-                    found.append({"seq": seq, "at": instant, "event": type(event).__name__, **views.describe(event)})
+        found = []
+        for last, row_body in await self.store.history(run, after):
+            turns = decode_turns(dialect, row_body)
+            seq = last - sum(len(events) for _, events in turns)
+            for instant, events in turns:
+                for event in events:
+                    seq += 1
+                    if seq > after:
+                        name = type(event).__name__
+                        found.append({"seq": seq, "at": instant, "event": name, **views.describe(event)})
         return found
 
     async def follow(self, run: RunId) -> AsyncIterator[dict[str, Any]]:

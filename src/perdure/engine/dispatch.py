@@ -4,7 +4,7 @@ Runs take turns: one run with ten thousand ready tasks does not starve the other
 A task whose provider is not loaded waits, visibly, until it is.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,6 +14,8 @@ from perdure.kernel.values import Instant, RunId
 from perdure.kernel.work import Assignment, Port
 
 Key = tuple[RunId, int]
+
+_NOTHING: OrderedDict[int, Assignment] = OrderedDict()
 
 
 class Hands(Protocol):
@@ -46,7 +48,7 @@ class Dispatcher:
         self._port_for = port_for
         self._deliver = deliver
         self._redeliver = redeliver
-        self._queues: dict[RunId, deque[Assignment]] = {}
+        self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
         self._order: deque[RunId] = deque()
         self._running: dict[Key, Assignment] = {}
         self._graces: dict[Key, Alarm] = {}
@@ -61,9 +63,9 @@ class Dispatcher:
             return
         queue = self._queues.get(assignment.run)
         if queue is None:
-            queue = self._queues[assignment.run] = deque()
+            queue = self._queues[assignment.run] = OrderedDict()
             self._order.append(assignment.run)
-        queue.append(assignment)
+        queue[assignment.task] = assignment
 
     def restore(self, assignment: Assignment) -> None:
         """A task of an earlier process. It is handed out again once that is recorded, and its provider is here."""
@@ -84,7 +86,7 @@ class Dispatcher:
             while self._order and len(running) < self._most:
                 run = self._order[0]
                 queue = self._queues[run]
-                assignment = queue.popleft()
+                _, assignment = queue.popitem(last=False)
                 if queue:
                     self._order.rotate(-1)
                 else:
@@ -112,9 +114,7 @@ class Dispatcher:
     def holds(self, run: RunId, task: int, delivery: int) -> bool:
         """Whether this delivery is queued, waiting for its provider, or at work here."""
         key = (run, task)
-        held = self._running.get(key) or self._unprovided.get(key)
-        if held is None:
-            held = next((one for one in self._queues.get(run, ()) if one.task == task), None)
+        held = self._running.get(key) or self._unprovided.get(key) or self._queues.get(run, _NOTHING).get(task)
         return held is not None and held.delivery == delivery
 
     @property
@@ -137,27 +137,28 @@ class Dispatcher:
         self._hands.cancel(assignment)
 
     def _unqueue(self, run: RunId, task: int) -> Assignment | None:
-        queue = self._queues.get(run)
-        found = next((one for one in queue or () if one.task == task), None)
-        if queue is not None and found is not None:
-            queue.remove(found)
-            if not queue:
-                del self._queues[run]
-                self._order.remove(run)
+        queue = self._queues.get(run, _NOTHING)
+        found = queue.pop(task, None)
+        if found is not None and not queue:
+            del self._queues[run]
+            self._order.remove(run)
         return found
 
     def forget(self, run: RunId) -> None:
         """The run is over or not ours any more: what it still has here is stopped, nobody is told."""
         if self._queues.pop(run, None) is not None:
             self._order.remove(run)
-        for key in [key for key in self._unprovided if key[0] == run]:
+        for key in self._keys_of(run, self._unprovided):
             del self._unprovided[key]
-        for key in [key for key in self._running if key[0] == run]:
+        for key in self._keys_of(run, self._running):
             assignment = self._running.pop(key)
             grace = self._graces.pop(key, None)
             if grace is not None:
                 grace.cancel()
             self._hands.cancel(assignment)
+
+    def _keys_of(self, run: RunId, held: dict[Key, Assignment]) -> list[Key]:
+        return [key for key in held if key[0] == run]
 
     def providers_changed(self) -> None:
         waiting, self._unprovided = self._unprovided, {}

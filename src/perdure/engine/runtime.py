@@ -63,7 +63,7 @@ class Runtime:
         self._chores = Chores(self._failed)
         self._loader = Loader(store, dialects, self._chores, self._loaded)
         self._inbox = Inbox(store, self.partitions, self._stuck, self.offer)
-        self._alarms = Alarms(clock, self._alarm_rang)
+        self._alarms = Alarms(clock, self._alarm_rang, self._slots.__contains__)
         self._committer = Committer(
             store,
             self._chores,
@@ -77,6 +77,7 @@ class Runtime:
         )
         self._commands = Commands(self._dispatcher, self._waiters, self._chores, clock, self.text)
         self._pump_is_due = False
+        self._is_closing = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # Opening and closing.
@@ -105,6 +106,7 @@ class Runtime:
     async def close(self) -> None:
         """Stop as on Ctrl-C: what is decided is committed, the rest is left for the next owner."""
         await self._dispatcher.close()
+        self._is_closing = True
         if self.stopped is None:
             await self._chores.done()
         self._stop(EngineStopped("the engine was closed"))
@@ -316,6 +318,8 @@ class Runtime:
     def _pump(self) -> None:
         self._pump_is_due = False
         ready = self._ready
+        if self._is_closing:
+            ready.clear()
         for _ in range(min(len(ready), DECIDED_AT_ONCE)):
             self._decide(ready.popleft())
         if ready:

@@ -218,8 +218,8 @@ class Store(Protocol):
     async def load(self, runs: Sequence[RunId]) -> list[Stored]:
         """Snapshot and tail of each run that exists."""
 
-    async def history(self, run: RunId) -> list[tuple[int, bytes]]:
-        """All log rows, from the first."""
+    async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
+        """All log rows that end behind event number `after`, in order."""
 
     async def program(self, digest: bytes) -> tuple[str, bytes] | None:
         """Language and text of a pinned document."""

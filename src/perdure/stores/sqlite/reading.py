@@ -44,9 +44,10 @@ class Reads(ABC):
             found.append(Stored(_run_row(rows[0]), snapshot[0] if snapshot else None, tail))
         return found
 
-    async def history(self, run: RunId) -> list[tuple[int, bytes]]:
+    async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
         return self._read(
-            "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) ORDER BY seq", (run,)
+            "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) AND seq > ? ORDER BY seq",
+            (run, after),
         )
 
     async def program(self, digest: bytes) -> tuple[str, bytes] | None:
