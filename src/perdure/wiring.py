@@ -18,11 +18,11 @@ DEFAULT_STORE = "sqlite:///perdure.db"
 
 def languages() -> dict[str, Language]:
     """Every language Perdure speaks."""
-    from perdure.dialects.flow import Catalog, Flow
+    from perdure.dialects.flow import Flow
     from perdure.providers.registry import shared
     from perdure.testing.drill import Drill
 
-    return {language.name: language for language in (Flow(Catalog(shared.find, shared.names)), Drill())}
+    return {language.name: language for language in (Flow(shared.find, shared.names), Drill())}
 
 
 def open_store(url: str, clock: Clock, *, must_exist: bool = False) -> "Store":

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-from perdure.dialects.flow import Catalog, Flow
+from perdure.dialects.flow import Flow
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -57,12 +57,9 @@ class World:
         cancel_at: Instant | None = None,
         crash: bool = False,
         limits: Limits | None = None,
-        catalog: Catalog | None = None,
     ) -> None:
         self.work = work or {}
-        self.dialect: Dialect = Flow(
-            catalog or Catalog(lambda name: Described() if name in self.work else None, lambda: tuple(self.work))
-        )
+        self.dialect: Dialect = Flow(lambda name: Described() if name in self.work else None, lambda: tuple(self.work))
         self.text = document if isinstance(document, bytes) else jsontext.encode(document)
         self.crash = crash
         self.limits = limits or Limits()

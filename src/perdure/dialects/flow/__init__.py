@@ -1,6 +1,5 @@
 """Flow: the Metolia Workflow Language, v0.1. One JSON document, one Result."""
 
-from perdure.dialects.flow.catalog import Catalog
 from perdure.dialects.flow.language import Flow
 
-__all__ = ["Catalog", "Flow"]
+__all__ = ["Flow"]

@@ -1,34 +1,43 @@
-"""MWL as a dialect: ties document, program, state and moves together."""
+"""The door to MWL. Cheap to open, for every command of the tool pays for it: what stands behind it,
+expressions and all, is imported when the first Flow is met.
+"""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from perdure.dialects.flow import calls, moving, picture, showing
-from perdure.dialects.flow.body import Body, freeze, thaw
-from perdure.dialects.flow.catalog import Catalog
-from perdure.dialects.flow.compiling import compile_program
-from perdure.dialects.flow.document import read
-from perdure.dialects.flow.envelopes import cancellation
-from perdure.dialects.flow.events import OWN_EVENTS
-from perdure.dialects.flow.folding import evolve
-from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import Program
-from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
+from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
 from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
 
+if TYPE_CHECKING:
+    from perdure.dialects.flow.catalog import Described
+    from perdure.dialects.flow.dialect import FlowDialect
+
 
 class Flow:
+    """The language, given the providers that its documents may call: how to find one, and which there are."""
+
     name = "flow"
-    events = OWN_EVENTS
     version = 1
 
-    def __init__(self, catalog: Catalog | None = None) -> None:
-        self.catalog = catalog or Catalog()
+    def __init__(
+        self,
+        find: "Callable[[str], Described | None]" = lambda name: None,
+        names: Callable[[], Iterable[str]] = lambda: (),
+    ) -> None:
+        self._find = find
+        self._names = names
+
+    @cached_property
+    def _behind(self) -> "FlowDialect":
+        from perdure.dialects.flow.catalog import Catalog
+        from perdure.dialects.flow.dialect import FlowDialect
+
+        return FlowDialect(Catalog(self._find, self._names))
 
     # Documents.
 
@@ -36,58 +45,35 @@ class Flow:
         """By its `$schema`, or else by the two members that every Flow has and no other document does."""
         return b"mwl.dev/" in text or (b'"entrypoint"' in text and b'"steps"' in text)
 
-    def parse(self, text: bytes) -> tuple[Program | None, list[Problem]]:
-        return read(text, self.catalog)
+    def title(self, program: Any) -> str:
+        return str(program.name)
 
-    def title(self, program: Program) -> str:
-        return program.name
+    def parse(self, text: bytes) -> tuple[Any | None, list[Problem]]:
+        return self._behind.parse(text)
 
-    def load(self, text: bytes) -> Program:
-        return compile_program(jsontext.decode(text), self.catalog)
+    def load(self, text: bytes) -> Any:
+        return self._behind.load(text)
 
-    def graph(self, program: Program) -> Graph:
-        return picture.draw(program)
+    def graph(self, program: Any) -> Graph:
+        return self._behind.graph(program)
 
     # Runs.
 
-    def begin(self, program: Program) -> Body:
-        return Body(program)
+    @property
+    def events(self) -> tuple[type[Event], ...]:
+        return self._behind.events
+
+    def begin(self, program: Any) -> Any:
+        return self._behind.begin(program)
 
     def accept(self, turn: Turn, given: i.Input) -> None:
-        match given:
-            case i.Cancel(reason):
-                moving.interrupt_root(turn, cancellation(message=reason) if reason else cancellation())
-            case i.TaskResult() | i.TaskLost() | i.TimerDue() | i.ChildResult():
-                self._land(turn)
-            case i.TaskReport():
-                turn.answer = i.Accepted(b"null")
-
-    def _land(self, turn: Turn) -> None:
-        """React to what the kernel has just recorded as the end of a task, a timer or a child run."""
-        landed = turn.body.landed
-        if not turn.events or not isinstance(turn.events[-1], e.TaskEnded | e.TimerFired | e.ChildEnded):
-            return  # a task was handed out again: not an attempt, nothing for us (MWL-709)
-        if landed is None:
-            return  # the end of a sleep or a gap: its frame is awake
-        if landed.is_bound:
-            moving.bound_reached(turn, landed.frame, landed.index)
-        else:
-            calls.settle(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
+        self._behind.accept(turn, given)
 
     def advance(self, turn: Turn) -> bool:
-        return moving.advance(turn)
+        return self._behind.advance(turn)
 
     def exhausted(self, turn: Turn) -> None:
-        moves = turn.state.moves + turn.moves
-        message = f"the run made {moves} moves without anything from outside"
-        details = {"reason": "moves", "limit": moves}
-        envelope = cancellation(message=message, details=details)
-        body: Body = turn.body
-        root = body.frames.get(moving.ROOT)
-        if root is not None and root.interrupted is not None:
-            turn.end(*moving.ending(envelope))  # it does not even come to an end when it is told to
-        else:
-            moving.interrupt_root(turn, envelope)
+        self._behind.exhausted(turn)
 
     def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
         match given:
@@ -98,9 +84,14 @@ class Flow:
             case _:
                 return "a Flow ends once; start it again instead"
 
-    evolve = staticmethod(evolve)
-    freeze = staticmethod(freeze)
-    thaw = staticmethod(thaw)
+    def evolve(self, body: Any, event: Event) -> None:
+        self._behind.evolve(body, event)
+
+    def freeze(self, body: Any) -> bytes:
+        return self._behind.freeze(body)
+
+    def thaw(self, program: Any, frozen: bytes) -> Any:
+        return self._behind.thaw(program, frozen)
 
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
-        return showing.show(execution, texts)
+        return self._behind.show(execution, texts)

@@ -1,0 +1,88 @@
+"""MWL as a dialect: ties document, program, state and moves together. `language` is the door in front of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.flow import calls, moving, picture, showing
+from perdure.dialects.flow.body import Body, freeze, thaw
+from perdure.dialects.flow.catalog import Catalog
+from perdure.dialects.flow.compiling import compile_program
+from perdure.dialects.flow.document import read
+from perdure.dialects.flow.envelopes import cancellation
+from perdure.dialects.flow.events import OWN_EVENTS
+from perdure.dialects.flow.folding import evolve
+from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.program import Program
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.graph import Graph
+from perdure.kernel.problems import Problem
+from perdure.kernel.turn import Turn
+
+
+class FlowDialect:
+    events = OWN_EVENTS
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+
+    # Documents.
+
+    def parse(self, text: bytes) -> tuple[Program | None, list[Problem]]:
+        return read(text, self.catalog)
+
+    def load(self, text: bytes) -> Program:
+        return compile_program(jsontext.decode(text), self.catalog)
+
+    def graph(self, program: Program) -> Graph:
+        return picture.draw(program)
+
+    # Runs.
+
+    def begin(self, program: Program) -> Body:
+        return Body(program)
+
+    def accept(self, turn: Turn, given: i.Input) -> None:
+        match given:
+            case i.Cancel(reason):
+                moving.interrupt_root(turn, cancellation(message=reason) if reason else cancellation())
+            case i.TaskResult() | i.TaskLost() | i.TimerDue() | i.ChildResult():
+                self._land(turn)
+            case i.TaskReport():
+                turn.answer = i.Accepted(b"null")
+
+    def _land(self, turn: Turn) -> None:
+        """React to what the kernel has just recorded as the end of a task, a timer or a child run."""
+        landed = turn.body.landed
+        if not turn.events or not isinstance(turn.events[-1], e.TaskEnded | e.TimerFired | e.ChildEnded):
+            return  # a task was handed out again: not an attempt, nothing for us (MWL-709)
+        if landed is None:
+            return  # the end of a sleep or a gap: its frame is awake
+        if landed.is_bound:
+            moving.bound_reached(turn, landed.frame, landed.index)
+        else:
+            calls.settle(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
+
+    def advance(self, turn: Turn) -> bool:
+        return moving.advance(turn)
+
+    def exhausted(self, turn: Turn) -> None:
+        moves = turn.state.moves + turn.moves
+        message = f"the run made {moves} moves without anything from outside"
+        details = {"reason": "moves", "limit": moves}
+        envelope = cancellation(message=message, details=details)
+        body: Body = turn.body
+        root = body.frames.get(moving.ROOT)
+        if root is not None and root.interrupted is not None:
+            turn.end(*moving.ending(envelope))  # it does not even come to an end when it is told to
+        else:
+            moving.interrupt_root(turn, envelope)
+
+    evolve = staticmethod(evolve)
+    freeze = staticmethod(freeze)
+    thaw = staticmethod(thaw)
+
+    def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
+        return showing.show(execution, texts)
