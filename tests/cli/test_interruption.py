@@ -9,7 +9,7 @@ from tests.cli.commandline import CommandLine, Running
 def _asleep(perdure: CommandLine) -> tuple[Running, str]:
     """A live `run` in the middle of a sleep, after a step with an effect."""
     effect = {"call": "shell", "with": {"script": "echo x >> effects"}}
-    file = perdure.drill(effect, {"sleep": "1500ms"}, {"return": "woken"}, name="sleeper")
+    file = perdure.drill(effect, {"sleep": "2500ms"}, {"return": "woken"}, name="sleeper")
     live = perdure.start("run", file)
     run = live.run
     live.hear("waits for a timer")

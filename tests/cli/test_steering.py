@@ -16,7 +16,7 @@ def test_a_signal_from_another_process_reaches_a_live_run_quickly(perdure: Comma
     began = time.monotonic()
     done = live.end()
 
-    assert time.monotonic() - began < 2  # most of it is the end of the process
+    assert time.monotonic() - began < 5  # mostly the end of a process, on a busy machine
     assert "resume" not in sent.err
     assert done.code == 0
     assert done.json == {"by": "Ada"}

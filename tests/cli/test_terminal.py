@@ -42,7 +42,7 @@ def _in_terminal(folder: Path, *words: str, **env: str) -> tuple[int, str]:
 
 def test_progress_is_redrawn_in_place_and_gone_at_the_end(perdure: CommandLine) -> None:
     call = {"call": "shell", "with": {"script": "sleep 0.3"}}
-    file = perdure.drill(call, {"sleep": "400ms"}, {"return": "the answer"}, name="sleepy")
+    file = perdure.drill(call, {"sleep": "900ms"}, {"return": "the answer"}, name="sleepy")
     code, seen = _in_terminal(perdure.folder, "run", file, TERM="xterm")
 
     assert code == 0
@@ -64,10 +64,10 @@ def test_colours_can_be_refused(perdure: CommandLine, env: dict[str, str]) -> No
 
 
 def test_a_pipe_gets_no_escape_sequence(perdure: CommandLine) -> None:
-    done = perdure("run", perdure.drill({"sleep": "1500ms"}, {"return": 1}))
+    done = perdure("run", perdure.drill({"signal": "go", "timeout": "1h"}), "--wait-timeout", "1s", code=6)
 
     assert not ESCAPE.search(done.out + done.err)
-    assert "waits for a timer, due in" in done.err
+    assert "waits for signal 'go'; a timer, due in 59 m" in done.err
 
 
 def test_a_table_fits_the_terminal_without_cutting_ids(perdure: CommandLine) -> None:
