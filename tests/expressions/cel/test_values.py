@@ -1,10 +1,10 @@
 """CEL values in Python, and how they are bound from outside."""
 
 import pytest
+from tests.expressions.cel.asking import value_of
 
 from perdure.expressions.cel import CelList, CelMap, Duration, EvaluationFault, Optional, Timestamp, Uint
 from perdure.expressions.cel.values import type_name, type_of
-from tests.expressions.cel.asking import value_of
 
 
 def test_a_map_keeps_true_and_one_apart() -> None:

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable
 
 from perdure.expressions.cel import syntax
 from perdure.expressions.cel.errors import EvaluationFault, Failure
-from perdure.expressions.cel.frame import PRICE_OF_A_FAULT, Closure, Frame, allow_elements, charge, elements, entries
+from perdure.expressions.cel.frame import (
+    PRICE_OF_A_FAULT,
+    STEPS,
+    Closure,
+    Frame,
+    allow_elements,
+    charge,
+    elements,
+    entries,
+)
 from perdure.expressions.cel.functions.lists import sort_by
 from perdure.expressions.cel.values import CelList, CelMap, Value, type_name
 
@@ -46,7 +55,7 @@ def _needed(closure: Closure | None) -> Closure:
 
 
 def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Frame], Items]:
-    weight = 2 + sum(part.size for part in (node.condition, node.result) if part is not None)
+    weight = _weight(node)
 
     def read(frame: Frame) -> Items:
         holder = operand(frame)
@@ -64,6 +73,11 @@ def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Fra
         raise EvaluationFault(f"a list or a map is needed, not {type_name(holder)}", node.operand)
 
     return read
+
+
+def _weight(node: syntax.Loop) -> int:
+    """The price of one turn."""
+    return 2 + sum(part.size for part in (node.condition, node.result) if part is not None)
 
 
 def _binder(slots: tuple[int, ...]) -> Callable[[Frame, Value], None]:
@@ -92,10 +106,12 @@ def _quantifier(
 ) -> Closure:
     """`all` ends at the first false, `exists` at the first true; that answer absorbs errors of other elements."""
     undecided = not decisive
+    refund = _weight(node) - 1  # for elements that were paid for and not looked at
 
     def run(frame: Frame) -> Value:
         fault: EvaluationFault | None = None
-        for item in items(frame):
+        found = items(frame)
+        for at, item in enumerate(found):
             bind(frame, item)
             try:
                 value = condition(frame)
@@ -104,6 +120,7 @@ def _quantifier(
                 fault = fault or raised
                 continue
             if value is decisive:
+                frame[STEPS] += refund * (len(found) - at - 1)
                 return decisive
             if value is not undecided:
                 fault = fault or _not_a_bool(node, value)
