@@ -19,7 +19,7 @@ from perdure.stores.errors import (
 )
 
 APPLICATION_ID = 0x50455244  # "PERD": tells our files from other people's
-BUSY_MILLISECONDS = 30_000
+BUSY_MILLISECONDS = 10_000
 
 
 def path_of(url: str) -> Path:
