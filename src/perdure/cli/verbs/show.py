@@ -32,7 +32,9 @@ examples:
 PIPE_WIDTH = 160
 LONGEST = 2_000  # characters of a result; --json has all of it
 
-SAID = frozenset({"id", "language", "name", "status", "outcome", "open", "tasks", "type", "value", "code", "message"})
+SAID = frozenset(
+    {"id", "language", "name", "status", "outcome", "open", "tasks", "type", "value", "code", "message", "details"}
+)
 """Members of a picture that the head has said already."""
 
 
