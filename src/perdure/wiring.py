@@ -7,7 +7,7 @@ from perdure.engine.client import Client, Language
 from perdure.engine.clock import Clock, SystemClock
 from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
-from perdure.stores.errors import BadStoreUrl, StoreMissing
+from perdure.stores.errors import BadStoreUrl
 
 if TYPE_CHECKING:
     from perdure.engine.dispatch import Hands
@@ -32,10 +32,7 @@ def open_store(url: str, clock: Clock, *, must_exist: bool = False) -> "Store":
     from perdure.stores.sqlite.database import path_of
     from perdure.stores.sqlite.store import SqliteStore
 
-    path = path_of(url)
-    if must_exist and not path.exists():
-        raise StoreMissing(f"there is no file {path}")
-    return SqliteStore(path, clock.now)
+    return SqliteStore(path_of(url), clock.now, must_exist=must_exist)
 
 
 def local_hands(clock: Clock) -> "Hands":

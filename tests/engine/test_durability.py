@@ -243,8 +243,8 @@ async def test_a_full_disk_stops_the_engine_and_loses_nothing(tmp_path: Path) ->
     keep_full()
     opened = store._open
 
-    def open_full() -> None:
-        opened()
+    def open_full(must_exist: bool) -> None:
+        opened(must_exist)
         keep_full()
 
     store._open = open_full

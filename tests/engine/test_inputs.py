@@ -11,6 +11,7 @@ from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import SECOND
 from perdure.stores.protocol import Letter
 from perdure.testing import World
+from perdure.wiring import Observer
 from tests.engine.documents import DRAW, SLEEPER, drill
 
 WAITS = drill({"signal": "go", "save": "a"}, {"signal": "go", "save": "b"}, {"return": ["$a", "$b"]})
@@ -37,6 +38,23 @@ async def test_the_same_key_for_something_else_is_a_conflict(tmp_path: Path) -> 
 
         with pytest.raises(Conflict, match="'k' was used before"):
             await run.signal("go", 2, key="k")
+
+
+async def test_a_conflict_is_answered_also_while_nobody_runs_the_run(tmp_path: Path) -> None:
+    """Invariant 6: what waits in the inbox counts too."""
+    url = f"sqlite:///{tmp_path / 'world.db'}"
+    async with World(tmp_path) as world:
+        run = await world.start(WAITS)
+        await world.crash()
+        async with Observer(url, clock=world.clock) as observer:
+            await observer.signal(run.id, "go", 1, key="k")
+            await observer.signal(run.id, "go", 1, key="k")
+            with pytest.raises(Conflict, match="'k' was used before"):
+                await observer.signal(run.id, "go", 2, key="k")
+        await world.boot()
+        await run.signal("go", 2)
+
+        assert await run.result() == [1, 2]
 
 
 async def test_the_same_token_starts_a_run_only_once(tmp_path: Path) -> None:

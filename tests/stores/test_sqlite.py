@@ -5,8 +5,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from perdure.stores.errors import BadStoreUrl, StoreCorrupt, StoreMissing, StoreReadOnly
-from perdure.stores.protocol import Store
+from perdure.stores.errors import BadStoreUrl, StoreCorrupt, StoreMissing
+from perdure.stores.protocol import Filter, Store
 from perdure.stores.sqlite.database import open_for_reading, path_of
 from perdure.stores.sqlite.ownership import is_locked, lock_path, try_lock
 from perdure.stores.sqlite.store import SqliteStore
@@ -110,13 +110,37 @@ def test_reading_what_is_not_there_creates_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_store_that_may_only_be_read_can_be_looked_at(tmp_path: Path) -> None:
+    """`ps` and `show` work on a copy on a read-only disk; nothing beside the file is created."""
+    path = tmp_path / "store.db"
+    store = SqliteStore(path, lambda: 1)
+    await store.commit([created("a", await store.claim())])
+    await store.close()
+    before = sorted(tmp_path.iterdir())
+    looking = SqliteStore(path, lambda: 1, must_exist=True)
+
+    assert await looking.find(created("a", 1).run) is not None
+    assert looking._writing is None
+    await looking.close()
+    assert sorted(tmp_path.iterdir()) == before
+
+
+async def test_an_empty_file_is_an_empty_store(tmp_path: Path) -> None:
+    path = tmp_path / "empty.db"
+    path.touch()
+    store = SqliteStore(path, lambda: 1, must_exist=True)
+
+    assert await store.search(Filter()) == []
+    await store.close()
+
+
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreMissing, match="not a folder"):
         SqliteStore(tmp_path / "no" / "store.db", lambda: 1)
 
 
 def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreReadOnly):
+    with pytest.raises(BadStoreUrl, match="is a folder"):
         SqliteStore(tmp_path, lambda: 1)
 
 

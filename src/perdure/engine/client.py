@@ -21,6 +21,8 @@ from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNo
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.recording import record
+from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.protocol import Filter, Letter, NewRun, RunRow, Store
 
@@ -218,7 +220,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         found = await self.store.find(RunId(prefix))
         if found is not None:
             return found.id
-        candidates = [one for one in await self.store.begins_with(prefix) if "." not in one[len(prefix) :]]
+        candidates = await self.store.begins_with(prefix)
         if len(candidates) == 1:
             return candidates[0]
         if not candidates:
@@ -338,13 +340,12 @@ class Client(AbstractAsyncContextManager["Client"]):
     async def _refuse_early(self, row: RunRow, given: i.Input) -> None:
         """What the recorded state already speaks against is answered now, instead of being dropped later."""
         execution = await views.load(self.store, self.languages, row)
-        from perdure.kernel.recording import record
-        from perdure.kernel.turn import Turn
-
-        trial = Turn(execution, given, self.clock.now(), self.clock.now())
-        record(trial)
-        if isinstance(trial.answer, i.Refused):
-            raise Conflict(f"run {row.id}: {trial.answer.reason}", run=row.id)
+        for delivered in await self.store.inbox([row.partition], 1_000):
+            if delivered.letter.to == row.id:
+                _try(execution, i.decode(delivered.letter.body), delivered.letter.at)
+        answer = _try(execution, given, self.clock.now())
+        if isinstance(answer, i.Refused):
+            raise Conflict(f"run {row.id}: {answer.reason}", run=row.id)
 
     async def prune(self, ended_before: Instant) -> int:
         """Remove runs whose whole tree ended before then; how many."""
@@ -352,6 +353,13 @@ class Client(AbstractAsyncContextManager["Client"]):
         while gone := await self.store.prune(ended_before, 500):
             removed += len(gone)
         return removed
+
+
+def _try(execution: Execution, given: i.Input, at: Instant) -> i.Answer:
+    """How the run would answer at the door, found out on a copy that nobody keeps."""
+    turn = Turn(execution, given, at, at)
+    record(turn)
+    return turn.answer
 
 
 def _read(document: str | Path | bytes | Mapping[str, Any]) -> tuple[bytes, str]:

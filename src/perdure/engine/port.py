@@ -57,4 +57,5 @@ class TaskPort:
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
         one = self._assignment
         number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
-        _log.log(number, "%s", message, extra={"run": one.run, "path": one.path, "attempt": one.attempt, **fields})
+        # The fields stay together: among the record's own attributes a user's `name` would be refused.
+        _log.log(number, "%s", message, extra={"run": one.run, "path": one.path, "fields": fields})

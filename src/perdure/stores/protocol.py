@@ -213,7 +213,7 @@ class Store(Protocol):
     async def find(self, run: RunId) -> RunRow | None: ...
 
     async def begins_with(self, prefix: str) -> list[RunId]:
-        """Up to three ids that begin so."""
+        """Up to three ids that begin so; children of those are not among them."""
 
     async def load(self, runs: Sequence[RunId]) -> list[Stored]:
         """Snapshot and tail of each run that exists."""

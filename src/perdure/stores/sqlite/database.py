@@ -32,6 +32,7 @@ def path_of(url: str) -> Path:
 
 def open_for_writing(path: Path, vfs: str | None = None) -> apsw.Connection:
     with explained(path):
+        _refuse_folder(path)
         folder = path.absolute().parent
         if not folder.is_dir():
             raise StoreMissing(f"{folder} is not a folder", hint="Create the folder, or choose another file with --db.")
@@ -50,11 +51,29 @@ def open_for_reading(path: Path, vfs: str | None = None) -> apsw.Connection:
     with explained(path):
         if not path.exists():
             raise StoreMissing(f"there is no file {path}")
+        _refuse_folder(path)
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
         connection.set_busy_timeout(BUSY_MILLISECONDS)
-        _refuse_foreign(connection, path)
+        try:
+            _refuse_foreign(connection, path)
+        except (apsw.ReadOnlyError, apsw.CantOpenError):
+            # A file that may only be read, in a folder that may only be read: nobody can be writing to it.
+            connection.close()
+            uri = f"{path.absolute().as_uri()}?immutable=1"
+            connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=vfs)
+            _refuse_foreign(connection, path)
         connection.pragma("query_only", True)
         return connection
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise BadStoreUrl(f"{path} is a folder", hint=f"Name a file in it: --db sqlite:///{path}/runs.db")
+
+
+def needs_migration(connection: apsw.Connection) -> bool:
+    version: int = connection.pragma("user_version")
+    return version < len(_migrations())
 
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:

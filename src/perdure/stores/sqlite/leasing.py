@@ -17,8 +17,13 @@ T = TypeVar("T")
 class Leases(ABC):
     """The leasing verbs of a store that can read and run a transaction."""
 
-    _connection: apsw.Connection
-    _writer: BatchWriter
+    @property
+    @abstractmethod
+    def _connection(self) -> apsw.Connection: ...
+
+    @property
+    @abstractmethod
+    def _writer(self) -> BatchWriter: ...
 
     @abstractmethod
     def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...

@@ -26,7 +26,8 @@ class Reads(ABC):
         return _run_row(rows[0]) if rows else None
 
     async def begins_with(self, prefix: str) -> list[RunId]:
-        return [id for (id,) in self._read("SELECT id FROM runs WHERE id GLOB ? || '*' LIMIT 3", (literal(prefix),))]
+        query = "SELECT id FROM runs WHERE id GLOB ?1 || '*' AND instr(substr(id, ?2), '.') = 0 LIMIT 3"
+        return [id for (id,) in self._read(query, (literal(prefix), len(prefix) + 1))]
 
     async def load(self, runs: Sequence[RunId]) -> list[Stored]:
         found = []

@@ -17,7 +17,13 @@ from perdure.stores.protocol import (
     Transition,
     Unknown,
 )
-from perdure.stores.sqlite.database import BUSY_MILLISECONDS, explain, open_for_reading, open_for_writing
+from perdure.stores.sqlite.database import (
+    BUSY_MILLISECONDS,
+    explain,
+    needs_migration,
+    open_for_reading,
+    open_for_writing,
+)
 from perdure.stores.sqlite.leasing import Leases
 from perdure.stores.sqlite.ownership import PartitionLock, is_locked, try_lock
 from perdure.stores.sqlite.reading import Reads, literal
@@ -31,7 +37,10 @@ CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewe
 
 
 class SqliteStore(Reads, Leases):
-    def __init__(self, path: Path, now: Callable[[], Instant], vfs: str | None = None) -> None:
+    def __init__(
+        self, path: Path, now: Callable[[], Instant], vfs: str | None = None, *, must_exist: bool = False
+    ) -> None:
+        """With `must_exist` nothing is created, and nothing is written before something has to be."""
         self.path = path
         self._now = now
         self._vfs = vfs
@@ -39,22 +48,42 @@ class SqliteStore(Reads, Leases):
         self._epochs: dict[int, int] = {}
         self._turn = asyncio.Lock()  # one write transaction at a time
         self._thread = SyncThread(f"perdure-sync {path.name}")
-        self._open()
+        self._writing: tuple[apsw.Connection, BatchWriter] | None = None
+        try:
+            self._open(must_exist)
+        except BaseException:
+            self._thread.close()
+            raise
 
-    def _open(self) -> None:
-        self._connection = open_for_writing(self.path, self._vfs)
+    def _open(self, must_exist: bool) -> None:
+        if not must_exist:
+            self._open_for_writing()
         self._reader = open_for_reading(self.path, self._vfs)
-        self._writer = BatchWriter(self._connection)
+        if needs_migration(self._reader):
+            self._open_for_writing()
         self._seen = -1
+
+    def _open_for_writing(self) -> tuple[apsw.Connection, BatchWriter]:
+        connection = open_for_writing(self.path, self._vfs)
+        connection.set_busy_timeout(0)
+        connection.set_wal_hook(self._count_pages)
         self._sync_cost = 0.0  # seconds, a moving average
         self._wal_pages = 0
-        self._connection.set_busy_timeout(0)
-        self._connection.set_wal_hook(self._count_pages)
+        self._writing = (connection, BatchWriter(connection))
+        return self._writing
+
+    @property
+    def _connection(self) -> apsw.Connection:
+        return (self._writing or self._open_for_writing())[0]
+
+    @property
+    def _writer(self) -> BatchWriter:
+        return (self._writing or self._open_for_writing())[1]
 
     async def reopen(self) -> None:
         async with self._turn:
             self._close_connections()
-            self._open()
+            self._open(must_exist=True)
 
     async def close(self) -> None:
         async with self._turn:
@@ -74,7 +103,9 @@ class SqliteStore(Reads, Leases):
 
     def _close_connections(self) -> None:
         self._reader.close()
-        self._connection.close(True)
+        if self._writing is not None:
+            self._writing[0].close(True)
+            self._writing = None
 
     # Ownership.
 
@@ -233,6 +264,8 @@ class SqliteStore(Reads, Leases):
     async def _transaction(self, work: Callable[[], T]) -> T:
         """Statements run here, on the event loop: they only touch memory. Waiting for the disk is the thread's part."""
         async with self._turn:
+            if self._writing is None:
+                self._open_for_writing()
             await self._begin()
             try:
                 result = work()
