@@ -67,7 +67,7 @@ STEP = {"call": "echo", "input": {"i": 1, "n": ""}}
 
 
 async def test_200_runs_of_10_steps(tmp_path: Path) -> None:
-    """W1, Invariant 25: one log row per run and commit; many runs share a sync; a step does not rewrite its run's row."""
+    """W1, Invariant 25: one log row per run and commit; runs share syncs; a step leaves its run's row alone."""
     vfs = ForgetfulVFS("w1", only_counts=True)
     engine, meter = await _measured(tmp_path, "w1")
     before = vfs.syncs
