@@ -45,7 +45,10 @@ Work = Callable[[dict[str, Any], Any], Answer]
 
 
 class World:
-    """One run. `work` answers tasks by provider name; `cancel_at` cancels from outside at that offset."""
+    """One run. `work` answers tasks by provider name.
+
+    `cancel_at` cancels from outside at that offset, `cancel_after` right after that many commits.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class World:
         *,
         work: dict[str, Work] | None = None,
         cancel_at: Instant | None = None,
+        cancel_after: int | None = None,
         crash: bool = False,
         limits: Limits | None = None,
     ) -> None:
@@ -62,6 +66,7 @@ class World:
         self.dialect: Dialect = Flow(lambda name: Described() if name in self.work else None, lambda: tuple(self.work))
         self.text = document if isinstance(document, bytes) else jsontext.encode(document)
         self.crash = crash
+        self.cancel_after = cancel_after
         self.limits = limits or Limits()
         self.now = START
         self.rows: list[bytes] = []
@@ -104,6 +109,8 @@ class World:
             self.rows.append(row)
             if self.crash:
                 self._fold_and_compare()
+            if len(self.rows) == self.cancel_after:
+                self._offer(self.now, -2, i.Cancel("stop"))
         for event in turn.events:
             self._obey(event)
         if self.execution.state.sliced:

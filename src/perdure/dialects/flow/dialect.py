@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.dialects.flow import calls, moving, picture, showing
+from perdure.dialects.flow import bounds, calls, moving, picture, showing
 from perdure.dialects.flow.body import Body, freeze, thaw
 from perdure.dialects.flow.catalog import Catalog
 from perdure.dialects.flow.compiling import compile_program
@@ -61,7 +61,7 @@ class FlowDialect:
         if landed is None:
             return  # the end of a sleep or a gap: its frame is awake
         if landed.is_bound:
-            moving.bound_reached(turn, landed.frame, landed.index)
+            bounds.reach(turn, landed.frame, landed.index)
         else:
             calls.settle(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
 

@@ -245,6 +245,7 @@ def _gap_began(body: Body, event: f.GapBegan) -> None:
     entry.bound = _cells(body, frame, event.bound)
     entry.restore_next = event.restore
     entry.position = Position.WAITING
+    frame.rising = None
     entry.timer = event.timer
     entry.woken = False
     body.waits[event.timer] = (event.frame, GAP)

@@ -5,7 +5,7 @@ Result rising?  into the entry, Step or call on top; at the bottom the frame is 
 otherwise       descend: the next entry, the Step, its action, its call
 """
 
-from perdure.dialects.flow import calls, phases
+from perdure.dialects.flow import bounds, calls, phases
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Body, Call, Entry, Position, Step
 from perdure.dialects.flow.envelopes import Envelope, cancellation
@@ -52,7 +52,7 @@ def _move(move: Move) -> None:
         _descend(move, move.flow.outermost)
     elif frame.rising is not None:
         _rise(move)
-    else:
+    elif not bounds.fire_overdue(move):
         _go_on(move)
 
 
@@ -130,14 +130,3 @@ def interrupt_root(turn: Turn, envelope: Envelope | None = None) -> None:
         turn.end(*ending(envelope or cancellation()))
     elif ROOT in body.frames and body.frames[ROOT].interrupted is None:
         turn.emit(f.FrameInterrupted(ROOT, turn.keep(jsontext.encode(envelope or cancellation()))))
-
-
-def bound_reached(turn: Turn, number: int, depth: int) -> None:
-    """A deadline has come. In a scope that is being left already there is nothing to interrupt any more."""
-    move = Move(turn, number)
-    if boundary_of(move.frame, below=depth) is not None:
-        return
-    owner = move.frame.stack[depth]
-    assert isinstance(owner, Entry) and owner.explanation is not None
-    imposed = cancellation(previous=owner.explanation.read(turn))
-    move.emit(f.BoundReached(number, depth, move.text(imposed)))
