@@ -73,6 +73,7 @@ class World:
         self.values: dict[bytes, bytes] = {}
         self.queue: list[tuple[Instant, int, int, i.Input]] = []
         self.count = 0
+        self.outage: tuple[Instant, Instant] = (0, 0)  # offsets between which nobody decides anything
         self.stubborn: set[int] = set()
         self.moves = 0
         self.events: list[e.Event] = []
@@ -94,6 +95,8 @@ class World:
             assert self.queue, f"stuck: {self.dialect.show(self.execution, self.values)}"
             at, _, _, given = heappop(self.queue)
             self.now = max(self.now, at)
+            if self.outage[0] <= self.now - START < self.outage[1]:
+                self.now = START + self.outage[1]  # it arrived in time, but nobody was there to take it up
             self._take(given, at)
         return self.dialect.show(self.execution, self.values)
 

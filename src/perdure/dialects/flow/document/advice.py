@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from perdure.dialects.flow.catalog import Catalog
@@ -32,24 +33,22 @@ def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list
     for entry in program.entries.values():
         found += _phase_arguments(entry)
     found += _defaults(document, ())
-    return found
-
-
-def path_of(site: str) -> Path:
-    return tuple(step.replace("~1", "/").replace("~0", "~") for step in site.split("/")[1:])
+    return [replace(one, path=_path_in(document, one.path)) for one in found]
 
 
 def _warn(code: str, message: str, site: str, hint: str = "") -> Found:
-    return Found(code, message, _with_indexes(path_of(site)), hint, Severity.WARNING)
+    steps = (step.replace("~1", "/").replace("~0", "~") for step in site.split("/")[1:])
+    return Found(code, message, tuple(steps), hint, Severity.WARNING)
 
 
-def _with_indexes(path: Path) -> Path:
-    """A site writes array positions as text; the text of a document has them as numbers."""
+def _path_in(document: Any, path: Path) -> Path:
+    """A site writes array positions as text; in the document they are numbers."""
     made: list[str | int] = []
-    for at, step in enumerate(path):
-        before = path[at - 1] if at else ""
-        is_index = isinstance(step, str) and step.isdigit() and before in ("middleware", "catch", "cases", "calls")
-        made.append(int(step) if is_index else step)
+    value = document
+    for step in path:
+        place = int(step) if isinstance(value, list) else step
+        made.append(place)
+        value = value[place]
     return tuple(made)
 
 

@@ -1,0 +1,166 @@
+"""What a Flow costs: moves, events and bytes per Step and per dispatch do not grow with their number."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from perdure.dialects.flow import events as f
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Limits
+from tests.dialects.flow.documents import call, flow, inner, mock, returns, task
+from tests.dialects.flow.world import Answer, World
+
+PAYLOAD = {"text": "x" * 5_000}
+
+
+def chain(length: int, **step: Any) -> dict[str, Any]:
+    steps: dict[str, Any] = {
+        f"s{at}": {"action": "Pass", "next": f"s{at + 1}" if at + 1 < length else "r", **step} for at in range(length)
+    }
+    return flow({**steps, "r": returns()})
+
+
+def fan_out(call: dict[str, Any], **members: Any) -> dict[str, Any]:
+    return flow(
+        {"g": {"action": "Gather", "over": "{{ step.input }}", "call": call, "next": "r", **members}, "r": returns()}
+    )
+
+
+def measured(document: dict[str, Any], input: Any, **options: Any) -> tuple[int, int, int, World]:
+    world = World(document, input, **options)
+    result = world.run()
+    assert result["type"] == "success", result
+    return world.moves, len(world.events), world.size + sum(map(len, world.values.values())), world
+
+
+def assert_linear(small: tuple[int, int, int, World], large: tuple[int, int, int, World], factor: int) -> None:
+    for before, after in zip(small[:3], large[:3], strict=True):
+        assert after <= before * factor * 1.1
+
+
+@pytest.mark.parametrize("step", [{}, {"output": "{{ step.input }}"}, {"assign": {"kept": "{{ step.input }}"}}])
+def test_ten_thousand_steps_cost_ten_times_a_thousand_and_carry_their_value_once(step: dict[str, Any]) -> None:
+    small, large = measured(chain(1_000, **step), PAYLOAD), measured(chain(10_000, **step), PAYLOAD)
+
+    assert_linear(small, large, 10)
+    assert large[1] <= 10_000 * 1.1
+    assert large[2] <= 10_000 * 100 + 2 * 5_000
+
+
+def test_a_value_that_goes_around_in_variables_is_not_written_again() -> None:
+    document = flow(
+        {
+            "a": {"action": "Pass", "assign": {"big": "{{ step.input }}", "n": 0}, "next": "b"},
+            "b": {
+                "action": "Match",
+                "cases": [{"when": "{{ vars.n < 1000 }}", "next": "c"}],
+                "default": {"next": "r", "output": "{{ vars.big }}"},
+            },
+            "c": {"action": "Pass", "output": "{{ vars.big }}", "assign": {"n": "{{ vars.n + 1.0 }}"}, "next": "b"},
+            "r": returns(),
+        }
+    )
+
+    _, events, size, _ = measured(document, PAYLOAD)
+
+    assert events > 2_000
+    assert size < events * 100 + 3 * 5_000
+
+
+TARGETS = {
+    "mock": mock(),
+    "task": task("echo"),
+    "flow": {"flow": inner({"r": returns()})},
+    "arms": {**mock(), "onSuccess": {"value": "{{ call.index }}", "assign": {"last": "{{ call.result.value }}"}}},
+}
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("concurrency", [None, 7])
+def test_ten_thousand_dispatches_cost_ten_times_a_thousand(kind: str, concurrency: int | None) -> None:
+    document = fan_out(TARGETS[kind], concurrency=concurrency)
+    work = {"echo": lambda arguments, given: Answer(given)}
+
+    small = measured(document, list(range(1_000)), work=work)
+    large = measured(document, list(range(10_000)), work=work)
+
+    assert_linear(small, large, 10)
+    assert large[0] <= 10_000 * 6
+
+
+def test_cancelling_ten_thousand_dispatches_is_linear_too() -> None:
+    document = fan_out(mock(delay="{{ call.input }}"), completion={"successes": 1, "wait": False})
+    small = measured(document, ["PT1S"] + ["PT1H"] * 999)
+    large = measured(document, ["PT1S"] + ["PT1H"] * 9_999)
+
+    assert_linear(small, large, 10)
+
+
+def test_a_hundred_thousand_elements_are_no_problem() -> None:
+    moves, _, size, world = measured(fan_out(mock(value=1)), [0] * 100_000)
+
+    assert moves < 100_000 * 2
+    assert size < 100_000 * 100
+    assert Counter(type(event) for event in world.events)[f.CallEntered] == 100_000
+
+
+def test_retries_over_many_variables_write_only_what_changed() -> None:
+    """MWL-705: a Retry keeps what it has to undo, not a copy of all variables."""
+    many = {f"v{at}": "x" * 200 for at in range(500)}
+    failing = {**mock(failure="{{ size(vars.n) < 50 ? {'code': 'F'} : null }}")}
+    retry = {
+        "provider": "mwl:provider.middleware/mwl/retry/v1",
+        "onEntry": {"with": {"policies": [{"match": {"codes": ["*"]}, "attempts": 99}]}},
+        "onFailure": {"assign": {"n": "{{ vars.n + 'x' }}"}},
+    }
+    document = flow(
+        {
+            "a": {"action": "Pass", "assign": {**many, "n": ""}, "next": "c"},
+            "c": call(failing, middleware=[retry]),
+            "done": returns(),
+        }
+    )
+
+    assert measured(document, None)[2] < 500 * 250 + 50 * 1_500
+
+
+def test_a_flow_that_goes_in_circles_is_ended_as_an_external_cancellation() -> None:
+    """MWL-710: established entries still see onAlways."""
+    document = flow(
+        {"a": {"action": "Pass", "next": "b"}, "b": {"action": "Pass", "next": "a"}},
+        middleware=[{"provider": "mwl:provider.middleware/mwl/finally/v1", "onAlways": {"with": {"call": mock()}}}],
+    )
+    world = World(document, limits=Limits(slice=100, moves=1_000))
+
+    result = world.run()
+
+    assert (result["type"], result["code"]) == ("cancellation", "System.Cancelled")
+    assert result["details"]["reason"] == "moves"
+    assert sum(isinstance(event, f.CleanupBegan) for event in world.events) == 1
+
+
+def test_a_cleanup_that_goes_in_circles_is_ended_all_the_same() -> None:
+    circle = inner({"a": {"action": "Pass", "next": "b"}, "b": {"action": "Pass", "next": "a"}})
+    document = flow(
+        {"r": returns()},
+        middleware=[
+            {"provider": "mwl:provider.middleware/mwl/finally/v1", "onAlways": {"with": {"call": {"flow": circle}}}}
+        ],
+    )
+
+    result = World(document, limits=Limits(slice=100, moves=1_000)).run()
+
+    assert (result["type"], result["code"]) == ("cancellation", "System.Cancelled")
+
+
+def test_a_failure_chain_that_grows_in_a_circle_stays_bounded() -> None:
+    """MWL-518"""
+    document = flow({"a": call(mock(failure={"code": "F"}), "a", catch=[{"match": {"codes": ["*"]}, "next": "a"}])})
+    world = World(document, limits=Limits(slice=1_000, moves=3_000))
+
+    world.run()
+
+    assert (
+        max(len(jsontext.encode(event.failure)) for event in world.events if isinstance(event, f.StepFailed)) < 60_000
+    )

@@ -1,0 +1,174 @@
+"""Interruption where real work is in flight: tasks that stop, tasks that do not, cleanups that are tasks."""
+
+from typing import Any
+
+from perdure.kernel import events as e
+from perdure.kernel.outcomes import Failed
+from perdure.kernel.values import SECOND
+from tests.dialects.flow.documents import call, cleanup, codes, flow, inner, mock, retry, returns, task, timeout
+from tests.dialects.flow.world import Answer, Work, World
+
+CATCH = [{"match": {"codes": ["*"]}, "next": "caught"}]
+TIMEOUT = "Provider.Middleware.Timeout.Exceeded"
+
+
+def answering(value: Any = None, *, after: float = 0, stubborn: bool = False, failing: str = "") -> Work:
+    failure = Failed(failing) if failing else None
+    return lambda arguments, given: Answer(value, failure, int(after * SECOND), stubborn)
+
+
+def run(document: dict[str, Any], **options: Any) -> tuple[Any, World]:
+    world = World(document, crash=True, **options)
+    return world.run(), world
+
+
+def test_a_task_that_agrees_to_stop_lets_the_timeout_rise_alone() -> None:
+    """MWL-422 MWL-555 MWL-708"""
+    document = flow({"c": call(task("slow"), middleware=[timeout("PT1S")]), "done": returns()})
+
+    result, world = run(document, work={"slow": answering(after=60)})
+
+    assert (result["type"], codes(result)) == ("timeout", [TIMEOUT])
+    assert world.now - world.execution.state.started_at == SECOND
+
+
+def test_the_unwind_waits_for_a_task_that_does_not_stop_and_ignores_what_it_says() -> None:
+    """MWL-552 MWL-708: its Result is the cancellation, whatever it reports afterwards."""
+    document = flow({"c": call(task("deaf"), middleware=[timeout("PT1S")]), "done": returns()})
+
+    result, world = run(document, work={"deaf": answering("too late", after=5, stubborn=True)})
+
+    assert codes(result) == [TIMEOUT]
+    assert world.now - world.execution.state.started_at == 5 * SECOND
+
+
+def test_a_result_at_the_deadline_beats_the_bound() -> None:
+    """O-23 MWL-703"""
+    document = flow({"c": call(task("exact"), middleware=[timeout("PT1S")]), "done": returns()})
+
+    result, _ = run(document, work={"exact": answering("in time", after=1)})
+
+    assert result == {"type": "success", "value": "in time"}
+
+
+def test_external_cancellation_runs_cleanups_inside_out_and_has_no_previous() -> None:
+    """MWL-557 MWL-551"""
+    order: list[str] = []
+
+    def tidy(arguments: dict[str, Any], given: Any) -> Answer:
+        order.append(arguments["who"])
+        return Answer()
+
+    document = flow(
+        {
+            "c": call({"flow": "sub"}, middleware=[cleanup(task("tidy", who="step"))], catch=CATCH),
+            "caught": returns("caught"),
+            "done": returns(),
+        },
+        flows={
+            "sub": inner(
+                {"c": call(task("slow"), middleware=[cleanup(task("tidy", who="inner"))]), "done": returns()},
+                middleware=[cleanup(task("tidy", who="frame"))],
+            )
+        },
+        middleware=[cleanup(task("tidy", who="root"))],
+    )
+
+    result, _ = run(document, work={"slow": answering(after=60), "tidy": tidy}, cancel_at=SECOND)
+
+    assert result == {"type": "cancellation", "code": "System.Cancelled", "message": "stop"}
+    assert order == ["inner", "frame", "step", "root"]
+
+
+def test_a_second_cancel_changes_nothing() -> None:
+    """MWL-558"""
+    document = flow({"c": call(task("slow"), middleware=[cleanup(task("tidy"))]), "done": returns()})
+    world = World(document, work={"slow": answering(after=60), "tidy": answering(after=5)}, cancel_at=SECOND)
+    from perdure.kernel import inputs as i
+    from tests.dialects.flow.world import START
+
+    world._offer(START + 3 * SECOND, 0, i.Cancel("again"))
+
+    result = world.run()
+
+    assert result["message"] == "stop"
+    assert sum(isinstance(event, e.TaskScheduled) for event in world.events) == 2
+
+
+def test_a_cancelled_subflow_is_ordinary_data_for_its_gather() -> None:
+    """MWL-312 MWL-556 MWL-708"""
+    document = flow(
+        {
+            "g": {
+                "action": "Gather",
+                "over": [0, 30, 60],
+                "call": task("wait", input="{{ call.input }}") | {"onSuccess": {"value": "{{ call.index }}"}},
+                "completion": {"successes": 1, "wait": False},
+                "output": "{{ step.results.map(r, r.type) }}",
+                "next": "done",
+            },
+            "done": returns(),
+        }
+    )
+
+    result, world = run(document, work={"wait": lambda arguments, given: Answer(1, after=given * SECOND)})
+
+    assert result["value"] == ["success", "cancellation", "cancellation"]
+    assert sum(isinstance(event, e.TaskCancelRequested) for event in world.events) == 2
+
+
+def test_retries_of_one_step_share_an_idempotency_path_and_steps_and_dispatches_do_not() -> None:
+    """MWL-709, and the kernel's promise of effects once per key"""
+    failures = iter(["F", "F", ""])
+    document = flow(
+        {
+            "c": call(task("flaky"), "g", middleware=[retry(5)]),
+            "g": {"action": "Gather", "over": [1, 2], "call": task("ok"), "next": "again"},
+            "again": call(task("ok")),
+            "done": returns(),
+        }
+    )
+    work: dict[str, Work] = {
+        "flaky": lambda arguments, given: Answer(failure=Failed(code) if (code := next(failures)) else None),
+        "ok": answering(1),
+    }
+
+    _, world = run(document, work=work)
+
+    paths = [event.path for event in world.events if isinstance(event, e.TaskScheduled)]
+    assert paths[0] == paths[1] == paths[2]
+    assert len(set(paths[2:])) == 4
+
+
+def test_a_bound_that_is_overdue_fires_before_new_work_begins() -> None:
+    """MWL-703: after an outage, what was received before the deadline counts, and nothing new begins behind it."""
+    document = flow(
+        {"c": call(task("first"), "n"), "n": call(mock(value="too late")), "done": returns()},
+        middleware=[timeout("PT2S")],
+    )
+    world = World(document, work={"first": answering("early", after=1)}, crash=True)
+    world.outage = (1 * SECOND, 10 * SECOND)
+
+    result = world.run()
+
+    assert codes(result) == [TIMEOUT]
+
+
+def test_a_result_received_before_the_deadline_wins_after_an_outage() -> None:
+    """MWL-703"""
+    document = flow({"c": call(task("first"), middleware=[timeout("PT2S")]), "done": returns()})
+    world = World(document, work={"first": answering("early", after=1)}, crash=True)
+    world.outage = (1 * SECOND, 10 * SECOND)
+
+    assert world.run() == {"type": "success", "value": "early"}
+
+
+def test_a_cleanup_that_fails_in_an_unwind_keeps_the_whole_chain() -> None:
+    """MWL-554 MWL-552"""
+    document = flow(
+        {"c": call(task("slow"), middleware=[timeout("PT1S"), cleanup(task("tidy"), retry(2))]), "done": returns()}
+    )
+
+    result, _ = run(document, work={"slow": answering(after=60), "tidy": answering(failing="Tidy")})
+
+    assert codes(result) == ["Provider.Middleware.Retry.Exhausted", "Tidy", "System.Cancelled", TIMEOUT]
