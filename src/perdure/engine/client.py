@@ -333,19 +333,25 @@ class Client(AbstractAsyncContextManager["Client"]):
             if isinstance(answer, i.Refused):
                 raise (Conflict if answer.conflict else PerdureError)(f"run {run}: {answer.reason}", run=run)
             return
-        await self._refuse_early(row, given)
-        if await self.store.send(Letter(run, self.clock.now(), i.encode(given))) is None:
+        if (
+            await self._counts(row, given)
+            and await self.store.send(Letter(run, self.clock.now(), i.encode(given))) is None
+        ):
             raise RunNotFound(f"there is no run {run!r}")
 
-    async def _refuse_early(self, row: RunRow, given: i.Input) -> None:
-        """What the recorded state already speaks against is answered now, instead of being dropped later."""
+    async def _counts(self, row: RunRow, given: i.Input) -> bool:
+        """What the recorded state already speaks against is refused now, instead of being dropped later.
+
+        False for a repetition: it has been taken before, or waits in the inbox already.
+        """
         execution = await views.load(self.store, self.languages, row)
         for delivered in await self.store.inbox([row.partition], 1_000):
             if delivered.letter.to == row.id:
                 _try(execution, i.decode(delivered.letter.body), delivered.letter.at)
-        answer = _try(execution, given, self.clock.now())
-        if isinstance(answer, i.Refused):
-            raise Conflict(f"run {row.id}: {answer.reason}", run=row.id)
+        tried = _try(execution, given, self.clock.now())
+        if isinstance(tried.answer, i.Refused):
+            raise Conflict(f"run {row.id}: {tried.answer.reason}", run=row.id)
+        return not tried.changes_nothing
 
     async def prune(self, ended_before: Instant) -> int:
         """Remove runs whose whole tree ended before then; how many."""
@@ -355,11 +361,11 @@ class Client(AbstractAsyncContextManager["Client"]):
         return removed
 
 
-def _try(execution: Execution, given: i.Input, at: Instant) -> i.Answer:
+def _try(execution: Execution, given: i.Input, at: Instant) -> Turn:
     """How the run would answer at the door, found out on a copy that nobody keeps."""
     turn = Turn(execution, given, at, at)
     record(turn)
-    return turn.answer
+    return turn
 
 
 def _read(document: str | Path | bytes | Mapping[str, Any]) -> tuple[bytes, str]:
