@@ -21,6 +21,10 @@ WORTH_SHARING = 200
 """Characters or members from which on it is worth looking whether a place holds the very same value already."""
 
 
+DEEPEST = 500
+"""Levels of nesting that an expression may build up; a value must be readable wherever it goes."""
+
+
 class Scope:
     """What one construct's fields are evaluated against. `at` is its clock pin (MWL-195)."""
 
@@ -62,9 +66,13 @@ class Scope:
         if place is not None:
             return place
         try:
-            return self._turn.keep(jsontext.encode(data))
+            text = jsontext.encode(data)
         except jsontext.NotJson as error:
             raise Fault(failure(mwl.UNREPRESENTABLE_VALUE, str(error), details={"field": site})) from None
+        if text.count(b"[") + text.count(b"{") > DEEPEST and _is_deep(data):
+            message = f"the result is nested more than {DEEPEST} levels deep"
+            raise Fault(failure(mwl.EVALUATION_ERROR, message, details={"field": site}))
+        return self._turn.keep(text)
 
     def bindings(self, assign: Assign) -> dict[str, Carried]:
         """All values of an `assign` block, each read against the variables before it (MWL-181)."""
@@ -114,6 +122,21 @@ class Scope:
         if fault.expression is not None:
             details["expression"] = fault.expression
         return Fault(failure(fault.code, fault.message, details=details))
+
+
+def _is_deep(data: Any) -> bool:
+    level = [data]
+    for _ in range(DEEPEST):
+        level = [
+            inside
+            for item in level
+            if isinstance(item, dict | list)
+            for inside in (item.values() if isinstance(item, dict) else item)
+            if isinstance(inside, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _is_worth_sharing(data: Any) -> bool:

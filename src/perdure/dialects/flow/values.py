@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from perdure.dialects.flow.envelopes import EVALUATION_ERROR, Fault, failure
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import NULL, Payload, Ref
@@ -43,7 +44,10 @@ class Cell:
 
     def read(self, turn: Turn) -> Any:
         if self.data is UNREAD:
-            self.data = jsontext.decode(turn.text(self.payload))
+            try:
+                self.data = jsontext.decode(turn.text(self.payload))
+            except RecursionError:
+                raise Fault(failure(EVALUATION_ERROR, "the value is nested too deeply to be read")) from None
         return self.data
 
 

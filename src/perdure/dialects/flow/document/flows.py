@@ -8,7 +8,6 @@ from perdure.dialects.flow.document.look import Around, Findings, Look, Path
 from perdure.dialects.flow.schemas import BadSchema, Parameters
 from perdure.dialects.flow.steps import ACTIONS
 from perdure.expressions.mwl import find_expression
-from perdure.kernel.problems import guess
 
 FLOW_SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
 
@@ -41,7 +40,7 @@ def _entrypoint(look: Look) -> None:
     assert look.around is not None
     steps = look.around.raw.get("steps")
     if look.has("a string") and isinstance(steps, dict) and look.value not in steps:
-        look.problem("MWL-023", f"there is no Step {look.value!r}{guess(look.value, list(steps))}")
+        look.problem("MWL-023", f"there is no Step {look.value!r}{look.guess(look.value, list(steps))}")
 
 
 def _stack(look: Look) -> None:
@@ -81,7 +80,7 @@ def _step(look: Look) -> None:
         return
     action = ACTIONS.get(name.value)
     if action is None:
-        near = guess(name.value, list(ACTIONS))
+        near = look.guess(name.value, list(ACTIONS))
         name.problem("MWL-026", f"there is no action {name.value!r}{near}", hint=f"One of {', '.join(ACTIONS)}.")
     else:
         action.check(look)

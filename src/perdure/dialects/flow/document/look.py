@@ -73,6 +73,10 @@ class Look:
     def problem(self, code: str, message: str, *steps: str | int, hint: str = "") -> None:
         self.findings.found.append(Found(code, message, (*self.path, *steps), hint))
 
+    def guess(self, word: str, known: Sequence[str]) -> str:
+        """`; did you mean 'x'?` for the first problems; nobody repairs more at a time, and each guess costs."""
+        return guess(word, known[:2_000]) if len(self.findings.found) < 50 else ""
+
     @property
     def is_expression(self) -> bool:
         return isinstance(self.value, str) and find_expression(self.value) is not None
@@ -113,7 +117,7 @@ class Look:
                 self.at(name).is_or_report("a string")
             else:
                 known = (*members, "comment")
-                message = f"{what} has no member {name!r}{guess(name, known)}"
+                message = f"{what} has no member {name!r}{self.guess(name, known)}"
                 hint = f"Allowed are: {', '.join(known)}."
                 self.problem((foreign or {}).get(name, "MWL-022"), message, name, hint=hint)
         return True

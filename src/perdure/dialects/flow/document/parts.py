@@ -5,7 +5,6 @@ from typing import Any
 from perdure.dialects.flow.catalog import uri_type
 from perdure.dialects.flow.document.look import Around, Look, Rule
 from perdure.dialects.flow.middleware.protocol import PHASES
-from perdure.kernel.problems import guess
 
 
 def anything(look: Look) -> None:
@@ -47,7 +46,7 @@ def next_step(look: Look) -> None:
     assert look.around is not None
     steps = look.around.raw.get("steps")
     if isinstance(steps, dict) and look.value not in steps:
-        message = f"there is no Step {look.value!r} in this Flow{guess(look.value, list(steps))}"
+        message = f"there is no Step {look.value!r} in this Flow{look.guess(look.value, list(steps))}"
         look.problem("MWL-024", message, hint="`next` names a Step of the same `steps` object.")
 
 
@@ -197,7 +196,7 @@ def _call_provider(look: Look) -> None:
         return
     catalog = look.findings.catalog
     if catalog.call(look.value) is None:
-        message = f"there is no provider {look.value!r}{guess(look.value, catalog.call_uris())}"
+        message = f"there is no provider {look.value!r}{look.guess(look.value, catalog.call_uris())}"
         look.problem("MWL-031", message, hint="Bring providers of your own with --load.")
 
 
@@ -227,7 +226,7 @@ def _flow_target(look: Look) -> None:
                 _edge(look, (*around.path, "flows", look.value))
                 return
             around = around.outer
-        look.problem("MWL-029", f"no Flow is called {look.value!r} here{guess(look.value, _names(look))}")
+        look.problem("MWL-029", f"no Flow is called {look.value!r} here{look.guess(look.value, _names(look))}")
 
 
 def _names(look: Look) -> list[str]:
@@ -280,7 +279,7 @@ def _middleware(look: Look) -> None:
     known = look.findings.catalog.middleware
     provider = known.get(look.value)
     if provider is None:
-        look.problem("MWL-031", f"there is no middleware {look.value!r}{guess(look.value, list(known))}")
+        look.problem("MWL-031", f"there is no middleware {look.value!r}{look.guess(look.value, list(known))}")
     elif look.level not in provider.attachment:
         look.problem("MWL-032", f"{look.value!r} cannot be attached at the {look.level} level")
 

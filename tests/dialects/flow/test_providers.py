@@ -1,0 +1,132 @@
+"""What a Flow can call: everything in the registry, other documents, and middleware of one's own."""
+
+from pathlib import Path
+from typing import Any
+
+from perdure.dialects.flow.middleware import KNOWN, register
+from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
+from perdure.dialects.flow.schemas import Parameters
+from perdure.kernel import jsontext
+from perdure.testing import FakeClock
+from perdure.wiring import Engine
+from tests.dialects.flow.documents import call, codes, flow, inner, returns, task
+from tests.dialects.flow.world import World
+
+CATCH = [{"match": {"codes": ["*"]}, "next": "caught"}]
+
+
+async def result_of(tmp_path: Path, document: dict[str, Any], input: Any = None) -> Any:
+    async with Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+        handle = await engine.start(document, input)
+        await engine.wait(handle.id)
+        return await handle.show()
+
+
+async def test_a_registered_provider_is_called_by_its_uri(tmp_path: Path) -> None:
+    document = flow({"c": call(task("echo")), "done": returns()})
+
+    assert await result_of(tmp_path, document, {"a": [1, None]}) == {"type": "success", "value": {"a": [1, None]}}
+
+
+async def test_arguments_are_validated_before_the_provider_runs(tmp_path: Path) -> None:
+    """MWL-253 MWL-071"""
+    document = flow({"c": call(task("shell", bogus=1)), "done": returns()})
+
+    assert codes(await result_of(tmp_path, document)) == ["System.ParameterValidationFailed"]
+
+
+async def test_a_failing_provider_is_a_failure_that_catch_and_retry_see(tmp_path: Path) -> None:
+    document = flow(
+        {
+            "c": call(task("shell", script="exit 3"), catch=CATCH),
+            "caught": returns("{{ failure }}"),
+            "done": returns(),
+        }
+    )
+
+    failure = (await result_of(tmp_path, document))["value"]
+
+    assert failure["type"] == "error"
+    assert failure["code"].startswith("Provider.Call.Shell.")
+
+
+async def test_another_document_runs_as_a_child(tmp_path: Path) -> None:
+    child = flow(
+        {"r": returns("{{ [step.input, vars.n] }}")},
+        parameters={"type": "object", "properties": {"n": {"default": 0}}},
+    )
+    target = {**task("run", document=text_of(child), arguments={"n": 5}), "input": "given"}
+    document = flow({"c": call(target), "done": returns()})
+
+    assert await result_of(tmp_path, document) == {"type": "success", "value": ["given", 5]}
+
+
+async def test_a_child_that_fails_is_an_ordinary_failure(tmp_path: Path) -> None:
+    child = flow({"r": {"action": "Raise", "result": {"code": "Child.Failed", "message": "m", "details": {"d": 1}}}})
+    document = flow(
+        {
+            "c": call(task("run", document=text_of(child)), catch=CATCH),
+            "caught": returns("{{ failure }}"),
+            "done": returns(),
+        }
+    )
+
+    failure = (await result_of(tmp_path, document))["value"]
+
+    assert failure == {"type": "error", "code": "Child.Failed", "message": "m", "details": {"d": 1}}
+
+
+def text_of(document: dict[str, Any]) -> str:
+    """As text: in an object the calling Flow would evaluate the expressions itself (MWL-104)."""
+    return jsontext.encode(document).decode()
+
+
+class Cache(Middleware):
+    """Substitutes a Result at entry when it is told one, and doubles what comes up otherwise."""
+
+    uri = "mwl:provider.middleware/tests/cache/v1"
+    parameters = {"onEntry": Parameters({"type": "object", "properties": {"hit": {}}})}  # noqa: RUF012
+    metadata = {"runs": 0}  # noqa: RUF012
+
+    def on_entry(self, moment: Moment) -> Directive:
+        assert moment.arguments is not None
+        if "hit" in moment.arguments:
+            return Emit(result={"type": "success", "value": moment.arguments["hit"]})
+        return Pass(becomes={"runs": 1})
+
+    def on_success(self, moment: Moment) -> Directive:
+        assert moment.result is not None
+        if moment.metadata["runs"] < 3:
+            return Again(becomes={"runs": moment.metadata["runs"] + 1})
+        return Emit(result={"type": "success", "value": [moment.result["value"], moment.metadata["runs"]]})
+
+
+def test_a_middleware_of_ones_own_can_substitute_and_run_again() -> None:
+    """MWL-380: control and transform actions are answers of a pure function."""
+    register(Cache())
+    try:
+        echo = {"provider": "mwl:provider.call/mwl/mock/v1", "input": "{{ call.input + 'x' }}"}
+        entry: dict[str, Any] = {"provider": Cache.uri}
+        missed = flow({"c": call(echo, middleware=[entry]), "done": returns()})
+        hit = flow({"c": call(echo, middleware=[{**entry, "onEntry": {"with": {"hit": 7}}}]), "done": returns()})
+
+        assert World(missed, "in", crash=True).run()["value"] == ["inxxx", 3]
+        assert World(hit, "in", crash=True).run()["value"] == 7
+    finally:
+        del KNOWN[Cache.uri]
+
+
+async def test_a_live_run_shows_where_it_is(tmp_path: Path) -> None:
+    document = flow(
+        {"c": call({"flow": "sub"}), "done": returns()},
+        flows={"sub": inner({"s": {"action": "Sleep", "for": "PT1H", "next": "r"}, "r": returns()})},
+    )
+    async with Engine(f"sqlite:///{tmp_path}/runs.db", clock=FakeClock()) as engine:
+        handle = await engine.start(document)
+        shown = await handle.show()
+
+        assert shown["type"] in ("running", "waiting")
+        assert [frame["flow"] for frame in shown["frames"]] == ["/", "/flows/sub"]
+        await handle.cancel("enough")
+        await engine.wait(handle.id)
+        assert await handle.show() == {"type": "cancellation", "code": "System.Cancelled", "message": "enough"}
