@@ -9,7 +9,7 @@ from typing import Any
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Cancelled, Code, Failed
-from perdure.kernel.state import content
+from perdure.kernel.state import OpenTask, content
 from perdure.kernel.turn import Turn
 
 
@@ -23,9 +23,19 @@ def _stale(turn: Turn, what: str) -> None:
     turn.refuse(f"{what} is not open (any more)")
 
 
+def _held(turn: Turn, number: int, delivery: int) -> OpenTask | None:
+    """The task, if this delivery of it is the current one; what an earlier holder says counts no more."""
+    task = turn.state.tasks.get(number)
+    if task is None or task.delivery != delivery:
+        _stale(turn, f"delivery {delivery} of task {number}")
+        return None
+    return task
+
+
 def _start(turn: Turn, given: i.Start) -> None:
     if turn.state.seq:
-        return turn.refuse("the run has already started", conflict=given.key != turn.state.key)
+        turn.refuse("the run has already started", conflict=given.key != turn.state.key)
+        return
     turn.emit(
         e.RunStarted(
             given.language,
@@ -39,21 +49,20 @@ def _start(turn: Turn, given: i.Start) -> None:
             given.key,
         )
     )
-    return None
 
 
 def _task_result(turn: Turn, given: i.TaskResult) -> None:
-    task = turn.state.tasks.get(given.task)
-    if task is None or task.attempt != given.attempt or task.delivery != given.delivery:
-        return _stale(turn, f"delivery {given.delivery} of task {given.task}")
-    turn.emit(e.TaskEnded(given.task, given.outcome))
-    return None
+    task = _held(turn, given.task, given.delivery)
+    if task is not None and task.attempt == given.attempt:
+        turn.emit(e.TaskEnded(given.task, given.outcome))
+    elif task is not None:
+        _stale(turn, f"attempt {given.attempt} of task {given.task}")
 
 
 def _task_lost(turn: Turn, given: i.TaskLost) -> None:
-    task = turn.state.tasks.get(given.task)
-    if task is None or task.delivery != given.delivery:
-        return _stale(turn, f"delivery {given.delivery} of task {given.task}")
+    task = _held(turn, given.task, given.delivery)
+    if task is None:
+        return
     if task.cancelling:
         turn.emit(e.TaskEnded(given.task, Cancelled(given.reason)))
     elif task.max_deliveries and task.delivery >= task.max_deliveries:
@@ -61,45 +70,48 @@ def _task_lost(turn: Turn, given: i.TaskLost) -> None:
         turn.emit(e.TaskEnded(given.task, Failed(Code.DELIVERIES_EXHAUSTED, message, retryable=False)))
     else:
         turn.emit(e.TaskRedelivered(given.task, given.delivery + 1, given.reason))
-    return None
 
 
 def _task_report(turn: Turn, given: i.TaskReport) -> None:
-    task = turn.state.tasks.get(given.task)
-    if task is None or task.delivery != given.delivery:
-        return _stale(turn, f"delivery {given.delivery} of task {given.task}")
-    turn.emit(e.TaskReported(given.task, given.body))
-    return None
+    if _held(turn, given.task, given.delivery) is not None:
+        turn.emit(e.TaskReported(given.task, given.body))
 
 
 def _timer_due(turn: Turn, given: i.TimerDue) -> None:
-    if given.timer not in turn.state.timers:
-        return _stale(turn, f"timer {given.timer}")
-    turn.emit(e.TimerFired(given.timer))
-    return None
+    if given.timer in turn.state.timers:
+        turn.emit(e.TimerFired(given.timer))
+    else:
+        _stale(turn, f"timer {given.timer}")
 
 
 def _child_result(turn: Turn, given: i.ChildResult) -> None:
-    if given.child not in turn.state.children:
-        return _stale(turn, f"child {given.child}")
-    turn.emit(e.ChildEnded(given.child, given.status, given.outcome))
-    return None
+    if given.child in turn.state.children:
+        turn.emit(e.ChildEnded(given.child, given.status, given.outcome))
+    else:
+        _stale(turn, f"child {given.child}")
 
 
 def _permit_grant(turn: Turn, given: i.PermitGrant) -> None:
     permit = turn.state.permits.get(given.permit)
-    if permit is None or permit.granted:
-        return _stale(turn, f"permit {given.permit}")
-    turn.emit(e.PermitGranted(given.permit))
-    return None
+    if permit is not None and not permit.granted:
+        turn.emit(e.PermitGranted(given.permit))
+    else:
+        _stale(turn, f"permit {given.permit}")
+
+
+def _has_ended(turn: Turn) -> bool:
+    if turn.state.status.is_final:
+        turn.refuse(f"the run has already {turn.state.status}", conflict=True)
+    return turn.state.status.is_final
 
 
 def _cancel(turn: Turn, given: i.Cancel) -> None:
-    if turn.state.status.is_final:
-        return turn.refuse(f"the run has already {turn.state.status}", conflict=True)
-    if not turn.state.cancel_requested:
+    if _has_ended(turn):
+        return
+    if turn.state.cancel_requested:
+        turn.changes_nothing = True  # asked before
+    else:
         turn.emit(e.CancelRequested(given.reason, given.by))
-    return None
 
 
 def _is_repeated(turn: Turn, key: str, said: bytes) -> bool:
@@ -121,13 +133,10 @@ def _is_refused(turn: Turn, given: i.Signal | i.Steer | i.Reopen) -> bool:
 
 
 def _signal(turn: Turn, given: i.Signal) -> None:
-    if _is_repeated(turn, given.key, content("signal", given.name, given.value)):
-        return None
-    if turn.state.status.is_final:
-        return turn.refuse(f"the run has already {turn.state.status}", conflict=True)
+    if _is_repeated(turn, given.key, content("signal", given.name, given.value)) or _has_ended(turn):
+        return
     if not _is_refused(turn, given):
         turn.emit(e.SignalReceived(given.name, given.value, given.key, given.by))
-    return None
 
 
 def _steer(turn: Turn, given: i.Steer) -> None:
@@ -139,18 +148,17 @@ def _steer(turn: Turn, given: i.Steer) -> None:
 
 def _reopen(turn: Turn, given: i.Reopen) -> None:
     if _is_repeated(turn, given.key, content("reopen", "", given.body)):
-        return None
+        return
     if not turn.state.status.is_final:
-        return turn.refuse("only a run that has ended can be reopened", conflict=True)
-    if not _is_refused(turn, given):
+        turn.refuse("only a run that has ended can be reopened", conflict=True)
+    elif not _is_refused(turn, given):
         turn.emit(e.RunReopened(turn.state.incarnation + 1, given.body, given.key, given.by))
-    return None
 
 
 def _effect_claim(turn: Turn, given: i.EffectClaim) -> None:
-    task = turn.state.tasks.get(given.task)
-    if task is None or task.delivery != given.delivery:
-        return _stale(turn, f"delivery {given.delivery} of task {given.task}")
+    task = _held(turn, given.task, given.delivery)
+    if task is None:
+        return
     key = effect_key(task.path, given.key)
     effect = turn.state.effects.get(key)
     if effect is None:
@@ -166,7 +174,6 @@ def _effect_claim(turn: Turn, given: i.EffectClaim) -> None:
         if not task.hold_effects_in_doubt:
             turn.emit(e.EffectClaimed(key, given.task, given.delivery))
         turn.answer = i.Claimed(completed=False, in_doubt=True)
-    return None
 
 
 def effect_key(path: str, key: str) -> str:
@@ -174,29 +181,27 @@ def effect_key(path: str, key: str) -> str:
     return f"{path}#{key}"
 
 
-def _holds(turn: Turn, given: i.EffectDone | i.EffectRelease) -> str | None:
+def _claimed(turn: Turn, given: i.EffectDone | i.EffectRelease) -> str | None:
     """The key of a claim that this delivery still holds; a stale delivery records nothing."""
-    task = turn.state.tasks.get(given.task)
-    if task is None or task.delivery != given.delivery:
-        _stale(turn, f"delivery {given.delivery} of task {given.task}")
+    task = _held(turn, given.task, given.delivery)
+    if task is None:
         return None
     key = effect_key(task.path, given.key)
     effect = turn.state.effects.get(key)
-    held = effect is not None and (effect.task, effect.delivery) == (given.task, given.delivery)
-    if not held:
+    if effect is None or (effect.task, effect.delivery) != (given.task, given.delivery):
         turn.refuse(f"the effect {given.key!r} is not claimed by this delivery", conflict=True)
         return None
     return key
 
 
 def _effect_done(turn: Turn, given: i.EffectDone) -> None:
-    key = _holds(turn, given)
+    key = _claimed(turn, given)
     if key is not None and turn.state.effects[key].result is None:
         turn.emit(e.EffectCompleted(key, given.result))
 
 
 def _effect_release(turn: Turn, given: i.EffectRelease) -> None:
-    key = _holds(turn, given)
+    key = _claimed(turn, given)
     if key is not None and turn.state.effects[key].result is None:
         turn.emit(e.EffectReleased(key))
 
