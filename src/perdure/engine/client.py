@@ -119,6 +119,14 @@ class Client(AbstractAsyncContextManager["Client"]):
         else:
             await self.store.close()
 
+    def _running(self) -> Runtime:
+        if self.runtime is None:
+            raise PerdureError(
+                "an Observer only looks and sends messages",
+                hint="Open `perdure.Engine` on the store to start, fork or resume runs.",
+            )
+        return self.runtime
+
     # Starting.
 
     def check(self, text: bytes, origin: str = "document") -> tuple[Language, Any | None, list[Problem]]:
@@ -145,7 +153,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         language, program, problems = self.check(text, origin)
         if program is None or any(problem.severity is Severity.ERROR for problem in problems):
             raise InvalidDocument("\n".join(problem.describe(origin) for problem in problems))
-        assert self.runtime is not None, "this client only looks; open an Engine to start runs"
+        runtime = self._running()
         title = language.title(program)
         given = jsontext.encode(input)
         told = jsontext.encode(dict(options or {}))
@@ -166,11 +174,11 @@ class Client(AbstractAsyncContextManager["Client"]):
             key=key,
         )
         answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
-        self.runtime.create(run, start, text, program, lambda said: None if answer.done() else answer.set_result(said))
+        runtime.create(run, start, text, program, lambda said: None if answer.done() else answer.set_result(said))
         said = await answer
         if isinstance(said, i.Refused):
-            if self.runtime.stopped is not None:
-                raise self.runtime.stopped
+            if runtime.stopped is not None:
+                raise runtime.stopped
             if not await self._started_before(run, key):
                 raise PerdureError(said.reason)
         return Handle(self, run)
@@ -183,7 +191,7 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def fork(self, run: RunId, at: int | None = None) -> Handle:
         """A new run with this one's past up to an event: finished work is a fact, open work is issued anew."""
-        assert self.runtime is not None, "this client only looks; open an Engine to fork runs"
+        runtime = self._running()
         row = await self.find(run)
         dialect = views.dialect_of(self.languages, row)
         all_turns = await views.turns(self.store, dialect, run)
@@ -200,15 +208,14 @@ class Client(AbstractAsyncContextManager["Client"]):
                 hint=f"Choose an earlier event: `perdure fork {run} --at SEQ` (see `perdure history {run}`).",
             )
         new = NewRun(row.language, row.name, row.program, None, row.labels, row.key, self.clock.now())
-        answer = await self.runtime.create_forked(execution, new, [(seq, encode_turns(lived))], i.Fork(run, seq))
+        answer = await runtime.create_forked(execution, new, [(seq, encode_turns(lived))], i.Fork(run, seq))
         if isinstance(answer, i.Refused):
             raise PerdureError(answer.reason)
         return Handle(self, execution.id)
 
     async def resume(self, runs: Sequence[RunId] | None = None) -> None:
         """Take up what no live process owns: everything, or these runs."""
-        assert self.runtime is not None, "this client only looks; open an Engine to resume runs"
-        await self.runtime.adopt(runs)
+        await self._running().adopt(runs)
 
     # Looking.
 
