@@ -1,6 +1,7 @@
 """What callers see of the engine: start a document, follow it, steer it, from this process or from another one."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -26,6 +27,7 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.protocol import Filter, Letter, NewRun, RunRow, Store
 
+PROGRAMS_KEPT = 64
 LOOK_EVERY = 0.05  # seconds between looks at a run that another process owns
 
 
@@ -105,6 +107,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.languages = languages
         self.clock = clock
         self.runtime = runtime
+        self._programs: OrderedDict[bytes, tuple[Language, Any]] = OrderedDict()
 
     async def __aenter__(self) -> Self:
         if self.runtime is not None:
@@ -149,15 +152,13 @@ class Client(AbstractAsyncContextManager["Client"]):
         seed: int | None = None,
     ) -> Handle:
         """Start a document; answers once the start is on disk. The same token starts the same run only once."""
-        text, origin = _read(document)
-        language, program, problems = self.check(text, origin)
-        if program is None or any(problem.severity is Severity.ERROR for problem in problems):
-            raise InvalidDocument("\n".join(problem.describe(origin) for problem in problems))
         runtime = self._running()
+        text, origin = _read(document)
+        pinned = digest(text)
+        language, program = self._judged(pinned, text, origin)
         title = language.title(program)
         given = jsontext.encode(input)
         told = jsontext.encode(dict(options or {}))
-        pinned = digest(text)
         now = self.clock.now()
         run = new_run_id(now) if token is None else run_id_for_token(language.name, title, token)
         key = digest(b"\x1f".join((pinned, digest(given), digest(told))))[:16]
@@ -182,6 +183,18 @@ class Client(AbstractAsyncContextManager["Client"]):
             if not await self._started_before(run, key):
                 raise PerdureError(said.reason)
         return Handle(self, run)
+
+    def _judged(self, pinned: bytes, text: bytes, origin: str) -> tuple[Language, Any]:
+        """The program of a document without errors. Starting the same text again does not judge it again."""
+        known = self._programs.get(pinned)
+        if known is None:
+            language, program, problems = self.check(text, origin)
+            if program is None or any(problem.severity is Severity.ERROR for problem in problems):
+                raise InvalidDocument("\n".join(problem.describe(origin) for problem in problems))
+            known = self._programs[pinned] = (language, program)
+            if len(self._programs) > PROGRAMS_KEPT:
+                self._programs.popitem(last=False)
+        return known
 
     async def _started_before(self, run: RunId, key: bytes) -> bool:
         row = await self.store.find(run)
