@@ -1,8 +1,27 @@
 """For your own tests: a clock you move by hand, and a world that crashes and boots on demand."""
 
-from perdure.testing.clock import FakeClock
-from perdure.testing.crashing import CrashingStore
-from perdure.testing.hands import ScriptedHands
-from perdure.testing.world import RunInWorld, World
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.testing.clock import FakeClock
+    from perdure.testing.crashing import CrashingStore
+    from perdure.testing.hands import ScriptedHands
+    from perdure.testing.world import RunInWorld, World
 
 __all__ = ["CrashingStore", "FakeClock", "RunInWorld", "ScriptedHands", "World"]
+
+_HOMES = {
+    "CrashingStore": "crashing",
+    "FakeClock": "clock",
+    "RunInWorld": "world",
+    "ScriptedHands": "hands",
+    "World": "world",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when first asked for: a run of a drill needs the language, not the world."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
