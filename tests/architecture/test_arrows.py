@@ -8,7 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "perdure"
 
-PURE = ("kernel", "expressions", "dialects")
+PURE = ("kernel", "documents", "expressions", "dialects")
 
 IMPURE_MODULES = {
     "time": "time is an input: a decision reads `turn.now`",
@@ -27,9 +27,10 @@ IMPURE_MODULES = {
 
 ARROWS: dict[str, tuple[set[str], str]] = {
     "kernel": (set(), "the kernel is the ground: it knows no language, store, engine or provider"),
+    "documents": ({"kernel"}, "reading text knows no language that is written in it"),
     "expressions": ({"kernel"}, "an expression language stands on its own and is usable alone"),
     "dialects": (
-        {"kernel", "expressions"},
+        {"kernel", "documents", "expressions"},
         "a dialect decides; how it is run, stored or served is none of its business",
     ),
     "stores": ({"kernel"}, "stores hold bytes and know no engine, so that each passes the same suite"),

@@ -1,0 +1,56 @@
+"""One document that was read: its data, and where in the text each part of them stands.
+
+Places are found by reading the text a second time, when the first one is asked for: most documents have no problem to
+point at. Knows nothing of what the data mean.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.documents.paths import Path, spell
+from perdure.documents.places import Spot, locate
+from perdure.kernel.problems import Problem, Severity
+
+
+@dataclass(slots=True)
+class Document:
+    """Plain data: dict, list, str, int, float, bool, None. Parts that an alias repeats are the same object."""
+
+    data: Any
+    text: str = field(repr=False)
+    index: int = 0  # among the documents of the text, empty ones counted
+    _root: Spot | None = field(default=None, init=False, repr=False, compare=False)
+
+    def place_of(self, path: Path = ()) -> tuple[int, int]:
+        """Line and column (from 1) of the value at `path`; of the nearest part around it, if there is none."""
+        return self._spot(path).place
+
+    def place_of_key(self, path: Path) -> tuple[int, int]:
+        """Line and column of the member's name; of the value itself in a list or at the root."""
+        spot = self._spot(path)
+        return spot.key or spot.place
+
+    def problem(
+        self, code: str, message: str, path: Path = (), *, hint: str = "", severity: Severity = Severity.ERROR
+    ) -> Problem:
+        """A problem with the value at `path`."""
+        line, column = self.place_of(path)
+        return Problem(code, message, spell(path), line, column, hint, severity)
+
+    def problem_of_key(
+        self, code: str, message: str, path: Path, *, hint: str = "", severity: Severity = Severity.ERROR
+    ) -> Problem:
+        """A problem with the name of the member at `path`: it is unknown, or not allowed here."""
+        line, column = self.place_of_key(path)
+        return Problem(code, message, spell(path), line, column, hint, severity)
+
+    def _spot(self, path: Path) -> Spot:
+        if self._root is None:
+            self._root = locate(self.text, self.index)
+        spot = self._root
+        for step in path:
+            inner = spot.inner.get(step)
+            if inner is None:
+                break
+            spot = inner
+        return spot

@@ -1,0 +1,16 @@
+"""How much a text may ask of its reader."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Generous for people, tight for attackers."""
+
+    size: int = 4_194_304  # bytes of text
+    depth: int = 100  # lists and mappings inside each other
+    nodes: int = 1_000_000  # keys and values once every alias is written out
+    documents: int = 1_000  # in one text
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,22 @@
+"""The way from the root of a document to one of its values, and how it is written for people."""
+
+import re
+from collections.abc import Sequence
+
+Step = str | int
+Path = Sequence[Step]
+
+_PLAIN = re.compile(r"[A-Za-z_$][\w$-]*")
+
+
+def spell(path: Path) -> str:
+    """`steps[0].with`; a member that would be misread is quoted: `headers["x.y"]`."""
+    written = ""
+    for step in path:
+        if isinstance(step, int):
+            written += f"[{step}]"
+        elif _PLAIN.fullmatch(step):
+            written += f".{step}" if written else step
+        else:
+            written += f'["{step}"]'
+    return written

@@ -1,0 +1,80 @@
+"""What a scalar means: the YAML 1.2 core schema, and nothing more.
+
+Dates, `yes`, `on`, `1_000` and `12:30:45` are text. `010` is ten and `0o10` is eight.
+"""
+
+import math
+import re
+from typing import Any
+
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMBER_STARTS = frozenset("0123456789+-.")
+_DECIMAL = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_PREFIXED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+
+_TAGS = "tag:yaml.org,2002:"
+_EXPECTED: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
+
+
+class NoValue(ValueError):
+    """The scalar stands for nothing JSON can hold; the sentence says why."""
+
+
+def resolve_plain(text: str) -> Any:
+    """The value of a scalar written without quotes. Raises `NoValue`."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _NUMBER_STARTS:
+        return text
+    if _DECIMAL.fullmatch(text):
+        return _integer(text, 10)
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        if math.isinf(number):
+            raise NoValue(f"the number {_short(text)} is out of range")
+        return number
+    if _PREFIXED.fullmatch(text):
+        return _integer(text, 0)
+    if _NO_NUMBER.fullmatch(text):
+        raise NoValue(f"{text} has no form in JSON")
+    return text
+
+
+def resolve_tagged(tag: str, text: str) -> Any:
+    """The value of a scalar with an explicit tag. Raises `NoValue`."""
+    name = tag.removeprefix(_TAGS)
+    if name in ("str", "!"):
+        return text
+    expected = _EXPECTED.get(name) if tag.startswith(_TAGS) else None
+    if expected is None:
+        raise NoValue(f"the tag {spell_tag(tag)} is not supported")
+    value = resolve_plain(text)
+    if not isinstance(value, expected) or (name != "bool" and isinstance(value, bool)):
+        raise NoValue(f"{_short(text)!r} is no {name}")
+    return float(value) if name == "float" else value
+
+
+def is_container_tag(tag: str | None, name: str) -> bool:
+    """Whether a list or mapping may carry this tag: none, or the one that says what it is anyway."""
+    return tag is None or tag in ("!", _TAGS + name)
+
+
+def spell_tag(tag: str) -> str:
+    return "!!" + tag.removeprefix(_TAGS) if tag.startswith(_TAGS) else tag
+
+
+def _integer(text: str, base: int) -> int:
+    try:
+        return int(text, base)
+    except ValueError:  # Python refuses to read thousands of digits
+        raise NoValue(f"the number {_short(text)} has too many digits") from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:30] + "…"
