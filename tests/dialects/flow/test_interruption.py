@@ -172,3 +172,13 @@ def test_a_cleanup_that_fails_in_an_unwind_keeps_the_whole_chain() -> None:
     result, _ = run(document, work={"slow": answering(after=60), "tidy": answering(failing="Tidy")})
 
     assert codes(result) == ["Provider.Middleware.Retry.Exhausted", "Tidy", "System.Cancelled", TIMEOUT]
+
+
+def test_a_sleep_after_a_timeout_is_not_taken_for_the_timeout() -> None:
+    """What has just landed is forgotten with the turn it landed in."""
+    slept = {"action": "Sleep", "for": "PT1S", "next": "done"}
+    document = flow(
+        {"c": call(mock(delay="PT9S"), middleware=[timeout("PT1S")], catch=CATCH), "caught": slept, "done": returns()}
+    )
+
+    assert World(document, "v").run() == {"type": "success", "value": "v"}

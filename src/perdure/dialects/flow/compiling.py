@@ -64,6 +64,8 @@ class Compiler:
         if "parameters" in raw:
             flow.parameters = Parameters(raw["parameters"])
         flow.outermost = self.stack(raw.get("middleware", []), pointer(flow.site, "middleware"), AMBIENT, lexical, None)
+        for name, named in raw.get("flows", {}).items():
+            self._flow(named, pointer(flow.site, "flows", name), lexical)
         for name, step in raw["steps"].items():
             site = pointer(flow.site, "steps", name)
             made = Step(site, name, step["action"], None, step.get("next", ""))
