@@ -177,8 +177,9 @@ def test_a_cleanup_that_fails_in_an_unwind_keeps_the_whole_chain() -> None:
 def test_a_sleep_after_a_timeout_is_not_taken_for_the_timeout() -> None:
     """What has just landed is forgotten with the turn it landed in."""
     slept = {"action": "Sleep", "for": "PT1S", "next": "done"}
+    sleeping = inner({"s": {**slept, "for": "PT9S"}, "done": returns()})
     document = flow(
-        {"c": call(mock(delay="PT9S"), middleware=[timeout("PT1S")], catch=CATCH), "caught": slept, "done": returns()}
+        {"c": call({"flow": sleeping}, middleware=[timeout("PT1S")], catch=CATCH), "caught": slept, "done": returns()}
     )
 
     assert World(document, "v").run() == {"type": "success", "value": "v"}
