@@ -3,13 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from perdure.cli.cases import read_suite
+from perdure.dialects.flow.comparing import differences
 from perdure.dialects.flow.middleware import KNOWN, register
 from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
 from perdure.dialects.flow.schemas import Parameters
 from perdure.kernel import jsontext
+from perdure.kernel.values import SECOND
 from perdure.testing import FakeClock
+from perdure.testing import World as EngineWorld
 from perdure.wiring import Engine
-from tests.dialects.flow.documents import call, codes, flow, inner, returns, task
+from tests.dialects.flow.documents import call, codes, flow, inner, mock, returns, task
+from tests.dialects.flow.suite import OWN
 from tests.dialects.flow.world import World
 
 CATCH = [{"match": {"codes": ["*"]}, "next": "caught"}]
@@ -114,6 +121,40 @@ def test_a_middleware_of_ones_own_can_substitute_and_run_again() -> None:
         assert World(hit, "in", crash=True).run()["value"] == 7
     finally:
         del KNOWN[Cache.uri]
+
+
+class Careless(Middleware):
+    uri = "mwl:provider.middleware/tests/care-less/v1"
+
+    def on_success(self, moment: Moment) -> Directive:
+        raise ZeroDivisionError("oops")
+
+
+def test_an_exception_in_ones_own_middleware_is_a_failure_of_its_phase() -> None:
+    register(Careless())
+    try:
+        document = flow({"c": call(mock(), middleware=[{"provider": Careless.uri}]), "done": returns()})
+
+        assert codes(World(document, crash=True).run()) == ["Provider.Middleware.CareLess.Errors.ZeroDivisionError"]
+    finally:
+        del KNOWN[Careless.uri]
+
+
+@pytest.mark.parametrize(
+    "name", ["h02-interrupted-flow", "h07-gather-under-bound", "e11-cancelled-flow-unwinds", "g12-delays"]
+)
+async def test_a_case_survives_a_crash_of_the_real_engine_at_every_moment_it_waits(name: str, tmp_path: Path) -> None:
+    (scenario,) = read_suite([OWN / name]).scenarios
+    async with EngineWorld(tmp_path) as world:
+        run = await world.start(jsontext.decode(scenario.definition), scenario.input)
+        while await run.status() in ("running", "waiting"):
+            await world.crash()
+            await world.boot()
+            due = world.clock.next_alarm()
+            assert due is not None
+            await world.advance((due - world.clock.now()) / SECOND)
+
+        assert list(differences(scenario.expected, await run.show())) == []
 
 
 async def test_a_live_run_shows_where_it_is(tmp_path: Path) -> None:

@@ -171,5 +171,11 @@ class _Missing(Middleware):
     def __init__(self, uri: str) -> None:
         self.uri = uri  # type: ignore[misc]
 
+    @property
+    def is_ours(self) -> bool:
+        return True  # what it raises is no failure of the Flow: the run is held until the middleware is back
+
     def on_entry(self, moment: Any) -> Any:
         raise LookupError(f"the middleware {self.uri} is not loaded; load it and wake the run")
+
+    on_success = on_failure = on_always = on_entry

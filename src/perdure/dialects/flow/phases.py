@@ -10,9 +10,9 @@ from typing import Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Entry, Position
-from perdure.dialects.flow.envelopes import Envelope, Fault, checked_member
+from perdure.dialects.flow.envelopes import Envelope, Fault, checked_member, failure
 from perdure.dialects.flow.instants import clamp
-from perdure.dialects.flow.middleware.protocol import Again, Bound, Cleanup, Directive, Emit, Moment
+from perdure.dialects.flow.middleware.protocol import Again, Bound, Cleanup, Directive, Emit, Middleware, Moment
 from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.program import Entry as EntryProgram
 from perdure.dialects.flow.program import Phase
@@ -33,7 +33,7 @@ def open_entry(move: Move, program: EntryProgram) -> None:
     try:
         scope = move.phase_scope(trial, now, None)
         moment = _moment(move, program, "onEntry", phase, scope, trial, None)
-        directive = program.provider.on_entry(moment)
+        directive = _answer(program.provider, program.provider.on_entry, moment)
         if directive.reveals:
             trial.metadata = _metadata({**moment.metadata, **directive.reveals})
             scope = move.phase_scope(trial, now, None)
@@ -49,10 +49,10 @@ def open_entry(move: Move, program: EntryProgram) -> None:
         "metadata": _encoded(metadata or None),
     }
     match directive:
-        case Bound(deadline=deadline, failure=failure):
+        case Bound(deadline=deadline, failure=explanation):
             rank = FIRST_BOUND_RANK + frame.depth + len(frame.stack)
             facts["timer"] = move.turn.set_timer(deadline, rank)
-            facts["explanation"] = move.text(failure)
+            facts["explanation"] = move.text(explanation)
         case Emit(result=result):
             facts["emits"] = True
             if result is not None:
@@ -86,7 +86,7 @@ def _ascend(move: Move, entry: Entry, program: EntryProgram) -> None:
         scope = move.phase_scope(entry, move.now, risen)
         moment = _moment(move, program, name, phase, scope, entry, risen)
         act = program.provider.on_success if risen.ok else program.provider.on_failure
-        directive = act(moment)
+        directive = _answer(program.provider, act, moment)
         match directive:
             case Again():
                 _run_again(move, entry, phase, scope, directive, risen)
@@ -166,7 +166,7 @@ def leave(move: Move, entry: Entry) -> None:
     scope = move.phase_scope(entry, move.now, risen)
     try:
         moment = _moment(move, program, "onAlways", phase, scope, entry, risen)
-        directive = program.provider.on_always(moment)
+        directive = _answer(program.provider, program.provider.on_always, moment)
         if isinstance(directive, Cleanup):
             event: f.CleanupBegan | f.EntryLeft = f.CleanupBegan(move.number, move.now)
         else:
@@ -211,6 +211,20 @@ def _moment(
         entry.metadata.read(turn) or {},
         _draws(move, entry),
     )
+
+
+def _answer(provider: Middleware, act: Callable[[Moment], Directive], moment: Moment) -> Directive:
+    """Ask the action. Spec-defined ones do not fail; an exception in a user's is a failure of its phase."""
+    if provider.is_ours:
+        return act(moment)
+    try:
+        directive = act(moment)
+        for kept in (directive.config, directive.memory, dict(directive.reveals), dict(directive.becomes)):
+            jsontext.encode(kept)
+    except Exception as error:
+        code = f"Provider.Middleware.{provider.prefix}.Errors.{type(error).__name__}"
+        raise Fault(failure(code, str(error))) from None
+    return directive
 
 
 def _draws(move: Move, entry: Entry) -> Callable[[], float]:

@@ -5,6 +5,7 @@ its `Moment` and answers with a directive; everything it wants to remember it pu
 Make a middleware of your own by deriving from `Middleware`, and make it known with `middleware.register`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -83,6 +84,15 @@ class Middleware:
     restores: ClassVar[bool] = False
     dispatches: ClassVar[bool] = False  # `onAlways.with` holds a structural `call` and `middleware`
     required: ClassVar[tuple[tuple[str, str], ...]] = ()  # (phase, key) that an entry must write
+
+    @property
+    def is_ours(self) -> bool:
+        return self.uri.startswith("mwl:provider.middleware/mwl/")
+
+    @property
+    def prefix(self) -> str:
+        """The segment of its failure codes: `rate-limit` becomes `RateLimit`."""
+        return "".join(word.capitalize() for word in re.split(r"[^0-9A-Za-z]+", self.uri.split("/")[2]))
 
     def parameters_of(self, phase: str) -> Parameters:
         return self.parameters.get(phase, NO_PARAMETERS)
