@@ -1,0 +1,56 @@
+"""Go templates as Stories use them: compile once, render many times, the same answer everywhere.
+
+    template = compile_template("Hello {{ inputs.name | upper }}")
+    template.render({"inputs": {"name": "Ada"}})
+
+The rooms, in the order a template passes them: tokens, parser (with pipelines and literals), references and checks,
+planner, and then values at work: access, comparison, formatting, functions. `structure` walks JSON with templates.
+"""
+
+from perdure.expressions.gotemplate.aliases import alias_of
+from perdure.expressions.gotemplate.budget import Limits
+from perdure.expressions.gotemplate.conditions import holds
+from perdure.expressions.gotemplate.environment import Environment
+from perdure.expressions.gotemplate.errors import (
+    BadStructure,
+    EvaluationFault,
+    Failure,
+    Finding,
+    LimitExceeded,
+    MissingKey,
+    NeedsStoredValue,
+    Problem,
+    SyntaxFault,
+    TemplateError,
+)
+from perdure.expressions.gotemplate.frame import Ambient
+from perdure.expressions.gotemplate.functions import DETERMINISTIC, RUNTIME, Library
+from perdure.expressions.gotemplate.references import References
+from perdure.expressions.gotemplate.structure import Structure
+from perdure.expressions.gotemplate.template import Template, compile_template, is_template
+
+__all__ = [
+    "DETERMINISTIC",
+    "RUNTIME",
+    "Ambient",
+    "BadStructure",
+    "Environment",
+    "EvaluationFault",
+    "Failure",
+    "Finding",
+    "Library",
+    "LimitExceeded",
+    "Limits",
+    "MissingKey",
+    "NeedsStoredValue",
+    "Problem",
+    "References",
+    "Structure",
+    "SyntaxFault",
+    "Template",
+    "TemplateError",
+    "alias_of",
+    "compile_template",
+    "holds",
+    "is_template",
+]

@@ -1,0 +1,81 @@
+"""Looks into values: fields, subscripts, `index`, and plain paths, which also know what to do about storage.
+
+A missing key of a map is nil; a field of nil, of a text or of a number is an error (STY-200).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.expressions.gotemplate.errors import EvaluationFault, MissingKey
+from perdure.expressions.gotemplate.frame import Frame
+from perdure.expressions.gotemplate.paths import Steps, write_path
+from perdure.expressions.gotemplate.values import (
+    STORAGE_PATH,
+    STORAGE_REFERENCE,
+    Value,
+    describe,
+    is_storage_reference,
+    require_present,
+)
+from perdure.expressions.gotemplate.versions import Version
+
+
+def look_up(frame: Frame, value: Value, step: str | int) -> Value:
+    """One field or subscript of a value."""
+    if isinstance(step, int):
+        return element_at(value, step)
+    if isinstance(value, dict):
+        name = frame.name_in(require_present(value), step)
+        return None if name is None else value[name]
+    if isinstance(value, Version) and (field := value.field(step)) is not None:
+        return field
+    raise EvaluationFault(f"{describe(value)} has no field {step!r}")
+
+
+def index_value(frame: Frame, value: Value, key: Value) -> Value:
+    """As the function `index` does, one key at a time."""
+    if isinstance(value, dict):
+        if type(key) is not str:
+            raise EvaluationFault(f"a map is indexed by a string, not by {describe(key)}")
+        return look_up(frame, value, key)
+    return element_at(value, key)
+
+
+def element_at(value: Value, position: Value) -> Value:
+    if type(position) is not int:
+        raise EvaluationFault(f"{describe(value)} is not indexed by {describe(position)}")
+    if type(value) is str:
+        value = value.encode("utf-8", "replace")  # Go counts bytes
+    elif type(value) is not list:
+        raise EvaluationFault(f"{describe(value)} has no elements")
+    if not 0 <= position < len(value):
+        raise EvaluationFault(f"index {position} is out of range: there are {len(value)} elements")
+    return value[position]
+
+
+def follow_path(frame: Frame, roots: Mapping[str, Any], path: Steps) -> Value:
+    """The value at a plain path, of whatever type; a reference into storage if it lies there (STY-208)."""
+    value: Value = roots
+    for at, step in enumerate(path):
+        if is_storage_reference(value):
+            return _refer_into(value, path[at:])
+        if isinstance(value, dict) and isinstance(step, str):
+            name = frame.name_in(value, step)
+            if name is None:
+                raise MissingKey(str(path[0]), write_path(path[: at + 1]))
+            value = value[name]
+        elif type(value) is list and isinstance(step, int):
+            if not 0 <= step < len(value):
+                raise MissingKey(str(path[0]), write_path(path[: at + 1]))
+            value = value[step]
+        else:
+            wanted = "element" if isinstance(step, int) else "field"
+            raise EvaluationFault(f"{describe(value)} has no {wanted} {step!r}, at {write_path(path[:at])}")
+    return value
+
+
+def _refer_into(reference: dict[str, Any], rest: Steps) -> dict[str, str]:
+    inner = write_path(rest)
+    outer = reference.get(STORAGE_PATH) or ""
+    joint = "." if outer and not inner.startswith("[") else ""
+    return {STORAGE_REFERENCE: reference[STORAGE_REFERENCE], STORAGE_PATH: f"{outer}{joint}{inner}"}

@@ -1,0 +1,18 @@
+"""The second name of a step: what is no letter, digit or underscore written as `_` (STY-196)."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_OTHER = re.compile(r"[^A-Za-z0-9_]")
+
+
+def alias_of(name: str) -> str:
+    return _OTHER.sub("_", name)
+
+
+def find_aliased(names: Mapping[str, Any], written: str) -> str | None:
+    """The name meant: itself if it exists, else the first in order whose alias it is."""
+    if written in names:
+        return written
+    return min((name for name in names if alias_of(name) == written), default=None)

@@ -1,0 +1,50 @@
+"""What one template may use, and the purse it pays from. Counts operations, not seconds: the same everywhere.
+
+A step is about one operation; work that grows with its operands pays in proportion, before it is done.
+"""
+
+from dataclasses import dataclass
+
+from perdure.expressions.gotemplate.errors import LimitExceeded
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The defaults are generous for people and tight for attackers."""
+
+    source: int = 1_048_576  # characters of text
+    depth: int = 100  # nesting of blocks and parentheses
+    steps: int = 2_000_000  # operations, roughly; stands for the evaluation timeout (STY-204)
+    size: int = 1_000_000  # characters or elements of any one value made
+    output: int = 65_536  # bytes written by one template (STY-204)
+
+
+DEFAULT_LIMITS = Limits()
+CHARACTERS_PER_STEP = 32  # text is cheap compared with an operation
+
+
+class Budget:
+    """What is left for one rendering."""
+
+    __slots__ = ("_limits", "_steps")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._steps = limits.steps
+
+    def charge(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0:
+            raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
+
+    def charge_text(self, characters: int) -> None:
+        """Pay for a text about to be made."""
+        if characters > self._limits.size:
+            raise LimitExceeded(f"a text of {characters} characters is longer than {self._limits.size}")
+        self.charge(1 + characters // CHARACTERS_PER_STEP)
+
+    def charge_elements(self, count: int) -> None:
+        """Pay for a list or map about to be made or walked."""
+        if count > self._limits.size:
+            raise LimitExceeded(f"{count} elements are more than {self._limits.size}")
+        self.charge(1 + count)

@@ -1,0 +1,50 @@
+"""One rendering's memory: the data, the current value of `.`, the variables, what was written, what is left to spend.
+
+`Ambient` is what a pure room cannot know by itself: the time, and where random numbers come from.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure.expressions.gotemplate.aliases import find_aliased
+from perdure.expressions.gotemplate.budget import Budget, Limits
+from perdure.expressions.gotemplate.errors import LimitExceeded
+from perdure.expressions.gotemplate.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """`now` is aware; `draw` gives the next random number in [0, 1)."""
+
+    now: datetime
+    draw: Callable[[], float]
+
+
+class Frame:
+    """Owned by one rendering, thrown away after it."""
+
+    __slots__ = ("_limits", "_steps", "_written", "ambient", "budget", "dot", "parts", "slots")
+
+    def __init__(self, roots: Mapping[str, Any], slots: int, limits: Limits, ambient: Ambient | None) -> None:
+        self.dot: Value = roots
+        self.slots: list[Value] = [roots, *[None] * (slots - 1)]
+        self.budget = Budget(limits)
+        self.ambient = ambient
+        self.parts: list[str] = []
+        self._limits = limits
+        self._steps = roots.get("steps")
+        self._written = 0
+
+    def write(self, text: str) -> None:
+        self._written += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if self._written > self._limits.output:
+            raise LimitExceeded(f"the output is longer than {self._limits.output} bytes")
+        self.parts.append(text)
+
+    def name_in(self, container: dict[str, Any], key: str) -> str | None:
+        """The key as the container has it: in `steps` an alias will do (STY-196). None when it is missing."""
+        if key in container:
+            return key
+        return find_aliased(container, key) if container is self._steps else None

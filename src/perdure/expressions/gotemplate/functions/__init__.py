@@ -1,0 +1,49 @@
+"""The functions templates may call, one file per family, gathered into two libraries (STY-201 to STY-203)."""
+
+from perdure.expressions.gotemplate.functions import (
+    ambient,
+    builtins,
+    casing,
+    dates,
+    defaults,
+    encodings,
+    filenames,
+    lists,
+    maps,
+    numbers,
+    releases,
+    story,
+    strings,
+    types,
+)
+from perdure.expressions.gotemplate.functions.library import SHORT_CIRCUIT, Library
+
+_FAMILIES = (
+    casing,
+    dates,
+    defaults,
+    encodings,
+    filenames,
+    lists,
+    maps,
+    numbers,
+    releases,
+    strings,
+    types,
+    builtins,  # after `lists`: `slice` serves texts too
+    story,  # last: `len` knows nil and storage
+)
+_REPEATABLE = {name: function for family in _FAMILIES for name, function in family.FUNCTIONS.items()}
+
+# A template that is one action over these keeps a type (STY-198 b).
+GO_BUILTINS = SHORT_CIRCUIT | {*builtins.FUNCTIONS, "len"}
+
+_DISALLOWED = {
+    name: f"template expression uses disallowed function {name!r}" for name in ("env", "expandenv", "getHostByName")
+}
+_NOT_REPEATABLE = {name: f"function {name!r} is not available in deterministic templates" for name in ambient.FUNCTIONS}
+
+DETERMINISTIC = Library(_REPEATABLE, {**_DISALLOWED, **_NOT_REPEATABLE})
+RUNTIME = Library({**_REPEATABLE, **ambient.FUNCTIONS}, _DISALLOWED)
+
+__all__ = ["DETERMINISTIC", "GO_BUILTINS", "RUNTIME", "Library"]

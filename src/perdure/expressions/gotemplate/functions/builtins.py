@@ -1,0 +1,80 @@
+"""The functions of text/template itself. `and` and `or` stop early and are therefore the planner's (STY-194)."""
+
+from perdure.expressions.gotemplate.access import index_value
+from perdure.expressions.gotemplate.comparison import are_equal, is_less
+from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.gotemplate.formatting import NO_VALUE, TextBuilder, format_value, join_operands
+from perdure.expressions.gotemplate.frame import Frame
+from perdure.expressions.gotemplate.functions.library import ANY, TEXT, takes, takes_frame
+from perdure.expressions.gotemplate.functions.numbers import to_int64
+from perdure.expressions.gotemplate.printf import format_with_verbs
+from perdure.expressions.gotemplate.quoting import escape_html, escape_js, escape_url
+from perdure.expressions.gotemplate.values import Value, describe, is_true, require_present
+
+
+def equals_any(left: Value, first: Value, *others: Value) -> bool:
+    return any(are_equal(left, right) for right in (first, *others))
+
+
+def index(frame: Frame, value: Value, *keys: Value) -> Value:
+    for key in keys:
+        value = index_value(frame, value, key)
+    return value
+
+
+def slice_value(value: Value, *bounds: Value) -> Value:
+    """Go's `slice` for texts, which counts bytes, and Sprig's for lists, where a missing end is the end."""
+    if type(value) is list:
+        start, end = [*(to_int64(bound) for bound in bounds[:2]), *(0, len(value))[len(bounds[:2]) :]]
+        if value and not 0 <= start <= end <= len(value):
+            raise EvaluationFault(f"there is no part from {start} to {end} of {len(value)} elements")
+        return value[start:end] if value else None
+    if type(value) is not str:
+        raise EvaluationFault(f"{describe(value)} has no parts")
+    if len(bounds) > 2:
+        raise EvaluationFault("a string is cut by at most two positions")
+    data = value.encode("utf-8", "replace")
+    for bound in bounds:
+        if type(bound) is not int:
+            raise EvaluationFault(f"a string is cut by integers, not by {describe(bound)}")
+    start, end = (*bounds, *(0, len(data))[len(bounds) :])
+    if not 0 <= start <= end <= len(data):
+        raise EvaluationFault(f"there is no part from {start} to {end} of {len(data)} bytes")
+    return data[start:end].decode("utf-8", "replace")
+
+
+def print_line(frame: Frame, *operands: Value) -> str:
+    text = TextBuilder(frame.budget)
+    for at, operand in enumerate(operands):
+        text.add((" " if at else "") + format_value(operand, frame.budget))
+    text.add("\n")
+    return text.build()
+
+
+def _shown(frame: Frame, operands: tuple[Value, ...]) -> str:
+    return join_operands([NO_VALUE if operand is None else operand for operand in operands], frame.budget)
+
+
+def call(value: Value, *_: Value) -> Value:
+    """Data hold no functions, so there is never anything to call."""
+    raise EvaluationFault(f"{describe(require_present(value))} is no function")
+
+
+FUNCTIONS = {
+    "call": takes(call, ANY, rest=ANY),
+    "eq": takes(equals_any, ANY, ANY, rest=ANY),
+    "ne": takes(lambda left, right: not are_equal(left, right), ANY, ANY),
+    "lt": takes(is_less, ANY, ANY),
+    "le": takes(lambda left, right: is_less(left, right) or are_equal(left, right), ANY, ANY),
+    "gt": takes(lambda left, right: is_less(right, left), ANY, ANY),
+    "ge": takes(lambda left, right: is_less(right, left) or are_equal(left, right), ANY, ANY),
+    "html": takes_frame(lambda frame, *operands: escape_html(_shown(frame, operands)), rest=ANY),
+    "index": takes_frame(index, ANY, rest=ANY),
+    "js": takes_frame(lambda frame, *operands: escape_js(_shown(frame, operands)), rest=ANY),
+    "not": takes(lambda value: not is_true(value), ANY),
+    "print": takes_frame(lambda frame, *operands: join_operands(list(operands), frame.budget), rest=ANY),
+    "printf": takes_frame(lambda frame, text, *rest: format_with_verbs(text, rest, frame.budget), TEXT, rest=ANY),
+    "println": takes_frame(print_line, rest=ANY),
+    "slice": takes(slice_value, ANY, rest=ANY),
+    "urlquery": takes_frame(lambda frame, *operands: escape_url(_shown(frame, operands)), rest=ANY),
+}

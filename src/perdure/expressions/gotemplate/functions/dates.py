@@ -1,0 +1,71 @@
+"""Moments and spans of time, written and read. What the time is now is not known here."""
+
+from perdure.expressions.gotemplate.durations import SECOND, format_duration, parse_duration, round_duration
+from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.gotemplate.functions.library import ANY, MOMENT, TEXT, takes
+from perdure.expressions.gotemplate.functions.numbers import to_int64
+from perdure.expressions.gotemplate.layouts import format_moment, parse_moment
+from perdure.expressions.gotemplate.moments import ZERO, BadMoment, Moment, find_zone
+from perdure.expressions.gotemplate.values import Value, describe
+
+_HTML = "2006-01-02"
+
+
+def date(layout: str, when: Value, zone: str = "UTC") -> str:
+    """`when` is a time or seconds since the epoch. Sprig takes anything else for now; here it is an error."""
+    if type(when) is int and abs(when) < 10**12:
+        when = Moment(when * SECOND)
+    if not isinstance(when, Moment):
+        raise EvaluationFault(f"{describe(when)} is neither a time nor seconds since the epoch")
+    return format_moment(when.in_zone(find_zone(zone)), layout)
+
+
+def modify(span: str, when: Moment) -> Moment:
+    return when.plus(parse_duration(span))
+
+
+def modify_if_possible(span: str, when: Moment) -> Moment:
+    try:
+        return modify(span, when)
+    except BadMoment:
+        return when
+
+
+def to_date(layout: str, text: str) -> Moment:
+    return parse_moment(text, layout)
+
+
+def to_date_or_zero(layout: str, text: str) -> Moment:
+    try:
+        return parse_moment(text, layout)
+    except BadMoment:
+        return ZERO
+
+
+def rounded(span: Value) -> str:
+    try:
+        return round_duration(parse_duration(span) if type(span) is str else to_int64(span))
+    except BadMoment:
+        return "0s"
+
+
+_IN_ZONE = takes(date, TEXT, ANY, TEXT)
+_MODIFY = takes(modify_if_possible, TEXT, MOMENT)
+_MUST_MODIFY = takes(modify, TEXT, MOMENT)
+
+FUNCTIONS = {
+    "date": takes(lambda layout, when: date(layout, when), TEXT, ANY),
+    "dateInZone": _IN_ZONE,
+    "dateModify": _MODIFY,
+    "date_in_zone": _IN_ZONE,
+    "date_modify": _MODIFY,
+    "duration": takes(lambda seconds: format_duration(to_int64(seconds) * SECOND), ANY),
+    "durationRound": takes(rounded, ANY),
+    "htmlDate": takes(lambda when: date(_HTML, when), ANY),
+    "htmlDateInZone": takes(lambda when, zone: date(_HTML, when, zone), ANY, TEXT),
+    "mustDateModify": _MUST_MODIFY,
+    "mustToDate": takes(to_date, TEXT, TEXT),
+    "must_date_modify": _MUST_MODIFY,
+    "toDate": takes(to_date_or_zero, TEXT, TEXT),
+    "unixEpoch": takes(lambda when: str(when.seconds), MOMENT),
+}

@@ -1,0 +1,33 @@
+"""What to use when there is nothing: emptiness, defaults, choices, and giving up."""
+
+from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.gotemplate.functions.library import ANY, BOOLEAN, TEXT, takes
+from perdure.expressions.gotemplate.values import Value, is_true
+
+
+def is_empty(value: Value) -> bool:
+    """nil, false, zero, and texts, lists and maps without content."""
+    return not is_true(value)
+
+
+def use_default(default: Value, *given: Value) -> Value:
+    return default if not given or is_empty(given[0]) else given[0]
+
+
+def coalesce(*values: Value) -> Value:
+    return next((value for value in values if not is_empty(value)), None)
+
+
+def fail(message: str) -> Value:
+    raise EvaluationFault(message)
+
+
+FUNCTIONS = {
+    "all": takes(lambda *values: not any(is_empty(value) for value in values), rest=ANY),
+    "any": takes(lambda *values: any(not is_empty(value) for value in values), rest=ANY),
+    "coalesce": takes(coalesce, rest=ANY),
+    "default": takes(use_default, ANY, rest=ANY),
+    "empty": takes(is_empty, ANY),
+    "fail": takes(fail, TEXT),
+    "ternary": takes(lambda one, other, condition: one if condition else other, ANY, ANY, BOOLEAN),
+}

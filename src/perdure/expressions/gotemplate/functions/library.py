@@ -1,0 +1,109 @@
+"""How a function is declared and called: which types it takes, and what it is told besides its arguments.
+
+A function gets plain Python values of the types it asked for. Storage references never reach one unnoticed
+(STY-203), and both what it reads and what it makes is paid for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.gotemplate.frame import Frame
+from perdure.expressions.gotemplate.json_text import NotJson
+from perdure.expressions.gotemplate.moments import BadMoment, Moment
+from perdure.expressions.gotemplate.values import Value, describe, require_present
+from perdure.expressions.gotemplate.versions import BadVersion
+
+SHORT_CIRCUIT = frozenset({"and", "or"})  # these see expressions, not values: the planner's business
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an argument may be, and what to call it."""
+
+    name: str
+    types: tuple[type, ...]
+
+
+ANY = Kind("anything", ())
+TEXT = Kind("a string", (str,))
+INTEGER = Kind("an integer", (int,))
+BOOLEAN = Kind("a bool", (bool,))
+LIST = Kind("a list", (list,))
+MAP = Kind("a map", (dict,))
+MOMENT = Kind("a time", (Moment,))
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`run` takes the frame first when `wants_frame`. `rest` is the kind of any further arguments."""
+
+    run: Callable[..., Value]
+    kinds: tuple[Kind, ...]
+    rest: Kind | None = None
+    wants_frame: bool = False
+    takes_references: bool = False
+
+    def call(self, frame: Frame, arguments: list[Value]) -> Value:
+        self._check(arguments)
+        budget = frame.budget
+        read = 0
+        for argument in arguments:
+            if type(argument) is str:
+                read += len(argument)
+            elif type(argument) is list or type(argument) is dict:
+                budget.charge_elements(len(argument))
+        budget.charge_text(read)
+        try:
+            result = self.run(frame, *arguments) if self.wants_frame else self.run(*arguments)
+        except (BadMoment, BadVersion, NotJson) as problem:
+            raise EvaluationFault(str(problem)) from None
+        if type(result) is str:
+            budget.charge_text(len(result))
+        elif type(result) is list or type(result) is dict:
+            budget.charge_elements(len(result))
+        return result
+
+    def _check(self, arguments: list[Value]) -> None:
+        kinds, given = self.kinds, len(arguments)
+        if given < len(kinds) or (given > len(kinds) and self.rest is None):
+            wanted = f"at least {len(kinds)}" if self.rest else str(len(kinds))
+            raise EvaluationFault(f"it wants {wanted} arguments, but has {given}")
+        for at, argument in enumerate(arguments):
+            kind = kinds[at] if at < len(kinds) else self.rest
+            if not self.takes_references:
+                require_present(argument)
+            if kind is None or kind is ANY or type(argument) in kind.types:
+                continue
+            if kind is INTEGER and type(argument) is float and argument.is_integer():
+                arguments[at] = int(argument)
+                continue
+            raise EvaluationFault(f"its argument {at + 1} must be {kind.name}, not {describe(argument)}")
+
+
+def takes(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = None) -> Function:
+    return Function(run, kinds, rest)
+
+
+def takes_frame(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = None) -> Function:
+    """For a function that pays for its work itself, or needs to know the time."""
+    return Function(run, kinds, rest, wants_frame=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """The functions of one kind of template, and the ones it is told it may not use, with the reason."""
+
+    functions: Mapping[str, Function]
+    denied: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def refuse(self, name: str) -> str | None:
+        """Why a template may not call this function, or None if it may."""
+        if name in self.functions or name in SHORT_CIRCUIT:
+            return None
+        return self.denied.get(name) or f"function {name!r} is not defined{self._guess(name)}"
+
+    def _guess(self, name: str) -> str:
+        close: Sequence[str] = [known for known in self.functions if known.lower() == name.lower().replace("_", "")]
+        return f"; did you mean {close[0]!r}?" if close else ""

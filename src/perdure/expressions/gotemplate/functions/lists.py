@@ -1,0 +1,126 @@
+"""Lists, and texts taken apart into them. Nothing is changed in place: every function gives a new list."""
+
+from perdure.expressions.gotemplate.comparison import are_deeply_equal
+from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.gotemplate.formatting import TextBuilder, format_value
+from perdure.expressions.gotemplate.frame import Frame
+from perdure.expressions.gotemplate.functions.builtins import slice_value
+from perdure.expressions.gotemplate.functions.defaults import is_empty
+from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, LIST, TEXT, takes, takes_frame
+from perdure.expressions.gotemplate.values import Value, describe, require_present
+
+
+def to_texts(frame: Frame, value: Value) -> list[str]:
+    """The elements as texts, without nils; what is no list is a list of one."""
+    if value is None:
+        return []
+    elements = value if type(value) is list else [value]
+    return [format_value(require_present(element), frame.budget) for element in elements if element is not None]
+
+
+def join(frame: Frame, separator: str, value: Value) -> str:
+    text = TextBuilder(frame.budget)
+    for at, element in enumerate(value if type(value) is list else to_texts(frame, value)):
+        if element is not None:
+            text.add((separator if at else "") + format_value(element, frame.budget))
+    return text.build()
+
+
+def numbered(parts: list[str]) -> dict[str, str]:
+    """`_0`, `_1`, …, so that a template can say `._0`."""
+    return {f"_{at}": part for at, part in enumerate(parts)}
+
+
+def split_list(separator: str, text: str) -> list[str]:
+    return text.split(separator) if separator else list(text)
+
+
+def split_some(separator: str, count: int, text: str) -> dict[str, str]:
+    if count == 0:
+        return {}
+    if count < 0:
+        return numbered(split_list(separator, text))
+    if separator:
+        return numbered(text.split(separator, count - 1))
+    return numbered([*text[: count - 1], text[count - 1 :]] if len(text) >= count else list(text))
+
+
+def unique(frame: Frame, values: list[Value]) -> list[Value]:
+    kept: list[Value] = []
+    for value in values:
+        if not contains(frame, value, kept):
+            kept.append(value)
+    return kept
+
+
+def without(frame: Frame, values: list[Value], *omitted: Value) -> list[Value]:
+    return [value for value in values if not contains(frame, value, list(omitted))]
+
+
+def contains(frame: Frame, needle: Value, haystack: Value) -> bool:
+    if haystack is None:
+        return False
+    if type(haystack) is not list:
+        raise EvaluationFault(f"{describe(haystack)} has no elements to look through")
+    return any(are_deeply_equal(needle, element, frame.budget) for element in haystack)
+
+
+def concatenate(frame: Frame, *lists: Value) -> list[Value]:
+    joined: list[Value] = []
+    for part in lists:
+        if type(part) is not list:
+            raise EvaluationFault(f"{describe(part)} cannot be joined to a list")
+        frame.budget.charge_elements(len(joined) + len(part))
+        joined += part
+    return joined
+
+
+_APPEND = takes(lambda values, value: [*values, value], LIST, ANY)
+_COMPACT = takes(lambda values: [value for value in values if not is_empty(value)], LIST)
+_FIRST = takes(lambda values: values[0] if values else None, LIST)
+_HAS = takes_frame(contains, ANY, ANY)
+_INITIAL = takes(lambda values: values[:-1] if values else None, LIST)
+_LAST = takes(lambda values: values[-1] if values else None, LIST)
+_LIST = takes(lambda *values: list(values), rest=ANY)
+_PREPEND = takes(lambda values, value: [value, *values], LIST, ANY)
+_REST = takes(lambda values: values[1:] if values else None, LIST)
+_REVERSE = takes(lambda values: values[::-1], LIST)
+_UNIQUE = takes_frame(unique, LIST)
+_WITHOUT = takes_frame(without, LIST, rest=ANY)
+
+FUNCTIONS = {
+    "append": _APPEND,
+    "compact": _COMPACT,
+    "concat": takes_frame(concatenate, rest=ANY),
+    "first": _FIRST,
+    "has": _HAS,
+    "initial": _INITIAL,
+    "join": takes_frame(join, TEXT, ANY),
+    "last": _LAST,
+    "list": _LIST,
+    "mustAppend": _APPEND,
+    "mustCompact": _COMPACT,
+    "mustFirst": _FIRST,
+    "mustHas": _HAS,
+    "mustInitial": _INITIAL,
+    "mustLast": _LAST,
+    "mustPrepend": _PREPEND,
+    "mustPush": _APPEND,
+    "mustRest": _REST,
+    "mustReverse": _REVERSE,
+    "mustSlice": takes(slice_value, LIST, rest=ANY),
+    "mustUniq": _UNIQUE,
+    "mustWithout": _WITHOUT,
+    "prepend": _PREPEND,
+    "push": _APPEND,
+    "rest": _REST,
+    "reverse": _REVERSE,
+    "sortAlpha": takes_frame(lambda frame, values: sorted(to_texts(frame, values)), ANY),
+    "split": takes(lambda separator, text: numbered(split_list(separator, text)), TEXT, TEXT),
+    "splitList": takes(split_list, TEXT, TEXT),
+    "splitn": takes(split_some, TEXT, INTEGER, TEXT),
+    "toStrings": takes_frame(to_texts, ANY),
+    "tuple": _LIST,
+    "uniq": _UNIQUE,
+    "without": _WITHOUT,
+}

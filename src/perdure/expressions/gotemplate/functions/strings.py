@@ -1,0 +1,157 @@
+"""Texts: cutting, trimming, wrapping, quoting. Positions count characters."""
+
+from perdure.expressions.gotemplate.budget import Budget
+from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.gotemplate.formatting import TextBuilder, format_value
+from perdure.expressions.gotemplate.frame import Frame
+from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, TEXT, takes, takes_frame
+from perdure.expressions.gotemplate.quoting import quote_go
+from perdure.expressions.gotemplate.values import Value
+
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_NOSPACE = str.maketrans(dict.fromkeys(_SPACES, ""))
+_DOTS = "..."
+
+
+def abbreviate(width: int, text: str) -> str:
+    return text if width < 4 else _abbreviate(text, 0, width)
+
+
+def abbreviate_both(left: int, width: int, text: str) -> str:
+    return text if width < 4 or (left > 0 and width < 7) else _abbreviate(text, left, width)
+
+
+def _abbreviate(text: str, offset: int, width: int) -> str:
+    if len(text) <= width:
+        return text
+    offset = min(offset, len(text) - (width - 3))
+    if offset <= 4:
+        return text[: width - 3] + _DOTS
+    if offset + width - 3 < len(text):
+        return _DOTS + _abbreviate(text[offset:], 0, width - 3)
+    return _DOTS + text[len(text) - (width - 3) :]
+
+
+def truncate(count: int, text: str) -> str:
+    """The first `count` characters, or the last ones when it is negative."""
+    if count >= 0:
+        return text[:count]
+    return text[count:] if len(text) + count > 0 else text
+
+
+def substring(start: int, end: int, text: str) -> str:
+    if start < 0:
+        start = 0
+    elif end < 0 or end > len(text):
+        end = len(text)
+    if not 0 <= start <= end <= len(text):
+        raise EvaluationFault(f"there is no part from {start} to {end} of {len(text)} characters")
+    return text[start:end]
+
+
+def title(text: str) -> str:
+    """Every word begins with a capital."""
+    return "".join(char.title() if at == 0 or _separates(text[at - 1]) else char for at, char in enumerate(text))
+
+
+def _separates(char: str) -> bool:
+    if char.isascii():
+        return not (char.isalnum() or char == "_")
+    return char in _SPACES
+
+
+def untitle(text: str) -> str:
+    return "".join(char.lower() if at == 0 or text[at - 1] in _SPACES else char for at, char in enumerate(text))
+
+
+def initials(text: str) -> str:
+    return "".join(char for at, char in enumerate(text) if char not in _SPACES and (at == 0 or text[at - 1] in _SPACES))
+
+
+def wrap(frame: Frame, width: int, text: str) -> str:
+    """At spaces; a longer word sticks out."""
+    return _wrap(frame.budget, text, max(width, 1), "\n", breaks_words=False)
+
+
+def wrap_with(frame: Frame, width: int, separator: str, text: str) -> str:
+    """At spaces, with a separator of one's own; a longer word is broken."""
+    return _wrap(frame.budget, text, max(width, 1), separator or "\n", breaks_words=True)
+
+
+def _wrap(budget: Budget, text: str, width: int, separator: str, *, breaks_words: bool) -> str:
+    lines = TextBuilder(budget)
+    at = 0
+    while len(text) - at > width:
+        if text[at] == " ":
+            at += 1
+            continue
+        space = text.rfind(" ", at, at + width + 1)
+        if space < 0 and breaks_words:
+            lines.add(text[at : at + width] + separator)
+            at += width
+            continue
+        if space < 0:
+            space = text.find(" ", at + width)
+        if space < 0:
+            break
+        lines.add(text[at:space] + separator)
+        at = space + 1
+    lines.add(text[at:])
+    return lines.build()
+
+
+def indent(frame: Frame, spaces: int, text: str) -> str:
+    if spaces < 0:
+        raise EvaluationFault("a text cannot be indented by less than nothing")
+    frame.budget.charge_text(spaces)
+    return replace(frame, "\n", "\n" + " " * spaces, "\n" + text)[1:]
+
+
+def replace(frame: Frame, old: str, new: str, text: str) -> str:
+    count = text.count(old)
+    frame.budget.charge_text(len(text) + count * (len(new) - len(old)))
+    return text.replace(old, new)
+
+
+def quote(frame: Frame, *values: Value) -> str:
+    return " ".join(quote_go(format_value(value, frame.budget)) for value in values if value is not None)
+
+
+def single_quote(frame: Frame, *values: Value) -> str:
+    return " ".join(f"'{format_value(value, frame.budget)}'" for value in values if value is not None)
+
+
+def concatenate(frame: Frame, *values: Value) -> str:
+    return " ".join(format_value(value, frame.budget) for value in values if value is not None)
+
+
+FUNCTIONS = {
+    "abbrev": takes(abbreviate, INTEGER, TEXT),
+    "abbrevboth": takes(abbreviate_both, INTEGER, INTEGER, TEXT),
+    "cat": takes_frame(concatenate, rest=ANY),
+    "contains": takes(lambda part, text: part in text, TEXT, TEXT),
+    "hasPrefix": takes(lambda prefix, text: text.startswith(prefix), TEXT, TEXT),
+    "hasSuffix": takes(lambda suffix, text: text.endswith(suffix), TEXT, TEXT),
+    "indent": takes_frame(indent, INTEGER, TEXT),
+    "initials": takes(initials, TEXT),
+    "lower": takes(str.lower, TEXT),
+    "nindent": takes_frame(lambda frame, spaces, text: "\n" + indent(frame, spaces, text), INTEGER, TEXT),
+    "nospace": takes(lambda text: text.translate(_NOSPACE), TEXT),
+    "plural": takes(lambda one, many, count: one if count == 1 else many, TEXT, TEXT, INTEGER),
+    "quote": takes_frame(quote, rest=ANY),
+    "replace": takes_frame(replace, TEXT, TEXT, TEXT),
+    "squote": takes_frame(single_quote, rest=ANY),
+    "substr": takes(substring, INTEGER, INTEGER, TEXT),
+    "title": takes(title, TEXT),
+    "toString": takes_frame(lambda frame, value: format_value(value, frame.budget), ANY),
+    "trim": takes(lambda text: text.strip(_SPACES), TEXT),
+    "trimAll": takes(lambda chars, text: text.strip(chars), TEXT, TEXT),
+    "trimPrefix": takes(lambda prefix, text: text.removeprefix(prefix), TEXT, TEXT),
+    "trimSuffix": takes(lambda suffix, text: text.removesuffix(suffix), TEXT, TEXT),
+    "trimall": takes(lambda chars, text: text.strip(chars), TEXT, TEXT),
+    "trunc": takes(truncate, INTEGER, TEXT),
+    "untitle": takes(untitle, TEXT),
+    "upper": takes(str.upper, TEXT),
+    "wrap": takes_frame(wrap, INTEGER, TEXT),
+    "wrapWith": takes_frame(wrap_with, INTEGER, TEXT, TEXT),
+}

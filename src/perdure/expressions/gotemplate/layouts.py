@@ -1,0 +1,210 @@
+"""Writes and reads moments by Go's layouts, which show how the reference time `Mon Jan 2 15:04:05 2006` looks."""
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+
+from perdure.expressions.gotemplate.moments import BadMoment, Moment, zone_abbreviation
+
+DEFAULT_LAYOUT = "2006-01-02 15:04:05.999999999 -0700 MST"
+
+_MONTHS = [
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+]
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+
+# Go finds elements by their first match; what is not an element stands for itself.
+_ELEMENT = re.compile(
+    r"January|Jan(?![a-z])|Monday|Mon(?![a-z])|MST|002|0[1-6]|__2|_2(?!006)|2006|2|15|1|3|4|5|PM|pm"
+    r"|[-Z]07:00:00|[-Z]070000|[-Z]07:00|[-Z]0700|[-Z]07|[.,](?:0+|9+)(?![0-9])"
+)
+
+
+def format_moment(moment: Moment, layout: str) -> str:
+    civil = moment.civil()
+    return _ELEMENT.sub(lambda found: _write(found.group(), civil, moment.fraction), layout)
+
+
+def _write(element: str, civil: datetime, fraction: int) -> str:
+    match element:
+        case "2006":
+            return f"{civil.year:04}"
+        case "06":
+            return f"{civil.year % 100:02}"
+        case "January" | "Jan":
+            return _MONTHS[civil.month - 1][: None if element == "January" else 3]
+        case "01" | "1":
+            return f"{civil.month:0{len(element)}}"
+        case "Monday" | "Mon":
+            return _DAYS[civil.weekday()][: None if element == "Monday" else 3]
+        case "02" | "2":
+            return f"{civil.day:0{len(element)}}"
+        case "_2":
+            return f"{civil.day:2}"
+        case "002" | "__2":
+            day = civil.timetuple().tm_yday
+            return f"{day:03}" if element == "002" else f"{day:3}"
+        case "15":
+            return f"{civil.hour:02}"
+        case "03" | "3":
+            return f"{civil.hour % 12 or 12:0{len(element)}}"
+        case "04" | "4":
+            return f"{civil.minute:0{len(element)}}"
+        case "05" | "5":
+            return f"{civil.second:0{len(element)}}"
+        case "PM":
+            return "PM" if civil.hour >= 12 else "AM"
+        case "pm":
+            return "pm" if civil.hour >= 12 else "am"
+        case "MST":
+            return zone_abbreviation(civil)
+    if element[0] in ".,":
+        return _write_fraction(element, fraction)
+    return _write_offset(element, civil)
+
+
+def _write_fraction(element: str, fraction: int) -> str:
+    digits = f"{fraction:09}".ljust(len(element) - 1, "0")[: len(element) - 1]
+    if element[1] == "9":
+        digits = digits.rstrip("0")
+    return element[0] + digits if digits else ""
+
+
+def _write_offset(element: str, civil: datetime) -> str:
+    seconds = int((civil.utcoffset() or timedelta()).total_seconds())
+    if element[0] == "Z" and seconds == 0:
+        return "Z"
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("+", seconds)
+    parts = (f"{seconds // 3600:02}", f"{seconds // 60 % 60:02}", f"{seconds % 60:02}")
+    shown = parts[: (len(element.replace(":", "")) - 1) // 2]
+    return sign + (":" if ":" in element else "").join(shown)
+
+
+def _words(names: list[str], length: int | None) -> "re.Pattern[str]":
+    return re.compile("|".join(name[:length] for name in names), re.IGNORECASE)
+
+
+_READERS: dict[str, "re.Pattern[str]"] = {
+    "2006": re.compile(r"[0-9]{4}"),
+    "January": _words(_MONTHS, None),
+    "Jan": _words(_MONTHS, 3),
+    "Monday": _words(_DAYS, None),
+    "Mon": _words(_DAYS, 3),
+    "_2": re.compile(r" ?[0-9]{1,2}"),
+    "002": re.compile(r"[0-9]{3}"),
+    "__2": re.compile(r" {0,2}[0-9]{1,3}"),
+    "PM": re.compile(r"AM|PM"),
+    "pm": re.compile(r"am|pm"),
+    "MST": re.compile(r"[A-Z]{3,5}|[+-][0-9]{2}(?:[0-9]{2})?"),
+    **dict.fromkeys(("06", "01", "02", "15", "03", "04", "05"), re.compile(r"[0-9]{2}")),
+    **dict.fromkeys(("1", "2", "3", "4", "5"), re.compile(r"[0-9]{1,2}")),
+}
+_FRACTION = re.compile(r"[.,][0-9]+")
+_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})?:?([0-9]{2})?")
+
+
+def parse_moment(text: str, layout: str, zone: tzinfo = UTC) -> Moment:
+    """The moment a text shows. What the layout leaves out is as early as can be; its zone is `zone`."""
+    read: dict[str, str] = {}
+    at = last = 0
+    for element in _ELEMENT.finditer(layout):
+        at = _skip_literal(text, at, layout[last : element.start()])
+        at = _read(element.group(), text, at, read)
+        last = element.end()
+    if _skip_literal(text, at, layout[last:]) != len(text):
+        raise BadMoment(f"{text[:60]!r} does not look like {layout[:60]!r}")
+    return _assemble(read, zone)
+
+
+def _skip_literal(text: str, at: int, literal: str) -> int:
+    if not text.startswith(literal, at):
+        raise BadMoment(f"{text[:60]!r} lacks {literal[:60]!r}")
+    return at + len(literal)
+
+
+def _read(element: str, text: str, at: int, read: dict[str, str]) -> int:
+    if element[0] in ".,":
+        pattern = _FRACTION
+    elif "07" in element:
+        if element[0] == "Z" and text.startswith("Z", at):
+            read["offset"] = "+00"
+            return at + 1
+        pattern = _OFFSET
+    else:
+        pattern = _READERS[element]
+    found = pattern.match(text, at)
+    if found is None:
+        if pattern is _FRACTION and element[1] == "9":
+            return at
+        raise BadMoment(f"{text[at : at + 60]!r} does not look like {element!r}")
+    read[_PARTS.get(element, "offset" if "07" in element else "fraction")] = found.group()
+    if element in ("05", "5") and (extra := _FRACTION.match(text, found.end())):
+        read["fraction"] = extra.group()  # a value may be finer than its layout
+        return extra.end()
+    return found.end()
+
+
+_PARTS = {
+    "2006": "year",
+    "06": "short year",
+    "January": "month name",
+    "Jan": "month name",
+    "01": "month",
+    "1": "month",
+    "Monday": "weekday",
+    "Mon": "weekday",
+    "02": "day",
+    "2": "day",
+    "_2": "day",
+    "002": "day of year",
+    "__2": "day of year",
+    "15": "hour",
+    "03": "half hour",
+    "3": "half hour",
+    "04": "minute",
+    "4": "minute",
+    "05": "second",
+    "5": "second",
+    "PM": "half",
+    "pm": "half",
+    "MST": "zone",
+}
+
+
+def _assemble(read: dict[str, str], zone: tzinfo) -> Moment:
+    year = int(read.get("year", 0) or 0)
+    if "short year" in read:
+        year = int(read["short year"])
+        year += 1900 if year >= 69 else 2000
+    month = int(read.get("month", 1))
+    if "month name" in read:
+        month = [name[:3].lower() for name in _MONTHS].index(read["month name"][:3].lower()) + 1
+    hour = int(read.get("hour", read.get("half hour", 0)))
+    if "half" in read:
+        hour = hour % 12 + (12 if read["half"].lower() == "pm" else 0)
+    if "offset" in read:
+        zone = _read_zone(read["offset"])
+    elif read.get("zone", "UTC")[0] in "+-":
+        zone = _read_zone(read["zone"])
+    elif read.get("zone") in ("UTC", "GMT"):
+        zone = UTC
+    try:
+        civil = datetime(max(year, 1), month, int(read.get("day", 1)), hour, int(read.get("minute", 0)), tzinfo=zone)
+        civil = civil.replace(second=int(read.get("second", 0)))
+        if "day of year" in read:
+            civil = civil.replace(month=1, day=1) + timedelta(days=int(read["day of year"]) - 1)
+        fraction = int(read.get("fraction", ".0")[1:10].ljust(9, "0"))
+        return Moment(Moment.of(civil).nanoseconds + fraction, zone)
+    except (ValueError, OverflowError) as why:
+        raise BadMoment(f"this is no date: {why}") from None
+
+
+def _read_zone(offset: str) -> tzinfo:
+    found = _OFFSET.fullmatch(offset)
+    assert found is not None
+    seconds = int(found[2]) * 3600 + int(found[3] or 0) * 60 + int(found[4] or 0)
+    if seconds >= 86400:
+        raise BadMoment(f"{offset!r} is no offset from UTC")
+    if seconds == 0:
+        return UTC
+    return timezone(timedelta(seconds=-seconds if found[1] == "-" else seconds))

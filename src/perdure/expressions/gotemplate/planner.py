@@ -1,0 +1,275 @@
+"""A tree becomes closures: names are resolved once, a rendering only walks.
+
+An expression's closure gives a value, a statement's closure writes and says whether a loop is to be left.
+"""
+
+from collections.abc import Callable, Iterator
+
+from perdure.expressions.gotemplate.access import look_up
+from perdure.expressions.gotemplate.errors import EvaluationFault, Failure
+from perdure.expressions.gotemplate.formatting import write_output
+from perdure.expressions.gotemplate.frame import Frame
+from perdure.expressions.gotemplate.functions.library import Library
+from perdure.expressions.gotemplate.syntax import (
+    Action,
+    Block,
+    Choice,
+    Command,
+    Dot,
+    Leave,
+    Literal,
+    Name,
+    Nil,
+    Operand,
+    Path,
+    Pipeline,
+    Range,
+    Statement,
+    Text,
+    Variable,
+)
+from perdure.expressions.gotemplate.values import Value, describe, is_true, require_present
+
+Expression = Callable[[Frame], Value]
+Stage = Callable[..., Value]  # of a frame and, from the second stage on, the value piped into it
+Performer = Callable[[Frame], str | None]
+
+
+def plan(block: Block, library: Library) -> Performer:
+    """What writes this block. Every function it names is in the library."""
+    return _Planner(library).block(block)
+
+
+class _Planner:
+    __slots__ = ("_library",)
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def block(self, block: Block) -> Performer:
+        performers = tuple(self._statement(statement) for statement in block)
+
+        def perform(frame: Frame) -> str | None:
+            frame.budget.charge(len(performers))
+            for performer in performers:
+                leaving = performer(frame)
+                if leaving is not None:
+                    return leaving
+            return None
+
+        return perform
+
+    def _statement(self, statement: Statement) -> Performer:
+        match statement:
+            case Text(text=text):
+                return lambda frame: frame.write(text)
+            case Action():
+                return self._action(statement)
+            case Choice():
+                return self._choice(statement)
+            case Range():
+                return self._range(statement)
+            case Leave(keyword=keyword):
+                return lambda _: keyword
+
+    def _action(self, action: Action) -> Performer:
+        evaluate = self._pipeline(action.pipeline)
+        if action.pipeline.slots:
+            return lambda frame: evaluate(frame) and None
+
+        def perform(frame: Frame) -> None:
+            value = evaluate(frame)
+            with _blaming(action.pipeline):
+                frame.write(write_output(value, frame.budget))
+
+        return perform
+
+    def _choice(self, choice: Choice) -> Performer:
+        arms = tuple((self._pipeline(condition), self.block(body)) for condition, body in choice.arms)
+        otherwise = self.block(choice.otherwise)
+        moves_dot = choice.keyword == "with"
+
+        def perform(frame: Frame) -> str | None:
+            for condition, body in arms:
+                value = condition(frame)
+                with _blaming(choice.arms[0][0]):
+                    chosen = is_true(value)
+                if chosen and moves_dot:
+                    outer, frame.dot = frame.dot, value
+                    leaving = body(frame)
+                    frame.dot = outer
+                    return leaving
+                if chosen:
+                    return body(frame)
+            return otherwise(frame)
+
+        return perform
+
+    def _range(self, loop: Range) -> Performer:
+        evaluate = self._pipeline(Pipeline(loop.pipeline.start, loop.pipeline.end, loop.pipeline.commands))
+        body, otherwise = self.block(loop.body), self.block(loop.otherwise)
+        slots = loop.pipeline.slots
+
+        def perform(frame: Frame) -> str | None:
+            with _blaming(loop.pipeline):
+                pairs = _pairs(evaluate(frame), len(slots))
+            outer, ran = frame.dot, False
+            for index, element in pairs:
+                ran = True
+                frame.budget.charge(1)
+                for slot, value in zip(slots, (index, element) if len(slots) == 2 else (element,), strict=False):
+                    frame.slots[slot] = value
+                frame.dot = element
+                if body(frame) == "break":
+                    break
+            frame.dot = outer
+            return None if ran else otherwise(frame)
+
+        return perform
+
+    def _pipeline(self, pipeline: Pipeline) -> Expression:
+        first, *others = (self._command(command) for command in pipeline.commands)
+        slots = pipeline.slots
+        if not others and not slots:
+            return first
+
+        def evaluate(frame: Frame) -> Value:
+            value = first(frame)
+            for stage in others:
+                value = stage(frame, value)
+            for slot in slots:
+                frame.slots[slot] = value
+            return value
+
+        return evaluate
+
+    def _command(self, command: Command) -> Stage:
+        word, *others = command.words
+        arguments = tuple(self._operand(other) for other in others)
+        match word:
+            case Name(name="and" | "or" as name):
+                return _plan_short_circuit(name == "or", arguments, command)
+            case Name(name=name):
+                return self._call(name, arguments, command)
+            case Nil():
+                return _plan_failure("nil alone is no value to show", command)
+        evaluate = self._operand(word)
+        if arguments:
+            return _plan_failure("this is no function, so it takes no arguments", command)
+
+        def stage(frame: Frame, *piped: Value) -> Value:
+            if piped:
+                _fail("this is no function, so nothing can be piped into it", command)
+            return evaluate(frame)
+
+        return stage
+
+    def _call(self, name: str, arguments: tuple[Expression, ...], command: Command) -> Stage:
+        call = self._library.functions[name].call
+
+        def stage(frame: Frame, *piped: Value) -> Value:
+            values = [argument(frame) for argument in arguments]
+            values += piped
+            try:
+                return call(frame, values)
+            except EvaluationFault as fault:
+                named = EvaluationFault(f"{name}: {fault.message}")
+                named.blame(command)
+                raise named from None
+            except Failure as failure:
+                failure.blame(command)
+                raise
+
+        return stage
+
+    def _operand(self, operand: Operand) -> Expression:
+        match operand:
+            case Dot():
+                return lambda frame: frame.dot
+            case Nil():
+                return lambda _: None
+            case Literal(value=value):
+                return lambda _: value
+            case Variable(slot=slot):
+                return lambda frame: frame.slots[slot]
+            case Name():
+                return self._command(Command(operand.start, operand.end, (operand,)))
+            case Pipeline():
+                return self._pipeline(operand)
+            case Path():
+                return self._path(operand)
+
+    def _path(self, path: Path) -> Expression:
+        receiver = self._operand(path.receiver)
+        steps = path.steps
+
+        def evaluate(frame: Frame) -> Value:
+            value = receiver(frame)
+            try:
+                for step in steps:
+                    value = look_up(frame, value, step)
+            except Failure as failure:
+                failure.blame(path)
+                raise
+            return value
+
+        return evaluate
+
+
+def _plan_short_circuit(stops_at: bool, arguments: tuple[Expression, ...], command: Command) -> Stage:
+    """The first argument that decides, or the last; what comes after it is not evaluated."""
+
+    def stage(frame: Frame, *piped: Value) -> Value:
+        if not arguments and not piped:
+            _fail("it wants at least 1 argument", command)
+        value: Value = None
+        for argument in arguments:
+            value = argument(frame)
+            with _blaming(command):
+                if is_true(value) is stops_at:
+                    return value
+        return piped[0] if piped else value
+
+    return stage
+
+
+def _plan_failure(message: str, command: Command) -> Stage:
+    return lambda *_: _fail(message, command)
+
+
+def _fail(message: str, command: Command) -> Value:
+    fault = EvaluationFault(message)
+    fault.blame(command)
+    raise fault
+
+
+class _blaming:  # noqa: N801  reads as a verb where it is used
+    """Failures inside are about this part of the template, unless they know better."""
+
+    __slots__ = ("_culprit",)
+
+    def __init__(self, culprit: Pipeline | Command) -> None:
+        self._culprit = culprit
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if isinstance(problem, Failure):
+            problem.blame(self._culprit)
+
+
+def _pairs(value: Value, variables: int) -> Iterator[tuple[Value, Value]]:
+    """What a loop goes through: maps in the order of their keys, an integer as the numbers below it."""
+    if type(value) is list:
+        return enumerate(value)
+    if isinstance(value, dict):
+        require_present(value)
+        return ((key, value[key]) for key in sorted(value))
+    if value is None:
+        return iter(())
+    if type(value) is int:
+        if variables > 1:
+            raise EvaluationFault("a range over an integer has one variable")
+        return ((None, number) for number in range(value))
+    raise EvaluationFault(f"range cannot go through {describe(value)}")

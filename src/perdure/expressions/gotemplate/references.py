@@ -1,0 +1,120 @@
+"""What a template reads and calls, found on its tree: the steps it depends on, its roots, its functions.
+
+A reference counts wherever it stands, also in a branch that will not be taken.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.expressions.gotemplate.aliases import find_aliased
+from perdure.expressions.gotemplate.paths import Steps, indexed_path, known_path
+from perdure.expressions.gotemplate.syntax import Action, Choice, Command, Name, Path, Pipeline, Range, Tree, Variable
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """`paths` begin with a root; `("steps",)` alone means that any step may be read."""
+
+    paths: frozenset[Steps] = frozenset()
+    functions: frozenset[str] = frozenset()
+
+    def __or__(self, other: "References") -> "References":
+        return References(self.paths | other.paths, self.functions | other.functions)
+
+    @property
+    def roots(self) -> frozenset[str]:
+        return frozenset(str(path[0]) for path in self.paths if path)
+
+    @property
+    def steps(self) -> frozenset[str]:
+        """Names under `steps`, as written; `steps_among` maps aliases back."""
+        return frozenset(str(path[1]) for path in self.paths if len(path) > 1 and path[0] == "steps")
+
+    @property
+    def reads_any_step(self) -> bool:
+        """Whether a step is chosen by a computed name, or all of them are read."""
+        return ("steps",) in self.paths or () in self.paths
+
+    def steps_among(self, known: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+        """The steps referred to, and the names that fit none of the `known` ones (STY-054, STY-196)."""
+        names = dict.fromkeys(known)
+        found: set[str] = set()
+        unknown: set[str] = set()
+        for written in self.steps:
+            name = find_aliased(names, written)
+            (unknown if name is None else found).add(written if name is None else name)
+        return frozenset(found), frozenset(unknown)
+
+    def without_roots(self, names: Iterable[str]) -> "References":
+        """What is left when these roots are bound by the template itself."""
+        bound = frozenset(names)
+        return References(frozenset(path for path in self.paths if not path or path[0] not in bound), self.functions)
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """One path or function, and where it stands."""
+
+    what: Steps | str
+    offset: int
+
+
+def find_mentions(tree: Tree) -> list[Mention]:
+    """Every constant path (a tuple) and every function (a name), in source order."""
+    found: list[Mention] = []
+    _visit(tree.body, True, found)
+    return found
+
+
+def collect(mentions: Iterable[Mention]) -> References:
+    mentions = list(mentions)
+    return References(
+        frozenset(mention.what for mention in mentions if isinstance(mention.what, tuple)),
+        frozenset(mention.what for mention in mentions if isinstance(mention.what, str)),
+    )
+
+
+def _visit(node: Any, dot_is_root: bool, found: list[Mention]) -> None:
+    match node:
+        case tuple():
+            for part in node:
+                _visit(part, dot_is_root, found)
+        case Action(pipeline=pipeline):
+            _visit(pipeline, dot_is_root, found)
+        case Choice(keyword=keyword, arms=arms, otherwise=otherwise):
+            for condition, body in arms:
+                _visit(condition, dot_is_root, found)
+                _visit(body, dot_is_root and keyword == "if", found)
+            _visit(otherwise, dot_is_root, found)
+        case Range(pipeline=pipeline, body=body, otherwise=otherwise):
+            _visit(pipeline, dot_is_root, found)
+            _visit(body, False, found)
+            _visit(otherwise, dot_is_root, found)
+        case Pipeline(commands=commands):
+            _visit(commands, dot_is_root, found)
+        case Command(words=words):
+            if (indexed := indexed_path(node, dot_is_root)) is not None:
+                found.append(Mention("index", node.start))
+                found.append(Mention(indexed[0], words[1].start))
+                words = indexed[1]
+            _visit(words, dot_is_root, found)
+        case Name(name=name, start=start):
+            found.append(Mention(name, start))
+        case Path() | Variable():
+            path = known_path(node, dot_is_root)
+            if path is not None:
+                found.append(Mention(path, node.start))
+            if isinstance(node, Path) and not isinstance(node.receiver, Variable):
+                _visit_receiver(node, dot_is_root, found)
+        case _:
+            if (path := known_path(node, dot_is_root)) is not None:
+                found.append(Mention(path, node.start))
+
+
+def _visit_receiver(node: Path, dot_is_root: bool, found: list[Mention]) -> None:
+    """Functions inside the receiver count; its paths only when the whole is not a longer one."""
+    inner: list[Mention] = []
+    _visit(node.receiver, dot_is_root, inner)
+    is_known = known_path(node, dot_is_root) is not None
+    found.extend(mention for mention in inner if isinstance(mention.what, str) or not is_known)

@@ -1,0 +1,138 @@
+"""A JSON value with templates in it: objects and lists are walked, strings rendered, everything else passes through.
+
+`{"$bubuTemplate": text, "$bubuTemplateVars": {…}}` stands for the result of its template (STY-193).
+Keys are never templates. Parts without templates are handed out as they are, not copied.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.expressions.gotemplate.environment import DEFAULT, Environment
+from perdure.expressions.gotemplate.errors import BadStructure, EvaluationFault, Failure, Problem, SyntaxFault
+from perdure.expressions.gotemplate.frame import Ambient
+from perdure.expressions.gotemplate.references import References
+from perdure.expressions.gotemplate.template import compile_template, is_template
+
+TEMPLATE_KEY = "$bubuTemplate"
+VARIABLES_KEY = "$bubuTemplateVars"
+DEEPEST = 128  # STY-080
+LARGEST = 1_048_576  # bytes of JSON, STY-035
+
+_Render = Callable[[Mapping[str, Any], Ambient | None], Any]
+
+
+class Structure:
+    """A compiled value. `references` are those of all templates in it."""
+
+    __slots__ = ("_render", "is_constant", "references")
+
+    def __init__(self, value: Any, environment: Environment = DEFAULT) -> None:
+        walker = _Compiler(environment)
+        render = walker.compile(value, "", 0)
+        if not walker.problems:
+            walker.check_size(value)
+        if walker.problems:
+            raise BadStructure(tuple(walker.problems))
+        self._render: _Render = render or (lambda roots, ambient: value)
+        self.is_constant = render is None
+        self.references = walker.references
+
+    def render(self, roots: Mapping[str, Any], ambient: Ambient | None = None) -> Any:
+        """The value with every template replaced by its result. A `Failure` says at which `place` it happened."""
+        return self._render(roots, ambient)
+
+
+class _Compiler:
+    """Compiles a part to a renderer, or to None when there is no template in it. Collects all problems."""
+
+    __slots__ = ("_environment", "problems", "references")
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.problems: list[Problem] = []
+        self.references = References()
+
+    def compile(self, value: Any, place: str, depth: int) -> _Render | None:
+        if depth > DEEPEST:
+            self.problems.append(Problem(place, f"a value with templates is at most {DEEPEST} levels deep"))
+            return None
+        if isinstance(value, str):
+            return self._text(value, place) if is_template(value) else None
+        if isinstance(value, list):
+            return self._list(value, place, depth)
+        if isinstance(value, dict):
+            return self._bound(value, place, depth) if TEMPLATE_KEY in value else self._map(value, place, depth)
+        return None
+
+    def check_size(self, value: Any) -> None:
+        try:
+            size = len(msgspec.json.encode(value))
+        except (TypeError, ValueError):
+            self.problems.append(Problem("", "this is not a JSON value"))
+            return
+        if size > LARGEST:
+            self.problems.append(Problem("", f"a value with templates has at most {LARGEST} bytes of JSON, not {size}"))
+
+    def _text(self, text: str, place: str) -> _Render | None:
+        try:
+            template = compile_template(text, self._environment)
+        except SyntaxFault as fault:
+            self.problems.extend(Problem(place, str(finding)) for finding in fault.findings)
+            return None
+        self.references |= template.references
+
+        def render(roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
+            try:
+                return template.render(roots, ambient)
+            except Failure as failure:
+                failure.place = failure.place or place
+                raise
+
+        return render
+
+    def _list(self, value: list[Any], place: str, depth: int) -> _Render | None:
+        parts = [self.compile(part, f"{place}[{at}]", depth + 1) for at, part in enumerate(value)]
+        if not any(parts):
+            return None
+        pairs = tuple(zip(parts, value, strict=True))
+        return lambda roots, ambient: [render(roots, ambient) if render else part for render, part in pairs]
+
+    def _map(self, value: dict[str, Any], place: str, depth: int) -> _Render | None:
+        parts = {
+            key: self.compile(part, f"{place}.{key}" if place else str(key), depth + 1) for key, part in value.items()
+        }
+        if not any(parts.values()):
+            return None
+        entries = tuple((key, parts[key], part) for key, part in value.items())
+        return lambda roots, ambient: {key: render(roots, ambient) if render else part for key, render, part in entries}
+
+    def _bound(self, value: dict[str, Any], place: str, depth: int) -> _Render | None:
+        text, given = value[TEMPLATE_KEY], value.get(VARIABLES_KEY)
+        if not isinstance(text, str):
+            self.problems.append(Problem(place, f"{TEMPLATE_KEY} must be a string"))
+            return None
+        render_given = self.compile(given, f"{place}.{VARIABLES_KEY}" if place else VARIABLES_KEY, depth + 1)
+        names = frozenset(given) if isinstance(given, dict) and TEMPLATE_KEY not in given else None
+        if given is None:
+            names = frozenset()
+        elif names is None and render_given is None:
+            self.problems.append(Problem(place, f"{VARIABLES_KEY} must be an object"))
+            return None
+        inner = _Compiler(self._environment.with_roots(names))
+        render_text = inner._text(text if is_template(text) else f"{{{{ {text} }}}}", place)
+        self.problems += inner.problems
+        self.references |= inner.references.without_roots(names or ())
+        if render_text is None:
+            return None
+
+        def render(roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
+            variables = render_given(roots, ambient) if render_given else given
+            if variables is not None and not isinstance(variables, dict):
+                fault = EvaluationFault(f"{VARIABLES_KEY} must be an object")
+                fault.place = place
+                raise fault
+            return render_text({**roots, **variables} if variables else roots, ambient)
+
+        return render

@@ -1,0 +1,113 @@
+"""The door of this room: compile a template once, render it many times."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from perdure.expressions.cel.source import Source
+from perdure.expressions.gotemplate.access import follow_path
+from perdure.expressions.gotemplate.checks import check
+from perdure.expressions.gotemplate.environment import DEFAULT, Environment
+from perdure.expressions.gotemplate.errors import Failure, Finding, LimitExceeded, OutOfStack, SyntaxFault
+from perdure.expressions.gotemplate.frame import Ambient, Frame
+from perdure.expressions.gotemplate.functions import GO_BUILTINS
+from perdure.expressions.gotemplate.json_text import NotJson, decode
+from perdure.expressions.gotemplate.parser import parse
+from perdure.expressions.gotemplate.paths import known_path
+from perdure.expressions.gotemplate.planner import plan
+from perdure.expressions.gotemplate.references import collect, find_mentions
+from perdure.expressions.gotemplate.syntax import Action, Block, Text
+
+
+def is_template(text: str) -> bool:
+    """Whether a string is a template; any other string is itself (STY-193)."""
+    return "{{" in text
+
+
+class Template:
+    """A compiled template. Holds no data; safe to share and to render any number of times.
+
+    Its result is (STY-198) the value itself when it is nothing but a path,
+    whatever JSON its text spells when it is one action over Go's builtins, and otherwise its text.
+    """
+
+    __slots__ = ("_environment", "_path", "_perform", "_reads_json", "_slots", "_whole", "references", "source")
+
+    def __init__(self, text: str, environment: Environment = DEFAULT) -> None:
+        self.source = Source(text)
+        limits = environment.limits
+        if len(text) > limits.source:
+            raise self._refuse(SyntaxFault, f"the template is longer than {limits.source} characters")
+        try:
+            tree = parse(self.source, limits.depth, environment.bare_roots)
+            mentions = find_mentions(tree)
+            findings = check(mentions, self.source, environment)
+            if findings:
+                raise SyntaxFault(findings)
+            self._perform = plan(tree.body, environment.library)
+        except RecursionError:
+            raise self._refuse(OutOfStack, "the template is nested too deeply") from None
+        self.references = collect(mentions)
+        self._whole = _single_action(tree.body)
+        self._path = known_path(self._whole.pipeline, True) if self._whole else None
+        uses_builtins_only = environment.typed_functions or self.references.functions <= GO_BUILTINS
+        self._reads_json = self._whole is not None and uses_builtins_only
+        self._slots = tree.slots
+        self._environment = environment
+
+    def render(self, roots: Mapping[str, Any], ambient: Ambient | None = None) -> Any:
+        """The result for these roots, which are read in place, never copied and never changed.
+
+        Raises a `Failure`: `EvaluationFault`, `MissingKey`, `NeedsStoredValue` or `LimitExceeded`.
+        """
+        data = roots if isinstance(roots, dict) else dict(roots)
+        frame = Frame(data, self._slots, self._environment.limits, ambient)
+        try:
+            if self._path:
+                return follow_path(frame, data, self._path)
+            self._perform(frame)
+        except Failure as failure:
+            if self._whole is not None:
+                failure.blame(self._whole.pipeline)
+            failure.locate(self.source)
+            raise
+        except RecursionError:
+            raise LimitExceeded("the data are nested too deeply") from None
+        except MemoryError:
+            raise LimitExceeded("there is not enough memory") from None
+        text = "".join(frame.parts)
+        return _read_json(text) if self._reads_json else text
+
+    def _refuse(self, kind: type[SyntaxFault], message: str) -> SyntaxFault:
+        return kind((Finding.at(self.source, 0, message),))
+
+
+def _single_action(body: Block) -> Action | None:
+    """The only action of a template with nothing but blanks around it."""
+    statements = [part for part in body if not (isinstance(part, Text) and part.text.isspace())]
+    match statements:
+        case [Action() as action]:
+            return action
+    return None
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return decode(text)
+    except NotJson:
+        return text
+
+
+def compile_template(text: str, environment: Environment = DEFAULT) -> Template:
+    """Compile, or find the template compiled earlier if it is not very long. Raises `SyntaxFault`."""
+    if len(text) > _LONGEST_REMEMBERED:
+        return Template(text, environment)
+    return _compile(text, environment)
+
+
+_LONGEST_REMEMBERED = 2000  # so that the memory of templates is bounded in bytes, not only in number
+
+
+@lru_cache(maxsize=1024)
+def _compile(text: str, environment: Environment) -> Template:
+    return Template(text, environment)
