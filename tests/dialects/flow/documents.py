@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.flow.document import FLOW_SCHEMA
+from perdure.dialects.flow.document.flows import FLOW_SCHEMA
 
 MOCK = "mwl:provider.call/mwl/mock/v1"
 

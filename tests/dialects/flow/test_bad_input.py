@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.flow import Flow
-from perdure.dialects.flow.document import FLOW_SCHEMA
+from perdure.dialects.flow.document.flows import FLOW_SCHEMA
 from perdure.kernel.problems import Severity
 from perdure.testing import World as EngineWorld
 from tests.dialects.flow.documents import call, flow, inner, mock, returns

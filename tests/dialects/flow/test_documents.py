@@ -275,6 +275,15 @@ WARNED: list[tuple[str, Any, str]] = [
 ]
 
 
+def test_reruns_inside_reruns_of_the_flow_are_warned_of_and_an_unrelated_catch_is_not() -> None:
+    """MWL-047"""
+    again = middleware("loop", onSuccess={"when": "{{ vars.more }}"})
+    clauses = [{"match": {"codes": [pattern]}, "next": "done"} for pattern in ("A.x", "A.*", "B")]
+    document = flow({"x": call(mock(), middleware=[again], catch=clauses), "done": returns()}, middleware=[again])
+
+    assert [(one.code, one.path) for one in problems_of(document)] == [("MWL-047", "steps.x.middleware[0]")]
+
+
 @pytest.mark.parametrize(("code", "document", "path"), WARNED)
 def test_what_is_probably_not_meant_is_warned_of(code: str, document: Any, path: str) -> None:
     found = {(one.code, one.path) for one in problems_of(document) if one.severity is Severity.WARNING}

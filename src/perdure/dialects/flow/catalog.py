@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from perdure.dialects.flow import mock, subrun
 from perdure.dialects.flow.middleware import KNOWN
 from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.schemas import Parameters
@@ -55,8 +56,6 @@ class Catalog:
         return known
 
     def _look_up(self, uri: str) -> CallProvider | None:
-        from perdure.dialects.flow import mock, subrun
-
         if uri == MOCK:
             return CallProvider(uri, "", mock.PARAMETERS)
         ours = OURS.fullmatch(uri)

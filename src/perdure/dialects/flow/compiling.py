@@ -19,18 +19,16 @@ from perdure.dialects.flow.program import (
     Program,
     Roots,
     Step,
+    pointer,
 )
 from perdure.dialects.flow.schemas import Parameters
+from perdure.dialects.flow.steps import ACTIONS
 
 STEP: Roots = AMBIENT | {"step"}
 ENVELOPE_KEYS = ("type", "code", "message", "details", "retryable", "previous")
 
 Lexical = tuple[tuple[str, dict[str, Any]], ...]
 """The chain of Flow objects from the innermost outwards, each with its site (MWL-050)."""
-
-
-def pointer(site: str, *steps: str | int) -> str:
-    return site + "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
 
 
 def compile_program(document: dict[str, Any], catalog: Catalog) -> Program:
@@ -58,8 +56,6 @@ class Compiler:
         return known
 
     def _fill(self, flow: Flow, raw: dict[str, Any], lexical: Lexical) -> None:
-        from perdure.dialects.flow.steps import ACTIONS
-
         flow.entrypoint = raw["entrypoint"]
         if "parameters" in raw:
             flow.parameters = Parameters(raw["parameters"])

@@ -7,7 +7,7 @@ from perdure.dialects.flow import bounds, calls, moving, picture, showing
 from perdure.dialects.flow.body import Body, freeze, thaw
 from perdure.dialects.flow.catalog import Catalog
 from perdure.dialects.flow.compiling import compile_program
-from perdure.dialects.flow.document import read
+from perdure.dialects.flow.document.reading import read
 from perdure.dialects.flow.envelopes import cancellation
 from perdure.dialects.flow.events import OWN_EVENTS
 from perdure.dialects.flow.folding import evolve

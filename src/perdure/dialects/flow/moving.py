@@ -13,6 +13,7 @@ from perdure.dialects.flow.interruption import boundary_of
 from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.program import Call as CallProgram
 from perdure.dialects.flow.program import Entry as EntryProgram
+from perdure.dialects.flow.root import root_bindings
 from perdure.dialects.flow.steps import ACTIONS, catching
 from perdure.dialects.flow.unwinding import unwind
 from perdure.kernel import jsontext
@@ -35,8 +36,6 @@ def advance(turn: Turn) -> bool:
 
 
 def _open_root(turn: Turn) -> None:
-    from perdure.dialects.flow.root import root_bindings
-
     bound, failure = root_bindings(turn)
     turn.emit(f.FrameOpened(ROOT, turn.program.root.site, turn.now, "", bound=bound, failure=failure))
 

@@ -18,6 +18,11 @@ Roots = frozenset[str]
 AMBIENT: Roots = frozenset({"vars", "execution", "frame", "failure"})
 
 
+def pointer(site: str, *steps: str | int) -> str:
+    """The site of something further in."""
+    return site + "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+
+
 class Field:
     """A value as written in the document, with expressions in it or without."""
 

@@ -64,7 +64,7 @@ def _leave_step(move: Move, step: Step) -> None:
     elif not fan.unwinding:
         move.emit(f.FanInterrupted(move.number))
     elif fan.running:
-        calls.interrupt(move, fan.calls[next(iter(fan.running))], RISING)
+        calls.interrupt(move, fan.calls[next(reversed(fan.running))], RISING)
     else:
         failed = fan.calls.get(fan.cleanup_failed)
         content = None if failed is None or failed.result is None else failed.result.cell.payload

@@ -1,5 +1,1 @@
-"""Reading a Flow: text to problems or a program."""
-
-from perdure.dialects.flow.document.reading import FLOW_SCHEMA, read
-
-__all__ = ["FLOW_SCHEMA", "read"]
+"""Reading a Flow: text to problems or a program. `reading` is the door."""

@@ -1,7 +1,7 @@
 """What `check` warns of: legal, but surely or probably not meant. Never a reason to refuse a document (O-01)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list
         for step in flow.steps.values():
             found += _hopeless_clauses(step)
             found += _waits(step)
-        found += _nested_reruns(flow.outermost, flow)
+        found += _nested_reruns(flow)
     for call in program.calls.values():
         found += _arguments(call)
     for entry in program.entries.values():
@@ -111,18 +111,19 @@ def _hopeless_clauses(step: Step) -> Iterator[Found]:
 
 def _covers(wide: dict[str, Any], narrow: dict[str, Any]) -> bool:
     """Whether every failure that `narrow` matches is matched by `wide`."""
-    if "codes" in wide and not all(
-        any(
-            code_matches(pattern, code.removesuffix("*") + "x" if code.endswith(".*") else code)
-            for pattern in wide["codes"]
-        )
-        and (code != "*" or "*" in wide["codes"])
-        for code in narrow.get("codes", ["*"])
-    ):
+    if "codes" in wide and not all(_has_pattern(wide["codes"], pattern) for pattern in narrow.get("codes", ["*"])):
         return False
     if "types" in wide and not ("types" in narrow and set(narrow["types"]) <= set(wide["types"])):
         return False
     return "retryable" not in wide or narrow.get("retryable") is wide["retryable"]
+
+
+def _has_pattern(patterns: list[str], narrow: str) -> bool:
+    """Whether one of the patterns matches all that the narrow one does; a code no one uses stands for all of them."""
+    if narrow == "*":
+        return "*" in patterns
+    code = f"{narrow[:-1]}\x00" if narrow.endswith(".*") else narrow
+    return any(code_matches(pattern, code) for pattern in patterns)
 
 
 def _waits(step: Step) -> Iterator[Found]:
@@ -151,23 +152,24 @@ def _literal_duration(written: Any, site: str) -> Iterator[Found]:
         yield _warn("MWL-088", "a year counts 365 days and a month 30", site, "Write days to be clear.")
 
 
-def _nested_reruns(outermost: Entry | None, flow: Flow) -> Iterator[Found]:
-    yield from _stack_reruns(outermost)
+def _nested_reruns(flow: Flow) -> Iterator[Found]:
+    """Runs multiply, within a stack and where a Step's stack stands inside the Flow's."""
+    around = yield from _stack_reruns(flow.outermost, None)
     for step in flow.steps.values():
         if step.action == "Call":
-            yield from _stack_reruns(step.own.outermost)
+            yield from _stack_reruns(step.own.outermost, around)
 
 
-def _stack_reruns(outermost: Entry | None) -> Iterator[Found]:
-    around: Entry | None = None
+def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Found, None, Entry | None]:
     entry: Entry | Call | None = outermost
     while isinstance(entry, Entry):
         if entry.provider.reruns:
-            if around is not None and around.provider.restores and entry.provider.restores:
-                message = "a re-running middleware inside another one: their attempts multiply"
-                yield _warn("MWL-047", message, entry.site, "Move one of them, or make sure it is meant.")
+            if around is not None:
+                message = f"this re-runs inside {around.site}, which re-runs as well: their runs multiply"
+                yield _warn("MWL-047", message, entry.site, "Leave it so if that is meant.")
             around = entry
         entry = entry.inner
+    return around
 
 
 def _arguments(call: Call) -> Iterator[Found]:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 from perdure.dialects.flow import calls, phases
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.envelopes import Fault
 from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import AMBIENT, Call, Entry, Field
+from perdure.dialects.flow.program import AMBIENT, Call, Entry, Field, pointer
 from perdure.dialects.flow.values import RISING
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ class CallAction:
     name = "Call"
 
     def check(self, look: "Look") -> None:
-        from perdure.dialects.flow.document import parts
-
         members = {
             "call": parts.call,
             "input": parts.anything,
@@ -44,8 +43,6 @@ class CallAction:
         look.step(members, required=("call", "next"))
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
-        from perdure.dialects.flow.compiling import pointer
-
         roots = AMBIENT | {"step"}
         call = compiler.call(raw["call"], pointer(site, "call"), roots, lexical)
         stack = compiler.stack(raw.get("middleware", []), pointer(site, "middleware"), roots, lexical, call)

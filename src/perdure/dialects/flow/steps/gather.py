@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from perdure.dialects.flow import calls
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Call, Fan, Step
+from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.envelopes import COMPLETION_UNMET, DISPATCH_CANCELLED, Fault, cancellation, failure, invalid
 from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import AMBIENT, Field
+from perdure.dialects.flow.program import AMBIENT, Field, pointer
 from perdure.dialects.flow.program import Call as CallProgram
 from perdure.dialects.flow.records import results_of
 from perdure.dialects.flow.steps.protocol import Plain
@@ -47,8 +48,6 @@ class GatherAction(Plain):
     name = "Gather"
 
     def check(self, look: "Look") -> None:
-        from perdure.dialects.flow.document import parts
-
         members = {
             "over": parts.array,
             "call": parts.call,
@@ -64,8 +63,6 @@ class GatherAction(Plain):
         parts.gather_form(look)
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
-        from perdure.dialects.flow.compiling import pointer
-
         roots = AMBIENT | {"step"}
         if "call" in raw:
             made = [compiler.call(raw["call"], pointer(site, "call"), roots, lexical)]
@@ -93,7 +90,7 @@ class GatherAction(Plain):
         elif fan.can_start:
             calls.enter(move, own.call(fan.started), fan.started)
         elif fan.running and fan.decided:
-            calls.interrupt(move, fan.calls[next(iter(fan.running))], _CANCELLED)
+            calls.interrupt(move, fan.calls[next(reversed(fan.running))], _CANCELLED)
         elif (call := _next_arm(move, fan)) is not None:
             calls.leave(move, call)
         else:

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.envelopes import Fault
 from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import AMBIENT, Clause, Field
+from perdure.dialects.flow.program import AMBIENT, Clause, Field, pointer
 from perdure.dialects.flow.records import match_record, step_record
 from perdure.dialects.flow.scope import Scope
 from perdure.dialects.flow.steps.protocol import Plain
@@ -33,14 +34,10 @@ class MatchAction(Plain):
     name = "Match"
 
     def check(self, look: "Look") -> None:
-        from perdure.dialects.flow.document import parts
-
         members = {"input": parts.anything, "cases": parts.match_cases, "default": parts.match_default}
         look.step(members, required=("cases", "default"), code="MWL-039")
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
-        from perdure.dialects.flow.compiling import pointer
-
         step = AMBIENT | {"step"}
         inside = step | {"match"}
         cases = tuple(compiler.clauses(raw["cases"], inside, pointer(site, "cases")))

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.envelopes import Fault
 from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.steps.protocol import Plain
@@ -17,8 +18,6 @@ class PassAction(Plain):
     name = "Pass"
 
     def check(self, look: "Look") -> None:
-        from perdure.dialects.flow.document import parts
-
         members = {"output": parts.anything, "assign": parts.assign, "next": parts.next_step}
         look.step(members, required=("next",))
 

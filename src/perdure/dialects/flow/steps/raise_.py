@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.envelopes import EMPTY_RAISE, MEMBERS, Envelope, Fault, checked_member, failure
 from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import AMBIENT, Field
+from perdure.dialects.flow.program import AMBIENT, Field, pointer
 from perdure.dialects.flow.steps.protocol import Plain
 from perdure.dialects.flow.values import FAILURE
 
@@ -19,15 +20,11 @@ class RaiseAction(Plain):
     name = "Raise"
 
     def check(self, look: "Look") -> None:
-        from perdure.dialects.flow.document import parts
-
         look.step({"result": parts.raised})
 
     def compile(
         self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical"
     ) -> dict[str, Field] | None:
-        from perdure.dialects.flow.compiling import pointer
-
         if "result" not in raw:
             return None
         inside, roots = pointer(site, "result"), AMBIENT | {"step"}

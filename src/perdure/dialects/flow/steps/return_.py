@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.envelopes import Fault
 from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.program import AMBIENT, Field
@@ -19,8 +20,6 @@ class ReturnAction(Plain):
     name = "Return"
 
     def check(self, look: "Look") -> None:
-        from perdure.dialects.flow.document import parts
-
         look.step({"value": parts.anything})
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Field | None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
+from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.envelopes import Fault, invalid
 from perdure.dialects.flow.instants import clamp, parse_duration, parse_timestamp
 from perdure.dialects.flow.move import Move
@@ -30,8 +31,6 @@ class SleepAction(Plain):
     name = "Sleep"
 
     def check(self, look: "Look") -> None:
-        from perdure.dialects.flow.document import parts
-
         look.step({"for": parts.string, "until": parts.string, "next": parts.next_step}, required=("next",))
         look.exactly_one("for", "until", code="MWL-038")
 
