@@ -60,7 +60,7 @@ class Vars:
         self.cells = {} if cells is None else cells
         self._data: dict[str, Any] = {}
         self._names: dict[int, str] = {}  # identity of data → a variable that (perhaps still) holds them
-        self._stale = set(self.cells)
+        self._stale = dict.fromkeys(self.cells)  # ordered: what an expression makes of `vars` must not depend on hashes
 
     def bind(self, name: str, cell: Cell | None) -> None:
         """Bind a name, or unbind it with None."""
@@ -68,7 +68,7 @@ class Vars:
             self.cells.pop(name, None)
         else:
             self.cells[name] = cell
-        self._stale.add(name)
+        self._stale[name] = None
 
     def read(self, turn: Turn) -> dict[str, Any]:
         for name in list(self._stale):
@@ -78,7 +78,7 @@ class Vars:
             else:
                 data = self._data[name] = cell.read(turn)
                 self._names[id(data)] = name
-            self._stale.discard(name)
+            del self._stale[name]
         return self._data
 
     def name_of(self, data: Any) -> str | None:
