@@ -233,4 +233,4 @@ class _Open:
 
 def _is_nothing(event: Any) -> bool:
     """An empty document has one event all the same: a scalar without a character."""
-    return event.implicit[0] and event.value == "" and event.anchor is None  # type: ignore[no-any-return]
+    return event.implicit[0] and event.value == "" and event.anchor is None

@@ -17,7 +17,7 @@ from yaml import (
     StreamEndEvent,
     YAMLError,
 )
-from yaml.cyaml import CParser
+from yaml._yaml import CParser
 
 from perdure.documents.paths import Step
 from perdure.kernel.jsonplaces import line_and_column

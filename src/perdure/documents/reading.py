@@ -3,7 +3,7 @@
 from typing import Any
 
 from yaml import YAMLError
-from yaml.cyaml import CParser
+from yaml._yaml import CParser
 
 from perdure.documents.building import EMPTY, Builder
 from perdure.documents.document import Document

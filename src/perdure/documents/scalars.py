@@ -54,10 +54,10 @@ def resolve_tagged(tag: str, text: str) -> Any:
     expected = _EXPECTED.get(name) if tag.startswith(_TAGS) else None
     if expected is None:
         raise NoValue(f"the tag {spell_tag(tag)} is not supported")
-    value = resolve_plain(text)
+    value: Any = resolve_plain(text)
     if not isinstance(value, expected) or (name != "bool" and isinstance(value, bool)):
         raise NoValue(f"{_short(text)!r} is no {name}")
-    return float(value) if name == "float" else value
+    return float(text) if name == "float" else value
 
 
 def is_container_tag(tag: str | None, name: str) -> bool:

@@ -83,9 +83,9 @@ def _unreadable_character(error: YAMLError, text: str) -> Problem:
 
 def _is_control(character: str) -> bool:
     code = ord(character)
-    return (
-        (code < 0x20 and character not in "\t\n\r") or 0x7F <= code < 0xA0 and code != 0x85 or code in (0xFFFE, 0xFFFF)
-    )
+    if code < 0x20:
+        return character not in "\t\n\r"
+    return (0x7F <= code < 0xA0 and code != 0x85) or code in (0xFFFE, 0xFFFF)
 
 
 def _line(text: str, number: int) -> str:

@@ -1,0 +1,132 @@
+"""Reaching into data: members, elements and the few methods that data have.
+
+A closed world: what is not named here does not exist for a template, so there is no way to Python's insides and none to
+change data. A dot reads the member of a mapping, whatever its name (PBK-147); a method exists only where it is called.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jinja2 import Undefined
+from jinja2.runtime import LoopContext, Macro
+from jinja2.utils import Cycler, Joiner, Namespace
+
+from perdure.expressions.jinja.budget import Budget, describe
+from perdure.expressions.jinja.errors import EvaluationFault, Forbidden
+from perdure.expressions.jinja.undefined import fail
+
+Missing = Callable[[Any, Any], Undefined]
+
+_VISIBLE: dict[type, frozenset[str]] = {
+    LoopContext: frozenset(
+        "index index0 revindex revindex0 first last length depth depth0 previtem nextitem cycle changed".split()  # noqa: SIM905
+    ),
+    Cycler: frozenset({"next", "reset", "current"}),
+    Macro: frozenset({"name", "arguments"}),
+}
+_GROUP = frozenset({"grouper", "list"})  # of one item of `groupby`
+
+_OF_MAPPINGS = frozenset({"get", "items", "keys", "values"})
+_OF_LISTS = frozenset({"count", "index"})
+_OF_TEXTS = frozenset(
+    """capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit islower isnumeric isspace
+    istitle isupper lower lstrip partition removeprefix removesuffix rfind rindex rpartition rsplit rstrip split
+    splitlines startswith strip swapcase title upper""".split()  # noqa: SIM905
+)
+_CHANGING = frozenset(
+    "append extend insert remove pop popitem clear sort reverse update setdefault add discard".split()  # noqa: SIM905
+)
+_CALLABLE = (Macro, LoopContext, Cycler, Joiner)
+
+
+def member(value: Any, name: Any, missing: Missing) -> Any:
+    """`value.name` and `value[name]`."""
+    if isinstance(value, Mapping):
+        try:
+            return value[name] if name in value else _absent(value, name, missing)
+        except TypeError:  # a list or mapping cannot be a key
+            return missing(value, name)
+    if isinstance(value, list | tuple | str | range) and isinstance(name, int):
+        return value[name] if -len(value) <= name < len(value) else missing(value, name)
+    if isinstance(value, Undefined):
+        return value
+    if isinstance(name, str) and not name.startswith("_"):
+        if isinstance(value, Namespace) or name in _VISIBLE.get(type(value), ()):
+            return getattr(value, name, missing(value, name))
+        if name in _GROUP and hasattr(value, "_fields"):
+            return getattr(value, name)
+    return _absent(value, name, missing)
+
+
+def _absent(value: Any, name: Any, missing: Missing) -> Undefined:
+    if isinstance(name, str) and name.startswith("__"):
+        raise Forbidden(f"`{name}` is not data")
+    return missing(value, name)
+
+
+def call_method(budget: Budget, missing: Missing, value: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """`value.name(…)`."""
+    if isinstance(value, str):
+        return _call_on_text(budget, value, name, args, kwargs)
+    if isinstance(value, Mapping) and name in _OF_MAPPINGS:
+        if name == "get":
+            return value.get(*args, **kwargs)
+        budget.charge_elements(len(value))
+        return list(getattr(value, name)(*args, **kwargs))
+    if isinstance(value, list | tuple) and name in _OF_LISTS:
+        budget.weigh(value)
+        return getattr(value, name)(*args, **kwargs)
+    found = member(value, name, missing)
+    if isinstance(found, Undefined) and not isinstance(value, Undefined):
+        _refuse_method(value, name)
+    return call(budget, found, args, kwargs)
+
+
+def call(budget: Budget, callee: Any, args: Any, kwargs: Any) -> Any:
+    """Call what a template itself made: macros, loops, cyclers, joiners and their parts."""
+    if isinstance(callee, Undefined):
+        fail(callee)
+    owner = getattr(callee, "__self__", None)
+    if not isinstance(callee, _CALLABLE) and not (isinstance(owner, _CALLABLE) and callable(callee)):
+        raise EvaluationFault(f"{describe(callee)} cannot be called")
+    budget.charge(8)
+    if getattr(callee, "__name__", "") == "changed":
+        budget.weigh(list(args))
+    return callee(*args, **kwargs)
+
+
+def _call_on_text(budget: Budget, value: str, name: str, args: Any, kwargs: Any) -> Any:
+    text = str(value)
+    if name in _OF_TEXTS:
+        budget.charge_text(len(text))
+        budget.weigh(list(args))
+        return getattr(text, name)(*args, **kwargs)
+    if name == "replace" and 2 <= len(args) <= 3 and not kwargs:
+        charge_replacing(budget, text, args[0], args[1])
+        return text.replace(*args)
+    if name == "join" and len(args) == 1:
+        parts = list(args[0])
+        budget.weigh_emitted(parts)
+        budget.charge_text(sum(len(part) for part in parts if isinstance(part, str)) + len(text) * len(parts))
+        return text.join(parts)
+    if name in ("ljust", "rjust", "center", "zfill") and args and isinstance(args[0], int):
+        budget.charge_text(max(len(text), args[0]))
+        return getattr(text, name)(*args)
+    _refuse_method(value, name)
+
+
+def charge_replacing(budget: Budget, text: str, old: Any, new: Any) -> None:
+    """Pay for the longest text a replacement can give."""
+    if not isinstance(old, str) or not isinstance(new, str):
+        raise EvaluationFault("only text can be replaced, and only by text")
+    budget.charge_text(len(text) + len(new) * (text.count(old) if old else len(text) + 1))
+
+
+def _refuse_method(value: Any, name: str) -> Any:
+    if name in _CHANGING:
+        raise Forbidden(f"`.{name}()` would change data; templates only read")
+    if name.startswith("_"):
+        raise Forbidden(f"`{name}` is not data")
+    if name in ("format", "format_map"):
+        raise Forbidden(f"`.{name}()` is not available; join with `~`, or use the filter `format`")
+    raise EvaluationFault(f"{describe(value)} has no method `{name}`")

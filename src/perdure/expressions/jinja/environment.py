@@ -1,0 +1,137 @@
+"""Jinja, closed and metered: no loader, no autoescape, no Python behind the data (PBK-147).
+
+Where Jinja counts lines, this environment counts characters: a node's `lineno` is its offset plus one, so that errors
+can point at the exact place. Two environments exist, one for values and one for guards; they differ in what is
+undefined, and in nothing else.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from jinja2 import TemplateSyntaxError, Undefined, pass_context
+from jinja2.lexer import TokenStream
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Cycler, Joiner, Namespace
+
+from perdure.expressions.jinja import filters
+from perdure.expressions.jinja.access import call, member
+from perdure.expressions.jinja.budget import Budget
+from perdure.expressions.jinja.errors import EvaluationFault
+from perdure.expressions.jinja.meter import operations
+from perdure.expressions.jinja.operators import BINARY_OPERATORS, calculate, iterate, negate
+from perdure.expressions.jinja.undefined import Harmless, Strict
+
+
+class MeteredContext(Context):
+    """The names of one rendering, and its purse."""
+
+    budget: Budget
+
+
+class ClosedEnvironment(ImmutableSandboxedEnvironment):
+    """Jinja's own filters and tests, reaching into data as `access` allows and no further."""
+
+    def missing(self, value: Any, name: Any) -> Undefined:
+        return self.undefined(obj=value, name=name)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        return member(obj, attribute, self.missing)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        return member(obj, argument, self.missing)
+
+
+class MeteredEnvironment(ClosedEnvironment):
+    """What templates are compiled for: every operation is paid for."""
+
+    context_class = MeteredContext
+    intercepted_binops = BINARY_OPERATORS
+    intercepted_unops = frozenset({"+", "-"})
+
+    def __init__(self, undefined: type[Undefined]) -> None:
+        super().__init__(
+            undefined=undefined,
+            finalize=_emit,
+            optimized=False,  # nothing is calculated before there is a budget
+            autoescape=False,
+            keep_trailing_newline=True,
+            cache_size=0,
+        )
+        self.stock = ClosedEnvironment(undefined=undefined, autoescape=False)
+        self.filters = {**filters.filters, **operations}
+        self.tests = dict(filters.tests)
+        self.globals = {
+            "cycler": Cycler,
+            "dict": dict,
+            "joiner": Joiner,
+            "namespace": Namespace,
+            "range": range,
+        }
+
+    def _tokenize(
+        self, source: str, name: str | None, filename: str | None = None, state: str | None = None
+    ) -> TokenStream:
+        tokens = self.lexer.tokeniter(source, name, filename, state)
+        return TokenStream(self.lexer.wrap(_with_offsets(tokens, source), name, filename), name, filename)
+
+    def handle_exception(self, source: str | None = None) -> NoReturn:
+        raise  # Jinja calls this while it handles one; the door of this room explains it
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        return calculate(context.budget, operator, left, right)  # type: ignore[attr-defined]
+
+    def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
+        return negate(operator, arg)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        for internal in ("_loop_vars", "_block_vars"):
+            kwargs.pop(internal, None)
+        budget: Budget = __context.budget  # type: ignore[attr-defined]
+        if __obj is range:
+            return _range(budget, args)
+        if __obj in (Cycler, Joiner, Namespace, dict):
+            budget.weigh([*args, *kwargs.values()])
+            return __obj(*args, **kwargs)
+        if isinstance(__obj, LoopContext) and args:
+            args = (iterate(budget, args[0], 64), *args[1:])  # the next level of a recursive loop
+        return call(budget, __obj, args, kwargs)
+
+
+@pass_context
+def _emit(context: Any, value: Any) -> str:
+    """Text of a value on its way into the output."""
+    budget: Budget = context.budget
+    if not isinstance(value, str):
+        budget.weigh_emitted(value)
+    text = str(value)
+    budget.charge_output(len(text))
+    return text
+
+
+def _range(budget: Budget, bounds: tuple[Any, ...]) -> range:
+    if not 1 <= len(bounds) <= 3 or not all(isinstance(bound, int) for bound in bounds):
+        raise EvaluationFault("`range` needs one to three whole numbers")
+    made = range(*bounds)
+    try:
+        budget.charge_elements(len(made))
+    except OverflowError:
+        budget.charge_elements(2**63)
+    return made
+
+
+def _with_offsets(tokens: Iterator[tuple[int, str, str]], source: str) -> Iterator[tuple[int, str, str]]:
+    """The same tokens, numbered by where they stand. Jinja drops blanks between tokens and nothing else."""
+    at = 0
+    try:
+        for _, token, text in tokens:
+            start = source.find(text, at)
+            yield start + 1, token, text
+            at = start + len(text)
+    except TemplateSyntaxError as error:
+        error.lineno = at + 1
+        raise
+
+
+VALUES = MeteredEnvironment(Strict)
+GUARDS = MeteredEnvironment(Harmless)

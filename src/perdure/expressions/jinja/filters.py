@@ -1,0 +1,233 @@
+"""The filters and tests of templates: Jinja's own, each with its price, and ours (PBK-150).
+
+Jinja's filters are bounded by nobody; here each is paid for before it runs, by what it may look at and by what it may
+make. There is no `random`. Every answer is a value: what Jinja would give lazily is given as a list.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from jinja2 import Undefined, pass_context
+from jinja2.filters import FILTERS, do_format
+from jinja2.tests import TESTS
+
+from perdure.expressions.jinja import encodings
+from perdure.expressions.jinja.access import charge_replacing, member
+from perdure.expressions.jinja.budget import Budget
+from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
+from perdure.expressions.jinja.operators import compare, format_text
+from perdure.expressions.jinja.truth import is_true
+from perdure.expressions.jinja.undefined import fail
+
+Price = Callable[[Budget, Any, "_Arguments"], None]
+
+
+class _Arguments:
+    """What follows the value: by position or by name."""
+
+    __slots__ = ("by_name", "by_position")
+
+    def __init__(self, by_position: tuple[Any, ...], by_name: dict[str, Any]) -> None:
+        self.by_position = by_position
+        self.by_name = by_name
+
+    def get(self, index: int, name: str, default: Any) -> Any:
+        if index < len(self.by_position):
+            return self.by_position[index]
+        return self.by_name.get(name, default)
+
+    def everything(self) -> list[Any]:
+        return [*self.by_position, *self.by_name.values()]
+
+
+def _nothing(budget: Budget, value: Any, given: _Arguments) -> None:
+    budget.charge(1)
+
+
+def _each(budget: Budget, value: Any, given: _Arguments) -> None:
+    if hasattr(value, "__len__") and not isinstance(value, Undefined):
+        budget.charge_elements(4 * len(value))
+
+
+def _text(budget: Budget, value: Any, given: _Arguments) -> None:
+    budget.weigh_emitted(value)
+    budget.weigh_emitted(given.everything())
+
+
+def _escaping(budget: Budget, value: Any, given: _Arguments) -> None:
+    _text(budget, value, given)
+    if isinstance(value, str):
+        budget.charge_text(12 * len(value))
+
+
+def _sorting(budget: Budget, value: Any, given: _Arguments) -> None:
+    paid = budget.weigh(value)
+    budget.charge(paid * len(bin(paid)))
+
+
+def _slow(budget: Budget, value: Any, given: _Arguments) -> None:
+    """Some of Jinja's filters take time that grows with the square of the text."""
+    paid = budget.weigh_emitted(value)
+    extra = budget.weigh_emitted(given.everything())
+    budget.charge(paid * (paid + extra) // 8)
+    if isinstance(value, str):
+        widest = sum(len(one) for one in given.everything() if isinstance(one, str))
+        budget.charge_text(len(value) * (1 + widest))
+
+
+def _adding(budget: Budget, value: Any, given: _Arguments) -> None:
+    paid = budget.weigh(value)
+    if not isinstance(given.get(1, "start", 0), int | float):
+        budget.charge(paid * paid // 8)
+
+
+def _centering(budget: Budget, value: Any, given: _Arguments) -> None:
+    _text(budget, value, given)
+    budget.charge_text(_whole(given.get(0, "width", 80)))
+
+
+def _indenting(budget: Budget, value: Any, given: _Arguments) -> None:
+    _text(budget, value, given)
+    width = given.get(0, "width", 4)
+    lines = str(value).count("\n") + 1
+    budget.charge_text(len(str(value)) + lines * (len(width) if isinstance(width, str) else _whole(width)))
+
+
+def _joining(budget: Budget, value: Any, given: _Arguments) -> None:
+    _text(budget, value, given)
+    if hasattr(value, "__len__") and not isinstance(value, Undefined):
+        budget.charge_text(len(value) * (1 + len(str(given.get(0, "d", "")))))
+
+
+def _replacing(budget: Budget, value: Any, given: _Arguments) -> None:
+    _text(budget, value, given)
+    charge_replacing(budget, str(value), str(given.get(0, "old", "")), str(given.get(1, "new", "")))
+
+
+def _dividing(budget: Budget, value: Any, given: _Arguments) -> None:
+    _each(budget, value, given)
+    parts = given.get(0, "linecount", given.get(0, "slices", 1))
+    if _whole(parts) < 1:
+        raise EvaluationFault("the number of parts must be at least 1")
+    budget.charge_elements(parts)
+
+
+def _rounding(budget: Budget, value: Any, given: _Arguments) -> None:
+    budget.charge(1)
+    if abs(_whole(given.get(0, "precision", 0))) > 300:
+        raise LimitExceeded("the precision of `round` is too large")
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise EvaluationFault("a whole number is needed as an argument of the filter")
+    return value
+
+
+_PRICES: dict[str, Price] = {
+    **dict.fromkeys(("abs", "count", "d", "default", "first", "float", "int", "last", "length", "safe"), _nothing),
+    **dict.fromkeys(("items", "list", "map", "reject", "rejectattr", "reverse", "select", "selectattr"), _each),
+    **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), _sorting),
+    **dict.fromkeys(("pprint", "striptags", "urlize", "wordwrap", "xmlattr"), _slow),
+    **dict.fromkeys(("e", "escape", "forceescape", "urlencode"), _escaping),
+    **dict.fromkeys(("batch", "slice"), _dividing),
+    "center": _centering,
+    "indent": _indenting,
+    "join": _joining,
+    "replace": _replacing,
+    "round": _rounding,
+    "sum": _adding,
+}
+
+
+def _priced(name: str, price: Price) -> Callable[..., Any]:
+    @pass_context
+    def apply(context: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        budget: Budget = context.budget
+        budget.charge(2)
+        price(budget, value, _Arguments(args, kwargs))
+        return _settled(budget, context.environment.stock.call_filter(name, value, args, kwargs, context))
+
+    return apply
+
+
+def _settled(budget: Budget, value: Any) -> Any:
+    if hasattr(value, "__next__"):
+        value = list(value)
+    if isinstance(value, str):
+        budget.charge_text(len(value))
+    return value
+
+
+def _ours(function: Callable[..., Any]) -> Callable[..., Any]:
+    @pass_context
+    def apply(context: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(context.budget, value, *args, **kwargs)
+
+    return apply
+
+
+@pass_context
+def _attr(context: Any, value: Any, name: str) -> Any:
+    return member(value, name, context.environment.missing)
+
+
+def _format(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> str:
+    budget.weigh_emitted(value)
+    if args and kwargs:
+        do_format(value, *args, **kwargs)  # says that both at once are too much
+    return format_text(budget, str(value), kwargs or args)
+
+
+def _to_bool(budget: Budget, value: Any) -> bool:
+    return is_true(value)
+
+
+_REPLACED = {"attr", "format", "random", "tojson"}
+
+filters: dict[str, Callable[..., Any]] = {
+    **{name: _priced(name, _PRICES.get(name, _text)) for name in FILTERS if name not in _REPLACED},
+    "attr": _attr,
+    "b64decode": _ours(encodings.decode_base64),
+    "b64encode": _ours(encodings.encode_base64),
+    "format": _ours(_format),
+    "fromjson": _ours(encodings.from_json),
+    "sha256": _ours(encodings.sha256),
+    "to_bool": _ours(_to_bool),
+    "tojson": _ours(encodings.to_json),
+}
+
+_COMPARING = {
+    **dict.fromkeys(("eq", "==", "equalto"), "eq"),
+    **dict.fromkeys(("ne", "!="), "ne"),
+    **dict.fromkeys(("lt", "<", "lessthan"), "lt"),
+    **dict.fromkeys(("gt", ">", "greaterthan"), "gt"),
+    **dict.fromkeys(("le", "<="), "lteq"),
+    **dict.fromkeys(("ge", ">="), "gteq"),
+    "in": "in",
+}
+
+
+def _comparing(name: str) -> Callable[..., Any]:
+    def test(budget: Budget, value: Any, other: Any) -> bool:
+        return compare(budget, name, value, other)
+
+    return _ours(test)
+
+
+def _stock_test(name: str) -> Callable[..., Any]:
+    @pass_context
+    def test(context: Any, value: Any, *args: Any) -> bool:
+        context.budget.charge(2)
+        if name in ("lower", "upper"):
+            context.budget.weigh_emitted(value)
+        if isinstance(value, Undefined) and name in ("odd", "even", "divisibleby"):
+            fail(value)
+        return bool(context.environment.stock.call_test(name, value, args, context=context))
+
+    return test
+
+
+tests: dict[str, Callable[..., Any]] = {
+    name: _comparing(_COMPARING[name]) if name in _COMPARING else _stock_test(name) for name in TESTS
+}

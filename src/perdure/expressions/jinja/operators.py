@@ -1,0 +1,190 @@
+"""Operators, paid for before they work: arithmetic, comparison, joining, slicing.
+
+Python's meaning where JSON data have one; a mixture of kinds is an error that names both.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jinja2 import Undefined
+
+from perdure.expressions.jinja.budget import LARGEST_INTEGER_BITS, Budget, describe
+from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
+from perdure.expressions.jinja.undefined import fail
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+}
+BINARY_OPERATORS = frozenset(_BINARY)
+
+_COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "eq": ("==", operator.eq),
+    "ne": ("!=", operator.ne),
+    "lt": ("<", operator.lt),
+    "lteq": ("<=", operator.le),
+    "gt": (">", operator.gt),
+    "gteq": (">=", operator.ge),
+}
+_SCALARS = (str, int, float, bool, type(None))
+_FORMAT = re.compile(r"%(?:\(\w*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
+
+
+def calculate(budget: Budget, sign: str, left: Any, right: Any) -> Any:
+    """`left sign right`."""
+    for side in (left, right):
+        if isinstance(side, Undefined):
+            fail(side)
+    if isinstance(left, str) and sign == "%":
+        return format_text(budget, str(left), right)
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        _charge_numbers(budget, sign, left, right)
+    elif sign == "+":
+        _charge_adding(budget, left, right)
+    elif sign == "*":
+        _charge_repeating(budget, left, right)
+    try:
+        answer = _BINARY[sign](left, right)
+    except ZeroDivisionError:
+        raise EvaluationFault("division by zero") from None
+    except OverflowError:
+        raise EvaluationFault("the number is out of range") from None
+    except TypeError:
+        advice = "; join texts with `~`" if sign == "+" and isinstance(left, str) != isinstance(right, str) else ""
+        raise EvaluationFault(f"`{sign}` does not work on {describe(left)} and {describe(right)}{advice}") from None
+    if isinstance(answer, complex):
+        raise EvaluationFault("the root of a negative number is no number")
+    return answer
+
+
+def negate(sign: str, value: Any) -> Any:
+    """`-value` and `+value`."""
+    if isinstance(value, Undefined):
+        fail(value)
+    if not isinstance(value, int | float):
+        raise EvaluationFault(f"`{sign}` does not work on {describe(value)}")
+    return -value if sign == "-" else +value
+
+
+def _charge_numbers(budget: Budget, sign: str, left: int | float, right: int | float) -> None:
+    budget.charge(1)
+    if not isinstance(left, int) or not isinstance(right, int):
+        return
+    bits = left.bit_length() + right.bit_length()
+    if sign == "**" and right > 0:
+        bits = left.bit_length() * right
+    if bits > LARGEST_INTEGER_BITS and sign in ("*", "**"):
+        raise LimitExceeded(f"`{sign}` would give a number of more than {LARGEST_INTEGER_BITS} bits")
+
+
+def _charge_adding(budget: Budget, left: Any, right: Any) -> None:
+    if isinstance(left, str) and isinstance(right, str):
+        budget.charge_text(len(left) + len(right))
+    elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        budget.charge_elements(len(left) + len(right))
+
+
+def _charge_repeating(budget: Budget, left: Any, right: Any) -> None:
+    times, value = (left, right) if isinstance(left, int) else (right, left)
+    if not isinstance(times, int):
+        return
+    if isinstance(value, str):
+        budget.charge_text(len(value) * max(times, 0))
+    elif isinstance(value, list | tuple):
+        budget.charge_elements(len(value) * max(times, 0))
+
+
+def format_text(budget: Budget, text: str, values: Any) -> str:
+    """Python's `%` on text, with widths a page could hold."""
+    widths = 0
+    for found in _FORMAT.finditer(text):
+        for width in found.groups(""):
+            if width == "*" or len(width) > 4:
+                raise LimitExceeded(f"the width in `{found[0]}` is too large")
+            widths += int(width or 0)
+    pieces = list(values) if isinstance(values, tuple) else [values]
+    budget.weigh_emitted(pieces)
+    budget.charge_text(len(text) + widths)
+    try:
+        made: str = text % values
+    except (TypeError, ValueError, KeyError) as error:
+        raise EvaluationFault(f"the text cannot be formatted: {error}") from None
+    budget.charge_text(len(made))
+    return made
+
+
+def compare(budget: Budget, name: str, left: Any, right: Any) -> bool:
+    """The comparison Jinja calls `name`: eq, ne, lt, lteq, gt, gteq, in, notin."""
+    if name in ("in", "notin"):
+        return _contains(budget, right, left) is (name == "in")
+    if not isinstance(left, _SCALARS) and not isinstance(right, _SCALARS):
+        budget.weigh(left)
+    elif isinstance(left, str):
+        budget.charge(1 + len(left) // 256)
+    sign, answer = _COMPARISONS[name]
+    if name not in ("eq", "ne"):
+        for side in (left, right):
+            if isinstance(side, Undefined):
+                fail(side)
+    try:
+        return bool(answer(left, right))
+    except TypeError:
+        raise EvaluationFault(f"`{sign}` does not work on {describe(left)} and {describe(right)}") from None
+
+
+def _contains(budget: Budget, container: Any, item: Any) -> bool:
+    if isinstance(container, Mapping):
+        return isinstance(item, _SCALARS) and item in container
+    if isinstance(container, str):
+        if isinstance(item, Undefined):
+            return False
+        if not isinstance(item, str):
+            raise EvaluationFault(f"`in` looks for {describe(item)} in a text; write it in quotes")
+        budget.charge(1 + (len(container) + len(item)) // 8)
+        return item in container
+    if isinstance(container, list | tuple | range):
+        if isinstance(item, _SCALARS):
+            budget.charge(1 + len(container) // 4)
+        else:
+            budget.weigh(container)
+        return item in container
+    if isinstance(container, Undefined):
+        return False
+    raise EvaluationFault(f"`in` does not work on {describe(container)}")
+
+
+def join_texts(budget: Budget, values: list[Any]) -> str:
+    """`a ~ b ~ c`."""
+    budget.weigh_emitted(values)
+    texts = [str(value) for value in values]
+    budget.charge_text(sum(map(len, texts)))
+    return "".join(texts)
+
+
+def take_slice(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> Any:
+    """`value[start:stop:step]`."""
+    if isinstance(value, Undefined):
+        fail(value)
+    if not isinstance(value, str | list | tuple | range):
+        raise EvaluationFault(f"{describe(value)} has no slices")
+    if not all(bound is None or isinstance(bound, int) for bound in (start, stop, step)) or step == 0:
+        raise EvaluationFault("the bounds of a slice must be whole numbers, and its step not 0")
+    budget.charge(1 + len(value) // 8)
+    return value[start:stop:step]
+
+
+def iterate(budget: Budget, value: Any, weight: int) -> Any:
+    """What a `for` walks over; every round is paid for at once, by the size of the loop's body."""
+    if isinstance(value, Undefined):
+        return list(value)
+    if not isinstance(value, list | tuple | str | range | Mapping):
+        raise EvaluationFault(f"`for` cannot walk over {describe(value)}")
+    budget.charge(1 + len(value) * weight)
+    return list(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,170 @@
+"""One string of a document: compiled once, rendered many times (PBK-148).
+
+Exactly one `{{ expression }}` gives the expression's own value; anything else gives text. Nothing is parsed again.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import TracebackType
+from typing import Any
+
+from jinja2 import Template, TemplateSyntaxError, nodes
+from jinja2.parser import Parser
+
+from perdure.expressions.cel.source import Source
+from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
+from perdure.expressions.jinja.environment import GUARDS, VALUES, MeteredContext, MeteredEnvironment
+from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded, MissingValue, SyntaxFault, TemplateError
+from perdure.expressions.jinja.places import fragment_around, place_of_name
+from perdure.expressions.jinja.reads import NOTHING, Reads, find_reads
+from perdure.expressions.jinja.results import Json, as_json, by_reference
+from perdure.expressions.jinja.rewriting import Misplaced, inspect, rewrite
+
+_ANSWER = "_answer"
+_MARKS = ("{{", "{%", "{#")
+_FILE = "<template>"
+
+
+def has_template(text: str) -> bool:
+    """Whether a string holds anything of Jinja at all."""
+    return "{" in text and any(mark in text for mark in _MARKS)
+
+
+class Program:
+    """A compiled string. Holds no data; safe to share and to render any number of times."""
+
+    __slots__ = ("_environment", "_is_path", "_template", "is_native", "limits", "reads", "source")
+
+    def __init__(self, text: str, environment: MeteredEnvironment, limits: Limits) -> None:
+        self.source = Source(text)
+        self.limits = limits
+        self.reads: Reads = NOTHING
+        self.is_native = self._is_path = False
+        self._environment = environment
+        self._template: Template | None = None
+        if has_template(text):
+            self._compile(text)
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether the string is its own answer."""
+        return self._template is None
+
+    def render(self, roots: Mapping[str, Any], budget: Budget | None = None) -> Json:
+        """The value for these roots, as JSON data. Raises `TemplateError`."""
+        if self._template is None:
+            return self.source.text
+        budget = budget or Budget(self.limits)
+        return self._guarded(lambda: self._convert(self._run(roots, budget), budget))  # type: ignore[no-any-return]
+
+    def evaluate(self, roots: Mapping[str, Any], budget: Budget | None = None) -> Any:
+        """The value as the expression gave it: it may be undefined. Raises `TemplateError`."""
+        if self._template is None:
+            return self.source.text
+        return self._guarded(lambda: self._run(roots, budget or Budget(self.limits)))
+
+    def _convert(self, value: Any, budget: Budget) -> Json:
+        return by_reference(budget, value) if self._is_path else as_json(budget, value)
+
+    def _run(self, roots: Mapping[str, Any], budget: Budget) -> Any:
+        template = self._template
+        assert template is not None
+        context = MeteredContext(self._environment, {**self._environment.globals, **roots}, None, {})
+        context.budget = budget
+        pieces = list(template.root_render_func(context))
+        return context.vars[_ANSWER] if self.is_native else "".join(pieces)
+
+    def _guarded(self, work: Any) -> Any:
+        try:
+            return work()
+        except TemplateError as error:
+            failure, trace = error, error.__traceback__
+        except RecursionError:
+            failure, trace = LimitExceeded("the template or its data are nested too deeply"), None
+        except MemoryError:
+            failure, trace = LimitExceeded("there is not enough memory"), None
+        except Exception as error:  # what Jinja's filters raise for data they cannot work on
+            failure, trace = EvaluationFault(_sentence(error)), error.__traceback__
+        self._locate(failure, trace)
+        raise failure.with_traceback(None) from None
+
+    def _locate(self, failure: TemplateError, trace: TracebackType | None) -> None:
+        offset = 0
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == _FILE and self._template is not None:
+                offset = max(self._template.get_corresponding_lineno(trace.tb_lineno) - 1, 0)
+            trace = trace.tb_next
+        fragment, start, end = fragment_around(self.source.text, offset)
+        if isinstance(failure, MissingValue) and failure.name:
+            offset = place_of_name(self.source.text, failure.name, start, end) or offset
+        failure.locate(self.source, offset, fragment)
+
+    def _compile(self, text: str) -> None:
+        if len(text) > self.limits.source:
+            raise self._refusal(LimitExceeded(f"the template is longer than {self.limits.source} characters"), 0)
+        try:
+            tree = Parser(self._environment, text).parse()
+            inspect(tree, self.limits.depth)
+            self.reads = find_reads(tree, frozenset(self._environment.globals))
+            expression = _only_expression(tree, text)
+            if expression is not None:
+                self.is_native = True
+                self._is_path = _is_path(expression)
+                target = nodes.Name(_ANSWER, "store", lineno=expression.lineno)
+                tree = nodes.Template([nodes.Assign(target, expression, lineno=expression.lineno)], lineno=1)
+            code = self._environment.compile(rewrite(tree, self._environment), filename=_FILE)
+            self._template = Template.from_code(self._environment, code, {})
+        except TemplateSyntaxError as error:
+            message = (error.message or "this is not a template").rstrip(".")
+            raise self._refusal(SyntaxFault(message[0].lower() + message[1:]), error.lineno - 1) from None
+        except Misplaced as found:
+            raise self._refusal(found.refusal, found.node.lineno - 1) from None
+        except (RecursionError, MemoryError, SyntaxError):  # the last is Python's, for blocks nested too deeply
+            raise self._refusal(LimitExceeded("the template is nested too deeply"), 0) from None
+        except (ValueError, OverflowError) as error:  # a number with thousands of digits
+            raise self._refusal(SyntaxFault(_sentence(error)), 0) from None
+
+    def _refusal(self, refusal: TemplateError, offset: int) -> TemplateError:
+        offset = min(max(offset, 0), len(self.source.text))
+        refusal.locate(self.source, offset, fragment_around(self.source.text, offset)[0])
+        return refusal
+
+
+def _only_expression(tree: nodes.Template, text: str) -> nodes.Expr | None:
+    """The expression, if the string is one and nothing else but blanks around it."""
+    stripped = text.strip()
+    if not (stripped.startswith("{{") and stripped.endswith("}}")) or len(tree.body) != 1:
+        return None
+    output = tree.body[0]
+    if not isinstance(output, nodes.Output):
+        return None
+    parts = [part for part in output.nodes if not (isinstance(part, nodes.TemplateData) and not part.data.strip())]
+    return parts[0] if len(parts) == 1 and not isinstance(parts[0], nodes.TemplateData) else None
+
+
+def _is_path(node: nodes.Node) -> bool:
+    while isinstance(node, nodes.Getattr | nodes.Getitem) and not isinstance(getattr(node, "arg", None), nodes.Slice):
+        node = node.node
+    return isinstance(node, nodes.Name)
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) or f"the template fails with {type(error).__name__}"
+
+
+_LONGEST_REMEMBERED = 2_000  # so that the memory of programs is bounded in bytes, not only in number
+
+
+def compile_text(text: str, limits: Limits = DEFAULT_LIMITS) -> Program:
+    """A string in a data position: anything undefined that it needs is an error. Raises `TemplateError`."""
+    return _compile(text, VALUES, limits) if len(text) <= _LONGEST_REMEMBERED else Program(text, VALUES, limits)
+
+
+def compile_condition(text: str, limits: Limits = DEFAULT_LIMITS) -> Program:
+    """A string in a guard: undefined is harmless. Raises `TemplateError`."""
+    return _compile(text, GUARDS, limits) if len(text) <= _LONGEST_REMEMBERED else Program(text, GUARDS, limits)
+
+
+@lru_cache(maxsize=1024)
+def _compile(text: str, environment: MeteredEnvironment, limits: Limits) -> Program:
+    return Program(text, environment, limits)

@@ -1,0 +1,58 @@
+"""Answers as JSON data (PBK-148). What came in as data goes out by reference; only what a template made is changed.
+
+Lists of any kind become lists, marked text becomes text; NaN, infinity and what is no data are refused.
+"""
+
+import math
+from typing import Any
+
+from jinja2 import Undefined
+
+from perdure.expressions.jinja.budget import Budget, describe
+from perdure.expressions.jinja.errors import EvaluationFault
+from perdure.expressions.jinja.undefined import fail
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+def as_json(budget: Budget, value: Any) -> Json:
+    """The value as JSON data; the same object wherever it is JSON already."""
+    kind = type(value)
+    if kind is str or kind is bool or kind is int or value is None:
+        return value  # type: ignore[no-any-return]
+    budget.weigh_emitted(value)
+    return _convert(value)
+
+
+def by_reference(budget: Budget, value: Any) -> Json:
+    """The answer of an expression that only reaches into data: no look inside is needed."""
+    return value if type(value) in (dict, list, float) else as_json(budget, value)
+
+
+def _convert(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise EvaluationFault(f"{value} is no number in JSON")
+        return value
+    if isinstance(value, dict):
+        return _convert_mapping(value)
+    if isinstance(value, Undefined):
+        fail(value)
+    made = [_convert(item) for item in value]
+    same = type(value) is list and all(new is old for new, old in zip(made, value, strict=True))
+    return value if same else made
+
+
+def _convert_mapping(value: dict[Any, Any]) -> Any:
+    made = {}
+    changed = False
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise EvaluationFault(f"a key must be a text, not {describe(key)}")
+        made[str(key)] = new = _convert(item)
+        changed = changed or new is not item
+    return made if changed else value

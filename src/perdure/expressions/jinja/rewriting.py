@@ -1,0 +1,137 @@
+"""A parsed template, made safe to compile: what has no price gets one, what has no place here is refused.
+
+Jinja compiles operators, loops and calls to bare Python. This room replaces them, before they are compiled, by filters
+whose names no template can write; those are in `meter`.
+"""
+
+# ruff: noqa: N802  # the visitor finds its methods by these names
+
+from collections.abc import Iterator
+from typing import Any
+
+from jinja2 import Environment, nodes
+from jinja2.visitor import NodeTransformer
+
+from perdure.expressions.jinja.errors import LimitExceeded, SyntaxFault
+
+_REFUSED: dict[type[nodes.Node], str] = {
+    nodes.Extends: "extends",
+    nodes.Include: "include",
+    nodes.Import: "import",
+    nodes.FromImport: "import",
+    nodes.Block: "block",
+    nodes.ScopedEvalContextModifier: "autoescape",
+    nodes.EvalContextModifier: "autoescape",
+}
+
+
+class Misplaced(Exception):
+    """Carries a refusal together with the node it is about."""
+
+    def __init__(self, refusal: SyntaxFault | LimitExceeded, node: nodes.Node) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+        self.node = node
+
+
+def inspect(tree: nodes.Template, depth: int) -> None:
+    """Refuse what is nested too deeply or does not exist here. Without recursion. Raises `Misplaced`."""
+    waiting: list[tuple[nodes.Node, int]] = [(tree, 0)]
+    while waiting:
+        node, level = waiting.pop()
+        if level > depth:
+            raise Misplaced(LimitExceeded(f"the template is nested deeper than {depth}"), node)
+        if type(node) in _REFUSED:
+            word = _REFUSED[type(node)]
+            raise Misplaced(SyntaxFault(f"`{word}` does not exist in these templates"), node)
+        if isinstance(node, nodes.Name) and node.name in ("self", "super"):
+            raise Misplaced(SyntaxFault(f"`{node.name}` does not exist in these templates"), node)
+        waiting.extend((child, level + 1) for child in node.iter_child_nodes())
+
+
+def rewrite(tree: nodes.Template, environment: Environment) -> nodes.Template:
+    """The same template with every operation metered."""
+    metered = _Metering(_count(tree)).visit(tree)
+    metered.set_environment(environment)
+    return metered  # type: ignore[no-any-return]
+
+
+class _Metering(NodeTransformer):
+    def __init__(self, weight: int) -> None:
+        self._weight = weight
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:
+        return nodes.Const(node.data, lineno=node.lineno)  # text of the template is output like any other
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        weight = self._weight if node.recursive else sum(_count(child) for child in node.body) + 1
+        self.generic_visit(node)
+        node.iter = _metered("iterate", node.iter, [nodes.Const(weight)])
+        return node
+
+    def visit_Call(self, node: nodes.Call) -> nodes.Node:
+        self.generic_visit(node)
+        callee = node.node
+        if not isinstance(callee, nodes.Getattr):
+            return node
+        name = nodes.Const(callee.attr)
+        metered = _metered("method", callee.node, [name, *node.args], lineno=node.lineno)
+        metered.kwargs = node.kwargs  # type: ignore[assignment]  # Jinja says pairs and means keywords
+        metered.dyn_args, metered.dyn_kwargs = node.dyn_args, node.dyn_kwargs
+        return metered
+
+    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
+        called = node.call
+        self.generic_visit(called)  # the call itself must stay one: the block is handed to it
+        node.call = nodes.Call(nodes.Name("", "load"), [], [], None, None)
+        self.generic_visit(node)
+        node.call = called
+        return node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        left = node.expr
+        answer: nodes.Expr | None = None
+        for operand in node.ops:
+            link = _metered("compare", left, [nodes.Const(operand.op), operand.expr], lineno=node.lineno)
+            answer = link if answer is None else nodes.And(answer, link, lineno=node.lineno)
+            left = operand.expr
+        assert answer is not None
+        return answer
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _metered("concat", node.nodes[0], list(node.nodes[1:]))
+
+    def visit_CondExpr(self, node: nodes.CondExpr) -> nodes.Node:
+        self.generic_visit(node)
+        if node.expr2 is None:
+            node.expr2 = _metered("nothing", nodes.Const(None), [], lineno=node.lineno)
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        if not isinstance(node.arg, nodes.Slice):
+            return node
+        bounds = [bound or nodes.Const(None) for bound in (node.arg.start, node.arg.stop, node.arg.step)]
+        return _metered("slice", node.node, bounds)
+
+
+def _metered(name: str, value: Any, args: list[Any], lineno: int | None = None) -> nodes.Filter:
+    made = nodes.Filter(value, f"${name}", args, [], None, None, lineno=lineno or value.lineno)
+    for arg in args:
+        if arg.lineno is None:
+            arg.lineno = made.lineno
+    return made
+
+
+def _count(node: nodes.Node) -> int:
+    return sum(1 for _ in _walk(node))
+
+
+def _walk(node: nodes.Node) -> Iterator[nodes.Node]:
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting.extend(one.iter_child_nodes())

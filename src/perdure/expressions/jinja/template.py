@@ -1,0 +1,78 @@
+"""A JSON value whose strings may be templates (PBK-148): compiled once, filled in many times.
+
+Keys are never templates. Mistakes in the text are collected, so that a document can be told of all of them at once.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
+from perdure.expressions.jinja.errors import LimitExceeded, TemplateError
+from perdure.expressions.jinja.program import compile_text
+from perdure.expressions.jinja.reads import NOTHING, Reads
+from perdure.expressions.jinja.results import Json
+
+Path = tuple[str | int, ...]
+_Fill = Callable[[Mapping[str, Any], Budget], Json]
+
+
+class Template:
+    """A field's value as written. Without any template it is the value itself, by reference."""
+
+    __slots__ = ("_fill", "_limits", "document", "faults", "reads")
+
+    def __init__(self, document: Any, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.document: Json = document
+        self.faults: list[tuple[Path, TemplateError]] = []  # what is wrong with the text, and where
+        self.reads: Reads = NOTHING
+        self._limits = limits
+        self._fill = self._plan(document, ())
+
+    @property
+    def is_literal(self) -> bool:
+        return self._fill is None
+
+    def render(self, roots: Mapping[str, Any]) -> Json:
+        """The value with every template filled in. The first failure ends it: raises `TemplateError`."""
+        if self.faults:
+            raise self.faults[0][1]
+        return self.document if self._fill is None else self._fill(roots, Budget(self._limits))
+
+    def _plan(self, value: Json, path: Path) -> _Fill | None:
+        if isinstance(value, str):
+            return self._plan_text(value, path)
+        if not isinstance(value, dict | list):
+            return None
+        if len(path) >= self._limits.depth:
+            self.faults.append((path, LimitExceeded(f"the value is nested deeper than {self._limits.depth}")))
+            return None
+        if isinstance(value, dict):
+            members = {key: self._plan(item, (*path, key)) for key, item in value.items()}
+            return _fill_mapping(value, members) if any(members.values()) else None
+        items = [self._plan(item, (*path, at)) for at, item in enumerate(value)]
+        return _fill_list(value, items) if any(items) else None
+
+    def _plan_text(self, text: str, path: Path) -> _Fill | None:
+        try:
+            program = compile_text(text, self._limits)
+        except TemplateError as fault:
+            self.faults.append((path, fault))
+            return None
+        if program.is_literal:
+            return None
+        self.reads |= program.reads
+        return program.render
+
+
+def _fill_mapping(value: dict[str, Json], members: dict[str, _Fill | None]) -> _Fill:
+    def fill(roots: Mapping[str, Any], budget: Budget) -> Json:
+        return {key: value[key] if part is None else part(roots, budget) for key, part in members.items()}
+
+    return fill
+
+
+def _fill_list(value: list[Json], items: list[_Fill | None]) -> _Fill:
+    def fill(roots: Mapping[str, Any], budget: Budget) -> Json:
+        return [item if part is None else part(roots, budget) for item, part in zip(value, items, strict=True)]
+
+    return fill

@@ -1,0 +1,74 @@
+"""The two ways to be undefined (PBK-147): harmless in guards, an error in values as soon as it is needed.
+
+Both may be tested, compared for equality and defaulted, and both swallow further access, so that the first missing name
+is the one that is reported. Ordering and arithmetic fail for both.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from jinja2 import Undefined
+from jinja2.utils import missing
+
+from perdure.expressions.jinja.errors import MissingValue
+from perdure.kernel.problems import guess
+
+
+class Harmless(Undefined):
+    """Undefined in a guard: false, empty, no text."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        hint: str | None = None,
+        obj: Any = missing,
+        name: str | None = None,
+        exc: Any = None,
+    ) -> None:
+        super().__init__(hint, obj, name, lambda _: _refusal(hint, obj, name))  # type: ignore[arg-type]
+
+    __eq__ = Undefined.__eq__
+    __hash__ = Undefined.__hash__
+
+
+class Strict(Harmless):
+    """Undefined in a value: writing it, walking it or measuring it is an error."""
+
+    __slots__ = ()
+
+    def _refuse(self) -> NoReturn:
+        raise self._undefined_exception("")
+
+    def __str__(self) -> str:
+        self._refuse()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._refuse()
+
+    def __len__(self) -> int:
+        self._refuse()
+
+    def __contains__(self, _: object) -> bool:
+        return False
+
+    __eq__ = Undefined.__eq__
+    __hash__ = Undefined.__hash__
+
+
+def fail(value: Undefined) -> NoReturn:
+    """Something defined was needed."""
+    raise value._undefined_exception("")
+
+
+def _refusal(hint: str | None, obj: Any, name: Any) -> MissingValue:
+    if hint is not None:
+        return MissingValue(hint[0].lower() + hint[1:].rstrip("."))
+    if obj is missing:
+        return MissingValue(f"`{name}` is not defined here", name)
+    if isinstance(obj, dict) and isinstance(name, str):
+        near = guess(name, [key for key in obj if isinstance(key, str)])
+        return MissingValue(f"`{name}` is missing{near}", name)
+    if obj is None:
+        return MissingValue(f"`{name}` is missing: what should hold it is null", str(name))
+    return MissingValue(f"`{name}` is missing", str(name))
