@@ -38,7 +38,8 @@ class Language(Dialect, Protocol):
 
     def parse(self, text: bytes) -> tuple[Any | None, list[Problem]]: ...
 
-    def title(self, program: Any) -> str: ...
+    def title(self, program: Any) -> str:
+        """What the document calls itself; empty if it has no name of its own."""
 
 
 class RunFailed(PerdureError):
@@ -146,17 +147,21 @@ class Client(AbstractAsyncContextManager["Client"]):
         document: str | Path | bytes | Mapping[str, Any],
         input: Any = None,
         *,
+        name: str | None = None,
         options: Mapping[str, Any] | None = None,
         token: str | None = None,
         labels: Mapping[str, str] | None = None,
         seed: int | None = None,
     ) -> Handle:
-        """Start a document; answers once the start is on disk. The same token starts the same run only once."""
+        """Start a document; answers once the start is on disk. The same token starts the same run only once.
+
+        `name` is for documents that have none of their own; a file is called like itself.
+        """
         runtime = self._running()
         text, origin = _read(document)
         pinned = digest(text)
         language, program = self._judged(pinned, text, origin)
-        title = language.title(program)
+        title = language.title(program) or name or _file_name(document) or language.name
         given = jsontext.encode(input)
         told = jsontext.encode(dict(options or {}))
         now = self.clock.now()
@@ -386,6 +391,10 @@ def _try(execution: Execution, given: i.Input, at: Instant) -> Turn:
     turn = Turn(execution, given, at, at)
     record(turn)
     return turn
+
+
+def _file_name(document: str | Path | bytes | Mapping[str, Any]) -> str:
+    return Path(document).stem if isinstance(document, str | Path) else ""
 
 
 def _read(document: str | Path | bytes | Mapping[str, Any]) -> tuple[bytes, str]:

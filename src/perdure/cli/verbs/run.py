@@ -1,6 +1,7 @@
 """`run`: start a document and follow it to its end."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from perdure.cli import arguments as a
@@ -60,4 +61,7 @@ async def _start(engine: Client, asked: argparse.Namespace, judged: Judged, give
         options["args"] = asked.args
     if asked.apply:
         options["applied"] = read_applied(asked.apply)
-    return await engine.start(judged.text, given, options=options, token=asked.token, labels=dict(asked.label))
+    name = None if asked.file == "-" else Path(asked.file).stem
+    return await engine.start(
+        judged.text, given, name=name, options=options, token=asked.token, labels=dict(asked.label)
+    )

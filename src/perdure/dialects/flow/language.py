@@ -46,7 +46,7 @@ class Flow:
         return b"mwl.dev/" in text or (b'"entrypoint"' in text and b'"steps"' in text)
 
     def title(self, program: Any) -> str:
-        return str(program.name)
+        return ""  # a Flow has no name of its own
 
     def parse(self, text: bytes) -> tuple[Any | None, list[Problem]]:
         return self._behind.parse(text)
