@@ -15,12 +15,12 @@ class Limits:
     source: int = 1_048_576  # characters of text
     depth: int = 100  # nesting of blocks and parentheses
     steps: int = 2_000_000  # operations, roughly; stands for the evaluation timeout (STY-204)
-    size: int = 1_000_000  # characters or elements of any one value made
+    size: int = 4_000_000  # characters or elements of any one value made
     output: int = 65_536  # bytes written by one template (STY-204)
 
 
 DEFAULT_LIMITS = Limits()
-CHARACTERS_PER_STEP = 32  # text is cheap compared with an operation
+CHARACTERS_PER_STEP = 8  # text is cheaper than an operation
 
 
 class Budget:
@@ -37,10 +37,10 @@ class Budget:
         if self._steps < 0:
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
-    def charge_text(self, characters: int) -> None:
-        """Pay for a text about to be made."""
-        if characters > self._limits.size:
-            raise LimitExceeded(f"a text of {characters} characters is longer than {self._limits.size}")
+    def charge_text(self, characters: int, so_far: int = 0) -> None:
+        """Pay for a text about to be made, or for the next piece of one."""
+        if so_far + characters > self._limits.size:
+            raise LimitExceeded(f"a text would be longer than {self._limits.size} characters")
         self.charge(1 + characters // CHARACTERS_PER_STEP)
 
     def charge_elements(self, count: int) -> None:

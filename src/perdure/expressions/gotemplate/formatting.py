@@ -23,8 +23,8 @@ class TextBuilder:
         self._length = 0
 
     def add(self, piece: str) -> None:
+        self._budget.charge_text(len(piece), self._length)
         self._length += len(piece)
-        self._budget.charge_text(self._length if self._length > 100_000 else len(piece))
         self._pieces.append(piece)
 
     def build(self) -> str:

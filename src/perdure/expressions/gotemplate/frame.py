@@ -47,4 +47,7 @@ class Frame:
         """The key as the container has it: in `steps` an alias will do (STY-196). None when it is missing."""
         if key in container:
             return key
-        return find_aliased(container, key) if container is self._steps else None
+        if container is not self._steps:
+            return None
+        self.budget.charge(len(container))
+        return find_aliased(container, key)

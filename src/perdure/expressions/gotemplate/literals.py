@@ -2,6 +2,7 @@
 
 import re
 
+_LONGEST = 400
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _ESCAPE = re.compile(
@@ -19,6 +20,8 @@ class BadLiteral(ValueError):
 
 def read_number(text: str) -> int | float:
     """A float if it is written with a point or an exponent, otherwise an integer."""
+    if len(text) > _LONGEST:
+        raise BadLiteral(f"a number has at most {_LONGEST} characters")
     if _INTEGER.fullmatch(text):
         number = _read_integer(text)
         if not INT_MIN <= number <= INT_MAX:
@@ -39,8 +42,6 @@ def read_number(text: str) -> int | float:
 
 def _read_integer(text: str) -> int:
     digits = text.lstrip("+-").replace("_", "").lower()
-    if len(digits) > 70:
-        raise BadLiteral("an integer has at most 64 bits")
     if len(digits) > 1 and digits[0] == "0" and digits[1] not in "xbo":
         digits = "0o" + digits[1:]
     if digits in ("0x", "0b", "0o"):

@@ -74,11 +74,12 @@ class _Planner:
 
     def _action(self, action: Action) -> Performer:
         evaluate = self._pipeline(action.pipeline)
-        if action.pipeline.slots:
-            return lambda frame: evaluate(frame) and None
+        is_silent = bool(action.pipeline.slots)
 
         def perform(frame: Frame) -> None:
             value = evaluate(frame)
+            if is_silent:
+                return
             with _blaming(action.pipeline):
                 frame.write(write_output(value, frame.budget))
 
@@ -106,13 +107,13 @@ class _Planner:
         return perform
 
     def _range(self, loop: Range) -> Performer:
-        evaluate = self._pipeline(Pipeline(loop.pipeline.start, loop.pipeline.end, loop.pipeline.commands))
+        evaluate = self._pipeline(loop.pipeline)
         body, otherwise = self.block(loop.body), self.block(loop.otherwise)
         slots = loop.pipeline.slots
 
         def perform(frame: Frame) -> str | None:
             with _blaming(loop.pipeline):
-                pairs = _pairs(evaluate(frame), len(slots))
+                pairs = _pairs(frame, evaluate(frame), len(slots))
             outer, ran = frame.dot, False
             for index, element in pairs:
                 ran = True
@@ -259,12 +260,12 @@ class _blaming:  # noqa: N801  reads as a verb where it is used
             problem.blame(self._culprit)
 
 
-def _pairs(value: Value, variables: int) -> Iterator[tuple[Value, Value]]:
+def _pairs(frame: Frame, value: Value, variables: int) -> Iterator[tuple[Value, Value]]:
     """What a loop goes through: maps in the order of their keys, an integer as the numbers below it."""
     if type(value) is list:
         return enumerate(value)
     if isinstance(value, dict):
-        require_present(value)
+        frame.budget.charge_elements(len(require_present(value)))
         return ((key, value[key]) for key in sorted(value))
     if value is None:
         return iter(())

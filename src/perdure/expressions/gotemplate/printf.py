@@ -13,7 +13,9 @@ from perdure.expressions.gotemplate.formatting import TextBuilder, format_scalar
 from perdure.expressions.gotemplate.values import Value, type_name
 from perdure.expressions.gotemplate.verbs import Directive, format_verb
 
-_DIRECTIVE = re.compile(r"%([-+# 0]*)(\[[^\]]*\])?(\*|[0-9]*)(?:(\.)(\[[^\]]*\])?(\*|[0-9]*))?(\[[^\]]*\])?([\s\S]?)")
+_DIRECTIVE = re.compile(
+    r"%([-+# 0]*)(\[[^\]]{0,20}\])?(\*|[0-9]*)(?:(\.)(\[[^\]]{0,20}\])?(\*|[0-9]*))?(\[[^\]]{0,20}\])?([\s\S]?)"
+)
 _WIDEST = 1_000_000
 
 

@@ -26,22 +26,23 @@ _TYPES: dict[type, tuple[str, str]] = {
     Moment: ("time.Time", "struct"),
     Version: ("*semver.Version", "ptr"),
 }
+_UNKNOWN = ("interface {}", "interface")  # data that are not JSON
 
 
 def type_name(value: Value) -> str:
     """As Go's `%T` says it."""
-    return _TYPES[type(value)][0]
+    return _TYPES.get(type(value), _UNKNOWN)[0]
 
 
 def kind_name(value: Value) -> str:
-    return _TYPES[type(value)][1]
+    return _TYPES.get(type(value), _UNKNOWN)[1]
 
 
 def describe(value: Value) -> str:
     """For sentences: what an author would call this value."""
     names = {"<nil>": "nil", "bool": "a bool", "int": "an integer", "float64": "a float", "string": "a string"}
     names |= {"[]interface {}": "a list", "map[string]interface {}": "a map", "time.Time": "a time"}
-    return names.get(type_name(value), "a version")
+    return names.get(type_name(value), "a version" if isinstance(value, Version) else "no JSON value")
 
 
 def is_storage_reference(value: Value) -> bool:

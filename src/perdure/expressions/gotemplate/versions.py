@@ -15,6 +15,7 @@ _CONSTRAINT = re.compile(
     r"\s*(=|==|!=|>|<|>=|=>|<=|=<|~|~>|\^)?\s*v?([0-9]{1,19}|[xX*])(?:\.([0-9]{1,19}|[xX*]))?(?:\.([0-9]{1,19}|[xX*]))?"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?\s*"
 )
+_LONGEST = 256
 _HYPHEN_RANGE = re.compile(r"\s*(\S+)\s+-\s+(\S+)\s*")
 
 
@@ -69,7 +70,7 @@ class Version:
 
 
 def parse_version(text: str) -> Version:
-    found = _VERSION.fullmatch(text)
+    found = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
         raise BadVersion(f"{text[:60]!r} is no semantic version")
     major, minor, patch, prerelease, metadata = found.groups()
@@ -78,6 +79,8 @@ def parse_version(text: str) -> Version:
 
 def satisfies(version: Version, constraint: str) -> bool:
     """Whether the version meets one of the `||` alternatives, each a list of conditions that must all hold."""
+    if len(constraint) > _LONGEST:
+        raise BadVersion(f"a version constraint has at most {_LONGEST} characters")
     alternatives = [_parse_alternative(part) for part in constraint.split("||")]
     return any(all(condition.accepts(version) for condition in conditions) for conditions in alternatives)
 

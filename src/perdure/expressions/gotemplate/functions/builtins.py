@@ -1,5 +1,7 @@
 """The functions of text/template itself. `and` and `or` stop early and are therefore the planner's (STY-194)."""
 
+from typing import Any
+
 from perdure.expressions.gotemplate.access import index_value
 from perdure.expressions.gotemplate.comparison import are_equal, is_less
 from perdure.expressions.gotemplate.errors import EvaluationFault
@@ -17,30 +19,34 @@ def equals_any(left: Value, first: Value, *others: Value) -> bool:
 
 
 def index(frame: Frame, value: Value, *keys: Value) -> Value:
+    if value is None:
+        raise EvaluationFault("nil has no elements")
     for key in keys:
         value = index_value(frame, value, key)
     return value
 
 
 def slice_value(value: Value, *bounds: Value) -> Value:
-    """Go's `slice` for texts, which counts bytes, and Sprig's for lists, where a missing end is the end."""
+    """Go's `slice` for texts, which counts bytes, and Sprig's for lists; a missing end is the end."""
+    if len(bounds) > 2:
+        raise EvaluationFault("it wants at most two positions")
     if type(value) is list:
-        start, end = [*(to_int64(bound) for bound in bounds[:2]), *(0, len(value))[len(bounds[:2]) :]]
-        if value and not 0 <= start <= end <= len(value):
-            raise EvaluationFault(f"there is no part from {start} to {end} of {len(value)} elements")
-        return value[start:end] if value else None
+        return _cut(value, [to_int64(bound) for bound in bounds]) if value else []
     if type(value) is not str:
         raise EvaluationFault(f"{describe(value)} has no parts")
-    if len(bounds) > 2:
-        raise EvaluationFault("a string is cut by at most two positions")
-    data = value.encode("utf-8", "replace")
     for bound in bounds:
         if type(bound) is not int:
             raise EvaluationFault(f"a string is cut by integers, not by {describe(bound)}")
-    start, end = (*bounds, *(0, len(data))[len(bounds) :])
-    if not 0 <= start <= end <= len(data):
-        raise EvaluationFault(f"there is no part from {start} to {end} of {len(data)} bytes")
-    return data[start:end].decode("utf-8", "replace")
+    data: bytes = _cut(value.encode("utf-8", "replace"), list(bounds))
+    return data.decode("utf-8", "replace")
+
+
+def _cut(parts: Any, bounds: list[int]) -> Any:
+    start = bounds[0] if bounds else 0
+    end = bounds[1] if len(bounds) > 1 else len(parts)
+    if not 0 <= start <= end <= len(parts):
+        raise EvaluationFault(f"there is no part from {start} to {end} of {len(parts)}")
+    return parts[start:end]
 
 
 def print_line(frame: Frame, *operands: Value) -> str:

@@ -16,6 +16,7 @@ from perdure.expressions.gotemplate.values import Value, float_to_int, wrap_int6
 
 _WHOLE = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]*|[1-9][0-9]*)(?:\.0*)?")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
+_LONGEST = 400  # characters of a number
 _PRECISE = Context(prec=800)
 _QUOTIENT_PLACES = Decimal(1).scaleb(-16)
 
@@ -31,8 +32,8 @@ def to_int64(value: Value) -> int:
 
 
 def _read_whole(text: str) -> int:
-    found = _WHOLE.fullmatch(text)
-    if found is None or len(text) > 70:
+    found = _WHOLE.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None:
         return 0
     digits = found[2].lower()
     if len(digits) > 1 and digits[0] == "0" and digits[1] not in "xbo":
@@ -45,7 +46,7 @@ def _read_whole(text: str) -> int:
 def to_float64(value: Value) -> float:
     if type(value) in (bool, int, float):
         return float(value) if not isinstance(value, int) or abs(value) < 2**1000 else 0.0
-    if type(value) is str and _DECIMAL.fullmatch(value):
+    if type(value) is str and len(value) <= _LONGEST and _DECIMAL.fullmatch(value):
         number = float(value)
         return number if isfinite(number) else 0.0
     return 0.0
