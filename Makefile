@@ -10,7 +10,7 @@ help: ## show this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:/' | awk -F': ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 example: $(VENV)/.run ## install Perdure and run an example to its result
-	$(BIN)/perdure run examples/hello.json --input '"you"' --db sqlite:///$(VENV)/example.db
+	$(BIN)/perdure run examples/flows/first-call.json --input '"world"' --db sqlite:///$(VENV)/example.db
 
 test: $(VENV)/.dev ## install everything and run all checks: format, lint, types, tests
 	$(BIN)/ruff format --check .
