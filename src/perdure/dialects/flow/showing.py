@@ -12,6 +12,10 @@ from perdure.kernel.outcomes import Cancelled, Failed
 from perdure.kernel.turn import Needs
 
 
+SHOWN = 100
+"""Frames of a live run that are shown; a wide fan-out has thousands, all alike."""
+
+
 def show(execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
     body: Body = execution.body
     if body.result is not None:
@@ -25,18 +29,20 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
             return {"type": "error", "code": code, "message": message}
         case _:
             pass
+    shown = list(body.frames.items())[:SHOWN]
     return {
         "type": state.activity.value,
-        "frames": [_frame(body, number, frame) for number, frame in body.frames.items()],
+        "frames": [_frame(number, frame) for number, frame in shown],
+        "further_frames": len(body.frames) - len(shown),
         "open": {
-            "tasks": {str(number): task.provider for number, task in state.tasks.items()},
-            "timers": {str(number): write_timestamp(timer.due) for number, timer in state.timers.items()},
-            "children": [execution.child_id(number) for number in state.children],
+            "tasks": {str(number): task.provider for number, task in list(state.tasks.items())[:SHOWN]},
+            "timers": {str(number): write_timestamp(one.due) for number, one in list(state.timers.items())[:SHOWN]},
+            "children": [execution.child_id(number) for number in list(state.children)[:SHOWN]],
         },
     }
 
 
-def _frame(body: Body, number: int, frame: Frame) -> dict[str, Any]:
+def _frame(number: int, frame: Frame) -> dict[str, Any]:
     shown: dict[str, Any] = {"frame": number, "flow": frame.flow or "/", "enteredAt": write_timestamp(frame.at)}
     if frame.owner >= 0:
         shown["calledBy"] = frame.owner
