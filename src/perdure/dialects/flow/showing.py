@@ -11,7 +11,6 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed
 from perdure.kernel.turn import Needs
 
-
 SHOWN = 100
 """Frames of a live run that are shown; a wide fan-out has thousands, all alike."""
 
