@@ -1,0 +1,30 @@
+"""Templates whose outcome was compared with Go itself (language, printf, random) or with another Sprig (sprig).
+
+A case is a template and the text it writes, or null where both refuse it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.expressions.gotemplate import Template, TemplateError
+
+AGREED = Path(__file__).parent / "agreed"
+
+
+def outcome(text: str, data: dict[str, Any]) -> str | None:
+    try:
+        return Template(text).render_text(data)
+    except TemplateError:
+        return None
+
+
+@pytest.mark.parametrize("name", ["language", "printf", "sprig", "random"])
+def test_a_template_writes_what_go_writes(name: str) -> None:
+    agreed = json.loads((AGREED / f"{name}.json").read_text(encoding="utf-8"))
+
+    found = {text: outcome(text, agreed["data"]) for text, _ in agreed["cases"]}
+
+    assert found == dict(agreed["cases"])
