@@ -8,6 +8,7 @@ import pytest
 
 from perdure.dialects.flow import Flow
 from perdure.dialects.flow.document.flows import FLOW_SCHEMA
+from perdure.kernel.execution import Limits
 from perdure.kernel.problems import Severity
 from perdure.testing import World as EngineWorld
 from tests.dialects.flow.documents import call, flow, inner, mock, returns
@@ -154,3 +155,22 @@ def test_large_values_work_with_a_crash_after_every_commit() -> None:
     )
 
     assert World(document, big, crash=True).run()["value"] == [70_000] * 3
+
+
+def test_arguments_that_nest_for_ever_end_in_a_failure() -> None:
+    """Each round of the loop wraps its value once more; the run ends with a failure, it does not get stuck."""
+    again = {"provider": "mwl:provider.middleware/mwl/loop/v1", "onSuccess": {"when": "{{ true }}"}}
+    document = flow({"c": call(mock(value="{{ [call.input] }}"), middleware=[again]), "done": returns()})
+
+    assert World(document).run()["code"] == "System.ExpressionEvaluationError"
+
+
+def test_failures_inside_failures_are_cut_before_they_are_too_deep_to_read() -> None:
+    """MWL-518"""
+    again = [{"match": {"codes": ["*"]}, "next": "c"}]
+    failing = mock(failure={"code": "F", "details": "{{ failure == null ? [] : [failure.details] }}"})
+    document = flow({"c": call(failing, "c", catch=again)})
+
+    result = World(document, limits=Limits(slice=100, moves=1_000)).run()
+
+    assert result["code"] == "System.Cancelled"

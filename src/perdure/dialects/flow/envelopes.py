@@ -16,7 +16,7 @@ TRUNCATED = "System.FailureChainTruncated"
 
 MEMBERS = ("type", "code", "message", "details", "retryable", "previous")
 
-LONGEST_CHAIN = 500
+LONGEST_CHAIN = 200
 """Links that are kept. Only a graph that fails in a circle gets there, and would grow without bound (MWL-518)."""
 
 
@@ -53,13 +53,14 @@ def link(new: Envelope, superseded: Envelope) -> Envelope:
     while isinstance(links[-1].get("previous"), dict):
         links.append(links[-1]["previous"])
     room = LONGEST_CHAIN - len(links)
-    chain = _cut(superseded, room) if room > 0 else failure(TRUNCATED)
+    chain = cut(superseded, room) if room > 0 else failure(TRUNCATED)
     for envelope in reversed(links):
         chain = {**envelope, "previous": chain}
     return chain
 
 
-def _cut(envelope: Envelope, room: int) -> Envelope:
+def cut(envelope: Envelope, room: int) -> Envelope:
+    """The failure with at most `room` links, the last of them a marker if some had to go (MWL-518)."""
     links = [envelope]
     while isinstance(links[-1].get("previous"), dict):
         links.append(links[-1]["previous"])

@@ -5,16 +5,20 @@ from typing import Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Body, Call, Entry, Frame, Position, Step
-from perdure.dialects.flow.envelopes import Envelope, link
+from perdure.dialects.flow.envelopes import TRUNCATED, Envelope, cut, failure, link
 from perdure.dialects.flow.program import Flow, Program
 from perdure.dialects.flow.program import Step as StepProgram
 from perdure.dialects.flow.records import entry_record, step_record
 from perdure.dialects.flow.scope import Maker, Scope
-from perdure.dialects.flow.values import Result
+from perdure.dialects.flow.values import Result, is_deeper
 from perdure.kernel import jsontext
 from perdure.kernel.events import Event
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, Payload
+
+DEEPEST_FAILURE = 600  # levels of nesting
+LARGE_HISTORY = 256 * 1024  # bytes
+LINKS_OF_LARGE_HISTORY = 20  # so many are always kept, however large they are
 
 
 class Move:
@@ -33,6 +37,20 @@ class Move:
 
     def text(self, data: Any) -> Payload:
         return self.turn.keep(jsontext.encode(data))
+
+    def envelope(self, envelope: Envelope) -> Payload:
+        """A failure as text.
+
+        A graph that fails in a circle piles history upon history. Where that gets too deep to be read again, or so
+        large that every further failure would cost more, the older part of the chain goes.
+        """
+        if is_deeper(envelope, DEEPEST_FAILURE):
+            envelope = {name: value for name, value in envelope.items() if name not in ("details", "previous")}
+            envelope["previous"] = failure(TRUNCATED)
+        text = jsontext.encode(envelope)
+        if len(text) > LARGE_HISTORY:
+            text = jsontext.encode(cut(envelope, LINKS_OF_LARGE_HISTORY))
+        return self.turn.keep(text)
 
     @property
     def flow(self) -> Flow:
@@ -99,10 +117,10 @@ class Move:
         """The Step on top resolves to a failure; one it was recovering from goes to the end of its chain (MWL-515)."""
         handled = self.frame.failure
         linked = envelope if handled is None else link(envelope, handled.read(self.turn))
-        self.emit(f.StepFailed(self.number, self.text(linked), self.now))
+        self.emit(f.StepFailed(self.number, self.envelope(linked), self.now))
 
     def superseding(self, envelope: Envelope, risen: Result | None) -> Payload:
         """A failure that takes the place of what was rising: a failure is chained, a success disappears (MWL-516)."""
         if risen is not None and not risen.ok:
             envelope = link(envelope, risen.cell.read(self.turn))
-        return self.text(envelope)
+        return self.envelope(envelope)

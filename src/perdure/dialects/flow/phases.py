@@ -123,7 +123,7 @@ def _emit(move: Move, entry: Entry, phase: Phase, risen: Result, directive: Dire
         if risen.ok:
             content = scope.carried(phase.shape)
         elif phase.envelope:
-            content = move.text(_transformed(scope, phase, risen.cell.read(move.turn)))
+            content = move.envelope(_transformed(scope, phase, risen.cell.read(move.turn)))
         else:
             content = None
         bound = scope.bindings(phase.assign)
@@ -136,7 +136,7 @@ def _emit(move: Move, entry: Entry, phase: Phase, risen: Result, directive: Dire
 
 def _transformed(scope: Scope, phase: Phase, superseded: Envelope) -> Envelope:
     """A new failure: written members as evaluated, the others inherited, the old one linked (MWL-365)."""
-    written = {name: checked_member(name, scope.value(field), field.site) for name, field in phase.envelope.items()}
+    written = {name: checked_member(name, scope.member(field), field.site) for name, field in phase.envelope.items()}
     inherited = {name: value for name, value in superseded.items() if name != "previous"}
     return {**inherited, "previous": superseded, **written}
 

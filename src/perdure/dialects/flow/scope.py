@@ -8,7 +8,7 @@ from perdure.dialects.flow.envelopes import Fault, failure, invalid
 from perdure.dialects.flow.instants import as_datetime
 from perdure.dialects.flow.program import Assign, Field, Predicate
 from perdure.dialects.flow.records import execution_record, frame_record
-from perdure.dialects.flow.values import FRAME_INPUT, STEP_INPUT, Carried, Place
+from perdure.dialects.flow.values import FRAME_INPUT, STEP_INPUT, Carried, Place, is_deeper
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin
 from perdure.kernel import jsontext
@@ -21,7 +21,7 @@ WORTH_SHARING = 200
 """Characters or members from which on it is worth looking whether a place holds the very same value already."""
 
 
-DEEPEST = 500
+DEEPEST = 300
 """Levels of nesting that an expression may build up; a value must be readable wherever it goes."""
 
 
@@ -41,6 +41,13 @@ class Scope:
             return field.template.evaluate(self._prepared(field.uses), self._clock)
         except mwl.Fault as fault:
             raise self._failed(fault, field.site) from None
+
+    def member(self, field: Field) -> Any:
+        """The value of a field that becomes a part of something larger: arguments, an envelope."""
+        data = self.value(field)
+        if not field.template.is_literal:
+            _refuse_depth(data, field.site)
+        return data
 
     def holds(self, predicate: Predicate | None) -> bool:
         if predicate is None:
@@ -69,9 +76,8 @@ class Scope:
             text = jsontext.encode(data)
         except jsontext.NotJson as error:
             raise Fault(failure(mwl.UNREPRESENTABLE_VALUE, str(error), details={"field": site})) from None
-        if text.count(b"[") + text.count(b"{") > DEEPEST and _is_deep(data):
-            message = f"the result is nested more than {DEEPEST} levels deep"
-            raise Fault(failure(mwl.EVALUATION_ERROR, message, details={"field": site}))
+        if text.count(b"[") + text.count(b"{") > DEEPEST:
+            _refuse_depth(data, site)
         return self._turn.keep(text)
 
     def bindings(self, assign: Assign) -> dict[str, Carried]:
@@ -81,7 +87,7 @@ class Scope:
     def arguments(self, field: Field | None) -> dict[str, Any]:
         if field is None:
             return {}
-        arguments = self.value(field)
+        arguments = self.member(field)
         if not isinstance(arguments, dict):
             raise invalid("'with' must be an object", field.site, arguments)
         return arguments
@@ -124,19 +130,10 @@ class Scope:
         return Fault(failure(fault.code, fault.message, details=details))
 
 
-def _is_deep(data: Any) -> bool:
-    level = [data]
-    for _ in range(DEEPEST):
-        level = [
-            inside
-            for item in level
-            if isinstance(item, dict | list)
-            for inside in (item.values() if isinstance(item, dict) else item)
-            if isinstance(inside, dict | list)
-        ]
-        if not level:
-            return False
-    return True
+def _refuse_depth(data: Any, site: str) -> None:
+    if is_deeper(data, DEEPEST):
+        message = f"the result is nested more than {DEEPEST} levels deep"
+        raise Fault(failure(mwl.EVALUATION_ERROR, message, details={"field": site}))
 
 
 def _is_worth_sharing(data: Any) -> bool:

@@ -120,4 +120,20 @@ def _payload(item: Any) -> Payload:
     return item if isinstance(item, bytes) else Ref(*item)
 
 
+def is_deeper(data: Any, levels: int) -> bool:
+    """Whether containers are nested deeper than that; level by level, so that depth costs no stack."""
+    level = [data]
+    for _ in range(levels):
+        level = [
+            inside
+            for item in level
+            if isinstance(item, dict | list)
+            for inside in (item.values() if isinstance(item, dict) else item)
+            if isinstance(inside, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
 NOTHING = Cell(NULL, None)

@@ -19,7 +19,7 @@ def catch(move: Move, step: Step) -> None:
             output, bound = scope.carried(clause.output), scope.bindings(clause.assign)
         except Fault as fault:
             # A new failure over the one being handled; this Step's clauses do not see it (O-09).
-            chained = move.text(link(fault.envelope, envelope))
+            chained = move.envelope(link(fault.envelope, envelope))
             move.emit(f.StepEnded(move.number, False, chained))
         else:
             move.emit(f.StepCaught(move.number, index, clause.next, move.now, move.next_step, output, bound))

@@ -45,11 +45,11 @@ class RaiseAction(Plain):
             return
         if active is not None and "previous" not in members:
             envelope["previous"] = active.read(move.turn)
-        move.emit(f.StepEnded(move.number, False, move.text(envelope)))
+        move.emit(f.StepEnded(move.number, False, move.envelope(envelope)))
 
     def _constructed(self, move: Move, step: Step, members: dict[str, Field]) -> Envelope:
         scope = move.step_scope(step)
-        evaluated = {name: checked_member(name, scope.value(field), field.site) for name, field in members.items()}
+        evaluated = {name: checked_member(name, scope.member(field), field.site) for name, field in members.items()}
         return {"type": "error", **evaluated}
 
 
