@@ -114,9 +114,9 @@ class Builder:
     def _scalar(self, event: Any) -> Any:
         plain, quoted = event.implicit
         try:
-            if plain:
+            if plain and event.tag is None:
                 return resolve_plain(event.value)
-            return event.value if quoted else resolve_tagged(event.tag, event.value)
+            return event.value if plain or quoted else resolve_tagged(event.tag, event.value)
         except NoValue as refusal:
             hint = "Put it in quotes if text is meant." if plain else "Remove the tag."
             self._complain(VALUE, event, str(refusal), hint)

@@ -19,6 +19,7 @@ class TemplateError(Exception):
         self.message = message
         self.position: Position | None = None
         self.expression: str | None = None
+        self.path: tuple[str | int, ...] = ()  # of the string that is to blame, when it stands in a larger value
         self._picture = ""
 
     def locate(self, source: Source, offset: int, fragment: str) -> None:

@@ -13,7 +13,7 @@ from jinja2.tests import TESTS
 
 from perdure.expressions.jinja import encodings
 from perdure.expressions.jinja.access import charge_replacing, member
-from perdure.expressions.jinja.budget import Budget
+from perdure.expressions.jinja.budget import Budget, describe
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.jinja.operators import compare, format_text
 from perdure.expressions.jinja.truth import is_true
@@ -44,6 +44,11 @@ def _nothing(budget: Budget, value: Any, given: _Arguments) -> None:
     budget.charge(1)
 
 
+def _measuring(budget: Budget, value: Any, given: _Arguments) -> None:
+    if not hasattr(value, "__len__"):
+        raise EvaluationFault(f"{describe(value)} has no length")
+
+
 def _each(budget: Budget, value: Any, given: _Arguments) -> None:
     if hasattr(value, "__len__") and not isinstance(value, Undefined):
         budget.charge_elements(4 * len(value))
@@ -62,7 +67,7 @@ def _escaping(budget: Budget, value: Any, given: _Arguments) -> None:
 
 def _sorting(budget: Budget, value: Any, given: _Arguments) -> None:
     paid = budget.weigh(value)
-    budget.charge(paid * len(bin(paid)))
+    budget.charge(paid * paid.bit_length() // 8)
 
 
 def _slow(budget: Budget, value: Any, given: _Arguments) -> None:
@@ -125,7 +130,8 @@ def _whole(value: Any) -> int:
 
 
 _PRICES: dict[str, Price] = {
-    **dict.fromkeys(("abs", "count", "d", "default", "first", "float", "int", "last", "length", "safe"), _nothing),
+    **dict.fromkeys(("abs", "d", "default", "first", "float", "int", "last", "safe"), _nothing),
+    **dict.fromkeys(("count", "length"), _measuring),
     **dict.fromkeys(("items", "list", "map", "reject", "rejectattr", "reverse", "select", "selectattr"), _each),
     **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), _sorting),
     **dict.fromkeys(("pprint", "striptags", "urlize", "wordwrap", "xmlattr"), _slow),

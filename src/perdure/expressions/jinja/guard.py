@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Limits
 from perdure.expressions.jinja.errors import SyntaxFault
-from perdure.expressions.jinja.program import Program, compile_condition, has_template
+from perdure.expressions.jinja.program import Program, compile_condition
 from perdure.expressions.jinja.reads import NOTHING, Reads
 from perdure.expressions.jinja.truth import is_true
 
@@ -20,7 +20,7 @@ class Guard:
         self._program: Program | None = None
         self._answer = source is True
         if isinstance(source, str):
-            if not has_template(source):
+            if "{{" not in source and "{%" not in source:
                 raise SyntaxFault(f'the condition is plain text; write it as a template: "{{{{ {source.strip()} }}}}"')
             self._program = compile_condition(source, limits)
 

@@ -3,15 +3,16 @@
 import re
 
 _WIDEST = 100
-_BLOCK = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 
 
 def fragment_around(text: str, offset: int) -> tuple[str, int, int]:
     """The `{{ … }}` or `{% … %}` that holds `offset`, without its braces; where it starts and ends."""
-    for found in _BLOCK.finditer(text):
-        if found.start() <= offset < found.end():
-            return _shortened(found[0][2:-2].strip("-+ \n")), found.start(), found.end()
-    return _shortened(text.strip()), 0, len(text)
+    start = max(text.rfind("{{", 0, offset + 2), text.rfind("{%", 0, offset + 2))
+    if start < 0:
+        return _shortened(text.strip()), 0, len(text)
+    end = text.find("}}" if text[start + 1] == "{" else "%}", start)
+    end = len(text) if end < 0 else end
+    return _shortened(text[start + 2 : end].strip("-+ \n")), start, end
 
 
 def place_of_name(text: str, name: str, start: int, end: int) -> int | None:

@@ -104,7 +104,7 @@ class Program:
             raise self._refusal(LimitExceeded(f"the template is longer than {self.limits.source} characters"), 0)
         try:
             tree = Parser(self._environment, text).parse()
-            inspect(tree, self.limits.depth)
+            inspect(tree, self.limits)
             self.reads = find_reads(tree, frozenset(self._environment.globals))
             expression = _only_expression(tree, text)
             if expression is not None:
@@ -121,8 +121,8 @@ class Program:
             raise self._refusal(found.refusal, found.node.lineno - 1) from None
         except (RecursionError, MemoryError, SyntaxError):  # the last is Python's, for blocks nested too deeply
             raise self._refusal(LimitExceeded("the template is nested too deeply"), 0) from None
-        except (ValueError, OverflowError) as error:  # a number with thousands of digits
-            raise self._refusal(SyntaxFault(_sentence(error)), 0) from None
+        except (ValueError, OverflowError):
+            raise self._refusal(SyntaxFault("a number has too many digits"), 0) from None
 
     def _refusal(self, refusal: TemplateError, offset: int) -> TemplateError:
         offset = min(max(offset, 0), len(self.source.text))
@@ -149,7 +149,7 @@ def _is_path(node: nodes.Node) -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    return str(error) or f"the template fails with {type(error).__name__}"
+    return f"this does not work on these data: {error or type(error).__name__}"
 
 
 _LONGEST_REMEMBERED = 2_000  # so that the memory of programs is bounded in bytes, not only in number

@@ -67,8 +67,7 @@ class _Scope:
                 node=nodes.Getattr(node=nodes.Name(name=name), attr="get"), args=[nodes.Const(value=str(member)), *rest]
             ):
                 self._read(name, member, bound)
-                self._read(name, "get", bound)
-                self.walk_all([*rest, *node.kwargs], bound)
+                self.walk_all([*rest, *node.kwargs, *filter(None, (node.dyn_args, node.dyn_kwargs))], bound)
             case nodes.Call(node=nodes.Getattr(node=nodes.Name() as owner)):
                 self._read(owner.name, None, bound)
                 self._walk_children(node, bound, leaving_out=node.node)

@@ -17,11 +17,11 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 def as_json(budget: Budget, value: Any) -> Json:
     """The value as JSON data; the same object wherever it is JSON already."""
-    kind = type(value)
-    if kind is str or kind is bool or kind is int or value is None:
-        return value  # type: ignore[no-any-return]
-    budget.weigh_emitted(value)
-    return _convert(value)
+    answer: Json = value
+    if type(value) not in (str, bool, int, type(None)):
+        budget.weigh_emitted(value)
+        answer = _convert(value)
+    return answer
 
 
 def by_reference(budget: Budget, value: Any) -> Json:

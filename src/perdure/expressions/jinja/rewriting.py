@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, nodes
 from jinja2.visitor import NodeTransformer
 
+from perdure.expressions.jinja.budget import Limits
 from perdure.expressions.jinja.errors import LimitExceeded, SyntaxFault
 
 _REFUSED: dict[type[nodes.Node], str] = {
@@ -34,13 +35,17 @@ class Misplaced(Exception):
         self.node = node
 
 
-def inspect(tree: nodes.Template, depth: int) -> None:
-    """Refuse what is nested too deeply or does not exist here. Without recursion. Raises `Misplaced`."""
+def inspect(tree: nodes.Template, limits: Limits) -> None:
+    """Refuse what is too large, nested too deeply or does not exist here. Without recursion. Raises `Misplaced`."""
+    seen = 0
     waiting: list[tuple[nodes.Node, int]] = [(tree, 0)]
     while waiting:
         node, level = waiting.pop()
-        if level > depth:
-            raise Misplaced(LimitExceeded(f"the template is nested deeper than {depth}"), node)
+        seen += 1
+        if level > limits.depth:
+            raise Misplaced(LimitExceeded(f"the template is nested deeper than {limits.depth}"), node)
+        if seen > limits.nodes:
+            raise Misplaced(LimitExceeded(f"the template has more than {limits.nodes} parts"), node)
         if type(node) in _REFUSED:
             word = _REFUSED[type(node)]
             raise Misplaced(SyntaxFault(f"`{word}` does not exist in these templates"), node)
@@ -93,7 +98,7 @@ class _Metering(NodeTransformer):
         left = node.expr
         answer: nodes.Expr | None = None
         for operand in node.ops:
-            link = _metered("compare", left, [nodes.Const(operand.op), operand.expr], lineno=node.lineno)
+            link = _metered("compare", left, [nodes.Const(operand.op), operand.expr])
             answer = link if answer is None else nodes.And(answer, link, lineno=node.lineno)
             left = operand.expr
         assert answer is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
 from perdure.expressions.jinja.errors import LimitExceeded, TemplateError
-from perdure.expressions.jinja.program import compile_text
+from perdure.expressions.jinja.program import Program, compile_text
 from perdure.expressions.jinja.reads import NOTHING, Reads
 from perdure.expressions.jinja.results import Json
 
@@ -23,7 +23,7 @@ class Template:
 
     def __init__(self, document: Any, limits: Limits = DEFAULT_LIMITS) -> None:
         self.document: Json = document
-        self.faults: list[tuple[Path, TemplateError]] = []  # what is wrong with the text, and where
+        self.faults: list[TemplateError] = []  # what is wrong with the text; `path` says in which string
         self.reads: Reads = NOTHING
         self._limits = limits
         self._fill = self._plan(document, ())
@@ -35,7 +35,7 @@ class Template:
     def render(self, roots: Mapping[str, Any]) -> Json:
         """The value with every template filled in. The first failure ends it: raises `TemplateError`."""
         if self.faults:
-            raise self.faults[0][1]
+            raise self.faults[0].with_traceback(None)
         return self.document if self._fill is None else self._fill(roots, Budget(self._limits))
 
     def _plan(self, value: Json, path: Path) -> _Fill | None:
@@ -44,7 +44,7 @@ class Template:
         if not isinstance(value, dict | list):
             return None
         if len(path) >= self._limits.depth:
-            self.faults.append((path, LimitExceeded(f"the value is nested deeper than {self._limits.depth}")))
+            self._blame(path, LimitExceeded(f"the value is nested deeper than {self._limits.depth}"))
             return None
         if isinstance(value, dict):
             members = {key: self._plan(item, (*path, key)) for key, item in value.items()}
@@ -56,12 +56,27 @@ class Template:
         try:
             program = compile_text(text, self._limits)
         except TemplateError as fault:
-            self.faults.append((path, fault))
+            self._blame(path, fault)
             return None
         if program.is_literal:
             return None
         self.reads |= program.reads
-        return program.render
+        return _fill_text(program, path)
+
+    def _blame(self, path: Path, fault: TemplateError) -> None:
+        fault.path = path
+        self.faults.append(fault)
+
+
+def _fill_text(program: Program, path: Path) -> _Fill:
+    def fill(roots: Mapping[str, Any], budget: Budget) -> Json:
+        try:
+            return program.render(roots, budget)
+        except TemplateError as failure:
+            failure.path = path
+            raise
+
+    return fill
 
 
 def _fill_mapping(value: dict[str, Json], members: dict[str, _Fill | None]) -> _Fill:
