@@ -122,7 +122,7 @@ def test_data_nested_too_deeply_are_refused(text: str) -> None:
 
 
 def test_a_missing_step_is_not_looked_for_without_paying() -> None:
-    steps = {f"step-{i}": {} for i in range(1000)}
+    steps: dict[str, object] = {f"step-{i}": {} for i in range(1000)}
 
     with pytest.raises(LimitExceeded):
         compile_template('{{ range 9999 }}{{ index steps "nope" }}{{ end }}', TIGHT).render({"steps": steps})

@@ -70,7 +70,7 @@ def test_every_function_with_every_pair_of_arguments() -> None:
     for name in DETERMINISTIC.functions:
         for first in OPERANDS:
             attempt(f"{{{{ {name} {first} }}}}")
-            for second in OPERANDS[:12]:
+            for second in OPERANDS[:6]:
                 attempt(f"{{{{ {name} {second} {first} }}}}")
 
 

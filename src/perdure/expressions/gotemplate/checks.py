@@ -29,7 +29,7 @@ def _refuse_function(name: str, offset: int, source: Source, environment: Enviro
 
 
 def _refuse_root(root: str | int, environment: Environment) -> str | None:
-    if environment.roots is None or root in environment.roots:
+    if environment.allows(root):
         return None
     unknown = "" if root in KNOWN_ROOTS else "unknown "
     return f"{unknown}context {root!r} is not allowed for {environment.scope} templates"

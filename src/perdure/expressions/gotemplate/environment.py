@@ -21,14 +21,22 @@ class Environment:
     limits: Limits = DEFAULT_LIMITS
     typed_functions: bool = False  # STY-199: every single action keeps a type, not only Go's builtins
 
+    variables: frozenset[str] = frozenset()  # roots bound by the value around the template (STY-193)
+
     @property
     def bare_roots(self) -> frozenset[str]:
         """Names that may be written without a leading dot (STY-195). A function's name stays the function's."""
-        return KNOWN_ROOTS | {root for root in self.roots or () if root not in self.library.functions}
+        given = self.variables | (self.roots or frozenset())
+        return KNOWN_ROOTS | {root for root in given if root not in self.library.functions}
 
-    def with_roots(self, names: frozenset[str] | None) -> "Environment":
-        """The same place with more roots; None when they are not known before rendering."""
-        return replace(self, roots=None if names is None or self.roots is None else self.roots | names)
+    def allows(self, root: str | int) -> bool:
+        return self.roots is None or root in self.roots or root in self.variables
+
+    def binding(self, variables: frozenset[str] | None) -> "Environment":
+        """The same place with more roots; None when their names are not known before rendering."""
+        if variables is None:
+            return replace(self, roots=None)
+        return replace(self, variables=self.variables | variables)
 
 
 DEFAULT = Environment()

@@ -16,6 +16,7 @@ from perdure.expressions.gotemplate.verbs import Directive, format_verb
 _DIRECTIVE = re.compile(
     r"%([-+# 0]*)(\[[^\]]{0,20}\])?(\*|[0-9]*)(?:(\.)(\[[^\]]{0,20}\])?(\*|[0-9]*))?(\[[^\]]{0,20}\])?([\s\S]?)"
 )
+_PRICE = 3  # steps for a verb
 _WIDEST = 1_000_000
 
 
@@ -25,6 +26,7 @@ def format_with_verbs(template: str, arguments: Sequence[Value], budget: Budget)
     at = 0
     for found in _DIRECTIVE.finditer(template):
         text.add(template[at : found.start()])
+        budget.charge(_PRICE)
         text.add(_format(found, operands, budget))
         at = found.end()
     text.add(template[at:])

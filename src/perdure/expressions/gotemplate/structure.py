@@ -120,7 +120,7 @@ class _Compiler:
         elif names is None and render_given is None:
             self.problems.append(Problem(place, f"{VARIABLES_KEY} must be an object"))
             return None
-        inner = _Compiler(self._environment.with_roots(names))
+        inner = _Compiler(self._environment.binding(names))
         render_text = inner._text(text if is_template(text) else f"{{{{ {text} }}}}", place)
         self.problems += inner.problems
         self.references |= inner.references.without_roots(names or ())

@@ -3,9 +3,7 @@
 Every node knows the part of the source it came from (`start`, `end`).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 ROOT_SLOT = 0  # `$`, the data a template is rendered with
 
@@ -112,27 +110,3 @@ class Tree:
 
     body: Block
     slots: int
-
-
-def walk(node: Any) -> Iterator[Any]:
-    """Every node below and including this one, in source order."""
-    yield node
-    match node:
-        case Tree(body=body):
-            parts: tuple[Any, ...] = body
-        case Action(pipeline=pipeline):
-            parts = (pipeline,)
-        case Choice(arms=arms, otherwise=otherwise):
-            parts = (*(part for pipeline, body in arms for part in (pipeline, *body)), *otherwise)
-        case Range(pipeline=pipeline, body=body, otherwise=otherwise):
-            parts = (pipeline, *body, *otherwise)
-        case Pipeline(commands=commands):
-            parts = commands
-        case Command(words=words):
-            parts = words
-        case Path(receiver=receiver):
-            parts = (receiver,)
-        case _:
-            return
-    for part in parts:
-        yield from walk(part)

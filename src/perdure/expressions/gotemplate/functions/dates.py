@@ -2,7 +2,7 @@
 
 from perdure.expressions.gotemplate.durations import SECOND, format_duration, parse_duration, round_duration
 from perdure.expressions.gotemplate.errors import EvaluationFault
-from perdure.expressions.gotemplate.functions.library import ANY, MOMENT, TEXT, takes
+from perdure.expressions.gotemplate.functions.library import ANY, MOMENT, SLOW, TEXT, takes
 from perdure.expressions.gotemplate.functions.numbers import to_int64
 from perdure.expressions.gotemplate.layouts import format_moment, parse_moment
 from perdure.expressions.gotemplate.moments import ZERO, BadMoment, Moment, find_zone
@@ -49,23 +49,23 @@ def rounded(span: Value) -> str:
         return "0s"
 
 
-_IN_ZONE = takes(date, TEXT, ANY, TEXT)
-_MODIFY = takes(modify_if_possible, TEXT, MOMENT)
-_MUST_MODIFY = takes(modify, TEXT, MOMENT)
+_IN_ZONE = takes(date, TEXT, ANY, TEXT, price=SLOW)
+_MODIFY = takes(modify_if_possible, TEXT, MOMENT, price=SLOW)
+_MUST_MODIFY = takes(modify, TEXT, MOMENT, price=SLOW)
 
 FUNCTIONS = {
-    "date": takes(lambda layout, when: date(layout, when), TEXT, ANY),
+    "date": takes(lambda layout, when: date(layout, when), TEXT, ANY, price=SLOW),
     "dateInZone": _IN_ZONE,
     "dateModify": _MODIFY,
     "date_in_zone": _IN_ZONE,
     "date_modify": _MODIFY,
-    "duration": takes(lambda seconds: format_duration(to_int64(seconds) * SECOND), ANY),
-    "durationRound": takes(rounded, ANY),
-    "htmlDate": takes(lambda when: date(_HTML, when), ANY),
-    "htmlDateInZone": takes(lambda when, zone: date(_HTML, when, zone), ANY, TEXT),
+    "duration": takes(lambda seconds: format_duration(to_int64(seconds) * SECOND), ANY, price=SLOW),
+    "durationRound": takes(rounded, ANY, price=SLOW),
+    "htmlDate": takes(lambda when: date(_HTML, when), ANY, price=SLOW),
+    "htmlDateInZone": takes(lambda when, zone: date(_HTML, when, zone), ANY, TEXT, price=SLOW),
     "mustDateModify": _MUST_MODIFY,
-    "mustToDate": takes(to_date, TEXT, TEXT),
+    "mustToDate": takes(to_date, TEXT, TEXT, price=SLOW),
     "must_date_modify": _MUST_MODIFY,
-    "toDate": takes(to_date_or_zero, TEXT, TEXT),
-    "unixEpoch": takes(lambda when: str(when.seconds), MOMENT),
+    "toDate": takes(to_date_or_zero, TEXT, TEXT, price=SLOW),
+    "unixEpoch": takes(lambda when: str(when.seconds), MOMENT, price=SLOW),
 }

@@ -15,6 +15,7 @@ from perdure.expressions.gotemplate.moments import BadMoment, Moment
 from perdure.expressions.gotemplate.values import Value, describe, require_present
 from perdure.expressions.gotemplate.versions import BadVersion
 
+USUAL, SLOW = 3, 40  # steps for a call, besides what is paid by size
 SHORT_CIRCUIT = frozenset({"and", "or"})  # these see expressions, not values: the planner's business
 
 
@@ -44,6 +45,7 @@ class Function:
     rest: Kind | None = None
     wants_frame: bool = False
     takes_references: bool = False
+    price: int = USUAL
 
     def call(self, frame: Frame, arguments: list[Value]) -> Value:
         self._check(arguments)
@@ -54,6 +56,7 @@ class Function:
                 read += len(argument)
             elif type(argument) is list or type(argument) is dict:
                 budget.charge_elements(len(argument))
+        budget.charge(self.price)
         budget.charge_text(read)
         try:
             result = self.run(frame, *arguments) if self.wants_frame else self.run(*arguments)
@@ -82,8 +85,8 @@ class Function:
             raise EvaluationFault(f"its argument {at + 1} must be {kind.name}, not {describe(argument)}")
 
 
-def takes(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = None) -> Function:
-    return Function(run, kinds, rest)
+def takes(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = None, price: int = USUAL) -> Function:
+    return Function(run, kinds, rest, price=price)
 
 
 def takes_frame(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = None) -> Function:

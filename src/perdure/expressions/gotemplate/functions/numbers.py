@@ -10,7 +10,7 @@ from math import ceil, floor, isfinite, modf
 
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import format_scalar
-from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, TEXT, takes
+from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, SLOW, TEXT, takes
 from perdure.expressions.gotemplate.literals import INT_MAX, INT_MIN
 from perdure.expressions.gotemplate.values import Value, float_to_int, wrap_int64
 
@@ -138,13 +138,13 @@ _LARGEST = takes(lambda *values: max(to_int64(value) for value in values), ANY, 
 FUNCTIONS = {
     "add": takes(add, rest=ANY),
     "add1": takes(lambda value: wrap_int64(to_int64(value) + 1), ANY),
-    "add1f": takes(lambda value: _add_decimals(value, 1), ANY),
-    "addf": takes(lambda *values: _add_decimals(0, *values), rest=ANY),
+    "add1f": takes(lambda value: _add_decimals(value, 1), ANY, price=SLOW),
+    "addf": takes(lambda *values: _add_decimals(0, *values), rest=ANY, price=SLOW),
     "atoi": takes(atoi, TEXT),
     "biggest": _LARGEST,
     "ceil": takes(lambda value: float(ceil(to_float64(value))), ANY),
     "div": takes(divide, ANY, ANY),
-    "divf": takes(_divide_decimals, ANY, rest=ANY),
+    "divf": takes(_divide_decimals, ANY, rest=ANY, price=SLOW),
     "float64": takes(to_float64, ANY),
     "floor": takes(lambda value: float(floor(to_float64(value))), ANY),
     "int": takes(to_int64, ANY),
@@ -155,9 +155,9 @@ FUNCTIONS = {
     "minf": takes(lambda *values: min(to_float64(value) for value in values), ANY, rest=ANY),
     "mod": takes(remainder, ANY, ANY),
     "mul": takes(multiply, ANY, rest=ANY),
-    "mulf": takes(_multiply_decimals, ANY, rest=ANY),
+    "mulf": takes(_multiply_decimals, ANY, rest=ANY, price=SLOW),
     "round": takes(round_to, ANY, INTEGER, rest=ANY),
     "sub": takes(lambda left, right: wrap_int64(to_int64(left) - to_int64(right)), ANY, ANY),
-    "subf": takes(_subtract_decimals, ANY, rest=ANY),
+    "subf": takes(_subtract_decimals, ANY, rest=ANY, price=SLOW),
     "toDecimal": takes(from_octal, ANY),
 }
