@@ -1,0 +1,254 @@
+"""The state of a Playbook's run: tokens, step-runs in flight, pipelines, `ctx`. Changed by events only (see `folding`).
+
+    token    created ─▶ pending | admitted | discarded        pending ─▶ admitted | discarded
+    run      scheduled ─▶ its threads ─▶ boundary ─▶ routed    (then it is forgotten, its tally remains)
+    thread   ready ─▶ working ─▶ judging ─▶ ready | resting | ended
+
+A thread is one pass through a pipeline: the only one of a plain step-run, or one iteration of a looped one.
+What can move stands in a queue, so that no result costs a search through everything that is open.
+"""
+
+from enum import IntEnum, StrEnum
+
+import msgspec
+
+from perdure.dialects.playbook.errors import Error
+from perdure.dialects.playbook.values import NOTHING, Value, Variables, decode_hook, encode_hook
+from perdure.kernel.values import Instant
+
+ALONE = -1  # the index of a thread that is no iteration
+ELSE = -1  # the rule that decided was the `else`
+NO_RULE = -2  # none did
+ANY_NAME = "*"  # a gate whose text does not tell which members of `ctx` it reads
+STEPS = "steps."  # a gate that reads how other steps ended; no member of `ctx` has this name
+
+Queue = dict[int, None]
+"""Numbers in order of arrival, each once."""
+
+
+class TokenState(IntEnum):
+    CREATED = 0
+    PENDING = 1
+    ADMITTED = 2
+
+
+class Phase(IntEnum):
+    """Where a thread is in the life of one attempt."""
+
+    READY = 0
+    WORKING = 1
+    JUDGING = 2
+    RESTING = 3
+    DONE = 4
+    FAILED = 5
+
+
+class Ending(StrEnum):
+    """How a branch ended (PBK-139)."""
+
+    NORMAL = "normal"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    STRANDED = "stranded"
+    ABORTED = "aborted"
+
+
+class Boundary(msgspec.Struct, array_like=True):
+    """The event on which tokens are made, as guards see it (PBK-119)."""
+
+    name: str
+    step: str = ""
+    run: int = 0
+    ok: bool = True
+    result: Value = NOTHING
+    error: Error | None = None
+    args: Value = NOTHING
+    attempt: int = 1
+    at: Instant = 0
+    fanin: str = ""  # how a fan-out came together
+
+
+class Decision(msgspec.Struct, array_like=True, frozen=True):
+    """The last answer of a token's gate."""
+
+    allow: bool
+    rule: int
+    errors: tuple[str, ...] = ()
+
+
+class Token(msgspec.Struct, array_like=True):
+    step: str
+    args: Value
+    event: Boundary
+    at: Instant
+    parent: int = 0
+    arc: int = -1
+    state: TokenState = TokenState.CREATED
+    decision: Decision | None = None
+    reads: tuple[str, ...] = ()  # while it is pending
+    is_final: bool = False
+
+
+class Outcome(msgspec.Struct, array_like=True):
+    """What the latest attempt of a task gave (PBK-074)."""
+
+    result: Value
+    error: Error | None
+    extras: bytes | None  # JSON text: what only this kind of tool tells
+    duration: Instant
+    at: Instant
+
+
+class Thread(msgspec.Struct, array_like=True):
+    run: int
+    index: int = ALONE
+    position: int = 0
+    visits: int = 1  # task-runs so far, the present one included
+    attempt: int = 1
+    phase: Phase = Phase.READY
+    number: int = 0  # the task, child or timer it waits for
+    began: Instant = 0
+    prev: Value = NOTHING
+    results: dict[str, Value] = msgspec.field(default_factory=dict)
+    outcome: Outcome | None = None
+    iter: Variables = msgspec.field(default_factory=Variables)
+    patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, kept back by a parallel loop
+    error: Error | None = None
+
+
+class LoopState(msgspec.Struct, array_like=True):
+    """The iterations of a looped step-run; counters stand for scans."""
+
+    items: Value
+    total: int
+    limit: int
+    next: int = 0
+    active: int = 0
+    failed: int = 0
+    stopped: bool = False
+    lowest: int = -1  # the lowest index that failed
+    error: Error | None = None  # and how
+    label: str = ""  # and at which task
+    again: list[int] = msgspec.field(default_factory=list)  # shards to be run once more
+    retries: dict[int, int] = msgspec.field(default_factory=dict)
+    results: dict[int, Value] = msgspec.field(default_factory=dict)
+    patches: dict[int, list[tuple[str, bytes]]] = msgspec.field(default_factory=dict)
+
+    @property
+    def can_start(self) -> bool:
+        return not self.stopped and self.active < self.limit and (self.next < self.total or bool(self.again))
+
+    @property
+    def is_over(self) -> bool:
+        return self.active == 0 and (self.stopped or (self.next == self.total and not self.again))
+
+
+class StepRun(msgspec.Struct, array_like=True):
+    step: str
+    token: int
+    args: Value
+    at: Instant
+    is_final: bool = False
+    timers: tuple[int, ...] = ()
+    loop: LoopState | None = None
+    threads: Queue = msgspec.field(default_factory=dict)  # those that have not ended
+    result: Value = NOTHING
+    error: Error | None = None
+    label: str = ""  # of the task that failed
+    attempt: int = 1
+    boundary: Boundary | None = None
+    seq: int = 0  # of the event that started it
+
+
+class Tally(msgspec.Struct, array_like=True):
+    """What is known of one step over all its runs."""
+
+    runs: int = 0
+    done: int = 0
+    failed: int = 0
+    iterations: int = 0
+    task_runs: dict[str, int] = msgspec.field(default_factory=dict)
+    task_attempts: dict[str, int] = msgspec.field(default_factory=dict)
+    finished: int = 0
+    ok: bool = True  # the latest finished run
+    result: Value = NOTHING
+    result_of: int = 0
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    step: str
+    run: int
+    task: str
+    handled: bool
+    error: Error
+
+
+class Stranded(msgspec.Struct, array_like=True, frozen=True):
+    step: str
+    token: int
+    decision: Decision | None
+
+
+class Body(msgspec.Struct, array_like=True):
+    seq: int = 0
+    begun: bool = False
+    entry: str = ""
+    workload: Value = NOTHING
+    ctx: Variables = msgspec.field(default_factory=Variables)
+    ctx_size: int = 0  # never below the true one
+    writers: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)  # ctx key → run, seq
+
+    tokens: dict[int, Token] = msgspec.field(default_factory=dict)
+    runs: dict[int, StepRun] = msgspec.field(default_factory=dict)
+    threads: dict[int, Thread] = msgspec.field(default_factory=dict)
+    tokens_made: int = 0
+    runs_made: int = 0
+    threads_made: int = 0
+
+    # What can move.
+    stale: Queue = msgspec.field(default_factory=dict)  # tokens whose gate is to be asked
+    admitted: Queue = msgspec.field(default_factory=dict)  # tokens whose step is to be started
+    agenda: Queue = msgspec.field(default_factory=dict)  # threads
+    looping: Queue = msgspec.field(default_factory=dict)  # runs that may start an iteration
+    closing: Queue = msgspec.field(default_factory=dict)  # runs whose threads have ended
+    routing: Queue = msgspec.field(default_factory=dict)  # runs whose boundary event is to be routed
+    # What is waited for.
+    pending: Queue = msgspec.field(default_factory=dict)  # tokens that were denied
+    readers: dict[str, Queue] = msgspec.field(default_factory=dict)  # ctx name → pending tokens that read it
+    awaited: dict[int, int] = msgspec.field(default_factory=dict)  # task, child or timer → thread
+    bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → run, or 0 for the execution
+
+    tallies: dict[str, Tally] = msgspec.field(default_factory=dict)
+    branches: dict[str, int] = msgspec.field(default_factory=dict)
+    failures: list[Failure] = msgspec.field(default_factory=list)
+    handled: int = 0
+    unhandled: int = 0
+    unrouted: int = 0  # failures that no `on_failure` forgives (PBK-125)
+    order: list[tuple[str, str, int]] = msgspec.field(default_factory=list)
+    last_leaf: Value = NOTHING
+
+    landed: int = 0  # the thread whose task or child has just ended
+    paused: bool = False
+    waiting: bool = False
+    wait_timer: int = 0
+    patience_over: bool = False  # `wait_timeout_s` has passed
+    stranded: list[Stranded] = msgspec.field(default_factory=list)
+    stopped: Error | None = None  # nothing is routed any more
+    provisional: str = ""  # the status when everything had come to rest
+    finalizing: int = 0  # the token of the final step
+    final: str = ""  # how the finalization went: done, failed, skipped
+    final_error: Error | None = None
+    status: str = ""
+    code: str = ""
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is runnable and nothing in flight (PBK-126); denied tokens do not count."""
+        return not (self.stale or self.admitted or self.runs)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)
+_decoder = msgspec.msgpack.Decoder(Body, dec_hook=decode_hook)
+
+freeze = _encoder.encode
+thaw = _decoder.decode

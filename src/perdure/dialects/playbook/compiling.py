@@ -1,0 +1,210 @@
+"""From a checked document to its program: templates compiled, labels resolved, knobs layered. Judges nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perdure.dialects.playbook import program as g
+from perdure.dialects.playbook import tools
+from perdure.dialects.playbook.durations import read_seconds, read_span
+from perdure.dialects.playbook.shapes import Written, tasks_of
+from perdure.dialects.playbook.workload import overlaid
+from perdure.expressions.jinja import Guard, Template
+
+FEATURES = frozenset({"admission", "final_step", "loop", "fanout", "routing", "task_policy", "workbook", "playbook"})
+KNOBS = ("timeout", "result", "resources")
+
+
+def compile_program(
+    document: Mapping[str, Any], workbook: Mapping[str, Any], provides: Callable[[str], bool], find: g.Catalog
+) -> g.Program:
+    executor = document.get("executor") or {}
+    spec = executor.get("spec") or {}
+    policy = spec.get("policy") or {}
+    steps = {one["step"]: _Step(one, spec, workbook).compiled() for one in document["workflow"]}
+    return g.Program(
+        name=document["metadata"]["name"],
+        path=document["metadata"]["path"],
+        steps=steps,
+        entry=spec.get("entry_step", next(iter(steps))),
+        workload=Template(document.get("workload") or {}),
+        final_step=spec.get("final_step"),
+        no_next_is_error=spec.get("no_next_is_error", False),
+        completion=_completion(policy.get("completion") or {}),
+        bounds=g.Bounds(**{name: value for name, value in (policy.get("limits") or {}).items() if name in _BOUNDS}),
+        timeout=read_span((policy.get("lifecycle") or {}).get("timeout_s")),
+        missing=_missing(executor.get("requires") or {}, provides),
+        find=find,
+    )
+
+
+_BOUNDS = tuple(g.Bounds.__dataclass_fields__)
+
+
+def _completion(written: Mapping[str, Any]) -> g.Completion:
+    return g.Completion(
+        g.OnFailure(written.get("on_failure", g.OnFailure.FAIL_ON_UNHANDLED)),
+        g.OnStranded(written.get("on_stranded", g.OnStranded.AUTO)),
+        g.OnFinalFailure(written.get("on_final_failure", g.OnFinalFailure.FAIL)),
+        read_span(written.get("wait_timeout_s")),
+    )
+
+
+def _missing(requires: Mapping[str, Any], provides: Callable[[str], bool]) -> tuple[str, ...]:
+    tools_missing = [
+        f"tool {name}"
+        for name in requires.get("tools") or ()
+        if name not in tools.KINDS and name != tools.WORKBOOK and not provides(name)
+    ]
+    features_missing = [f"feature {name}" for name in requires.get("features") or () if name not in FEATURES]
+    return (*tools_missing, *features_missing)
+
+
+class _Step:
+    def __init__(self, written: Mapping[str, Any], executor: Mapping[str, Any], workbook: Mapping[str, Any]) -> None:
+        self.written = written
+        self.executor = executor
+        self.workbook = workbook
+        self.spec: Mapping[str, Any] = written.get("spec") or {}
+        self.policy: Mapping[str, Any] = self.spec.get("policy") or {}
+
+    def compiled(self) -> g.Step:
+        lifecycle = self.policy.get("lifecycle") or {}
+        return g.Step(
+            name=self.written["step"],
+            tasks=self._tasks(),
+            loop=self._loop(),
+            admission=self._admission(),
+            router=self._router(),
+            timeout=read_span(lifecycle.get("timeout_s", self.spec.get("timeout"))),
+            deadline=read_span(lifecycle.get("deadline_s")),
+        )
+
+    # The gate.
+
+    def _admission(self) -> g.Admission | None:
+        written = self.policy.get("admit")
+        if written is None:
+            return None
+        rules = []
+        for rule in written["rules"]:
+            is_else = "else" in rule
+            then = rule["else"]["then"] if is_else else rule["then"]
+            rules.append(g.AdmitRule(None if is_else else Guard(rule["when"]), then["allow"]))
+        return g.Admission(tuple(rules), g.OnDeny(written.get("on_deny", g.OnDeny.PENDING)))
+
+    # The pipeline.
+
+    def _tasks(self) -> tuple[g.Task, ...]:
+        written = list(tasks_of(self.written["step"], self.written.get("tool") or ()))
+        labels = [one.label for one in written]
+        return tuple(self._task(one, labels, index) for index, one in enumerate(written))
+
+    def _task(self, written: Written, labels: list[str], index: int) -> g.Task:
+        body = self._called(written.body)
+        kind = body["kind"]
+        text = tools.kind_of(kind).text
+        fields = {name: value for name, value in body.items() if name not in ("kind", "name", "spec")}
+        spec = body.get("spec") or {}
+        return g.Task(
+            label=written.label,
+            kind=kind,
+            fields={name: Template(value) for name, value in fields.items() if name not in text},
+            fixed={name: value for name, value in fields.items() if name in text},
+            spec=self._layered(kind, spec),
+            policy=_policy(spec.get("policy"), labels, index),
+        )
+
+    def _called(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A workbook's entry with the caller's `args` and `spec` laid over it (PBK-099)."""
+        while body["kind"] == tools.WORKBOOK:
+            over = {name: body[name] for name in ("args", "spec") if name in body}
+            body = overlaid(self.workbook[body["task"]], over)
+        return body
+
+    def _layered(self, kind: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Outer knobs under inner ones (PBK-035, 036). A step's `timeout` bounds the step-run, not each task."""
+        defaults = (self.executor.get("policy") or {}).get("defaults") or {}
+        outermost = {"timeout": defaults["timeout_s"]} if defaults.get("timeout_s") is not None else {}
+        step = {name: value for name, value in self.spec.items() if name != "timeout"}
+        loop = (self.written.get("loop") or {}).get("spec") or {}
+        layered: dict[str, Any] = {}
+        for layer in (outermost, self.executor, step, loop):
+            knobs = {name: layer[name] for name in (*KNOBS, kind) if name in layer}
+            layered = overlaid(layered, knobs)
+        layered = overlaid(layered, {name: value for name, value in own.items() if name != "policy"})
+        if "timeout" in layered:
+            layered["timeout"] = _timeout(layered["timeout"])
+        return layered
+
+    # The loop.
+
+    def _loop(self) -> g.Loop | None:
+        written = self.written.get("loop")
+        if written is None:
+            return None
+        spec = written.get("spec") or {}
+        in_flight = spec.get("max_in_flight")
+        fanout = self._fanout()
+        return g.Loop(
+            over=Template(written["in"]),
+            iterator=written["iterator"],
+            is_parallel=spec.get("mode") == "parallel" or fanout is not None,
+            max_in_flight=None if in_flight is None else Template(in_flight),
+            is_best_effort=(self.policy.get("failure") or {}).get("mode") == "best_effort",
+            reduce=spec.get("reduce") or {},
+            fanout=fanout,
+        )
+
+    def _fanout(self) -> g.Fanout | None:
+        if self.spec.get("loop_mode", self.executor.get("loop_mode")) != "fanout":
+            return None
+        return g.Fanout(**overlaid(self.executor.get("fanout") or {}, self.spec.get("fanout") or {}))
+
+    # The router.
+
+    def _router(self) -> g.Router | None:
+        written = self.written.get("next")
+        if written is None:
+            return None
+        arcs = tuple(
+            g.Arc(
+                arc["step"],
+                Guard(arc["when"]) if "when" in arc else None,
+                Template(arc["args"]) if arc.get("args") else None,
+            )
+            for arc in written["arcs"]
+        )
+        return g.Router(arcs, (written.get("spec") or {}).get("mode") == "inclusive")
+
+
+def _timeout(written: Any) -> Any:
+    if isinstance(written, dict):
+        return {name: read_seconds(value) for name, value in written.items()}
+    return read_seconds(written)
+
+
+def _policy(written: Mapping[str, Any] | None, labels: list[str], index: int) -> g.Policy | None:
+    if written is None:
+        return None
+    rules = []
+    for rule in written["rules"]:
+        is_else = "else" in rule
+        then = rule["else"]["then"] if is_else else rule["then"]
+        rules.append(g.TaskRule(None if is_else else Guard(rule["when"]), _then(then, labels, index)))
+    return g.Policy(tuple(rules), written.get("on_unmatched") == "fail")
+
+
+def _then(written: Mapping[str, Any], labels: list[str], index: int) -> g.Then:
+    to = written.get("to")
+    position = None
+    if to is not None:
+        position = labels.index(to) if to in labels else index - 1  # a real label `previous` comes first (PBK-025)
+    return g.Then(
+        g.Directive(written["do"]),
+        written.get("attempts", 3),
+        written.get("backoff", "none"),
+        Template(written["delay"]) if "delay" in written else None,
+        position,
+        {name: Template(value) for name, value in (written.get("set_ctx") or {}).items()},
+        {name: Template(value) for name, value in (written.get("set_iter") or {}).items()},
+    )

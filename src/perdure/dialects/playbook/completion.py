@@ -1,0 +1,222 @@
+"""When nothing is runnable and nothing in flight: wait, settle denied tokens, finalize, finish (sections 8 and 9).
+
+calm ──▶ pending tokens? ──▶ wait | end them ──▶ final step, once ──▶ finished
+"""
+
+from typing import Any
+
+from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook.admission import can_be_opened, is_disabled, reads_of
+from perdure.dialects.playbook.program import Admission, OnFailure, OnFinalFailure, OnStranded, Program
+from perdure.dialects.playbook.scopes import run_id, token_id
+from perdure.dialects.playbook.values import Value
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Failed, Status, Succeeded
+from perdure.kernel.turn import Turn
+
+LISTED = 100  # entries of each list in the summary (PBK-143)
+BOUND_RANK = 1
+DEADLOCK = "ADMISSION_DEADLOCK"
+
+Verdict = tuple[str, str]
+"""A status and, for a bad one, its code."""
+
+
+def settle(turn: Turn) -> bool:
+    """One move towards the end; False while the execution waits for a patch."""
+    body: b.Body = turn.body
+    program: Program = turn.program
+    if body.waiting:
+        return False
+    if body.pending:
+        _settle_pending(turn, body, program)
+    elif program.final_step is not None and not body.finalizing and not _has_run(body, program.final_step):
+        _finalize(turn, body, program, program.final_step)
+    else:
+        _finish(turn, body, program)
+    return True
+
+
+def _has_run(body: b.Body, step: str) -> bool:
+    return step in body.tallies and body.tallies[step].runs > 0
+
+
+# Denied tokens.
+
+
+def _settle_pending(turn: Turn, body: b.Body, program: Program) -> None:
+    policy = program.completion.on_stranded
+    may_wait = policy in (OnStranded.AUTO, OnStranded.WAIT) and not body.patience_over and body.stopped is None
+    gates = {number: _gate(program, body.tokens[number]) for number in body.pending}
+    if may_wait and any(can_be_opened(gate) for gate in gates.values()):
+        is_lost = verdict(body, program)[0] == "failed"
+        if policy is OnStranded.WAIT or not is_lost:
+            patience = program.completion.wait_timeout
+            timer = 0 if patience is None else turn.set_timer(turn.now + patience, BOUND_RANK)
+            turn.emit(p.WorkflowWaiting(tuple((number, reads_of(gate)) for number, gate in gates.items()), timer))
+            return
+    for number, gate in gates.items():
+        reason, ending = _fate(policy, gate, body.tokens[number], body.patience_over)
+        turn.emit(p.TokenDropped(number, reason, ending))
+
+
+def _gate(program: Program, token: b.Token) -> Admission:
+    gate = program.steps[token.step].admission
+    assert gate is not None, "only a gate makes a token wait"
+    return gate
+
+
+def _fate(policy: OnStranded, gate: Admission, token: b.Token, patience_over: bool) -> tuple[str, str]:
+    if policy is OnStranded.DISCARD:
+        return "admission_deadlock", b.Ending.NORMAL
+    is_careful = policy in (OnStranded.AUTO, OnStranded.WAIT) and not patience_over
+    if is_careful and is_disabled(gate, token):
+        return "disabled", b.Ending.SKIPPED
+    return "admission_deadlock", b.Ending.STRANDED
+
+
+# The status.
+
+
+def verdict(body: b.Body, program: Program) -> Verdict:
+    """The status as it would be now. Worst wins: failed over partial over success (PBK-138)."""
+    found = [_of_failures(body, program), _of_stranded(body, program), _of_finalization(body, program)]
+    if body.stopped is not None:
+        found.insert(0, ("failed", _code(body.stopped.code)))
+    for status in ("failed", "partial"):
+        for verdict in found:
+            if verdict[0] == status:
+                return verdict
+    return "success", ""
+
+
+def _of_failures(body: b.Body, program: Program) -> Verdict:
+    if body.unrouted:
+        return "failed", "NO_MATCHING_ARC"
+    on_failure = program.completion.on_failure
+    counted = body.unhandled
+    if on_failure is OnFailure.IGNORE:
+        counted = 0
+    elif on_failure is OnFailure.FAIL_ON_ANY:
+        counted += body.handled
+    if not counted:
+        return "success", ""
+    is_partial = on_failure is OnFailure.PARTIAL and body.branches.get(b.Ending.NORMAL, 0) > 0
+    first = next((failure for failure in body.failures if not failure.handled), body.failures[0])
+    return "partial" if is_partial else "failed", _code(first.error.code)
+
+
+def _of_stranded(body: b.Body, program: Program) -> Verdict:
+    if not body.stranded:
+        return "success", ""
+    return "partial" if program.completion.on_stranded is OnStranded.PARTIAL else "failed", DEADLOCK
+
+
+def _of_finalization(body: b.Body, program: Program) -> Verdict:
+    if body.final != "failed":
+        return "success", ""
+    is_partial = program.completion.on_final_failure is OnFinalFailure.PARTIAL
+    return "partial" if is_partial else "failed", "FINAL_STEP_FAILED"
+
+
+def _code(code: str | int | None) -> str:
+    return "" if code is None else str(code)
+
+
+# The final step.
+
+
+def _finalize(turn: Turn, body: b.Body, program: Program, step: str) -> None:
+    status, _ = verdict(body, program)
+    args = turn.keep(jsontext.encode(summary(body, turn.execution.id, status)))
+    token = p.NewToken(body.tokens_made + 1, step, program.steps[step].admission is not None, args)
+    turn.emit(p.WorkflowQuiesced(status, token, turn.now))
+
+
+def summary(body: b.Body, execution_id: str, status: str) -> dict[str, Any]:
+    """What the final step is told (PBK-143): counts and references, never bodies."""
+    by_step = {
+        name: {"runs": tally.runs, "done": tally.done, "failed": tally.failed} for name, tally in body.tallies.items()
+    }
+    failures = [failure_view(failure) for failure in body.failures[:LISTED]]
+    pending = [{"step": one.step, "token_id": token_id(one.token)} for one in body.stranded[:LISTED]]
+    return {
+        "execution_id": execution_id,
+        "status": status,
+        "steps": {
+            "total_runs": sum(one["runs"] for one in by_step.values()),
+            "done": sum(one["done"] for one in by_step.values()),
+            "failed": sum(one["failed"] for one in by_step.values()),
+            "by_step": by_step,
+        },
+        "branches": branch_counts(body),
+        "results": {name: _reference(execution_id, name, tally) for name, tally in body.tallies.items()},
+        "failures": failures,
+        "failures_total": len(body.failures),
+        "pending": pending,
+        "pending_total": len(body.stranded),
+    }
+
+
+def branch_counts(body: b.Body) -> dict[str, int]:
+    counts = {ending.value: body.branches.get(ending, 0) for ending in b.Ending}
+    return {"total": sum(counts.values()), **counts}
+
+
+def failure_view(failure: b.Failure) -> dict[str, Any]:
+    return {
+        "step": failure.step or None,
+        "step_run_id": run_id(failure.run) if failure.run else None,
+        "task": failure.task or None,
+        "handled": failure.handled,
+        "error": failure.error.summary(),
+    }
+
+
+def _reference(execution_id: str, step: str, tally: b.Tally) -> dict[str, Any] | None:
+    if not tally.finished or not tally.ok or tally.result.is_null:
+        return None
+    ref = f"noetl://execution/{execution_id}/step/{step}/run/{run_id(tally.result_of)}"
+    return {"kind": "result_ref", "ref": ref, "store": "eventlog", "scope": "execution", "expires_at": None}
+
+
+# The end.
+
+
+def _finish(turn: Turn, body: b.Body, program: Program) -> None:
+    status, code = verdict(body, program)
+    if status == "failed":
+        outcome: Succeeded | Failed = Failed(code or "failed", _message(body, code), retryable=False)
+        ended = Status.FAILED
+    else:
+        envelope = {
+            "execution_id": turn.execution.id,
+            "status": status,
+            "result": result_of(body, program).read(turn.text),
+            "ctx": body.ctx.data,
+        }
+        outcome, ended = Succeeded(jsontext.encode(envelope)), Status.SUCCEEDED
+    for timer in body.bounds:
+        turn.drop_timer(timer)
+    turn.emit(p.WorkflowFinished(status, code))
+    turn.end(ended, outcome)
+
+
+def result_of(body: b.Body, program: Program) -> Value:
+    """The final step's result, or else that of the branch that ended last (PBK-202)."""
+    if body.final == "done" and program.final_step is not None:
+        return body.tallies[program.final_step].result
+    return body.last_leaf
+
+
+def _message(body: b.Body, code: str) -> str:
+    if code == DEADLOCK:
+        return "tokens wait that nothing can admit: " + ", ".join(one.step for one in body.stranded[:10])
+    if body.final_error is not None:
+        return f"the final step failed: {body.final_error.message}"
+    first = next((failure for failure in body.failures if not failure.handled), None)
+    if first is None:
+        return "" if body.stopped is None else body.stopped.message
+    where = f"step {first.step!r}: " if first.step else ""
+    return f"{where}{first.error.message}"

@@ -1,0 +1,147 @@
+"""Playbooks as a dialect: ties documents, state and moves together. `language` is the door in front of it."""
+
+from typing import Any
+
+from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook import ending, moving, patches, tools
+from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook.document.reading import Surroundings, load, read
+from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.program import Program
+from perdure.dialects.playbook.values import Patch
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Code, Failed, Status
+from perdure.kernel.problems import Problem
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
+
+
+class PlaybookDialect:
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+
+    def parse(self, text: bytes) -> tuple[Program | None, list[Problem]]:
+        return read(text, self.around)
+
+    def load(self, text: bytes) -> Program:
+        return load(text, self.around)
+
+    # What arrives.
+
+    def accept(self, turn: Turn, given: i.Input) -> None:
+        match given:
+            case i.Cancel(reason):
+                ending.cancel(turn, reason)
+            case i.TaskResult() | i.TaskLost() | i.ChildResult():
+                _land(turn)
+            case i.TimerDue(timer):
+                _ring(turn, timer)
+            case i.Steer(verb, body, _, by):
+                _steer(turn, verb, jsontext.decode(turn.text(body)), by)
+            case i.TaskReport():
+                turn.answer = i.Accepted(b"null")
+
+    def advance(self, turn: Turn) -> bool:
+        return moving.advance(turn)
+
+    def exhausted(self, turn: Turn) -> None:
+        moves = turn.state.moves + turn.moves
+        failed = error("limit", f"{moves} moves without anything from outside", Code.MOVES_EXHAUSTED)
+        if turn.body.stopped is None:
+            ending.stop(turn, failed, is_failure=True)
+        else:
+            turn.emit(p.WorkflowFinished("failed", Code.MOVES_EXHAUSTED))
+            turn.end(Status.FAILED, Failed(Code.MOVES_EXHAUSTED, failed.message, retryable=False))
+
+
+def _land(turn: Turn) -> None:
+    """A task or child has ended: say what that means in the language's words."""
+    event = turn.events[-1] if turn.events else None
+    number = turn.body.landed
+    if not isinstance(event, e.TaskEnded | e.ChildEnded) or not number:
+        return  # handed out once more, or its step-run has ended meanwhile
+    body: b.Body = turn.body
+    program: Program = turn.program
+    thread = body.threads[number]
+    task = program.steps[body.runs[thread.run].step].tasks[thread.position]
+    landed = tools.kind_of(task.kind).land(event.outcome, turn.text)
+    extras = jsontext.encode(landed.extras) if landed.extras else None
+    if landed.error is not None:
+        turn.emit(p.AttemptEnded(number, turn.now, landed.error, extras=extras))
+    elif landed.result is not None:
+        turn.emit(p.AttemptEnded(number, turn.now, None, "given", turn.keep(landed.result), extras))
+    else:
+        turn.emit(p.AttemptEnded(number, turn.now, None, "landed", extras=extras))
+
+
+def _ring(turn: Turn, timer: int) -> None:
+    """A bound was reached; the end of a retry's wait needs no word."""
+    body: b.Body = turn.body
+    if timer == body.wait_timer and body.waiting:
+        turn.emit(p.WaitExpired())
+    elif timer in body.bounds:
+        run = body.bounds[timer]
+        if run:
+            ending.expire(turn, run)
+        else:
+            ending.time_out(turn)
+
+
+# Words of operators.
+
+
+def _steer(turn: Turn, verb: str, said: Any, by: str) -> None:
+    reason = said.get("reason", "") if isinstance(said, dict) else ""
+    match verb:
+        case "patch":
+            patch = _patch(said)
+            turn.emit(p.CtxPatched(patch, patches.measure(turn.body, patch), by, reason))
+        case "pause":
+            turn.emit(p.Paused(by, reason))
+        case _:
+            turn.emit(p.Resumed(by, reason))
+
+
+def _patch(said: dict[str, Any]) -> Patch:
+    return tuple((name, jsontext.encode(value)) for name, value in said["ctx"].items())
+
+
+def refusal(execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
+    """Why an operator's word cannot be taken now."""
+    match given:
+        case i.Signal():
+            return "a Playbook waits for no signals; patch its ctx instead"
+        case i.Reopen():
+            return "a Playbook ends once; start it again instead"
+        case i.Steer(verb) if execution.state.status.is_final:
+            return f"the run has already {execution.state.status}"
+        case i.Steer("patch", body):
+            return _why_no_patch(execution.body, body)
+        case i.Steer("pause"):
+            return "the run is paused already" if execution.body.paused else None
+        case i.Steer("resume"):
+            return None if execution.body.paused else "the run is not paused"
+        case i.Steer(verb):
+            return f"a Playbook cannot be asked to {verb!r}"
+
+
+def _why_no_patch(body: b.Body, given: Payload) -> str | None:
+    if not isinstance(given, bytes):
+        return "a patch may have 64 KiB; pass larger data by reference"
+    said = jsontext.decode(given)
+    if not isinstance(said, dict) or not isinstance(said.get("ctx"), dict) or not said["ctx"]:
+        return 'a patch is {"ctx": {"name": value, …}}'
+    if not set(said) <= {"ctx", "reason"}:
+        return "a patch may touch ctx only"
+    if not all(all(name.split(".")) for name in said["ctx"]):
+        return "a name in ctx must not be empty"
+    patch = _patch(said)
+    try:
+        patches.check_values(patch, "ctx")
+        patches.measure(body, patch)
+    except patches.BadPatch as bad:
+        return bad.problem.message
+    return None

@@ -1,0 +1,82 @@
+"""What is legal but probably not meant (PBK-033)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.program import OnDeny, Program, Step
+
+FIXED = frozenset({"workload", "args", "event", "execution_id"})
+
+
+def advise(look: Look, program: Program) -> None:
+    """`look` is at the workflow of a document without errors."""
+    written = {name for step in program.steps.values() for name in _written(step)}
+    reached = _reachable(program)
+    targets = {arc.step for step in program.steps.values() if step.router is not None for arc in step.router.arcs}
+    for item, step in zip(look.items(), program.steps.values(), strict=True):
+        if step.name not in reached and step.name != program.final_step:
+            item.at("step").warn("PBK-033", f"no arc leads to step {step.name!r}: it never runs")
+        if step.name == program.final_step and (step.name in targets or step.name == program.entry):
+            message = f"the final step {step.name!r} is also reached by ordinary control; then it does not run again"
+            item.at("step").warn("PBK-033", message)
+        _look_at_gate(item, step, written)
+        _look_at_loop(item, step)
+        _look_at_arcs(item, step)
+
+
+def _written(step: Step) -> Iterator[str]:
+    for task in step.tasks:
+        for rule in task.policy.rules if task.policy is not None else ():
+            yield from (key.partition(".")[0] for key in rule.then.set_ctx)
+
+
+def _reachable(program: Program) -> set[str]:
+    found: set[str] = set()
+    waiting = [program.entry]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            router = program.steps[name].router
+            waiting += [arc.step for arc in router.arcs] if router is not None else []
+    return found
+
+
+def _look_at_gate(look: Look, step: Step, written: set[str]) -> None:
+    gate = step.admission
+    if gate is None:
+        return
+    at = look.at("spec").at("policy").at("admit")
+    if not gate.can_allow:
+        at.warn("PBK-033", "no rule allows anything: the step can never run")
+        return
+    read = gate.reads.members
+    unwritten = sorted((read.get("ctx") or frozenset()) - written)
+    if unwritten:
+        listed = ", ".join(f"ctx.{name}" for name in unwritten)
+        at.warn("PBK-033", f"nothing in this document sets {listed}: the step waits for a patch from outside")
+    if gate.reads.names and gate.reads.names <= FIXED and gate.on_deny is OnDeny.PENDING and "on_deny" not in at.value:
+        at.warn(
+            "PBK-033", "a denial is final here: nothing these rules read can change", hint="`on_deny: discard` says so."
+        )
+
+
+def _look_at_loop(look: Look, step: Step) -> None:
+    if step.loop is not None and step.loop.is_parallel and any(True for _ in _written(step)):
+        keys = set(_written(step)) - set(step.loop.reduce)
+        if keys:
+            message = "iterations of a parallel loop set ctx: two that set one key differently fail the step"
+            look.at("loop").warn("PBK-033", message, hint="Name a reducer for the key in loop.spec.reduce.")
+
+
+def _look_at_arcs(look: Look, step: Step) -> None:
+    router = step.router
+    if router is None or router.is_inclusive:
+        return
+    arcs: list[Any] = look.value["next"]["arcs"]
+    for index, arc in enumerate(router.arcs[:-1]):
+        if arc.when is None or arcs[index].get("when") is True:
+            message = "this arc always matches: the arcs below it are never looked at"
+            look.at("next").at("arcs").at(index).warn("PBK-033", message, hint="Put it last.")
+            return

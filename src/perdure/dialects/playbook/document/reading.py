@@ -1,0 +1,57 @@
+"""From text to a program, or to every problem the document has, each with its place."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.dialects.playbook.compiling import compile_program
+from perdure.dialects.playbook.document.advice import advise
+from perdure.dialects.playbook.document.look import Findings, Found, Look
+from perdure.dialects.playbook.document.root import document, entries
+from perdure.dialects.playbook.document.tasks import Known
+from perdure.dialects.playbook.program import Catalog, Program
+from perdure.documents import Document, UnreadableText, read_document
+from perdure.kernel.problems import Problem
+
+PLACED = 200  # problems that are shown; nobody repairs more at a time
+
+
+class Surroundings:
+    """What a document may rely on: providers that can be tool kinds, and other playbooks."""
+
+    def __init__(self, provides: Callable[[str], bool], kinds: Callable[[], Sequence[str]], find: Catalog) -> None:
+        self.provides = provides
+        self.kinds = kinds
+        self.find = find
+
+    def known(self, data: Any) -> Known:
+        workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
+        return Known(self.provides, self.kinds, {name: body for name, (_, body) in workbook.items()})
+
+
+def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Problem]]:
+    try:
+        found = read_document(text)
+    except UnreadableText as unreadable:
+        return None, list(unreadable.problems)
+    findings = Findings()
+    look = Look(findings, found.data)
+    document(look, around.known(found.data))
+    if findings.has_errors:
+        return None, _placed(found, findings.found)
+    program = compile_program(found.data, around.known(found.data).workbook, around.provides, around.find)
+    advise(look.at("workflow"), program)
+    return program, _placed(found, findings.found)
+
+
+def load(text: bytes, around: Surroundings) -> Program:
+    """A pinned document: judged when it was started, and never again."""
+    data = read_document(text).data
+    return compile_program(data, around.known(data).workbook, around.provides, around.find)
+
+
+def _placed(found: Document, findings: Sequence[Found]) -> list[Problem]:
+    problems = []
+    for one in findings[:PLACED]:
+        place = found.problem_of_key if one.is_key else found.problem
+        problems.append(place(one.code, one.message, one.path, hint=one.hint, severity=one.severity))
+    return sorted(problems, key=lambda one: (one.line or 0, one.column or 0))

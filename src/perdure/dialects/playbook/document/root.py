@@ -1,0 +1,247 @@
+"""The document as a whole: root members, metadata, executor, workbook (PBK-001 to 013)."""
+
+from typing import Any
+
+from perdure.dialects.playbook.document import legacy, steps, tasks, texts
+from perdure.dialects.playbook.document.look import Look, anything
+from perdure.dialects.playbook.durations import read_seconds
+from perdure.dialects.playbook.program import OnFailure, OnFinalFailure, OnStranded
+from perdure.kernel.problems import guess
+
+ROOT = ("apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow", "workbook")
+REQUIRED = ("apiVersion", "kind", "metadata", "workflow")
+VERSIONS = ("noetl.io/v2", "noetl.io/v10")
+PROFILES = {"local": "local", "distributed": "distributed", "auto": "auto", "hybrid": "auto"}
+
+
+def document(look: Look, known: tasks.Known) -> None:
+    if not look.has("a map", "PBK-001", "A playbook begins with apiVersion, kind and metadata."):
+        return
+    look.closed(ROOT, "PBK-001", "a playbook", legacy.ROOT)
+    for name in REQUIRED:
+        if name not in look.value:
+            look.problem("PBK-001", f"a playbook lacks {name!r}")
+    look.members(
+        {
+            "apiVersion": lambda version: version.is_one_of(VERSIONS, "PBK-002"),
+            "kind": lambda kind: kind.is_one_of(("Playbook",), "PBK-002"),
+            "metadata": _metadata,
+            "keychain": _keychain,
+            "workload": _workload,
+            "workbook": lambda workbook: _workbook(workbook, known),
+        }
+    )
+    names = step_names(look.value.get("workflow"))
+    if "workflow" in look.value:
+        _workflow(look.at("workflow"), known, names)
+    if "executor" in look.value:
+        _executor(look.at("executor"), names)
+
+
+def _metadata(look: Look) -> None:
+    if not look.has("a map", "PBK-003"):
+        return
+    for name in ("name", "path"):
+        if name not in look.value:
+            look.problem("PBK-003", f"metadata lacks {name!r}")
+        else:
+            look.at(name).is_text("PBK-003")
+    look.members(
+        {
+            "description": lambda text: _is(text, (str,), "a text"),
+            "version": lambda version: _is(version, (str, int, float), "a text or a number"),
+            "tags": lambda tags: _is(tags, (list, str), "a list or a text"),
+            "labels": lambda labels: _is(labels, (dict,), "a map"),
+            "capabilities": lambda able: _is(able, (list,), "a list"),
+        }
+    )
+
+
+def _is(look: Look, kinds: tuple[type, ...], what: str) -> None:
+    if not isinstance(look.value, kinds) or isinstance(look.value, bool):
+        look.problem("PBK-003", f"{look.name} must be {what}")
+
+
+def _keychain(look: Look) -> None:
+    if look.has("a list", "PBK-010") and look.value:
+        look.problem("PBK-010", "keychains are not available yet", hint="Pass credentials to providers as secrets.")
+
+
+def _workload(look: Look) -> None:
+    if look.has("a map", "PBK-011"):
+        texts.data(look, texts.START)
+
+
+# The workbook.
+
+
+def entries(workbook: Any) -> dict[str, tuple[tuple[str | int, ...], Any]]:
+    """Its entries by name, each with its path: `tasks: {name: body}`, or a list of `{name, tool}` (PBK-013)."""
+    found: dict[str, tuple[tuple[str | int, ...], Any]] = {}
+    if isinstance(workbook, list):
+        for index, item in enumerate(workbook):
+            if isinstance(item, dict) and isinstance(item.get("name"), str):
+                found[item["name"]] = ((index, "tool"), item.get("tool"))
+        return found
+    listed = workbook.get("tasks") if isinstance(workbook, dict) else None
+    if isinstance(listed, dict):
+        return {name: (("tasks", name), body) for name, body in listed.items()}
+    return found
+
+
+def _workbook(look: Look, known: tasks.Known) -> None:
+    if isinstance(look.value, dict):
+        look.closed(("tasks",), "PBK-013", "the workbook")
+    elif not isinstance(look.value, list):
+        look.problem("PBK-013", "the workbook must be {tasks: {name: …}}")
+    for name, (path, _) in entries(look.value).items():
+        entry = look
+        for part in path:
+            if not isinstance(entry.value, dict | list) or (isinstance(entry.value, dict) and part not in entry.value):
+                entry.problem("PBK-013", f"the entry {name!r} lacks {part!r}")
+                break
+            entry = entry.at(part)
+        else:
+            if entry.has("a map", "PBK-013"):
+                tasks.task(entry, known)
+                _refuse_circles(entry, name, known)
+
+
+def _refuse_circles(look: Look, name: str, known: tasks.Known) -> None:
+    seen = {name}
+    body = look.value
+    while isinstance(body, dict) and body.get("kind") == "workbook":
+        name = str(body.get("task"))
+        if name in seen:
+            look.problem("PBK-099", f"the workbook's task {name!r} calls itself")
+            return
+        seen.add(name)
+        body = known.workbook.get(name)
+
+
+# The workflow.
+
+
+def step_names(workflow: Any) -> tuple[str, ...]:
+    listed = workflow if isinstance(workflow, list) else ()
+    return tuple(item["step"] for item in listed if isinstance(item, dict) and isinstance(item.get("step"), str))
+
+
+def _workflow(look: Look, known: tasks.Known, names: tuple[str, ...]) -> None:
+    if not look.has("a list", "PBK-004"):
+        return
+    if not look.value:
+        look.problem("PBK-004", "'workflow' needs at least one step")
+    seen: set[str] = set()
+    for item in look.items():
+        if not item.has("a map", "PBK-004", "A step begins with `step: name`."):
+            continue
+        name = item.value.get("step")
+        if "step" not in item.value:
+            item.problem("PBK-004", "the step lacks its name, 'step'")
+        elif isinstance(name, bool):
+            item.at("step").problem("PBK-005", f"the step's name is read as {name!r}", hint="Put it in quotes.")
+        elif item.at("step").is_text("PBK-004"):
+            if name in seen:
+                item.at("step").problem("PBK-004", f"there are two steps named {name!r}")
+            seen.add(name)
+        steps.step(item, known, names)
+
+
+# The executor.
+
+
+def _executor(look: Look, names: tuple[str, ...]) -> None:
+    if not look.has("a map", "PBK-006"):
+        return
+    executor = look.value
+    look.closed(("profile", "kind", "version", "requires", "spec"), "PBK-006", "'executor'")
+    for name in ("profile", "kind"):
+        if name in executor:
+            look.at(name).is_one_of(tuple(PROFILES), "PBK-006")
+    if "profile" in executor and "kind" in executor:
+        meant = {PROFILES.get(str(executor["profile"])), PROFILES.get(str(executor["kind"]))}
+        if len(meant) > 1:
+            look.problem("PBK-006", "'profile' and 'kind' say different things", hint="Write `profile` alone.")
+    if "requires" in executor and look.at("requires").has("a map", "PBK-008"):
+        look.at("requires").members(
+            {name: lambda listed: _are_texts(listed, "PBK-008") for name in ("tools", "features")}
+        )
+    if "spec" in executor and look.at("spec").has("a map", "PBK-006"):
+        _executor_spec(look.at("spec"), names)
+
+
+def _are_texts(look: Look, code: str) -> None:
+    if look.has("a list", code):
+        for item in look.items():
+            item.has("a text", code)
+
+
+def _executor_spec(look: Look, names: tuple[str, ...]) -> None:
+    for name in ("entry_step", "final_step"):
+        if name in look.value:
+            _step_name(look.at(name), names)
+    look.members(
+        {
+            "no_next_is_error": lambda switch: switch.has("true or false", "PBK-007"),
+            "loop_mode": lambda mode: mode.is_one_of(("local", "fanout"), "PBK-131"),
+            "fanout": _fanout,
+            "policy": _policy,
+            "pool": anything,
+        }
+    )
+    steps.refuse_directives(look)
+
+
+def _step_name(look: Look, names: tuple[str, ...]) -> None:
+    if not isinstance(look.value, str):
+        look.problem("PBK-007", f"{look.name} must be the name of a step, not {look.value!r}")
+    elif look.value not in names:
+        look.problem("PBK-007", f"{look.name}: there is no step {look.value!r}{guess(look.value, names)}")
+
+
+def _fanout(look: Look) -> None:
+    if look.has("a map", "PBK-135"):
+        look.closed(("fail_fast", "allow_partial", "max_job_retries", "max_shards"), "PBK-135", "'fanout'")
+        for name in ("fail_fast", "allow_partial"):
+            if name in look.value:
+                look.at(name).has("true or false", "PBK-135")
+        look.members(
+            {
+                "max_job_retries": lambda count: count.is_at_least(0, "PBK-135"),
+                "max_shards": lambda count: count.is_at_least(1, "PBK-135"),
+            }
+        )
+
+
+def _policy(look: Look) -> None:
+    if look.has("a map", "PBK-009"):
+        look.members({"completion": _completion, "limits": _limits, "lifecycle": _lifecycle})
+
+
+def _completion(look: Look) -> None:
+    if not look.has("a map", "PBK-009"):
+        return
+    look.closed(("on_failure", "on_stranded", "on_final_failure", "wait_timeout_s"), "PBK-009", "'completion'")
+    for name, words in (("on_failure", OnFailure), ("on_stranded", OnStranded), ("on_final_failure", OnFinalFailure)):
+        if name in look.value:
+            look.at(name).is_one_of(tuple(one.value for one in words), "PBK-009")
+    if look.value.get("wait_timeout_s") is not None:
+        _seconds(look.at("wait_timeout_s"), "PBK-230")
+
+
+def _lifecycle(look: Look) -> None:
+    if look.has("a map", "PBK-193"):
+        look.members({"timeout_s": lambda time: _seconds(time, "PBK-193")})
+
+
+def _seconds(look: Look, code: str) -> None:
+    if read_seconds(look.value) is None:
+        look.problem(code, f"{look.name} must be a number of seconds, not {look.value!r}")
+
+
+def _limits(look: Look) -> None:
+    if look.has("a map", "PBK-009"):
+        for name in ("max_payload_bytes", "max_step_runs", "max_task_visits"):
+            if name in look.value:
+                look.at(name).is_at_least(1, "PBK-009")

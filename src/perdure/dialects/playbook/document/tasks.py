@@ -1,0 +1,236 @@
+"""The pipeline of a step: labels, tasks, and the rules for their outcomes (PBK-017 to 026)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.dialects.playbook import tools
+from perdure.dialects.playbook.document import legacy, texts
+from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.durations import read_seconds
+from perdure.dialects.playbook.program import Directive
+from perdure.dialects.playbook.shapes import lone_label, tasks_of
+from perdure.kernel.problems import guess
+
+DIRECTIVES = tuple(one.value for one in Directive)
+RETRY_ONLY = ("attempts", "backoff", "delay")
+NEVER = ("loop", "next")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What tasks may refer to: providers that are tool kinds, and entries of the workbook."""
+
+    provides: Callable[[str], bool]
+    kinds: Callable[[], Sequence[str]]
+    workbook: Mapping[str, Any]
+
+
+def pipeline(look: Look, step: str, known: Known, iterator: str | None) -> None:
+    tool = look.value
+    if isinstance(tool, list):
+        _check_list(look)
+    elif not look.has("a map", "PBK-017", "Write one task with `kind`, or a list of tasks."):
+        return
+    written = list(tasks_of(step, tool))
+    labels = [one.label for one in written]
+    for index, one in enumerate(written):
+        inner = look
+        for part in one.path:
+            inner = inner.at(part)
+        if one.label in labels[:index]:
+            inner.problem("PBK-018", f"the label {one.label!r} is used twice in this step")
+        task(inner, known)
+        _policy(inner, labels, index, iterator)
+
+
+def _check_list(look: Look) -> None:
+    if not look.value:
+        look.problem("PBK-018", "a pipeline needs at least one task")
+    for item in look.items():
+        if not item.has("a map", "PBK-017", "Write {name: label, kind: …} or {label: {kind: …}}."):
+            continue
+        if "kind" not in item.value and lone_label(item.value) is None:
+            item.problem("PBK-017", "a task is {name: label, kind: …} or {label: {kind: …}} with exactly one label")
+
+
+def task(look: Look, known: Known) -> None:
+    """A task body, in a pipeline or in the workbook."""
+    body = look.value
+    if "kind" not in body:
+        look.problem("PBK-018", "the task lacks 'kind'")
+        return
+    kind = body["kind"]
+    for name, remedy in legacy.TASK.items():
+        if name in body:
+            look.problem_of_key("PBK-020", f"a task has no member {name!r}", name, hint=f"Use {remedy}.")
+    if not isinstance(kind, str):
+        look.at("kind").problem("PBK-018", "'kind' must be a text")
+        return
+    if kind == tools.WORKBOOK:
+        _call_of_workbook(look, known)
+    elif kind in tools.KINDS:
+        _fields(look, kind, tools.KINDS[kind])
+    elif not known.provides(kind):
+        _unknown_kind(look.at("kind"), kind, known)
+    for name in body:
+        if name not in ("kind", "name", "spec", *legacy.TASK) and name not in tools.kind_of(kind).text:
+            texts.data(look.at(name), texts.FIELDS)
+    if "spec" in body and look.at("spec").has("a map", "PBK-020"):
+        _spec(look.at("spec"))
+
+
+def _unknown_kind(look: Look, kind: str, known: Known) -> None:
+    remedy = legacy.KINDS.get(kind)
+    if remedy is not None:
+        look.problem("PBK-032", f"{kind!r} is no tool kind", hint=f"Use {remedy}.")
+        return
+    names = (*tools.KINDS, tools.WORKBOOK, *known.kinds())
+    hint = f"There are: {', '.join(sorted(set(names)))}. Further kinds come with --load."
+    look.problem("PBK-019", f"there is no tool kind {kind!r}{guess(kind, names)}", hint=hint)
+
+
+def _fields(look: Look, kind: str, rules: tools.Kind) -> None:
+    body = look.value
+    for group in rules.required:
+        if not any(name in body for name in group):
+            look.problem("PBK-020", f"a {kind} task needs {' or '.join(repr(name) for name in group)}")
+    if rules.fields is None:
+        return
+    allowed = ("kind", "name", "spec", *sorted(rules.fields))
+    for name in body:
+        if name not in allowed and name not in legacy.TASK:
+            near = guess(name, allowed)
+            hint = f"Allowed are: {', '.join(allowed)}."
+            look.problem_of_key("PBK-020", f"a {kind} task has no field {name!r}{near}", name, hint=hint)
+
+
+def _call_of_workbook(look: Look, known: Known) -> None:
+    body = look.value
+    name = body.get("task")
+    if not isinstance(name, str):
+        look.problem("PBK-099", "a workbook task needs 'task', the name of an entry")
+    elif name not in known.workbook:
+        message = f"the workbook has no task {name!r}{guess(name, tuple(known.workbook))}"
+        look.at("task").problem("PBK-099", message)
+
+
+def _spec(look: Look) -> None:
+    timeout = look.value.get("timeout")
+    for value in timeout.values() if isinstance(timeout, dict) else (timeout,):
+        if value is not None and read_seconds(value) is None:
+            look.at("timeout").problem("PBK-193", f"a timeout is a number of seconds or a text like 30s, not {value!r}")
+
+
+# Rules.
+
+
+def _policy(look: Look, labels: Sequence[str], index: int, iterator: str | None) -> None:
+    spec = look.value.get("spec")
+    if not isinstance(spec, dict) or "policy" not in spec:
+        return
+    policy = look.at("spec").at("policy")
+    hint = "Write policy: {rules: [{when: …, then: {do: …}}, {else: {then: {do: …}}}]}."
+    if not policy.has("a map", "PBK-021", hint):
+        return
+    if not isinstance(policy.value.get("rules"), list):
+        policy.problem("PBK-021", "a task policy needs a list 'rules'", hint=hint)
+        return
+    policy.closed(("rules", "mode", "on_unmatched", "before", "after", "finally"), "PBK-026", "a task policy")
+    if "mode" in policy.value:
+        policy.at("mode").is_one_of(("exclusive",), "PBK-026")
+    if "on_unmatched" in policy.value:
+        policy.at("on_unmatched").is_one_of(("continue", "fail"), "PBK-026")
+    for name in ("before", "after", "finally"):
+        if policy.value.get(name):
+            policy.at(name).problem("PBK-026", f"{name!r} is reserved")
+    rules(policy.at("rules"), "PBK-022", lambda then: _then(then, labels, index, iterator), texts.POLICY)
+    if policy.value["rules"] and not any(isinstance(rule, dict) and "else" in rule for rule in policy.value["rules"]):
+        policy.warn("PBK-033", "no rule says `else`: an outcome that no rule matches continues, even an error")
+
+
+def rules(look: Look, code: str, then: Callable[[Look], None], scope: frozenset[str]) -> None:
+    """A list of `{when, then}`, the last perhaps `{else: {then}}`."""
+    for index, rule in enumerate(look.items()):
+        if not rule.has("a map", code):
+            continue
+        rule.closed(("when", "then", "else"), code, "a rule", legacy.RULE)
+        has_when, has_else = "when" in rule.value, "else" in rule.value
+        if has_when == has_else:
+            said = "both" if has_when else "neither"
+            rule.problem(code, f"a rule has either 'when' or 'else', not {said}")
+        if has_when:
+            texts.guard(rule.at("when"), scope)
+            if "then" not in rule.value:
+                rule.problem(code, "the rule lacks 'then'")
+            elif rule.at("then").has("a map", code):
+                then(rule.at("then"))
+        if has_else:
+            if index != len(look.value) - 1:
+                rule.problem(code, "'else' must be the last rule")
+            if rule.at("else").has("a map", code, "Write else: {then: {…}}."):
+                inner = rule.at("else")
+                if "then" not in inner.value:
+                    inner.problem(code, "'else' lacks 'then'")
+                elif inner.at("then").has("a map", code):
+                    then(inner.at("then"))
+
+
+def _then(look: Look, labels: Sequence[str], index: int, iterator: str | None) -> None:
+    then = look.value
+    look.closed(("do", *RETRY_ONLY, "to", "set_ctx", "set_iter"), "PBK-024", "'then'", legacy.THEN)
+    if "do" not in then:
+        look.problem("PBK-023", "'then' lacks 'do'", hint=f"One of: {', '.join(DIRECTIVES)}.")
+        return
+    if not look.at("do").is_one_of(DIRECTIVES, "PBK-023"):
+        return
+    do = then["do"]
+    for name in RETRY_ONLY:
+        if name in then and do != "retry":
+            look.problem_of_key("PBK-024", f"{name!r} belongs to `do: retry`", name)
+    if "attempts" in then:
+        look.at("attempts").is_at_least(1, "PBK-023")
+    if "backoff" in then:
+        look.at("backoff").is_one_of(("none", "linear", "exponential"), "PBK-023")
+    if "delay" in then:
+        _delay(look.at("delay"))
+    _jump(look, labels, index)
+    for name in ("set_ctx", "set_iter"):
+        if name in then and look.at(name).has("a map", "PBK-023"):
+            _assignments(look.at(name), iterator, is_iter=name == "set_iter")
+
+
+def _delay(look: Look) -> None:
+    if isinstance(look.value, str):
+        texts.data(look, texts.POLICY)
+    elif look.has("a number", "PBK-023") and look.value < 0:
+        look.problem("PBK-023", "'delay' must not be negative")
+
+
+def _jump(look: Look, labels: Sequence[str], index: int) -> None:
+    then = look.value
+    if then["do"] != "jump":
+        if "to" in then:
+            look.problem_of_key("PBK-024", "'to' belongs to `do: jump`", "to")
+        return
+    if "to" not in then:
+        look.problem("PBK-023", "`do: jump` needs 'to', a label of this step")
+    elif then["to"] == "previous" and "previous" not in labels:
+        if index == 0:
+            look.at("to").problem("PBK-025", "the first task has no previous one")
+    elif then["to"] not in labels:
+        near = guess(str(then["to"]), labels)
+        look.at("to").problem(
+            "PBK-025", f"this step has no task {then['to']!r}{near}", hint=f"Labels: {', '.join(labels)}."
+        )
+
+
+def _assignments(look: Look, iterator: str | None, *, is_iter: bool) -> None:
+    if is_iter and iterator is None:
+        look.problem("PBK-024", "'set_iter' needs a loop: this step has none", hint="Use set_ctx.")
+    for name in look.value:
+        if not all(name.split(".")):
+            look.problem_of_key("PBK-152", f"{name!r} is no name: parts of a dotted key must not be empty", name)
+        if is_iter and name.partition(".")[0] in ("index", "count", "parent", iterator):
+            look.problem_of_key("PBK-105", f"iter.{name} is read-only", name)
+        texts.data(look.at(name), texts.POLICY)

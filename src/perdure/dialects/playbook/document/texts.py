@@ -1,0 +1,57 @@
+"""Templates in a document: is the text one, and does it read only what exists where it stands? (PBK-029, 146, 184)"""
+
+from collections.abc import Iterable
+
+from perdure.dialects.playbook.document.look import Found, Look
+from perdure.dialects.playbook.errors import said
+from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
+
+CONTROL = frozenset({"workload", "ctx", "args", "execution_id", "event", "steps"})
+FIELDS = frozenset(
+    {
+        *("workload", "ctx", "args", "execution_id", "steps", "iter", "results", "keychain"),
+        *("_task", "_attempt", "_prev", "_idempotency_key"),
+    }
+)
+POLICY = (FIELDS | {"outcome"}) - {"keychain"}
+START = frozenset({"workload", "execution_id"})
+
+
+def guard(look: Look, scope: frozenset[str]) -> None:
+    """A boolean, or a text with a template in it."""
+    value = look.value
+    if isinstance(value, bool):
+        return
+    if not isinstance(value, str):
+        look.problem("PBK-029", f"{look.name} must be true, false or a template, not {value!r}")
+        return
+    if not has_template(value):
+        hint = f'Write "{{{{ {value.strip()} }}}}".'
+        look.problem("PBK-029", f"{look.name} is plain text, which would always be true", hint=hint)
+        return
+    try:
+        _check_names(look, Guard(value).reads, scope)
+    except TemplateError as fault:
+        look.problem("PBK-029", f"{look.name}: {said(fault)}")
+
+
+def data(look: Look, scope: frozenset[str]) -> None:
+    """A value whose texts may be templates."""
+    template = Template(look.value)
+    for fault in template.faults:
+        look.findings.found.append(Found("PBK-029", said(fault), (*look.path, *fault.path)))
+    _check_names(look, template.reads, scope)
+
+
+def _check_names(look: Look, reads: Reads, scope: frozenset[str]) -> None:
+    for name in sorted(reads.names - scope):
+        if name == "keychain":
+            look.problem("PBK-184", "keychain exists only in the fields of a task")
+        elif name == "vars":
+            look.problem("PBK-032", "there are no vars", hint="Use ctx, or iter inside a loop.")
+        else:
+            look.warn("PBK-146", f"nothing is called {name!r} here", hint=f"Readable here: {_listed(scope)}.")
+
+
+def _listed(scope: Iterable[str]) -> str:
+    return ", ".join(sorted(scope, key=lambda name: (name.startswith("_"), name)))

@@ -1,0 +1,60 @@
+"""Error outcomes: what kind of failure it was, and whether trying again may help (PBK-075)."""
+
+from typing import Any
+
+import msgspec
+
+from perdure.expressions.jinja import TemplateError
+from perdure.kernel import jsontext
+
+RETRYABLE = frozenset(
+    {
+        *("connection", "timeout", "rate_limit", "server_error"),
+        *("db_connection", "db_deadlock", "db_timeout", "missing_reference", "lease_lost"),
+    }
+)
+
+KINDS = RETRYABLE | frozenset(
+    {
+        *("auth", "not_found", "client_error", "schema", "parse", "transform", "db_constraint", "storage_quota"),
+        *("storage_access", "unknown", "template", "serialization", "ctx_conflict", "loop_collection", "policy_fail"),
+        *("limit", "cancelled", "child_failed", "exception"),
+    }
+)
+
+
+class Error(msgspec.Struct, array_like=True, frozen=True):
+    kind: str
+    message: str = ""
+    code: str | int | None = None
+    retryable: bool = False
+    source: str = ""
+    details: bytes | None = None  # JSON text
+    retry_after: float | None = None
+
+    def data(self) -> dict[str, Any]:
+        """The error as guards and people read it."""
+        found: dict[str, Any] = {
+            "kind": self.kind,
+            "retryable": self.retryable,
+            "code": self.code,
+            "message": self.message,
+            "source": self.source,
+            "details": None if self.details is None else jsontext.decode(self.details),
+        }
+        if self.retry_after is not None:
+            found["retry_after"] = self.retry_after
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        return {"kind": self.kind, "code": self.code, "message": self.message}
+
+
+def said(fault: TemplateError) -> str:
+    """One line of a template's failure."""
+    return fault.message if fault.expression is None else f"{fault.message}, in `{fault.expression}`"
+
+
+def error(kind: str, message: str, code: str | int | None = None, *, source: str = "", details: Any = None) -> Error:
+    text = None if details is None else jsontext.encode(details)
+    return Error(kind, message, code, kind in RETRYABLE, source, text)

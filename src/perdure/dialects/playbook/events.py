@@ -1,0 +1,214 @@
+"""What a Playbook's run has decided. Rendered values, matched rules and directives are inside.
+
+The canonical event names of the language are a view of these (see `chronicle`).
+"""
+
+from perdure.dialects.playbook.errors import Error
+from perdure.dialects.playbook.values import Patch
+from perdure.kernel.events import Event
+from perdure.kernel.values import Instant, Payload
+
+
+class NewToken(Event, frozen=True):
+    """Part of the events that make tokens. `gated`: its step's admission is to be asked first."""
+
+    token: int
+    step: str
+    gated: bool
+    args: Payload
+    arc: int = -1
+
+
+class WorkflowStarted(Event, frozen=True, tag=100):
+    entry: NewToken
+    workload: Payload
+    ctx: Patch
+    size: int
+    at: Instant
+    timer: int = 0  # bounds the execution
+
+
+class AdmissionJudged(Event, frozen=True, tag=101):
+    """The first answer of a token's gate, or a changed one (PBK-066)."""
+
+    token: int
+    fate: str  # admitted, pending, discarded
+    allow: bool
+    rule: int
+    errors: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # what a change of would make the answer worth asking for again
+
+
+class AdmissionUnchanged(Event, frozen=True, tag=102):
+    """A gate was asked again and answered as before."""
+
+    token: int
+
+
+class TokenDropped(Event, frozen=True, tag=103):
+    token: int
+    reason: str
+    ending: str
+
+
+class StepStarted(Event, frozen=True, tag=104):
+    """The token is consumed. `tasks` is 0 for a step that only routes; `items` is what a loop runs over."""
+
+    run: int
+    token: int
+    tasks: int
+    at: Instant
+    timers: tuple[int, ...] = ()
+    items: Payload | None = None
+    total: int = 0
+    limit: int = 1
+    error: Error | None = None  # why its loop cannot begin
+
+
+class IterationStarted(Event, frozen=True, tag=105):
+    run: int
+    index: int
+    thread: int
+
+
+class AttemptStarted(Event, frozen=True, tag=106):
+    """`number` is the kernel's task or child; 0 when the outcome is known at once."""
+
+    thread: int
+    label: str
+    kind: str
+    number: int
+    at: Instant
+
+
+class AttemptEnded(Event, frozen=True, tag=107):
+    """One outcome. `source`: an ok result is given here, landed with the kernel's event, or was passed through."""
+
+    thread: int
+    at: Instant
+    error: Error | None = None
+    source: str = "given"
+    result: Payload = b"null"
+    extras: bytes | None = None
+
+
+class OutcomeJudged(Event, frozen=True, tag=108):
+    """A task rule was chosen: its patches and its directive. `fate`: ready, resting, done, failed."""
+
+    thread: int
+    label: str
+    rule: int
+    directive: str
+    fate: str
+    to: int  # the position of the next task
+    is_visit: bool  # the counter arrives anew, rather than trying again
+    set_ctx: Patch = ()
+    set_iter: Patch = ()
+    timer: int = 0
+    error: Error | None = None
+    errors: tuple[str, ...] = ()
+    size: int = 0
+    conflicts: tuple[str, ...] = ()  # keys that a concurrent step-run had just set otherwise (PBK-154)
+    keeps_back: bool = False  # a parallel loop merges its patches at the end (PBK-112)
+    repeats: bool = False  # the failed shard is run once more (PBK-135)
+    stops: bool = False  # no further iteration starts (PBK-109)
+
+
+class StepEnded(Event, frozen=True, tag=109):
+    """The boundary event."""
+
+    run: int
+    name: str
+    at: Instant
+    error: Error | None = None
+    set_ctx: Patch = ()
+    size: int = 0
+    fanin: str = ""
+
+
+class NextEvaluated(Event, frozen=True, tag=110):
+    """The step-run has left. `ending` is empty when tokens were made; `failures` are those the branch adds."""
+
+    run: int
+    mode: str
+    arcs: tuple[tuple[str, bool, str], ...]
+    tokens: tuple[NewToken, ...]
+    ending: str
+    handled: bool
+    failures: tuple[Error, ...]
+    no_match_is_error: bool
+    at: Instant
+
+
+class CtxPatched(Event, frozen=True, tag=111):
+    """From outside, by an operator or a program (PBK-156)."""
+
+    set_ctx: Patch
+    size: int
+    by: str = ""
+    reason: str = ""
+
+
+class WorkflowWaiting(Event, frozen=True, tag=112):
+    tokens: tuple[tuple[int, tuple[str, ...]], ...]
+    timer: int = 0
+
+
+class WaitExpired(Event, frozen=True, tag=113):
+    pass
+
+
+class WorkflowStopped(Event, frozen=True, tag=114):
+    """No token moves any more and nothing is routed; what a worker has begun may end (PBK-138)."""
+
+    error: Error
+    is_failure: bool  # it is one of its own, rather than a step's
+
+
+class RunWithdrawn(Event, frozen=True, tag=115):
+    run: int
+
+
+class WorkflowQuiesced(Event, frozen=True, tag=116):
+    status: str
+    token: NewToken
+    at: Instant
+
+
+class WorkflowFinished(Event, frozen=True, tag=117):
+    status: str
+    code: str
+
+
+class Paused(Event, frozen=True, tag=118):
+    by: str = ""
+    reason: str = ""
+
+
+class Resumed(Event, frozen=True, tag=119):
+    by: str = ""
+    reason: str = ""
+
+
+OWN_EVENTS: tuple[type[Event], ...] = (
+    WorkflowStarted,
+    AdmissionJudged,
+    AdmissionUnchanged,
+    TokenDropped,
+    StepStarted,
+    IterationStarted,
+    AttemptStarted,
+    AttemptEnded,
+    OutcomeJudged,
+    StepEnded,
+    NextEvaluated,
+    CtxPatched,
+    WorkflowWaiting,
+    WaitExpired,
+    WorkflowStopped,
+    RunWithdrawn,
+    WorkflowQuiesced,
+    WorkflowFinished,
+    Paused,
+    Resumed,
+)

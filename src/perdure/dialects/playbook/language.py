@@ -1,0 +1,103 @@
+"""The door to Playbooks. Cheap to open, for every command of the tool pays for it: what stands behind it,
+templates and all, is imported when the first Playbook is met.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from perdure.kernel import inputs as i
+from perdure.kernel.events import Event
+from perdure.kernel.execution import Execution
+from perdure.kernel.problems import Problem
+from perdure.kernel.turn import Turn
+
+if TYPE_CHECKING:
+    from perdure.dialects.playbook.dialect import PlaybookDialect
+
+
+class Playbook:
+    """The language, given the providers that may be tool kinds, and where other playbooks are found by path."""
+
+    name = "playbook"
+    version = 1
+
+    def __init__(
+        self,
+        provides: Callable[[str], bool] = lambda name: False,
+        kinds: Callable[[], Iterable[str]] = lambda: (),
+        find: Callable[[str, str | None], tuple[str, bytes] | None] = lambda path, version: None,
+    ) -> None:
+        self._provides = provides
+        self._kinds = kinds
+        self._find = find
+
+    @cached_property
+    def _behind(self) -> "PlaybookDialect":
+        from perdure.dialects.playbook.dialect import PlaybookDialect
+        from perdure.dialects.playbook.document.reading import Surroundings
+
+        return PlaybookDialect(Surroundings(self._provides, lambda: tuple(self._kinds()), self._find))
+
+    # Documents.
+
+    def recognizes(self, text: bytes) -> bool:
+        """By its `apiVersion`, or by its kind."""
+        return b"noetl.io/" in text or (b"Playbook" in text and b"workflow" in text)
+
+    def title(self, program: Any) -> str:
+        return str(program.name)
+
+    def parse(self, text: bytes) -> tuple[Any | None, list[Problem]]:
+        return self._behind.parse(text)
+
+    def load(self, text: bytes) -> Any:
+        return self._behind.load(text)
+
+    # Runs.
+
+    @property
+    def events(self) -> tuple[type[Event], ...]:
+        from perdure.dialects.playbook.events import OWN_EVENTS
+
+        return OWN_EVENTS
+
+    def begin(self, program: Any) -> Any:
+        from perdure.dialects.playbook.body import Body
+
+        return Body()
+
+    def accept(self, turn: Turn, given: i.Input) -> None:
+        self._behind.accept(turn, given)
+
+    def advance(self, turn: Turn) -> bool:
+        return self._behind.advance(turn)
+
+    def exhausted(self, turn: Turn) -> None:
+        self._behind.exhausted(turn)
+
+    def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
+        from perdure.dialects.playbook.dialect import refusal
+
+        return refusal(execution, given)
+
+    @cached_property
+    def evolve(self) -> Callable[[Any, Event], None]:
+        from perdure.dialects.playbook.folding import evolve
+
+        return evolve
+
+    def freeze(self, body: Any) -> bytes:
+        from perdure.dialects.playbook.body import freeze
+
+        return freeze(body)
+
+    def thaw(self, program: Any, frozen: bytes) -> Any:
+        from perdure.dialects.playbook.body import thaw
+
+        return thaw(frozen)
+
+    def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
+        from perdure.dialects.playbook.showing import show
+
+        return show(execution, texts)

@@ -1,0 +1,47 @@
+"""One internal move of a run: what is next, in a fixed order.
+
+Gates that may have opened come first, then what has ended, then what may begin: so a patch re-evaluates admission
+before anything else happens, and every order is the same after a crash.
+"""
+
+from perdure.dialects.playbook import admission, completion, ending, pipeline, routing, starting
+from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook.program import OnFailure, Program
+from perdure.kernel.turn import Turn
+
+
+def advance(turn: Turn) -> bool:
+    body: b.Body = turn.body
+    if not body.begun:
+        starting.begin(turn)
+    elif body.stale:
+        admission.judge(turn, _first(body.stale))
+    elif body.closing:
+        ending.close(turn, _first(body.closing))
+    elif body.routing and not body.paused:
+        _route(turn, body, _first(body.routing))
+    elif body.admitted and not body.paused:
+        starting.start_step(turn, _first(body.admitted))
+    elif body.looping:
+        starting.start_iteration(turn, _first(body.looping))
+    elif body.agenda:
+        pipeline.move(turn, _first(body.agenda))
+    elif body.runs or body.paused:
+        return False
+    else:
+        return completion.settle(turn)
+    return True
+
+
+def _first(queue: b.Queue) -> int:
+    return next(iter(queue))
+
+
+def _route(turn: Turn, body: b.Body, number: int) -> None:
+    program: Program = turn.program
+    before = body.unhandled
+    routing.route(turn, number)
+    is_fast = program.completion.on_failure is OnFailure.FAIL_FAST
+    if is_fast and body.unhandled > before and body.stopped is None:
+        first = next(failure for failure in body.failures if not failure.handled)
+        ending.stop(turn, first.error, is_failure=False)

@@ -1,0 +1,198 @@
+"""The program of a Playbook: the checked document, ready to be run. Immutable; shared by every run of it.
+
+Program ─▶ Step ─▶ Admission          may a token enter?
+                ─▶ Task… ─▶ Policy    the pipeline, and what each outcome means
+                ─▶ Loop               once per element
+                ─▶ Router ─▶ Arc…     where tokens go afterwards
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from perdure.expressions.jinja import Guard, Reads, Template
+from perdure.kernel.values import Instant
+
+Catalog = Callable[[str, str | None], tuple[str, bytes] | None]
+"""Where other playbooks are found: a path and perhaps a version give a language and a document."""
+
+
+def no_catalog(path: str, version: str | None) -> None:
+    return None
+
+
+class Directive(StrEnum):
+    """What a task's outcome makes of the pipeline (PBK-023)."""
+
+    CONTINUE = "continue"
+    RETRY = "retry"
+    JUMP = "jump"
+    BREAK = "break"
+    FAIL = "fail"
+
+
+class OnDeny(StrEnum):
+    PENDING = "pending"
+    DISCARD = "discard"
+
+
+class OnFailure(StrEnum):
+    """What failures of branches do to the execution (PBK-138)."""
+
+    FAIL_ON_UNHANDLED = "fail_on_unhandled"
+    FAIL_ON_ANY = "fail_on_any"
+    FAIL_FAST = "fail_fast"
+    PARTIAL = "partial"
+    IGNORE = "ignore"
+
+
+class OnStranded(StrEnum):
+    """What becomes of tokens that are still denied when nothing else moves (PBK-126)."""
+
+    AUTO = "auto"
+    WAIT = "wait"
+    FAIL = "fail"
+    PARTIAL = "partial"
+    DISCARD = "discard"
+
+
+class OnFinalFailure(StrEnum):
+    FAIL = "fail"
+    PARTIAL = "partial"
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitRule:
+    when: Guard | None  # None: `else`
+    allow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    rules: tuple[AdmitRule, ...]
+    on_deny: OnDeny = OnDeny.PENDING
+
+    @property
+    def reads(self) -> Reads:
+        """What the guards look at."""
+        return reduce(or_, (rule.when.reads for rule in self.rules if rule.when is not None), Reads())
+
+    @property
+    def can_allow(self) -> bool:
+        return any(rule.allow for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """The right-hand side of a task rule."""
+
+    do: Directive
+    attempts: int = 3
+    backoff: str = "none"
+    delay: Template | None = None
+    to: int | None = None  # where a jump goes, as a position in the pipeline
+    set_ctx: Mapping[str, Template] = field(default_factory=dict)
+    set_iter: Mapping[str, Template] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRule:
+    when: Guard | None  # None: `else`
+    then: Then
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    rules: tuple[TaskRule, ...]
+    unmatched_fails: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    label: str
+    kind: str
+    fields: Mapping[str, Template]  # what is rendered before each attempt
+    fixed: Mapping[str, Any]  # what is not: program text
+    spec: Mapping[str, Any]  # runtime knobs, already layered (PBK-035)
+    policy: Policy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fanout:
+    """Settings of the shard mode of loops (PBK-131)."""
+
+    fail_fast: bool = True
+    allow_partial: bool = False
+    max_job_retries: int = 0
+    max_shards: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    over: Template
+    iterator: str
+    is_parallel: bool = False
+    max_in_flight: Template | None = None
+    is_best_effort: bool = False
+    reduce: Mapping[str, str] = field(default_factory=dict)
+    fanout: Fanout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    step: str
+    when: Guard | None = None  # None: always
+    args: Template | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    arcs: tuple[Arc, ...]
+    is_inclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    tasks: tuple[Task, ...] = ()
+    loop: Loop | None = None
+    admission: Admission | None = None
+    router: Router | None = None
+    timeout: Instant | None = None  # of one step-run
+    deadline: Instant | None = None  # counted from the token's creation
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    on_failure: OnFailure = OnFailure.FAIL_ON_UNHANDLED
+    on_stranded: OnStranded = OnStranded.AUTO
+    on_final_failure: OnFinalFailure = OnFinalFailure.FAIL
+    wait_timeout: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The limits that keep a document from running away."""
+
+    max_payload_bytes: int = 1_048_576
+    max_step_runs: int = 10_000
+    max_task_visits: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    name: str
+    path: str
+    steps: Mapping[str, Step]  # in document order
+    entry: str
+    workload: Template
+    final_step: str | None = None
+    no_next_is_error: bool = False
+    completion: Completion = Completion()
+    bounds: Bounds = Bounds()
+    timeout: Instant | None = None  # of the whole execution
+    missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
+    find: Catalog = no_catalog

@@ -1,0 +1,132 @@
+"""After a boundary event: which arcs fire, and what their tokens carry (section 7 of the language)."""
+
+from typing import Any
+
+from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook.errors import Error, error, said
+from perdure.dialects.playbook.program import Arc, Program, Router, Step
+from perdure.dialects.playbook.scopes import control_makers, gather
+from perdure.expressions.jinja import TemplateError
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
+
+NO_ARGS = b"{}"
+Looked = tuple[str, bool, str]
+"""What became of one arc: its target, whether it fired, and why it could not be asked."""
+
+
+def route(turn: Turn, number: int) -> None:
+    """Evaluate the arcs of a step-run that has ended, once."""
+    body: b.Body = turn.body
+    program: Program = turn.program
+    run = body.runs[number]
+    step = program.steps[run.step]
+    if run.is_final or body.stopped is not None or step.router is None or not step.router.arcs:
+        _leave(turn, number, run, step)
+        return
+    fired = _Fired(turn, program, step.router, run)
+    own = fired.failures
+    no_match = not fired.tokens and not own and program.no_next_is_error
+    if no_match:
+        own.append(error("policy_fail", f"no arc of step {run.step!r} matched", "NO_MATCHING_ARC"))
+    handled = run.error is not None and fired.is_handled
+    failures = own if run.error is None else [run.error, *own]
+    if own:
+        ending: str = b.Ending.FAILED
+    else:
+        ending = "" if fired.tokens else _ending(run.error)
+    mode = "inclusive" if step.router.is_inclusive else "exclusive"
+    turn.emit(
+        p.NextEvaluated(
+            number, mode, tuple(fired.looked), tuple(fired.tokens), ending, handled, tuple(failures), no_match, turn.now
+        )
+    )
+
+
+def _leave(turn: Turn, number: int, run: b.StepRun, step: Step) -> None:
+    """A leaf, the final step, or a run whose execution was stopped: nothing is routed."""
+    failures = () if run.error is None else (run.error,)
+    ending: str = "" if run.is_final else _ending(run.error)
+    if turn.body.stopped is not None and not run.is_final and run.error is None and step.router is not None:
+        ending = b.Ending.ABORTED
+    turn.emit(p.NextEvaluated(number, "", (), (), ending, False, failures, False, turn.now))
+
+
+def _ending(failed: Error | None) -> str:
+    return b.Ending.NORMAL if failed is None else b.Ending.FAILED
+
+
+class _Fired:
+    """One look at all arcs: the tokens they give, and what went wrong."""
+
+    def __init__(self, turn: Turn, program: Program, router: Router, run: b.StepRun) -> None:
+        assert run.boundary is not None
+        self.turn = turn
+        self.program = program
+        self.run = run
+        self.makers = control_makers(turn, run.args, run.boundary)
+        self.looked: list[Looked] = []
+        self.tokens: list[p.NewToken] = []
+        self.failures: list[Error] = []
+        self.is_handled = False  # an arc with a guard of its own has taken the failure up (PBK-122)
+        guard_errors: list[str] = []
+        is_taken = False
+        for index, arc in enumerate(router.arcs):
+            if is_taken and not router.is_inclusive:
+                break  # later guards are not even asked (PBK-116)
+            try:
+                matches = arc.when is None or arc.when.holds(gather(self.makers, arc.when.reads))
+            except TemplateError as fault:
+                guard_errors.append(f"arcs[{index}].when: {said(fault)}")
+                self.looked.append((arc.step, False, said(fault)))
+                continue
+            is_taken = is_taken or matches
+            self.looked.append((arc.step, matches, ""))
+            if matches:
+                self._take(index, arc)
+        if guard_errors and not is_taken:
+            self.failures.append(error("template", "; ".join(guard_errors), "GUARD_ERROR", source=run.step))
+
+    def _take(self, index: int, arc: Arc) -> None:
+        try:
+            args = self._args(index, arc)
+        except _BadArgs as bad:
+            self.failures.append(bad.problem)
+            return
+        number = self.turn.body.tokens_made + len(self.tokens) + 1
+        gated = self.program.steps[arc.step].admission is not None
+        self.tokens.append(p.NewToken(number, arc.step, gated, args, index))
+        self.is_handled = self.is_handled or arc.when is not None
+
+    def _args(self, index: int, arc: Arc) -> Payload:
+        if arc.args is None:
+            return NO_ARGS
+        where = f"arcs[{index}].args"
+        try:
+            value = arc.args.render(gather(self.makers, arc.args.reads))
+            text = jsontext.encode(value)
+        except TemplateError as fault:
+            raise _BadArgs(error("template", f"{where}: {said(fault)}", "GUARD_ERROR", source=self.run.step)) from None
+        except jsontext.NotJson as problem:
+            raise _BadArgs(error("template", f"{where}: {problem}", "GUARD_ERROR", source=self.run.step)) from None
+        limit = self.program.bounds.max_payload_bytes
+        if len(text) > limit:
+            message = (
+                f"{where} ({_largest(value)}, to {arc.step!r}) has {len(text)} bytes, {limit} are allowed; "
+                "pass a reference instead"
+            )
+            raise _BadArgs(error("limit", message, "ARGS_TOO_LARGE", source=self.run.step))
+        return self.turn.keep(text)
+
+
+def _largest(args: Any) -> str:
+    name = max(args, key=lambda key: len(jsontext.encode(args[key])))
+    return f"mostly {name!r}"
+
+
+class _BadArgs(Exception):
+    def __init__(self, problem: Error) -> None:
+        super().__init__(problem.message)
+        self.problem = problem

@@ -1,0 +1,157 @@
+"""What templates see, and where (PBK-062, 077, 118): only the scopes that a template names are put together."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook.program import Loop, Task
+from perdure.dialects.playbook.values import Reader, Value
+from perdure.expressions.jinja import Reads, Template
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant
+
+Members = frozenset[str] | None
+Maker = Callable[[Members], Any]
+"""Puts a scope together; only these members of it are wanted, or all of it (None)."""
+
+Makers = dict[str, Maker]
+
+
+def gather(makers: Makers, reads: Reads) -> dict[str, Any]:
+    """What a template reads, as far as it exists here; anything else is undefined to it."""
+    return {name: makers[name](members) for name, members in reads.members.items() if name in makers}
+
+
+def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
+    return gather(makers, reduce(or_, (template.reads for template in templates), Reads()))
+
+
+def execution_makers(turn: Turn) -> Makers:
+    body: b.Body = turn.body
+    return {
+        "workload": lambda _: body.workload.read(turn.text),
+        "ctx": lambda _: body.ctx.data,
+        "execution_id": lambda _: turn.execution.id,
+        "steps": lambda wanted: steps_view(body, turn.text, wanted),
+    }
+
+
+def control_makers(turn: Turn, args: Value, event: b.Boundary) -> Makers:
+    """For admission, routing and `loop.in`."""
+    return {
+        **execution_makers(turn),
+        "args": lambda _: args.read(turn.text),
+        "event": lambda _: event_view(event, turn.text),
+    }
+
+
+def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> Makers:
+    """For the fields and rules of a task."""
+    body: b.Body = turn.body
+    thread = body.threads[number]
+    run = body.runs[thread.run]
+    makers: Makers = {
+        **execution_makers(turn),
+        "args": lambda _: run.args.read(turn.text),
+        "_task": lambda _: task.label,
+        "_attempt": lambda _: thread.attempt,
+        "_prev": lambda _: thread.prev.read(turn.text),
+        "results": lambda wanted: {
+            label: value.read(turn.text) for label, value in thread.results.items() if wanted is None or label in wanted
+        },
+        "_idempotency_key": lambda _: turn.execution.idempotency_key(task_path(thread, run, task)),
+    }
+    if thread.patch:
+        makers["ctx"] = lambda _: body.ctx.overlaid(tuple(thread.patch))
+    if loop is not None:
+        makers["iter"] = lambda _: iter_view(turn, thread, run, loop)
+    return makers
+
+
+def task_path(thread: b.Thread, run: b.StepRun, task: Task) -> str:
+    """The site of a task-run: stable over its attempts and deliveries (PBK-195)."""
+    iteration = "" if thread.index == b.ALONE else f"[{thread.index}]"
+    return f"{run.step}#{run.token}{iteration}/{task.label}#{thread.visits}"
+
+
+def iter_view(turn: Turn, thread: b.Thread, run: b.StepRun, loop: Loop) -> dict[str, Any]:
+    assert run.loop is not None
+    items = run.loop.items.read(turn.text)
+    bound: dict[str, Any] = {loop.iterator: items[thread.index], "index": thread.index, "count": run.loop.total}
+    parent = jsontext.decode(turn.state.options).get("iter")
+    if parent is not None:
+        bound["parent"] = parent
+    return {**thread.iter.data, **bound}
+
+
+def event_view(event: b.Boundary, text: Reader) -> dict[str, Any]:
+    """The boundary event as guards read it (PBK-119); the first one of all has only a name (PBK-053)."""
+    if not event.step:
+        return {"name": event.name}
+    result = event.result.read(text)
+    error = None if event.error is None else event.error.data()
+    view: dict[str, Any] = {
+        "name": event.name,
+        "step": event.step,
+        "step_run_id": run_id(event.run),
+        "status": "ok" if event.ok else "error",
+        "result": result,
+        "error": error,
+        "args": event.args.read(text),
+        "attempt": event.attempt,
+        "timestamp": timestamp(event.at),
+        "payload": {"result": result, "error": error, "stats": event.result.stats, "reference": None},
+    }
+    if event.fanin:
+        stats = event.result.stats or {"success": 0, "failed": 0}
+        view["fanin"] = {"status": event.fanin, "succeeded": stats["success"], "failed": stats["failed"], "refs": []}
+    return view
+
+
+def outcome_view(thread: b.Thread, text: Reader) -> dict[str, Any]:
+    """The envelope that task rules read (PBK-074)."""
+    outcome = thread.outcome
+    assert outcome is not None
+    extras = {} if outcome.extras is None else jsontext.decode(outcome.extras)
+    return {
+        "status": "ok" if outcome.error is None else "error",
+        "result": outcome.result.read(text) if outcome.error is None else None,
+        "error": None if outcome.error is None else outcome.error.data(),
+        "meta": {
+            "attempt": thread.attempt,
+            "duration_ms": outcome.duration // 1000,
+            "ts": timestamp(outcome.at),
+            "trace_id": None,
+        },
+        **extras,
+    }
+
+
+def steps_view(body: b.Body, text: Reader, wanted: Members) -> dict[str, Any]:
+    """Earlier results by step (PBK-157)."""
+    return {
+        name: {
+            "status": "ok" if tally.ok else "error",
+            "result": tally.result.read(text),
+            "reference": None,
+            "runs": tally.finished,
+        }
+        for name, tally in body.tallies.items()
+        if tally.finished and (wanted is None or name in wanted)
+    }
+
+
+def run_id(number: int) -> str:
+    return f"r{number}"
+
+
+def token_id(number: int) -> str:
+    return f"t{number}"
+
+
+def timestamp(at: Instant) -> str:
+    return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at % 1_000_000:06d}Z"

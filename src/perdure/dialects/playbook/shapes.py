@@ -1,0 +1,39 @@
+"""The three ways to write `tool`, as one list of labelled tasks (PBK-017)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Written(NamedTuple):
+    """A task as it stands in the document."""
+
+    label: str
+    body: dict[str, Any]
+    path: tuple[str | int, ...]  # from `tool`
+
+
+def tasks_of(step: str, tool: Any) -> Iterator[Written]:
+    """The tasks that have the shape of one; anything else is passed over."""
+    if isinstance(tool, dict):
+        yield Written(_named(tool, f"{step}_task"), tool, ())
+        return
+    for index, item in enumerate(tool if isinstance(tool, list) else ()):
+        if not isinstance(item, dict):
+            continue
+        if "kind" in item:
+            yield Written(_named(item, f"task_{index}"), item, (index,))
+        elif (label := lone_label(item)) is not None:
+            yield Written(label, item[label], (index, label))
+
+
+def _named(body: Mapping[str, Any], otherwise: str) -> str:
+    name = body.get("name")
+    return name if isinstance(name, str) and name else otherwise
+
+
+def lone_label(item: Mapping[str, Any]) -> str | None:
+    """The label of `{label: {kind: …}}`."""
+    if len(item) != 1:
+        return None
+    ((label, body),) = item.items()
+    return label if isinstance(body, dict) else None

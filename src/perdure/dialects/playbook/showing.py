@@ -1,0 +1,90 @@
+"""A run as JSON data: status, `ctx`, counts by step and branch, failures, order, result."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook.admission import reads_of
+from perdure.dialects.playbook.completion import branch_counts, failure_view, result_of
+from perdure.dialects.playbook.program import Program
+from perdure.dialects.playbook.scopes import run_id, token_id
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Status
+from perdure.kernel.turn import Needs
+from perdure.kernel.values import Payload
+
+
+def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
+    body: b.Body = execution.body
+    program: Program = execution.program
+
+    def text(payload: Payload) -> bytes:
+        if isinstance(payload, bytes):
+            return payload
+        found = texts.get(payload.digest)
+        if found is None:
+            raise Needs((payload.digest,))
+        return found
+
+    shown: dict[str, Any] = {"execution_id": execution.id, "status": status_of(execution, body)}
+    if body.code:
+        shown["code"] = body.code
+    shown |= {
+        "ctx": body.ctx.data,
+        "steps": {name: _step(tally) for name, tally in body.tallies.items()},
+        "branches": branch_counts(body),
+        "stranded": [_stranded(one) for one in body.stranded],
+        "failures": [failure_view(failure) for failure in body.failures],
+        "order": [list(entry) for entry in body.order],
+        "result": result_of(body, program).read(text) if body.status in ("success", "partial") else None,
+    }
+    if not execution.state.status.is_final:
+        shown["current"] = [{"step": run.step, "step_run_id": run_id(number)} for number, run in body.runs.items()]
+        shown["pending"] = [_pending(program, number, body.tokens[number]) for number in body.pending]
+    return shown
+
+
+def status_of(execution: Execution, body: b.Body) -> str:
+    """In the language's words (PBK-137)."""
+    if body.status:
+        return body.status
+    if execution.state.status.is_final:
+        return "cancelled" if execution.state.status is Status.CANCELLED else "failed"
+    if body.paused:
+        return "paused"
+    if not body.begun:
+        return "pending"
+    return "waiting" if body.waiting else "running"
+
+
+def _step(tally: b.Tally) -> dict[str, Any]:
+    return {
+        "runs": tally.runs,
+        "done": tally.done,
+        "failed": tally.failed,
+        "iterations": tally.iterations,
+        "task_runs": dict(tally.task_runs),
+        "task_attempts": dict(tally.task_attempts),
+    }
+
+
+def _stranded(one: b.Stranded) -> dict[str, Any]:
+    return {"step": one.step, "token_id": token_id(one.token), "decision": _decision(one.decision)}
+
+
+def _pending(program: Program, number: int, token: b.Token) -> dict[str, Any]:
+    gate = program.steps[token.step].admission
+    reads = [] if gate is None else [name for name in reads_of(gate) if name != b.STEPS]
+    return {
+        "step": token.step,
+        "token_id": token_id(number),
+        "reads": [f"ctx.{name}" if name != b.ANY_NAME else "ctx" for name in reads],
+        "decision": _decision(token.decision),
+    }
+
+
+def _decision(decision: b.Decision | None) -> dict[str, Any] | None:
+    if decision is None:
+        return None
+    rule: int | str | None = {b.ELSE: "else", b.NO_RULE: None}.get(decision.rule, decision.rule)
+    return {"allow": decision.allow, "matched_rule_index": rule, "guard_errors": list(decision.errors)}

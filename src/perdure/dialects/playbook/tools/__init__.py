@@ -1,0 +1,30 @@
+"""The kinds of tools a task may use. Each turns rendered fields into work, and what the work gave into an outcome.
+
+A further kind is one module here and its line in `KINDS`; a kind that is the name of a registered provider needs none.
+"""
+
+from collections.abc import Mapping
+
+from perdure.dialects.playbook.tools import http, noop, playbook, python, shell
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
+from perdure.dialects.playbook.tools.provided import PROVIDED
+
+__all__ = ["KINDS", "WORKBOOK", "Call", "Kind", "Landed", "kind_of", "start"]
+
+KINDS: Mapping[str, Kind] = {
+    "noop": noop.KIND,
+    "python": python.KIND,
+    "http": http.KIND,
+    "shell": shell.KIND,
+    "playbook": playbook.KIND,
+}
+
+WORKBOOK = "workbook"  # not a tool of its own: the program holds the entry's body in its place (PBK-099)
+
+
+def kind_of(name: str) -> Kind:
+    return KINDS.get(name, PROVIDED)
+
+
+def start(call: Call) -> None:
+    kind_of(call.task.kind).start(call)

@@ -1,0 +1,91 @@
+"""`http`: one request through the shared provider, its answer in the language's words (PBK-095)."""
+
+from typing import Any
+
+from perdure.dialects.playbook.errors import Error
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure
+from perdure.dialects.playbook.values import Reader
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Failed, Outcome, Succeeded
+
+PREFIX = "Provider.Call.Http."
+
+_KINDS = {
+    "Timeout": "timeout",
+    "ConnectionFailed": "connection",
+    "ProtocolError": "connection",
+    "TlsFailed": "connection",
+    "InvalidJson": "parse",
+    "TooLarge": "limit",
+    "BadArguments": "schema",
+}
+
+
+def _start(call: Call) -> None:
+    fields = call.fields
+    arguments: dict[str, Any] = {"url": fields["url"], "method": fields.get("method", "GET")}
+    for name in ("headers", "params", "auth"):
+        if fields.get(name) is not None:
+            arguments[name] = fields[name]
+    if isinstance(arguments.get("headers"), dict):
+        arguments["headers"] = {name: _text(value) for name, value in arguments["headers"].items()}
+    content = fields.get("body", fields.get("payload"))
+    if isinstance(content, str):
+        arguments["body"] = content
+    elif content is not None:
+        arguments["json"] = content
+    timeout = call.task.spec.get("timeout")
+    if timeout is not None:
+        arguments["timeout"] = timeout
+    call.perform("http", arguments)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else jsontext.encode(value).decode()
+
+
+def _land(outcome: Outcome, text: Reader) -> Landed:
+    if isinstance(outcome, Succeeded):
+        answer = jsontext.decode(text(outcome.value))
+        result = {"status_code": answer["status"], "headers": answer["headers"], "data": answer["body"]}
+        if "body_encoding" in answer:
+            result["data_encoding"] = answer["body_encoding"]
+        return Landed(None, jsontext.encode(result), {"http": _helper(answer["status"], answer["headers"])})
+    facts = details_of(outcome)
+    status = facts.get("status")
+    found = failure(outcome, _kind(outcome, status), status, source="http")
+    if facts.get("retry_after") is not None:
+        found = Error(
+            found.kind, found.message, found.code, found.retryable, "http", found.details, float(facts["retry_after"])
+        )
+    return Landed(found, None, {"http": _helper(status, facts.get("headers") or {})})
+
+
+def _kind(outcome: Outcome, status: int | None) -> str:
+    match status:
+        case 401 | 403:
+            return "auth"
+        case 404:
+            return "not_found"
+        case 408:
+            return "timeout"
+        case 429:
+            return "rate_limit"
+        case int() if status >= 500:
+            return "server_error"
+        case int() if status >= 400:
+            return "client_error"
+    code = outcome.code.removeprefix(PREFIX) if isinstance(outcome, Failed) else ""
+    return _KINDS.get(code, "client_error")
+
+
+def _helper(status: int | None, headers: dict[str, Any]) -> dict[str, Any]:
+    return {"status": status, "headers": headers, "request_id": headers.get("x-request-id")}
+
+
+KIND = Kind(
+    _start,
+    _land,
+    required=(("url",),),
+    fields=frozenset({"url", "method", "headers", "params", "body", "payload", "auth", "args"}),
+)

@@ -1,0 +1,149 @@
+"""What a tool kind must offer, and the call it is given."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook.errors import KINDS as ERROR_KINDS
+from perdure.dialects.playbook.errors import RETRYABLE, Error
+from perdure.dialects.playbook.program import Task
+from perdure.dialects.playbook.scopes import Makers, task_path
+from perdure.dialects.playbook.values import Reader
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import NULL, SECOND, Payload
+
+
+class Landed(msgspec.Struct, frozen=True):
+    """An outcome in the language's words. Without `result` an ok result is what the kernel's event brought."""
+
+    error: Error | None = None
+    result: bytes | None = None
+    extras: dict[str, Any] = {}
+
+
+Landing = Callable[[Outcome, Reader], Landed]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A tool kind: what its fields are called, how its work begins, and what the end of it means."""
+
+    start: "Callable[[Call], None]"
+    land: Landing
+    required: tuple[tuple[str, ...], ...] = ()  # of each group one field must be there
+    fields: frozenset[str] | None = None  # None: any
+    text: frozenset[str] = field(default_factory=frozenset)  # program text, never a template (PBK-092)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One attempt that is about to begin. Exactly one of the verbs below is used."""
+
+    turn: Turn
+    thread: int
+    task: Task
+    fields: dict[str, Any]
+    makers: Makers
+
+    def perform(self, provider: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> None:
+        """Let a worker do it. `timeout` bounds work that cannot bound itself."""
+        turn = self.turn
+        thread = turn.body.threads[self.thread]
+        path = task_path(thread, turn.body.runs[thread.run], self.task)
+        deadline = None if timeout is None else turn.now + int(timeout * SECOND)
+        text = self._encoded(arguments)
+        if text is None:
+            return
+        task = turn.schedule_task(provider, path, text, attempt=thread.attempt, deadline=deadline, max_deliveries=3)
+        self.began(task)
+
+    def _encoded(self, arguments: Mapping[str, Any]) -> bytes | None:
+        try:
+            return jsontext.encode(arguments)
+        except jsontext.NotJson as problem:
+            self.fail(Error("serialization", str(problem), source=self.task.label))
+            return None
+
+    def began(self, number: int) -> None:
+        self.turn.emit(p.AttemptStarted(self.thread, self.task.label, self.task.kind, number, self.turn.now))
+
+    def give(self, result: Payload) -> None:
+        """The outcome is known at once."""
+        self.began(0)
+        self.turn.emit(p.AttemptEnded(self.thread, self.turn.now, None, "given", self.turn.keep(result)))
+
+    def pass_through(self) -> None:
+        """The result is what the task before gave."""
+        self.began(0)
+        self.turn.emit(p.AttemptEnded(self.thread, self.turn.now, None, "prev"))
+
+    def fail(self, problem: Error) -> None:
+        self.began(0)
+        self.turn.emit(p.AttemptEnded(self.thread, self.turn.now, problem))
+
+
+# What every kind's failures have in common.
+
+_PLATFORM = {
+    Code.DELIVERIES_EXHAUSTED: "lease_lost",
+    Code.PROVIDER_FAULT: "serialization",
+    Code.RESULT_TOO_LARGE: "limit",
+    Code.SECRET_MISSING: "auth",
+    "Platform.DeadlineExceeded": "timeout",
+}
+
+
+def failure(outcome: Outcome, kind: str, code: str | int | None, *, source: str) -> Error:
+    """The error of a task that did not end well; the platform's own reasons come before the tool's."""
+    match outcome:
+        case Cancelled(reason):
+            return Error("cancelled", reason or "cancelled", source=source)
+        case Failed(said, message, retryable, details):
+            platform = _PLATFORM.get(said)
+            if platform is not None:
+                return Error(platform, message, said, platform in RETRYABLE, source, details)
+            passing = kind in RETRYABLE if retryable is None else retryable
+            return Error(kind, message, code, passing, source, details)
+    raise AssertionError("an ok outcome is no failure")
+
+
+def general_kind(code: str) -> str:
+    """The kind that a failure code of any provider suggests; a code may simply be a kind."""
+    last = code.rpartition(".")[2]
+    if last in ERROR_KINDS:
+        return last
+    if ".Errors." in code:
+        return "exception"
+    return {"Timeout": "timeout", "BadArguments": "schema"}.get(last, "unknown")
+
+
+def details_of(outcome: Outcome) -> dict[str, Any]:
+    if isinstance(outcome, Failed) and outcome.details:
+        found = jsontext.decode(outcome.details)
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def seconds(timeout: Any) -> float | None:
+    """A time limit as authors write it: a number of seconds, or `{total: …}` (PBK-193)."""
+    if isinstance(timeout, dict):
+        timeout = timeout.get("total")
+    return float(timeout) if isinstance(timeout, int | float) and not isinstance(timeout, bool) else None
+
+
+__all__ = [
+    "NULL",
+    "Call",
+    "Kind",
+    "Landed",
+    "Succeeded",
+    "details_of",
+    "failure",
+    "general_kind",
+    "seconds",
+]

@@ -1,0 +1,26 @@
+"""`noop`: nothing is done. For routing, for setting `ctx`, and as a decision point between tasks (PBK-093, 233)."""
+
+from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
+from perdure.dialects.playbook.values import Reader
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Outcome
+
+
+def _start(call: Call) -> None:
+    if "result" not in call.fields:
+        call.pass_through()
+        return
+    try:
+        text = jsontext.encode(call.fields["result"])
+    except jsontext.NotJson as problem:
+        call.fail(error("serialization", str(problem), source=call.task.label))
+        return
+    call.give(text)
+
+
+def _land(outcome: Outcome, text: Reader) -> Landed:
+    raise AssertionError("a noop ends where it begins")
+
+
+KIND = Kind(_start, _land, fields=frozenset({"result", "args"}))

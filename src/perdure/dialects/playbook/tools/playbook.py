@@ -1,0 +1,56 @@
+"""`playbook`: another run, which is waited for and holds no worker meanwhile (section 15)."""
+
+from typing import Any
+
+from perdure.dialects.playbook.errors import Error, error
+from perdure.dialects.playbook.program import Program
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
+from perdure.dialects.playbook.values import Reader
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+
+DEEPEST = 16  # PBK-204
+
+
+def _start(call: Call) -> None:
+    turn, fields = call.turn, call.fields
+    program: Program = turn.program
+    path = str(fields["path"])
+    depth = int(jsontext.decode(turn.state.options).get("depth", 0)) + 1
+    if depth > DEEPEST:
+        call.fail(error("limit", f"playbooks call each other more than {DEEPEST} levels deep", "PLAYBOOK_DEPTH"))
+        return
+    given = fields.get("args") or {}
+    if not isinstance(given, dict):
+        call.fail(error("schema", "args must be a map: they are the child's workload", source="playbook"))
+        return
+    found = program.find(path, fields.get("version"))
+    if found is None:
+        call.fail(error("not_found", f"there is no playbook {path!r}", "PLAYBOOK_NOT_FOUND", source="playbook"))
+        return
+    language, document = found
+    options: dict[str, Any] = {"depth": depth}
+    if "iter" in call.makers:
+        options["iter"] = call.makers["iter"](None)
+    detached = call.task.spec.get("detach") is True
+    child = turn.start_child(
+        language, document, path, jsontext.encode(given), jsontext.encode(options), awaited=not detached
+    )
+    if detached:
+        call.give(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))
+    else:
+        call.began(child)
+
+
+def _land(outcome: Outcome, text: Reader) -> Landed:
+    """A child of this language ends with its own envelope; any other one with its plain result."""
+    match outcome:
+        case Succeeded():
+            return Landed()
+        case Failed(code, message):
+            return Landed(Error("child_failed", message, code, False, "playbook", outcome.details))
+        case Cancelled(reason):
+            return Landed(Error("child_failed", reason or "the child was cancelled", "cancelled", False, "playbook"))
+
+
+KIND = Kind(_start, _land, required=(("path",),), fields=frozenset({"path", "version", "args"}))

@@ -1,0 +1,22 @@
+"""A kind that is the name of a registered provider: its fields and `args` are the provider's arguments."""
+
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, failure, general_kind, seconds
+from perdure.dialects.playbook.values import Reader
+from perdure.kernel.outcomes import Failed, Outcome, Succeeded
+
+
+def _start(call: Call) -> None:
+    fields = dict(call.fields)
+    given = fields.pop("args", None)
+    arguments = {**fields, **(given if isinstance(given, dict) else {})}
+    call.perform(call.task.kind, arguments, timeout=seconds(call.task.spec.get("timeout")))
+
+
+def _land(outcome: Outcome, text: Reader) -> Landed:
+    if isinstance(outcome, Succeeded):
+        return Landed()
+    code = outcome.code if isinstance(outcome, Failed) else ""
+    return Landed(failure(outcome, general_kind(code), code, source="provider"))
+
+
+PROVIDED = Kind(_start, _land)

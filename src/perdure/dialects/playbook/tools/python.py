@@ -1,0 +1,108 @@
+"""`python`: code of the document, run by the provider `script` in a process of its own (PBK-094).
+
+The code may read a snapshot of the scopes as `context`. Only what it reads is sent: a loop over ten thousand elements
+must not carry its collection ten thousand times.
+"""
+
+import ast
+import base64
+import binascii
+from functools import lru_cache
+from typing import Any
+
+from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.scopes import gather
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure, general_kind, seconds
+from perdure.dialects.playbook.values import Reader
+from perdure.expressions.jinja import Reads
+from perdure.kernel.outcomes import Failed, Outcome, Succeeded
+
+PROVIDER = "script"
+SNAPSHOT = frozenset({"workload", "ctx", "iter", "args", "execution_id", "_prev", "results"})
+
+
+def _start(call: Call) -> None:
+    fields = call.fields
+    try:
+        code = source_of(fields)
+    except ValueError as problem:
+        call.fail(error("schema", f"code_b64: {problem}", source="python"))
+        return
+    named = fields.get("args") or {}
+    if not isinstance(named, dict):
+        call.fail(error("schema", "args must be a map of names to values", source="python"))
+        return
+    arguments: dict[str, Any] = {"code": code, "names": named}
+    if fields.get("libs"):
+        arguments["libs"] = fields["libs"]
+    reads = _reads(code)
+    if "args" in reads.names:
+        arguments["token_args"] = call.makers["args"](None)
+    if reads.snapshot:
+        arguments["snapshot"] = gather(call.makers, Reads(dict.fromkeys(reads.snapshot & SNAPSHOT)))
+    call.perform(PROVIDER, arguments, timeout=seconds(call.task.spec.get("timeout")))
+
+
+def source_of(fields: dict[str, Any]) -> str:
+    if "code_b64" in fields:
+        try:
+            return base64.b64decode(fields["code_b64"], validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError) as problem:
+            raise ValueError(str(problem)) from None
+    return str(fields["code"])
+
+
+class _Reads:
+    def __init__(self, names: frozenset[str], snapshot: frozenset[str]) -> None:
+        self.names = names
+        self.snapshot = snapshot
+
+
+@lru_cache(maxsize=1024)
+def _reads(code: str) -> _Reads:
+    """Which names the code mentions, and which members of `context`; all of them when its use cannot be followed."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _Reads(frozenset(), frozenset())  # running it will say what is wrong
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    if "context" not in names:
+        return _Reads(frozenset(names), frozenset())
+    followed = [name for node in ast.walk(tree) if (name := _member(node)) is not None]
+    uses = sum(isinstance(node, ast.Name) and node.id == "context" for node in ast.walk(tree))
+    snapshot = frozenset(followed) if len(followed) == uses else SNAPSHOT
+    return _Reads(frozenset(names), snapshot)
+
+
+def _member(node: ast.AST) -> str | None:
+    """`context["x"]` or `context.get("x", …)`."""
+    match node:
+        case ast.Subscript(value=ast.Name(id="context"), slice=ast.Constant(value=str(name))):
+            return name
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="context"), attr="get"), args=[ast.Constant(value=str(name)), *_]
+        ):
+            return name
+    return None
+
+
+def _land(outcome: Outcome, text: Reader) -> Landed:
+    if isinstance(outcome, Succeeded):
+        return Landed()
+    code = outcome.code if isinstance(outcome, Failed) else ""
+    kind = general_kind(code)
+    facts = details_of(outcome)
+    name = code.rpartition(".")[2] if kind == "exception" else None
+    trace = facts.get("traceback")
+    helper = {"exception_type": name, "traceback": "\n".join(trace) if isinstance(trace, list) else trace}
+    return Landed(failure(outcome, kind, name or code or None, source="python"), None, {"py": helper})
+
+
+KIND = Kind(
+    _start,
+    _land,
+    required=(("code", "code_b64"),),
+    fields=frozenset({"code", "code_b64", "libs", "args"}),
+    text=frozenset({"code", "code_b64"}),
+)

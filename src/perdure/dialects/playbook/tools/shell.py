@@ -1,0 +1,41 @@
+"""`shell`: commands through the shared provider (PBK-096). Several commands stop at the first that fails."""
+
+from typing import Any
+
+from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure, general_kind, seconds
+from perdure.dialects.playbook.values import Reader
+from perdure.kernel.outcomes import Failed, Outcome, Succeeded
+
+
+def _start(call: Call) -> None:
+    fields = call.fields
+    commands = fields["cmds"]
+    if isinstance(commands, list) and all(isinstance(one, str) for one in commands):
+        script = "\n".join(("set -e", *commands))
+    elif isinstance(commands, str):
+        script = commands
+    else:
+        call.fail(error("schema", "cmds must be a text or a list of texts", source="shell"))
+        return
+    arguments: dict[str, Any] = {"script": script}
+    if isinstance(fields.get("env"), dict):
+        arguments["env"] = {
+            name: value if isinstance(value, str) else str(value) for name, value in fields["env"].items()
+        }
+    if fields.get("cwd") is not None:
+        arguments["cwd"] = fields["cwd"]
+    limit = seconds(call.task.spec.get("timeout"))
+    if limit is not None:
+        arguments["timeout"] = limit
+    call.perform("shell", arguments)
+
+
+def _land(outcome: Outcome, text: Reader) -> Landed:
+    if isinstance(outcome, Succeeded):
+        return Landed()
+    kind = general_kind(outcome.code) if isinstance(outcome, Failed) else "unknown"
+    return Landed(failure(outcome, kind, details_of(outcome).get("exit_code"), source="shell"))
+
+
+KIND = Kind(_start, _land, required=(("cmds",),), fields=frozenset({"cmds", "env", "cwd", "args"}))

@@ -1,0 +1,34 @@
+"""The inputs of an execution: the document's defaults under the request's values, frozen at the start (PBK-011)."""
+
+from typing import Any
+
+from perdure.expressions.jinja import Template, has_template
+
+
+def merged(defaults: Template, given: dict[str, Any], execution_id: str) -> dict[str, Any]:
+    """Raises `TemplateError` when a default cannot be rendered. Values of the request are data, never templates."""
+    rendered: Any = defaults.document
+    if not defaults.is_literal:
+        literal = overlaid(_literals(defaults.document), given)
+        rendered = defaults.render({"execution_id": execution_id, "workload": literal})
+    found: dict[str, Any] = overlaid(rendered, given)
+    return found
+
+
+def overlaid(under: Any, over: Any) -> Any:
+    """Maps merge recursively; anything else on top replaces what is below."""
+    if not (isinstance(under, dict) and isinstance(over, dict)):
+        return over
+    both = dict(under)
+    for name, value in over.items():
+        both[name] = overlaid(under[name], value) if name in under else value
+    return both
+
+
+def _literals(value: Any) -> Any:
+    """The document without the members that are templates themselves."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _literals(inner) for name, inner in value.items() if not (isinstance(inner, str) and has_template(inner))
+    }
