@@ -53,6 +53,9 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("MWL-021", flow({"r": returns()}, flows={"f": flow({"r": returns()})}), "flows.f.$schema"),
     ("MWL-022", flow({"r": returns()}, extra=1), "extra"),
     ("MWL-022", flow({"r": returns()}, comment=1), "comment"),
+    ("MWL-022", entry(provider=RETRY, onEntry={"comment": "no"}), "steps.x.middleware[0].onEntry.comment"),
+    ("MWL-022", step("Raise", result={"code": "c", "comment": "no"}), "steps.x.result.comment"),
+    ("MWL-022", gather(completion={"successes": 1, "comment": "no"}), "steps.x.completion.comment"),
     ("MWL-022", step("Sleep", **{"for": 3, "next": "r"}), "steps.x.for"),
     ("MWL-022", gather(over="abc"), "steps.x.over"),
     ("MWL-022", step("Call", call={**mock(), "with": [1]}, next="r"), "steps.x.call.with"),
@@ -215,6 +218,9 @@ ACCEPTED: list[Any] = [
     gather(concurrency=None),
     step("Match", cases=[], default={"next": "r"}),
     step("Pass", next="r", comment="{{ not evaluated"),  # MWL-013
+    step("Call", call={**mock(), "comment": "c"}, next="r", middleware=[], comment="c"),
+    step("Match", cases=[{**CLAUSE, "comment": "c"}], default={"next": "r", "comment": "c"}),
+    entry(provider=RETRY, comment="c"),
 ]
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.document.look import Around, Findings, Look, Path
+from perdure.dialects.flow.document.look import Around, Findings, Look, Path, comment
 from perdure.dialects.flow.schemas import BadSchema, Parameters
 from perdure.dialects.flow.steps import ACTIONS
 from perdure.expressions.mwl import find_expression
@@ -22,6 +22,7 @@ def flow(look: Look, is_root: bool) -> None:
         "flows": _flows,
         "middleware": _stack,
         "parameters": _parameters,
+        "comment": comment,
     }
     if is_root:
         look.closed({"$schema": _schema, **members}, ("entrypoint", "steps"), what="a Flow")

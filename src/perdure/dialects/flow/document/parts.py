@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.flow.catalog import uri_type
-from perdure.dialects.flow.document.look import Around, Look, Rule
+from perdure.dialects.flow.document.look import Around, Look, Rule, comment
 from perdure.dialects.flow.middleware.protocol import PHASES
 
 
@@ -58,7 +58,7 @@ def catch(look: Look) -> None:
 
 
 def _catch_clause(look: Look) -> None:
-    members = {"match": matcher, "output": anything, "assign": assign, "next": next_step}
+    members = {"match": matcher, "output": anything, "assign": assign, "next": next_step, "comment": comment}
     look.closed(members, ("match", "next"), what="a catch clause")
 
 
@@ -95,7 +95,7 @@ def match_cases(look: Look) -> None:
 
 
 def _match_case(look: Look) -> None:
-    members = {"when": _predicate, "output": anything, "assign": assign, "next": next_step}
+    members = {"when": _predicate, "output": anything, "assign": assign, "next": next_step, "comment": comment}
     if look.closed(members, ("next",), what="a Match case") and "when" not in look.value:
         look.problem("MWL-039", "a Match case lacks 'when'")
 
@@ -106,7 +106,7 @@ def _predicate(look: Look) -> None:
 
 
 def match_default(look: Look) -> None:
-    members = {"output": anything, "assign": assign, "next": next_step}
+    members = {"output": anything, "assign": assign, "next": next_step, "comment": comment}
     look.closed(members, ("next",), "MWL-022", "a Match default", foreign={"when": "MWL-039"})
 
 
@@ -178,6 +178,7 @@ def call(look: Look) -> None:
         "with": arguments,
         "onSuccess": _success_arm,
         "onFailure": _failure_arm,
+        "comment": comment,
     }
     if look.closed(members, what="a call"):
         look.exactly_one("provider", "flow", code="MWL-028")
@@ -255,7 +256,7 @@ flow_stack = step_stack
 
 
 def _entry(look: Look) -> None:
-    blocks: dict[str, Rule] = {"provider": _middleware, **dict.fromkeys(PHASES, anything)}
+    blocks: dict[str, Rule] = {"provider": _middleware, "comment": comment, **dict.fromkeys(PHASES, anything)}
     if not look.closed(blocks, ("provider",), what="a middleware entry"):
         return
     uri = look.value.get("provider")
