@@ -19,7 +19,8 @@ ROOTS = {"ctx": {"name": "ann", "n": 1, "items": [1]}}
             "{% if x %}",
             "TEMPLATE-SYNTAX",
             (1, 9),
-            "unexpected end of template. Jinja was looking for the following tags: 'elif' or 'else' or 'endif'. The innermost block that needs to be closed is 'if'",
+            "unexpected end of template. Jinja was looking for the following tags: 'elif' or 'else' or 'endif'. "
+            "The innermost block that needs to be closed is 'if'",
         ),
         ("{% nope %}", "TEMPLATE-SYNTAX", (1, 4), "encountered unknown tag 'nope'"),
         ("{% include 'x' %}", "TEMPLATE-SYNTAX", (1, 4), "`include` does not exist in these templates"),

@@ -38,7 +38,7 @@ GREEDY = [
     "{{ ('http://a.b ' * 20000) | urlize }}",
     "{{ ([[1]] * 10000) | sum(start=[]) }}",
     "{{ ctx.xs | pprint }}",
-    "{% for i in range(1000) %}{% for j in range(1000) %}{% for k in range(1000) %}{% endfor %}{% endfor %}{% endfor %}",
+    "{% for i in range(999) %}{% for j in range(999) %}{% for k in range(999) %}{% endfor %}{% endfor %}{% endfor %}",
     "{% for i in range(100) %}" + "x" * 60_000 + "{% endfor %}",
     "{% for i in range(20000) %}{{ ctx.xs == ctx.ys }}{% endfor %}",
     "{% for i in range(20000) %}{{ {'k': 0} in ctx.ys }}{% endfor %}",
@@ -49,7 +49,8 @@ GREEDY = [
     "{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
     "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
     "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
-    "{% set ns = namespace(a={}) %}{% for i in range(60) %}{% set ns.a = {'x': ns.a, 'y': ns.a} %}{% endfor %}{{ ns.a | tojson }}",
+    "{% set ns = namespace(a={}) %}{% for i in range(60) %}{% set ns.a = {'x': ns.a, 'y': ns.a} %}{% endfor %}"
+    "{{ ns.a | tojson }}",
     "{% set ns = namespace(a=9) %}{% for i in range(60) %}{% set ns.a = ns.a * ns.a %}{% endfor %}",
     "{% set a = 'x' * 1000000 %}{% for i in range(50000) %}{{ 'y' in a }}{% endfor %}",
     "{% set a = 'x' * 1000000 %}{% for i in range(50000) %}{{ a[1:] | length }}{% endfor %}",

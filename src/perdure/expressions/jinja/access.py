@@ -33,6 +33,9 @@ _OF_TEXTS = frozenset(
     istitle isupper lower lstrip partition removeprefix removesuffix rfind rindex rpartition rsplit rstrip split
     splitlines startswith strip swapcase title upper""".split()  # noqa: SIM905
 )
+_MAKING_TEXT = frozenset({"center", "join", "ljust", "replace", "rjust", "zfill"})  # paid by what they make
+METHODS = _OF_MAPPINGS | _OF_LISTS | _OF_TEXTS | _MAKING_TEXT
+
 _CHANGING = frozenset(
     "append extend insert remove pop popitem clear sort reverse update setdefault add discard".split()  # noqa: SIM905
 )
