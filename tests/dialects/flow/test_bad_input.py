@@ -171,6 +171,6 @@ def test_failures_inside_failures_are_cut_before_they_are_too_deep_to_read() -> 
     failing = mock(failure={"code": "F", "details": "{{ failure == null ? [] : [failure.details] }}"})
     document = flow({"c": call(failing, "c", catch=again)})
 
-    result = World(document, limits=Limits(slice=100, moves=1_000)).run()
+    result = World(document, limits=Limits(slice=100, moves=700)).run()
 
     assert result["code"] == "System.Cancelled"

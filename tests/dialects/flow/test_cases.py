@@ -48,7 +48,7 @@ def test_a_case_can_be_cancelled_after_any_move_and_leaves_nothing_behind(scenar
     """MWL-551 MWL-552 MWL-557 MWL-558: every established entry sees onAlways once; all targets are stopped."""
     whole = _world(scenario, moves_per_commit=1)
     whole.run()
-    for commits in range(1, len(whole.rows), max(1, len(whole.rows) // 12)):
+    for commits in range(1, len(whole.rows), max(1, len(whole.rows) // 8)):
         world = _world(scenario, cancel_after=commits, moves_per_commit=1)
 
         result = world.run()

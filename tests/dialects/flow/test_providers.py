@@ -171,3 +171,20 @@ async def test_a_live_run_shows_where_it_is(tmp_path: Path) -> None:
         await handle.cancel("enough")
         await engine.wait(handle.id)
         assert await handle.show() == {"type": "cancellation", "code": "System.Cancelled", "message": "enough"}
+
+
+async def test_a_fork_goes_on_from_a_moment_of_the_past(tmp_path: Path) -> None:
+    document = flow(
+        {
+            "c": call(task("echo", value="past"), "s", assign={"past": "{{ step.result.value }}"}),
+            "s": {"action": "Sleep", "for": "PT1H", "next": "done"},
+            "done": returns("{{ vars.past }}"),
+        }
+    )
+    async with EngineWorld(tmp_path, functions={"echo": lambda arguments, given: arguments["value"]}) as world:
+        run = await world.start(document)
+        assert world.engine is not None
+        forked = await world.engine.fork(run.id)
+        await world.advance(3_600)
+
+        assert await run.result() == await forked.result() == "past"
