@@ -1,4 +1,4 @@
-"""Templates whose outcome was compared with Go itself (language, printf, random) or with another Sprig (sprig).
+"""Templates whose outcome was compared with Go itself, those in `sprig` with another implementation of Sprig.
 
 A case is a template and the text it writes, or null where both refuse it.
 """
@@ -21,7 +21,7 @@ def outcome(text: str, data: dict[str, Any]) -> str | None:
         return None
 
 
-@pytest.mark.parametrize("name", ["language", "printf", "sprig", "random"])
+@pytest.mark.parametrize("name", ["language", "printf", "random", "times", "encodings", "sprig"])
 def test_a_template_writes_what_go_writes(name: str) -> None:
     agreed = json.loads((AGREED / f"{name}.json").read_text(encoding="utf-8"))
 

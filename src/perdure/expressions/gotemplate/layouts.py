@@ -95,12 +95,12 @@ _READERS: dict[str, "re.Pattern[str]"] = {
     "__2": re.compile(r" {0,2}[0-9]{1,3}"),
     "PM": re.compile(r"AM|PM"),
     "pm": re.compile(r"am|pm"),
-    "MST": re.compile(r"[A-Z]{3,5}|[+-][0-9]{2}(?:[0-9]{2})?"),
+    "MST": re.compile(r"[A-Z]{3,5}|[+-][0-9]{2}"),
     **dict.fromkeys(("06", "01", "02", "15", "03", "04", "05"), re.compile(r"[0-9]{2}")),
     **dict.fromkeys(("1", "2", "3", "4", "5"), re.compile(r"[0-9]{1,2}")),
 }
 _FRACTION = re.compile(r"[.,][0-9]+")
-_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})?:?([0-9]{2})?")
+_OFFSET = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?(?::?([0-9]{2}))?")
 
 
 def parse_moment(text: str, layout: str, zone: tzinfo = UTC) -> Moment:
@@ -109,7 +109,7 @@ def parse_moment(text: str, layout: str, zone: tzinfo = UTC) -> Moment:
     at = last = 0
     for element in _ELEMENT.finditer(layout):
         at = _skip_literal(text, at, layout[last : element.start()])
-        at = _read(element.group(), text, at, read)
+        at = _read(element.group(), text, at, read, layout[element.end() : element.end() + 1] in (".", ","))
         last = element.end()
     if _skip_literal(text, at, layout[last:]) != len(text):
         raise BadMoment(f"{text[:60]!r} does not look like {layout[:60]!r}")
@@ -119,10 +119,13 @@ def parse_moment(text: str, layout: str, zone: tzinfo = UTC) -> Moment:
 def _skip_literal(text: str, at: int, literal: str) -> int:
     if not text.startswith(literal, at):
         raise BadMoment(f"{text[:60]!r} lacks {literal[:60]!r}")
-    return at + len(literal)
+    at += len(literal)
+    while literal.endswith(" ") and text.startswith(" ", at):
+        at += 1
+    return at
 
 
-def _read(element: str, text: str, at: int, read: dict[str, str]) -> int:
+def _read(element: str, text: str, at: int, read: dict[str, str], fraction_follows: bool) -> int:
     if element[0] in ".,":
         pattern = _FRACTION
     elif "07" in element:
@@ -138,7 +141,7 @@ def _read(element: str, text: str, at: int, read: dict[str, str]) -> int:
             return at
         raise BadMoment(f"{text[at : at + 60]!r} does not look like {element!r}")
     read[_PARTS.get(element, "offset" if "07" in element else "fraction")] = found.group()
-    if element in ("05", "5") and (extra := _FRACTION.match(text, found.end())):
+    if element in ("05", "5") and not fraction_follows and (extra := _FRACTION.match(text, found.end())):
         read["fraction"] = extra.group()  # a value may be finer than its layout
         return extra.end()
     return found.end()
@@ -186,8 +189,8 @@ def _assemble(read: dict[str, str], zone: tzinfo) -> Moment:
         zone = _read_zone(read["offset"])
     elif read.get("zone", "UTC")[0] in "+-":
         zone = _read_zone(read["zone"])
-    elif read.get("zone") in ("UTC", "GMT"):
-        zone = UTC
+    elif read.get("zone", "UTC") != "UTC":
+        zone = timezone(timedelta(), read["zone"])  # as in Go: a name alone says nothing about the offset
     try:
         civil = datetime(max(year, 1), month, int(read.get("day", 1)), hour, int(read.get("minute", 0)), tzinfo=zone)
         civil = civil.replace(second=int(read.get("second", 0)))

@@ -5,7 +5,7 @@ There is no local zone here: what Go calls Local is UTC. The zone database is th
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -61,11 +61,12 @@ ZERO = Moment.of(datetime(1, 1, 1, tzinfo=UTC))  # what Go shows when there is n
 
 def zone_abbreviation(civil: datetime) -> str:
     """`CET`, or an offset such as `+02` where the zone has no letters for it."""
-    if isinstance(civil.tzinfo, timezone) and civil.tzinfo is not UTC:
+    name = civil.tzname() or "UTC"
+    if name.startswith(("UTC+", "UTC-")):
         minutes = int((civil.utcoffset() or timedelta()).total_seconds()) // 60
         sign, minutes = ("-", -minutes) if minutes < 0 else ("+", minutes)
         return f"{sign}{minutes // 60:02}{minutes % 60:02}"
-    return civil.tzname() or "UTC"
+    return name
 
 
 @lru_cache(maxsize=256)

@@ -31,7 +31,6 @@ class Token:
 
 
 _OPEN = re.compile(r"\{\{(-(?=[ \t\r\n]))?")
-_COMMENT = re.compile(r"[ \t\r\n]?/\*")
 _BLANK = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(
     r"""
@@ -64,8 +63,9 @@ def tokenize(text: str, refuse: Refuse) -> list[Token]:
         if opening is None:
             tokens.append(Token("eof", "", len(text)))
             return tokens
-        if comment := _COMMENT.match(text, opening.end()):
-            at, trims = _skip_comment(text, comment.end(), opening.start(), refuse)
+        inside = opening.end() + bool(opening[1])
+        if text.startswith("/*", inside):
+            at, trims = _skip_comment(text, inside + 2, opening.start(), refuse)
         else:
             tokens.append(Token("open", opening.group(), opening.start()))
             at, trims = _read_action(text, opening.end(), tokens, refuse)

@@ -6,15 +6,15 @@ from perdure.expressions.gotemplate.functions.library import ANY, MOMENT, SLOW, 
 from perdure.expressions.gotemplate.functions.numbers import to_int64
 from perdure.expressions.gotemplate.layouts import format_moment, parse_moment
 from perdure.expressions.gotemplate.moments import ZERO, BadMoment, Moment, find_zone
-from perdure.expressions.gotemplate.values import Value, describe
+from perdure.expressions.gotemplate.values import Value, describe, is_number
 
 _HTML = "2006-01-02"
 
 
 def date(layout: str, when: Value, zone: str = "UTC") -> str:
     """`when` is a time or seconds since the epoch. Sprig takes anything else for now; here it is an error."""
-    if type(when) is int and abs(when) < 10**12:
-        when = Moment(when * SECOND)
+    if is_number(when) and abs(when) < 10**12:
+        when = Moment(int(when) * SECOND)
     if not isinstance(when, Moment):
         raise EvaluationFault(f"{describe(when)} is neither a time nor seconds since the epoch")
     return format_moment(when.in_zone(find_zone(zone)), layout)

@@ -94,7 +94,7 @@ def takes_frame(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = Non
     return Function(run, kinds, rest, wants_frame=True)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Library:
     """The functions of one kind of template, and the ones it is told it may not use, with the reason."""
 

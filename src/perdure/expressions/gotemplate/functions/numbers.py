@@ -114,6 +114,11 @@ def _quotient(left: Decimal, right: Decimal) -> Decimal:
     return _PRECISE.divide(left, right).quantize(_QUOTIENT_PLACES, context=_PRECISE)
 
 
+def _whole(rounding: Callable[[float], int], value: Value) -> float:
+    number = to_float64(value)
+    return float(rounding(number)) if isfinite(number) else number
+
+
 def round_to(value: Value, places: int, *from_half: Value) -> float:
     """To so many decimal places; `from_half` is the fraction from which a digit is rounded up."""
     number = to_float64(value)
@@ -142,11 +147,11 @@ FUNCTIONS = {
     "addf": takes(lambda *values: _add_decimals(0, *values), rest=ANY, price=SLOW),
     "atoi": takes(atoi, TEXT),
     "biggest": _LARGEST,
-    "ceil": takes(lambda value: float(ceil(to_float64(value))), ANY),
+    "ceil": takes(lambda value: _whole(ceil, value), ANY),
     "div": takes(divide, ANY, ANY),
     "divf": takes(_divide_decimals, ANY, rest=ANY, price=SLOW),
     "float64": takes(to_float64, ANY),
-    "floor": takes(lambda value: float(floor(to_float64(value))), ANY),
+    "floor": takes(lambda value: _whole(floor, value), ANY),
     "int": takes(to_int64, ANY),
     "int64": takes(to_int64, ANY),
     "max": _LARGEST,
