@@ -1,0 +1,124 @@
+"""Scenario folders: `playbook.yaml`, perhaps `workload.json`, and `expectation.json` beside each other.
+
+An expectation names what must be in the run's object: members that it leaves out may be anything, lists are whole.
+`steer` lists what an operator says whenever nothing else moves; `rules` cites the language.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perdure.kernel import inputs as i
+from perdure.kernel.execution import Limits
+from perdure.kernel.outcomes import Failed
+from perdure.kernel.values import SECOND
+from tests.dialects.playbook.world import Answer, Work, World
+
+FOLDER = Path(__file__).parent / "cases"
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    document: str
+    workload: Any
+    expected: dict[str, Any]
+    steer: list[dict[str, Any]]
+    children: dict[str, str]
+
+
+def all_cases() -> list[Case]:
+    return [_read(folder) for folder in sorted(FOLDER.iterdir()) if folder.is_dir()]
+
+
+def _read(folder: Path) -> Case:
+    expected = json.loads((folder / "expectation.json").read_text())
+    workload = folder / "workload.json"
+    return Case(
+        folder.name,
+        (folder / "playbook.yaml").read_text(),
+        json.loads(workload.read_text()) if workload.exists() else None,
+        {name: value for name, value in expected.items() if name not in ("steer", "rules")},
+        expected.get("steer", []),
+        {file.stem: file.read_text() for file in folder.glob("*.yaml") if file.stem != "playbook"},
+    )
+
+
+def tools() -> dict[str, Work]:
+    """The kinds that the cases use. `flaky` fails the first times it is called for a key."""
+    calls: dict[str, int] = {}
+
+    def flaky(arguments: dict[str, Any]) -> Any:
+        key = str(arguments.get("key", ""))
+        calls[key] = calls.get(key, 0) + 1
+        if calls[key] <= arguments.get("times", 1):
+            return Failed("server_error", f"call {calls[key]}")
+        return arguments.get("value")
+
+    def slow(arguments: dict[str, Any]) -> Any:
+        return Answer(arguments.get("value"), after=int(arguments["seconds"] * SECOND))
+
+    def fail(arguments: dict[str, Any]) -> Any:
+        return Failed(arguments.get("kind", "unknown"), arguments.get("message", "it failed"))
+
+    return {"say": lambda arguments: arguments.get("value"), "flaky": flaky, "slow": slow, "fail": fail}
+
+
+def play(case: Case, *, slots: int = 1_000, seed: int | None = None, crash: bool = False, slice: int = 1_000) -> World:
+    world = World(
+        case.document,
+        case.workload,
+        work=tools(),
+        children=case.children,
+        crash=crash,
+        seed=seed,
+        slots=slots,
+        limits=Limits(slice=slice),
+    )
+    steer = iter(case.steer)
+    world.settle()
+    while not world.is_over and (said := next(steer, None)) is not None:
+        _say(world, said)
+        world.settle()
+    return world
+
+
+def _say(world: World, said: dict[str, Any]) -> None:
+    if "patch" in said:
+        world.patch(said["patch"])
+    elif "cancel" in said:
+        world.tell(i.Cancel(said["cancel"]))
+    else:
+        world.tell(i.Steer(said["verb"], b"{}"))
+
+
+def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
+    """What is expected and not there."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for name, value in expected.items():
+            if name in actual:
+                yield from differences(value, actual[name], f"{path}.{name}")
+            elif value is not None:
+                yield f"{path}.{name}: missing, expected {value!r}"
+    elif isinstance(expected, list) and isinstance(actual, list):
+        if len(expected) != len(actual):
+            yield f"{path}: expected {expected!r}, found {actual!r}"
+        else:
+            for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
+                yield from differences(one, other, f"{path}[{index}]")
+    elif type(expected) is not type(actual) or expected != actual:
+        yield f"{path}: expected {expected!r}, found {actual!r}"
+
+
+Player = Callable[[Case], World]
+
+WAYS: dict[str, Player] = {
+    "many slots": lambda case: play(case),
+    "one slot": lambda case: play(case, slots=1),
+    "results in another order": lambda case: play(case, seed=1),
+    "results in a third order, two slots": lambda case: play(case, seed=2, slots=2),
+    "a crash after every commit": lambda case: play(case, crash=True),
+    "a crash after every move, results shuffled": lambda case: play(case, crash=True, slice=1, seed=3),
+}
