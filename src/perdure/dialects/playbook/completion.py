@@ -8,6 +8,7 @@ from typing import Any
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.admission import can_be_opened, is_disabled, reads_of
+from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.program import Admission, OnFailure, OnFinalFailure, OnStranded, Program
 from perdure.dialects.playbook.scopes import run_id, token_id
 from perdure.dialects.playbook.values import Value
@@ -18,6 +19,10 @@ from perdure.kernel.turn import Turn
 LISTED = 100  # entries of each list in the summary (PBK-143)
 BOUND_RANK = 1
 DEADLOCK = "ADMISSION_DEADLOCK"
+
+NO_MATCH = error("policy_fail", "no arc matched", "NO_MATCHING_ARC")
+STRANDED = error("policy_fail", "tokens wait that nothing can admit", DEADLOCK)
+FINAL_FAILED = error("policy_fail", "the final step failed", "FINAL_STEP_FAILED")
 
 Verdict = tuple[str, str]
 """A status and, for a bad one, its code."""
@@ -81,19 +86,21 @@ def _fate(policy: OnStranded, gate: Admission, token: b.Token, patience_over: bo
 
 def verdict(body: b.Body, program: Program) -> Verdict:
     """The status as it would be now. Worst wins: failed over partial over success (PBK-138)."""
-    found = [_of_failures(body, program), _of_stranded(body, program), _of_finalization(body, program)]
-    if body.stopped is not None:
-        found.insert(0, ("failed", _code(body.stopped.code)))
+    found = [
+        ("failed" if body.stopped is not None else "success", body.stopped),
+        ("failed" if body.unrouted else "success", NO_MATCH),
+        (_of_stranded(body, program), STRANDED),
+        (_of_failures(body, program), _first_failure(body)),
+        (_of_finalization(body, program), FINAL_FAILED),
+    ]
     for status in ("failed", "partial"):
-        for verdict in found:
-            if verdict[0] == status:
-                return verdict
+        causes = [cause for said, cause in found if said == status and cause is not None]
+        if causes:
+            return status, next((code for cause in causes if (code := _own_code(cause))), "")
     return "success", ""
 
 
-def _of_failures(body: b.Body, program: Program) -> Verdict:
-    if body.unrouted:
-        return "failed", "NO_MATCHING_ARC"
+def _of_failures(body: b.Body, program: Program) -> str:
     on_failure = program.completion.on_failure
     counted = body.unhandled
     if on_failure is OnFailure.IGNORE:
@@ -101,27 +108,34 @@ def _of_failures(body: b.Body, program: Program) -> Verdict:
     elif on_failure is OnFailure.FAIL_ON_ANY:
         counted += body.handled
     if not counted:
-        return "success", ""
+        return "success"
     is_partial = on_failure is OnFailure.PARTIAL and body.branches.get(b.Ending.NORMAL, 0) > 0
-    first = next((failure for failure in body.failures if not failure.handled), body.failures[0])
-    return "partial" if is_partial else "failed", _code(first.error.code)
+    return "partial" if is_partial else "failed"
 
 
-def _of_stranded(body: b.Body, program: Program) -> Verdict:
+def _of_stranded(body: b.Body, program: Program) -> str:
     if not body.stranded:
-        return "success", ""
-    return "partial" if program.completion.on_stranded is OnStranded.PARTIAL else "failed", DEADLOCK
+        return "success"
+    return "partial" if program.completion.on_stranded is OnStranded.PARTIAL else "failed"
 
 
-def _of_finalization(body: b.Body, program: Program) -> Verdict:
+def _of_finalization(body: b.Body, program: Program) -> str:
     if body.final != "failed":
-        return "success", ""
-    is_partial = program.completion.on_final_failure is OnFinalFailure.PARTIAL
-    return "partial" if is_partial else "failed", "FINAL_STEP_FAILED"
+        return "success"
+    return "partial" if program.completion.on_final_failure is OnFinalFailure.PARTIAL else "failed"
 
 
-def _code(code: str | int | None) -> str:
-    return "" if code is None else str(code)
+def _first_failure(body: b.Body) -> Error | None:
+    """The first that nobody handled; where all were, the first."""
+    found = next((failure for failure in body.failures if not failure.handled), None)
+    if found is None and body.failures:
+        found = body.failures[0]
+    return None if found is None else found.error
+
+
+def _own_code(cause: Error) -> str:
+    """A code of the language; what a tool calls its failures is no code of the execution."""
+    return cause.code if isinstance(cause.code, str) and cause.code.isupper() else ""
 
 
 # The final step.
@@ -187,7 +201,10 @@ def _reference(execution_id: str, step: str, tally: b.Tally) -> dict[str, Any] |
 def _finish(turn: Turn, body: b.Body, program: Program) -> None:
     status, code = verdict(body, program)
     if status == "failed":
-        outcome: Succeeded | Failed = Failed(code or "failed", _message(body, code), retryable=False)
+        cause = _first_failure(body)
+        outcome: Succeeded | Failed = Failed(
+            code or (cause.kind if cause is not None else "failed"), _message(body, code), retryable=False
+        )
         ended = Status.FAILED
     else:
         envelope = {
@@ -212,9 +229,9 @@ def result_of(body: b.Body, program: Program) -> Value:
 
 def _message(body: b.Body, code: str) -> str:
     if code == DEADLOCK:
-        return "tokens wait that nothing can admit: " + ", ".join(one.step for one in body.stranded[:10])
+        return f"{STRANDED.message}: " + ", ".join(one.step for one in body.stranded[:10])
     if body.final_error is not None:
-        return f"the final step failed: {body.final_error.message}"
+        return f"{FINAL_FAILED.message}: {body.final_error.message}"
     first = next((failure for failure in body.failures if not failure.handled), None)
     if first is None:
         return "" if body.stopped is None else body.stopped.message

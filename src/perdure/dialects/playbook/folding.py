@@ -130,8 +130,7 @@ def _step_started(body: Body, event: p.StepStarted) -> None:
     body.runs_made = event.run
     for timer in event.timers:
         body.bounds[timer] = event.run
-    if not run.is_final:
-        body.tallies.setdefault(token.step, b.Tally()).runs += 1
+    body.tallies.setdefault(token.step, b.Tally()).runs += 1
     body.order.append((token.step, "started", body.seq))
     run.error = event.error
     if event.items is not None:
@@ -167,8 +166,7 @@ def _iteration_started(body: Body, event: p.IterationStarted) -> None:
     loop.active += 1
     if event.index == loop.next:
         loop.next += 1
-        if not run.is_final:
-            body.tallies[run.step].iterations += 1
+        body.tallies[run.step].iterations += 1
     else:
         loop.again.remove(event.index)
     _open_thread(body, event.run, run, event.index)
@@ -183,12 +181,10 @@ def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
     body.agenda.pop(event.thread, None)
     if event.number:
         body.awaited[event.number] = event.thread
-    run = body.runs[thread.run]
-    if not run.is_final:
-        tally = body.tallies[run.step]
-        tally.task_attempts[event.label] = tally.task_attempts.get(event.label, 0) + 1
-        if thread.attempt == 1:
-            tally.task_runs[event.label] = tally.task_runs.get(event.label, 0) + 1
+    tally = body.tallies[body.runs[thread.run].step]
+    tally.task_attempts[event.label] = tally.task_attempts.get(event.label, 0) + 1
+    if thread.attempt == 1:
+        tally.task_runs[event.label] = tally.task_runs.get(event.label, 0) + 1
 
 
 def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
@@ -307,13 +303,11 @@ def _forget_threads(body: Body, run: b.StepRun) -> None:
 
 def _count_end(body: Body, number: int, run: b.StepRun, is_ok: bool) -> None:
     body.looping.pop(number, None)
-    tally = body.tallies.setdefault(run.step, b.Tally())
+    tally = body.tallies[run.step]
     tally.finished += 1
     tally.ok = is_ok
     tally.result = run.result
     tally.result_of = number
-    if run.is_final:
-        return
     if is_ok:
         tally.done += 1
     else:
