@@ -60,6 +60,8 @@ def test_growth_meets_a_limit(text: str) -> None:
         "{{ range 1 }}" * 200 + "{{ end }}" * 200,
         "{{ " + "9" * 500 + " }}",
         "x" * 1_048_577,
+        "{{1}}" * 33_334,
+        "{{ print " + "1 " * 100_000 + "}}",
     ],
 )
 def test_a_text_beyond_its_limits_is_refused(text: str) -> None:

@@ -43,7 +43,7 @@ def attempt(text: str) -> None:
         assert str(error)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.sampled_from([*WORDS, *OPERANDS, *DETERMINISTIC.functions]), max_size=30), st.sampled_from(["", " "])
 )
@@ -59,7 +59,7 @@ def test_any_text(text: str) -> None:
     attempt("{{" + text + "}}")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(sorted(DETERMINISTIC.functions)), st.lists(st.sampled_from(OPERANDS), max_size=4))
 def test_any_function_with_any_arguments(name: str, operands: list[str]) -> None:
     attempt(f"{{{{ {name} {' '.join(operands)} }}}}")
@@ -70,7 +70,7 @@ def test_every_function_with_every_pair_of_arguments() -> None:
     for name in DETERMINISTIC.functions:
         for first in OPERANDS:
             attempt(f"{{{{ {name} {first} }}}}")
-            for second in OPERANDS[:6]:
+            for second in ("inputs.s", "inputs.l"):
                 attempt(f"{{{{ {name} {second} {first} }}}}")
 
 

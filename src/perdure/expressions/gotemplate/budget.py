@@ -13,6 +13,7 @@ class Limits:
     """The defaults are generous for people and tight for attackers."""
 
     source: int = 1_048_576  # characters of text
+    words: int = 100_000  # names, constants and signs, and the texts between actions
     depth: int = 100  # nesting of blocks and parentheses
     steps: int = 2_000_000  # operations, roughly; stands for the evaluation timeout (STY-204)
     size: int = 4_000_000  # characters or elements of any one value made

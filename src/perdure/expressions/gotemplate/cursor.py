@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from perdure.expressions.cel.source import Source
+from perdure.expressions.gotemplate.budget import Limits
 from perdure.expressions.gotemplate.errors import Finding, SyntaxFault
 from perdure.expressions.gotemplate.tokens import Token, tokenize
 
@@ -12,11 +13,11 @@ class Cursor:
 
     __slots__ = ("_at", "_depth", "_limit", "_source", "_tokens")
 
-    def __init__(self, source: Source, depth: int) -> None:
+    def __init__(self, source: Source, limits: Limits) -> None:
         self._source = source
-        self._tokens: Sequence[Token] = tokenize(source.text, self.refuse)
+        self._tokens: Sequence[Token] = tokenize(source.text, limits.words, self.refuse)
         self._at = 0
-        self._limit = depth
+        self._limit = limits.depth
         self._depth = 0
 
     @property

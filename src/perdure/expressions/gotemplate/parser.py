@@ -1,6 +1,7 @@
 """Parses a whole template into blocks. What stands inside the braces is the business of `pipelines`."""
 
 from perdure.expressions.cel.source import Source
+from perdure.expressions.gotemplate.budget import Limits
 from perdure.expressions.gotemplate.cursor import Cursor
 from perdure.expressions.gotemplate.pipelines import PipelineParser
 from perdure.expressions.gotemplate.syntax import (
@@ -19,9 +20,9 @@ from perdure.expressions.gotemplate.tokens import Token
 _INCLUSION = frozenset({"define", "template", "block"})
 
 
-def parse(source: Source, depth: int, bare_roots: frozenset[str]) -> Tree:
+def parse(source: Source, limits: Limits, bare_roots: frozenset[str]) -> Tree:
     """The template as a tree. Raises `SyntaxFault` at the first place that makes no sense."""
-    return _BlockParser(Cursor(source, depth), bare_roots).parse()
+    return _BlockParser(Cursor(source, limits), bare_roots).parse()
 
 
 class _BlockParser:

@@ -25,29 +25,33 @@ _CONSTANTS = {"true": True, "false": False}
 
 
 class Variables:
-    """Names in scope, innermost last. Every declaration has a slot of its own."""
+    """Names in scope. Every declaration has a slot of its own; the innermost hides the others."""
 
-    __slots__ = ("_visible", "slots")
+    __slots__ = ("_declared", "_slots", "slots")
 
     def __init__(self) -> None:
-        self._visible: list[tuple[str, int]] = [("$", ROOT_SLOT)]
+        self._declared: list[str] = []
+        self._slots: dict[str, list[int]] = {"$": [ROOT_SLOT]}
         self.slots = 1
 
     def declare(self, name: str) -> int:
         slot = self.slots
         self.slots += 1
-        self._visible.append((name, slot))
+        self._declared.append(name)
+        self._slots.setdefault(name, []).append(slot)
         return slot
 
     def find(self, name: str) -> int | None:
-        return next((slot for known, slot in reversed(self._visible) if known == name), None)
+        slots = self._slots.get(name)
+        return slots[-1] if slots else None
 
     def mark(self) -> int:
-        return len(self._visible)
+        return len(self._declared)
 
     def forget(self, mark: int) -> None:
         """Leave the block that began at `mark`."""
-        del self._visible[mark:]
+        while len(self._declared) > mark:
+            self._slots[self._declared.pop()].pop()
 
 
 class PipelineParser:

@@ -86,14 +86,14 @@ class _Planner:
         return perform
 
     def _choice(self, choice: Choice) -> Performer:
-        arms = tuple((self._pipeline(condition), self.block(body)) for condition, body in choice.arms)
+        arms = tuple((condition, self._pipeline(condition), self.block(body)) for condition, body in choice.arms)
         otherwise = self.block(choice.otherwise)
         moves_dot = choice.keyword == "with"
 
         def perform(frame: Frame) -> str | None:
-            for condition, body in arms:
-                value = condition(frame)
-                with _blaming(choice.arms[0][0]):
+            for condition, evaluate, body in arms:
+                with _blaming(condition):
+                    value = evaluate(frame)
                     chosen = is_true(value)
                 if chosen and moves_dot:
                     outer, frame.dot = frame.dot, value

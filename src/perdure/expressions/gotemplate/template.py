@@ -39,7 +39,7 @@ class Template:
         if len(text) > limits.source:
             raise self._refuse(SyntaxFault, f"the template is longer than {limits.source} characters")
         try:
-            tree = parse(self.source, limits.depth, environment.bare_roots)
+            tree = parse(self.source, limits, environment.bare_roots)
             mentions = find_mentions(tree)
             findings = check(mentions, self.source, environment)
             if findings:

@@ -47,8 +47,8 @@ _WORD = re.compile(
 )
 
 
-def tokenize(text: str, refuse: Refuse) -> list[Token]:
-    """All tokens, ended by one of kind `eof`."""
+def tokenize(text: str, most: int, refuse: Refuse) -> list[Token]:
+    """All tokens, but not more than `most`, ended by one of kind `eof`."""
     tokens: list[Token] = []
     at, trims = 0, False
     while True:
@@ -69,6 +69,8 @@ def tokenize(text: str, refuse: Refuse) -> list[Token]:
         else:
             tokens.append(Token("open", opening.group(), opening.start()))
             at, trims = _read_action(text, opening.end(), tokens, refuse)
+            if len(tokens) > most:
+                raise refuse(opening.start(), f"the template has more than {most} words")
 
 
 def _skip_comment(text: str, at: int, opening: int, refuse: Refuse) -> tuple[int, bool]:

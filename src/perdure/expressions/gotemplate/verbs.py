@@ -30,11 +30,8 @@ class Directive:
 def format_verb(directive: Directive, value: Value, budget: Budget) -> str:
     verb = directive.verb
     if verb == "T":
-        return (
-            _pad(directive, "<nil>")
-            if value is None
-            else _format_text(replace(directive, verb="s"), type_name(value), budget)
-        )
+        precision = None if value is None else directive.precision
+        return _format_text(replace(directive, verb="s", precision=precision), type_name(value), budget)
     if value is None:
         return _pad(directive, "<nil>") if verb == "v" else f"%!{verb}(<nil>)"
     if type(value) in (list, dict):
@@ -96,13 +93,9 @@ def _format_text(directive: Directive, value: str, budget: Budget) -> str:
         case "x" | "X":
             data = value.encode("utf-8", "replace")[: directive.precision]
             budget.charge_text(5 * len(data))
-            separator = " " if directive.space else ""
-            prefix = f"0{directive.verb}" if directive.sharp else ""
-            digits = [f"{byte:02{directive.verb}}" for byte in data]
-            shown = (
-                separator.join(prefix + pair for pair in digits) if separator else prefix * bool(data) + "".join(digits)
-            )
-            return _pad(directive, shown)
+            prefix = f"0{directive.verb}" if directive.sharp and data else ""
+            joint = f" {prefix}" if directive.space else ""
+            return _pad(directive, prefix + joint.join(f"{byte:02{directive.verb}}" for byte in data))
     return _misfit(directive, value, budget)
 
 
@@ -133,9 +126,8 @@ def _format_character(directive: Directive, value: int) -> str:
         return char
     if directive.verb == "q":
         return quote_go(char, "'", directive.plus)
-    return f"U+{value & 0xFFFFFFFFFFFFFFFF:04X}" + (
-        f" '{char}'" if directive.sharp and exists and char.isprintable() else ""
-    )
+    shown = f" '{char}'" if directive.sharp and exists and char.isprintable() else ""
+    return f"U+{value & 0xFFFFFFFFFFFFFFFF:04X}{shown}"
 
 
 def _format_float(directive: Directive, value: float, budget: Budget) -> str:
@@ -150,14 +142,10 @@ def _format_float(directive: Directive, value: float, budget: Budget) -> str:
         precision = 6 if style in "ef" or (directive.sharp and verb != "v") else -1
     text = format_float(value, style, precision, directive.sharp and verb != "v")
     if verb in "EG":
-        text = text.upper()
-    negative = text.startswith("-")
+        text = text.replace("e", "E")
     digits = text.lstrip("+-")
-    is_finite = digits[0].isdigit()
-    sign = "+" if text.startswith("+") and directive.plus else _sign(directive, negative)
-    if digits == "Inf" and not negative and not directive.space:
-        sign = "+"
-    return _pad_number(directive, sign, digits, is_finite)
+    sign = _sign(directive, text[0] == "-") or ("+" if digits == "Inf" else "")
+    return _pad_number(directive, sign, digits, digits[0].isdigit())
 
 
 def _sign(directive: Directive, negative: bool) -> str:
@@ -175,6 +163,6 @@ def _pad_number(directive: Directive, sign: str, digits: str, zeros: bool, prefi
 def _pad(directive: Directive, text: str) -> str:
     if directive.width is None or len(text) >= directive.width:
         return text
-    return (
-        text.ljust(directive.width) if directive.minus else text.rjust(directive.width, "0" if directive.zero else " ")
-    )
+    if directive.minus:
+        return text.ljust(directive.width)
+    return text.rjust(directive.width, "0" if directive.zero else " ")
