@@ -19,10 +19,16 @@ DEFAULT_STORE = "sqlite:///perdure.db"
 def languages() -> dict[str, Language]:
     """Every language Perdure speaks."""
     from perdure.dialects.flow import Flow
+    from perdure.dialects.playbook import Playbook
     from perdure.providers.registry import shared
     from perdure.testing.drill import Drill
 
-    return {language.name: language for language in (Flow(shared.find, shared.names), Drill())}
+    spoken: tuple[Language, ...] = (
+        Flow(shared.find, shared.names),
+        Playbook(shared.knows, shared.names),
+        Drill(),
+    )
+    return {language.name: language for language in spoken}
 
 
 def open_store(url: str, clock: Clock, *, must_exist: bool = False) -> "Store":

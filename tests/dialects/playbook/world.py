@@ -60,7 +60,7 @@ class World:
     ) -> None:
         self.work = work or {}
         self.children = children or {}
-        self.dialect: Dialect = Playbook(self.work.__contains__, lambda: tuple(self.work), self._find)
+        self.dialect: Dialect = Playbook(self.work.__contains__, lambda: tuple(self.work))
         self.text = document if isinstance(document, bytes) else document.encode()
         self.crash = crash
         self.random = None if seed is None else Random(seed)
@@ -80,11 +80,9 @@ class World:
         self.cancelled: list[int] = []
         self.execution = self._fresh()
         given = jsontext.encode(workload)
-        self._offer(START, 0, i.Start("playbook", b"", "playbook", given, jsontext.encode(options or {}), 7))
-
-    def _find(self, path: str, version: str | None) -> tuple[str, bytes] | None:
-        found = self.children.get(path)
-        return None if found is None else ("playbook", found.encode())
+        applied = [{"file": name, "text": text} for name, text in self.children.items()]
+        told = jsontext.encode({"applied": applied, **(options or {})})
+        self._offer(START, 0, i.Start("playbook", b"", "playbook", given, told, 7))
 
     def _fresh(self) -> Execution:
         return Execution(RunId("run"), self.dialect, self.dialect.load(self.text))

@@ -15,7 +15,7 @@ KNOBS = ("timeout", "result", "resources")
 
 
 def compile_program(
-    document: Mapping[str, Any], workbook: Mapping[str, Any], provides: Callable[[str], bool], find: g.Catalog
+    document: Mapping[str, Any], workbook: Mapping[str, Any], provides: Callable[[str], bool]
 ) -> g.Program:
     executor = document.get("executor") or {}
     spec = executor.get("spec") or {}
@@ -33,7 +33,6 @@ def compile_program(
         bounds=g.Bounds(**{name: value for name, value in (policy.get("limits") or {}).items() if name in _BOUNDS}),
         timeout=read_span((policy.get("lifecycle") or {}).get("timeout_s")),
         missing=_missing(executor.get("requires") or {}, provides),
-        find=find,
     )
 
 

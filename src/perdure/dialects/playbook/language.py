@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Playbook:
-    """The language, given the providers that may be tool kinds, and where other playbooks are found by path."""
+    """The language, given the providers that may be tool kinds: whether there is one, and which there are."""
 
     name = "playbook"
     version = 1
@@ -26,18 +26,16 @@ class Playbook:
         self,
         provides: Callable[[str], bool] = lambda name: False,
         kinds: Callable[[], Iterable[str]] = lambda: (),
-        find: Callable[[str, str | None], tuple[str, bytes] | None] = lambda path, version: None,
     ) -> None:
         self._provides = provides
         self._kinds = kinds
-        self._find = find
 
     @cached_property
     def _behind(self) -> "PlaybookDialect":
         from perdure.dialects.playbook.dialect import PlaybookDialect
         from perdure.dialects.playbook.document.reading import Surroundings
 
-        return PlaybookDialect(Surroundings(self._provides, lambda: tuple(self._kinds()), self._find))
+        return PlaybookDialect(Surroundings(self._provides, lambda: tuple(self._kinds())))
 
     # Documents.
 

@@ -6,7 +6,7 @@ Program ─▶ Step ─▶ Admission          may a token enter?
                 ─▶ Router ─▶ Arc…     where tokens go afterwards
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
@@ -15,13 +15,6 @@ from typing import Any
 
 from perdure.expressions.jinja import Guard, Reads, Template
 from perdure.kernel.values import Instant
-
-Catalog = Callable[[str, str | None], tuple[str, bytes] | None]
-"""Where other playbooks are found: a path and perhaps a version give a language and a document."""
-
-
-def no_catalog(path: str, version: str | None) -> None:
-    return None
 
 
 class Directive(StrEnum):
@@ -195,4 +188,3 @@ class Program:
     bounds: Bounds = Bounds()
     timeout: Instant | None = None  # of the whole execution
     missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
-    find: Catalog = no_catalog

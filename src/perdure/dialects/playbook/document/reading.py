@@ -8,7 +8,7 @@ from perdure.dialects.playbook.document.advice import advise
 from perdure.dialects.playbook.document.look import Findings, Found, Look
 from perdure.dialects.playbook.document.root import document, entries
 from perdure.dialects.playbook.document.tasks import Known
-from perdure.dialects.playbook.program import Catalog, Program
+from perdure.dialects.playbook.program import Program
 from perdure.documents import Document, UnreadableText, read_document
 from perdure.kernel.problems import Problem
 
@@ -16,12 +16,11 @@ PLACED = 200  # problems that are shown; nobody repairs more at a time
 
 
 class Surroundings:
-    """What a document may rely on: providers that can be tool kinds, and other playbooks."""
+    """What a document may rely on: the providers that can be tool kinds."""
 
-    def __init__(self, provides: Callable[[str], bool], kinds: Callable[[], Sequence[str]], find: Catalog) -> None:
+    def __init__(self, provides: Callable[[str], bool], kinds: Callable[[], Sequence[str]]) -> None:
         self.provides = provides
         self.kinds = kinds
-        self.find = find
 
     def known(self, data: Any) -> Known:
         workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
@@ -38,7 +37,7 @@ def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Proble
     document(look, around.known(found.data))
     if findings.has_errors:
         return None, _placed(found, findings.found)
-    program = compile_program(found.data, around.known(found.data).workbook, around.provides, around.find)
+    program = compile_program(found.data, around.known(found.data).workbook, around.provides)
     advise(look.at("workflow"), program)
     return program, _placed(found, findings.found)
 
@@ -46,7 +45,7 @@ def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Proble
 def load(text: bytes, around: Surroundings) -> Program:
     """A pinned document: judged when it was started, and never again."""
     data = read_document(text).data
-    return compile_program(data, around.known(data).workbook, around.provides, around.find)
+    return compile_program(data, around.known(data).workbook, around.provides)
 
 
 def _placed(found: Document, findings: Sequence[Found]) -> list[Problem]:

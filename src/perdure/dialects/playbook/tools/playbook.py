@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from perdure.dialects.playbook.applied import find, handed_on
 from perdure.dialects.playbook.errors import Error, error
-from perdure.dialects.playbook.program import Program
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel import jsontext
@@ -14,7 +14,6 @@ DEEPEST = 16  # PBK-204
 
 def _start(call: Call) -> None:
     turn, fields = call.turn, call.fields
-    program: Program = turn.program
     path = str(fields["path"])
     depth = int(jsontext.decode(turn.state.options).get("depth", 0)) + 1
     if depth > DEEPEST:
@@ -24,17 +23,18 @@ def _start(call: Call) -> None:
     if not isinstance(given, dict):
         call.fail(error("schema", "args must be a map: they are the child's workload", source="playbook"))
         return
-    found = program.find(path, fields.get("version"))
-    if found is None:
-        call.fail(error("not_found", f"there is no playbook {path!r}", "PLAYBOOK_NOT_FOUND", source="playbook"))
+    version = fields.get("version")
+    document = find(turn.state.options, path, None if version is None else str(version))
+    if document is None:
+        message = f"there is no playbook {path!r}; apply it when the run is started"
+        call.fail(error("not_found", message, "PLAYBOOK_NOT_FOUND", source="playbook"))
         return
-    language, document = found
-    options: dict[str, Any] = {"depth": depth}
+    options: dict[str, Any] = {"depth": depth, "applied": handed_on(turn.state.options, document)}
     if "iter" in call.makers:
         options["iter"] = call.makers["iter"](None)
     detached = call.task.spec.get("detach") is True
     child = turn.start_child(
-        language, document, path, jsontext.encode(given), jsontext.encode(options), awaited=not detached
+        "playbook", document, path, jsontext.encode(given), jsontext.encode(options), awaited=not detached
     )
     if detached:
         call.give(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))
