@@ -54,6 +54,8 @@ def test_a_boolean_is_a_guard(source: bool, holds: bool) -> None:
         ("{{ event.name == 'step.done' }}", True),
         ("{{ event.name == 'step.done' and ctx.n > 3 }}", True),
         ("{{ 1 < ctx.n < 4 }}", False),
+        ("{{ 1 < ctx.n <= 4 != 5 in [5] }}", True),
+        ("{{ 5 < ctx.n < 'x' }}", False),
         ("{% if ctx.n == 4 %}true{% else %}false{% endif %}", True),
         ("{{ ctx.n == 5 }} ", False),
         ("  {{ false }}  ", False),

@@ -59,6 +59,10 @@ GREEDY = [
     "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
     "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
     "{% for x in [1] recursive %}{{ loop(range(1000)) }}{% endfor %}",
+    "{% macro f() %}" + "{% set x = a.b %}" * 300 + "{% endmacro %}{% for i in range(50000) %}{{ f() }}{% endfor %}",
+    "{% macro f() %}{% for i in range(9000) %}{{ caller() }}{% endfor %}{% endmacro %}"
+    "{% call f() %}" + "{% set x = a.b %}" * 300 + "{% endcall %}",
+    "{% for x in [9] recursive %}" + "{% set y = a.b %}" * 300 + "{{ loop(range(9)) }}{% endfor %}",
     "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
     "{{ " + "[" * 100 + "]" * 100 + " }}",
     "{{ " + "-" * 5000 + "1 }}",
@@ -140,6 +144,14 @@ def test_a_literal_text_of_any_length_is_itself() -> None:
     text = "x" * 3_000_000
 
     assert compile_text(text).render({}) is text
+
+
+def test_comparisons_in_comparisons_compile_once() -> None:
+    text = "x"
+    for _ in range(25):
+        text = f"(1 < {text} < 2)"
+
+    assert compile_text(f"{{{{ {text} }}}}").render({"x": 5}) is False
 
 
 def test_a_bad_number_is_a_syntax_fault() -> None:

@@ -53,7 +53,7 @@ FRAGMENTS = st.one_of(
 
 
 @given(st.lists(FRAGMENTS, min_size=1, max_size=3).map("".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_template_gives_json_or_an_error(text: str) -> None:
     before = json.dumps(ROOTS)
     try:
@@ -68,7 +68,7 @@ def test_a_template_gives_json_or_an_error(text: str) -> None:
 
 
 @given(EXPRESSIONS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_guard_gives_a_boolean_or_an_error(expression: str) -> None:
     try:
         answer = Guard(f"{{{{ {expression} }}}}").holds(ROOTS)
@@ -77,23 +77,27 @@ def test_a_guard_gives_a_boolean_or_an_error(expression: str) -> None:
     assert answer is True or answer is False
 
 
+DIFFERENT = """
+    items keys get( tojson nope fromjson sha256 b64 to_bool ['
+    unique reverse map( select batch( slice(
+"""
+"""Members come first, the own filters, and what Jinja does lazily."""
+
+
 @given(EXPRESSIONS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_stock_jinja_agrees(expression: str) -> None:
-    """Texts of the same expression; where ours differs on purpose (members first, own `tojson`) it is left out."""
-    if any(
-        word in expression for word in ("items", "keys", "tojson", "nope", "fromjson", "sha256", "b64", "to_bool", "['")
-    ):
+    if any(word in expression for word in DIFFERENT.split()):
         return
     text = f"<{{{{ {expression} }}}}>"
     stock = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
     try:
         expected = stock.from_string(text).render(ROOTS)
         ours = compile_text(text).render(ROOTS)
-    except Exception:
+    except Exception:  # refused by one of the two: no answer to compare
         return
-    if "generator object" not in expected and "dict_" not in expected:
-        assert ours == expected
+
+    assert ours == expected
 
 
 @given(st.text(max_size=40))

@@ -77,6 +77,7 @@ CHANGES = [
     "{{ ctx.d.setdefault('a', 1) }}",
     "{{ ctx.d.clear() }}",
     "{{ ctx.d.__setitem__('a', 1) }}",
+    "{{ ctx.list | indent }}",
     "{% set ctx.x = 1 %}",
     "{% set ctx.d.x = 1 %}",
     "{% do ctx.list.append(3) %}",

@@ -17,7 +17,7 @@ class Limits:
     """The defaults are generous for people and tight for attackers."""
 
     source: int = 65_536  # characters of one template
-    nodes: int = 5_000  # operations, names and constants in one template
+    nodes: int = 2_000  # operations, names and constants in one template
     depth: int = 64  # nesting of blocks and expressions, and of documents that hold templates
     steps: int = 1_000_000  # operations, roughly; stands for the second of PBK-151
     size: int = 1_048_576  # characters or elements of any one value made

@@ -94,7 +94,7 @@ class MeteredEnvironment(ClosedEnvironment):
             budget.weigh([*args, *kwargs.values()])
             return __obj(*args, **kwargs)
         if isinstance(__obj, LoopContext) and args:
-            args = (iterate(budget, args[0], 64), *args[1:])  # the next level of a recursive loop
+            args = (iterate(budget, args[0], 0), *args[1:])  # the next level of a recursive loop
         return call(budget, __obj, args, kwargs)
 
 

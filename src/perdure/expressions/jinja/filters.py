@@ -93,9 +93,11 @@ def _centering(budget: Budget, value: Any, given: _Arguments) -> None:
 
 def _indenting(budget: Budget, value: Any, given: _Arguments) -> None:
     _text(budget, value, given)
+    if not isinstance(value, str):  # Jinja would lengthen a list in place
+        raise EvaluationFault(f"`indent` works on text, not on {describe(value)}")
     width = given.get(0, "width", 4)
-    lines = str(value).count("\n") + 1
-    budget.charge_text(len(str(value)) + lines * (len(width) if isinstance(width, str) else _whole(width)))
+    lines = value.count("\n") + 1
+    budget.charge_text(len(value) + lines * (len(width) if isinstance(width, str) else _whole(width)))
 
 
 def _joining(budget: Budget, value: Any, given: _Arguments) -> None:

@@ -15,13 +15,23 @@ def _iterate(context: Any, value: Any, weight: int) -> Any:
 
 
 @pass_context
+def _toll(context: Any, weight: int) -> None:
+    context.budget.charge(weight)
+
+
+@pass_context
 def _method(context: Any, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     return call_method(context.budget, context.environment.missing, value, name, args, kwargs)
 
 
 @pass_context
-def _compare(context: Any, left: Any, name: str, right: Any) -> bool:
-    return compare(context.budget, name, left, right)
+def _compare(context: Any, left: Any, *links: Any) -> bool:
+    """`left < middle < right`: operators and operands in turn, each pair compared until one fails."""
+    for name, right in zip(links[::2], links[1::2], strict=True):
+        if not compare(context.budget, name, left, right):
+            return False
+        left = right
+    return True
 
 
 @pass_context
@@ -46,4 +56,5 @@ operations: dict[str, Callable[..., Any]] = {
     "$method": _method,
     "$nothing": _nothing,
     "$slice": _slice,
+    "$toll": _toll,
 }

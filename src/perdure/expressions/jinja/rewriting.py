@@ -56,22 +56,28 @@ def inspect(tree: nodes.Template, limits: Limits) -> None:
 
 def rewrite(tree: nodes.Template, environment: Environment) -> nodes.Template:
     """The same template with every operation metered."""
-    metered = _Metering(_count(tree)).visit(tree)
+    metered = _Metering().visit(tree)
     metered.set_environment(environment)
     return metered  # type: ignore[no-any-return]
 
 
 class _Metering(NodeTransformer):
-    def __init__(self, weight: int) -> None:
-        self._weight = weight
-
     def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:
         return nodes.Const(node.data, lineno=node.lineno)  # text of the template is output like any other
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        weight = self._weight if node.recursive else sum(_count(child) for child in node.body) + 1
+        weight = sum(map(_count, node.body)) + 1
         self.generic_visit(node)
+        if node.recursive:  # deeper levels do not pass by `iter` again, so every round pays for itself
+            node.body.insert(0, _toll(weight, node.lineno))
+            weight = 0
         node.iter = _metered("iterate", node.iter, [nodes.Const(weight)])
+        return node
+
+    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
+        weight = sum(map(_count, node.body)) + 1
+        self.generic_visit(node)
+        node.body.insert(0, _toll(weight, node.lineno))
         return node
 
     def visit_Call(self, node: nodes.Call) -> nodes.Node:
@@ -86,23 +92,19 @@ class _Metering(NodeTransformer):
         return metered
 
     def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
+        weight = sum(map(_count, node.body)) + 1
         called = node.call
-        self.generic_visit(called)  # the call itself must stay one: the block is handed to it
-        node.call = nodes.Call(nodes.Name("", "load"), [], [], None, None)
+        self.generic_visit(called)  # its arguments only: the call must stay one, for the block is handed to it
+        node.call = nodes.Const(None)  # type: ignore[assignment]
         self.generic_visit(node)
         node.call = called
+        node.body.insert(0, _toll(weight, node.lineno))
         return node
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        left = node.expr
-        answer: nodes.Expr | None = None
-        for operand in node.ops:
-            link = _metered("compare", left, [nodes.Const(operand.op), operand.expr])
-            answer = link if answer is None else nodes.And(answer, link, lineno=node.lineno)
-            left = operand.expr
-        assert answer is not None
-        return answer
+        links = [part for operand in node.ops for part in (nodes.Const(operand.op), operand.expr)]
+        return _metered("compare", node.expr, links)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
@@ -120,6 +122,11 @@ class _Metering(NodeTransformer):
             return node
         bounds = [bound or nodes.Const(None) for bound in (node.arg.start, node.arg.stop, node.arg.step)]
         return _metered("slice", node.node, bounds)
+
+
+def _toll(weight: int, lineno: int) -> nodes.Node:
+    """What is paid on entering a body that may be entered again and again."""
+    return nodes.ExprStmt(_metered("toll", nodes.Const(weight, lineno=lineno), []), lineno=lineno)
 
 
 def _metered(name: str, value: Any, args: list[Any], lineno: int | None = None) -> nodes.Filter:
