@@ -3,10 +3,12 @@
 from typing import Any
 
 from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.execution import Limits
 from perdure.kernel.outcomes import Failed
 from perdure.kernel.values import SECOND
 from tests.dialects.flow.documents import call, cleanup, codes, flow, inner, mock, retry, returns, task, timeout
-from tests.dialects.flow.world import Answer, Work, World
+from tests.dialects.flow.world import START, Answer, Work, World
 
 CATCH = [{"match": {"codes": ["*"]}, "next": "caught"}]
 TIMEOUT = "Provider.Middleware.Timeout.Exceeded"
@@ -84,9 +86,6 @@ def test_a_second_cancel_changes_nothing() -> None:
     """MWL-558"""
     document = flow({"c": call(task("slow"), middleware=[cleanup(task("tidy"))]), "done": returns()})
     world = World(document, work={"slow": answering(after=60), "tidy": answering(after=5)}, cancel_at=SECOND)
-    from perdure.kernel import inputs as i
-    from tests.dialects.flow.world import START
-
     world._offer(START + 3 * SECOND, 0, i.Cancel("again"))
 
     result = world.run()
@@ -183,3 +182,21 @@ def test_a_sleep_after_a_timeout_is_not_taken_for_the_timeout() -> None:
     )
 
     assert World(document, "v").run() == {"type": "success", "value": "v"}
+
+
+def test_a_result_that_has_reached_the_entry_is_accepted_although_the_timer_comes_before_the_next_move() -> None:
+    """MWL-421, with every single move in a commit of its own"""
+    document = flow({"c": call(task("quick"), middleware=[timeout("PT1S")]), "done": returns()})
+    world = World(document, work={"quick": answering("accepted", after=0.5)}, limits=Limits(slice=1))
+    take = world._take
+
+    def late(given: i.Input, arrived: int) -> None:
+        take(given, arrived)
+        entry = world.execution.body.frames.get(1)
+        if entry is not None and entry.rising is not None and world.execution.state.timers:
+            for timer in world.execution.state.timers:
+                world._offer(world.now, -3, i.TimerDue(timer))
+
+    world._take = late  # type: ignore[method-assign]
+
+    assert world.run() == {"type": "success", "value": "accepted"}

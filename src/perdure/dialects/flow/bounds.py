@@ -15,6 +15,8 @@ def reach(turn: Turn, number: int, depth: int) -> None:
         return
     owner = move.frame.stack[depth]
     assert isinstance(owner, Entry) and owner.explanation is not None
+    if owner is move.top and move.frame.rising is not None:
+        return  # a Result has arrived here already: it is accepted (MWL-421)
     imposed = cancellation(previous=owner.explanation.read(turn))
     if owner.timer:
         turn.drop_timer(owner.timer)

@@ -31,7 +31,9 @@ def advance(turn: Turn) -> bool:
     number = next(reversed(body.agenda), None)
     if number is None:
         return False
+    before = len(turn.events)
     _move(Move(turn, number))
+    assert len(turn.events) > before, "a move that changes nothing would be made for ever"
     return True
 
 

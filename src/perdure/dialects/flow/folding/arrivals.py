@@ -15,6 +15,7 @@ def _run_started(body: Body, event: e.RunStarted) -> None:
 def _timer_fired(body: Body, event: e.TimerFired) -> None:
     bound = body.bounds.pop(event.timer, None)
     if bound is not None:
+        _owner(body, *bound).timer = 0
         body.landed = Landed(*bound, is_bound=True)
         return
     number, index = body.waits.pop(event.timer)
@@ -34,9 +35,13 @@ def _timer_dropped(body: Body, event: e.TimerDropped) -> None:
     if bound is None:
         body.waits.pop(event.timer, None)
     else:
-        owner = body.frames[bound[0]].stack[bound[1]]
-        assert isinstance(owner, Entry)
-        owner.timer = 0
+        _owner(body, *bound).timer = 0
+
+
+def _owner(body: Body, frame: int, depth: int) -> Entry:
+    owner = body.frames[frame].stack[depth]
+    assert isinstance(owner, Entry)
+    return owner
 
 
 def _task_ended(body: Body, event: e.TaskEnded) -> None:
