@@ -141,3 +141,16 @@ def test_a_random_flow_can_be_cancelled_at_any_time(seed: int) -> None:
 
         assert cancelled.run()["type"] != "success"
         assert_nothing_is_left(cancelled)
+
+
+@pytest.mark.parametrize("pace", [100_000, 333_333, 1_000_000])
+@pytest.mark.parametrize("seed", range(60, 72))
+def test_a_random_flow_on_a_slow_machine_ends_and_leaves_nothing_behind(seed: int, pace: int) -> None:
+    """Every move takes its time, so deadlines come between any two of them."""
+    document = flow({"c": call({"flow": Author(seed).flow()}), "done": returns()})
+    slow = world(document, crash=True, limits=LIMITS)
+    slow.pace = pace
+
+    slow.run()
+
+    assert_nothing_is_left(slow)

@@ -73,6 +73,7 @@ class World:
         self.values: dict[bytes, bytes] = {}
         self.queue: list[tuple[Instant, int, int, i.Input]] = []
         self.count = 0
+        self.pace: Instant = 0  # how much time passes before each decision
         self.outage: tuple[Instant, Instant] = (0, 0)  # offsets between which nobody decides anything
         self.stubborn: set[int] = set()
         self.moves = 0
@@ -101,6 +102,7 @@ class World:
         return self.dialect.show(self.execution, self.values)
 
     def _take(self, given: i.Input, arrived: Instant) -> None:
+        self.now += self.pace
         turn = Turn(self.execution, given, arrived, self.now)
         while (needs := decide(turn, self.limits)) is not None:
             turn.texts |= {name: self.values[name] for name in needs.wanted}
