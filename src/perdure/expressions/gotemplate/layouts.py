@@ -196,10 +196,9 @@ def _assemble(read: dict[str, str], zone: tzinfo) -> Moment:
         civil = civil.replace(second=int(read.get("second", 0)))
         if "day of year" in read:
             civil = civil.replace(month=1, day=1) + timedelta(days=int(read["day of year"]) - 1)
-        fraction = int(read.get("fraction", ".0")[1:10].ljust(9, "0"))
-        return Moment(Moment.of(civil).nanoseconds + fraction, zone)
     except (ValueError, OverflowError) as why:
         raise BadMoment(f"this is no date: {why}") from None
+    return Moment.of(civil).plus(int(read.get("fraction", ".0")[1:10].ljust(9, "0")))
 
 
 def _read_zone(offset: str) -> tzinfo:

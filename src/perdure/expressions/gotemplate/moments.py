@@ -4,7 +4,7 @@ There is no local zone here: what Go calls Local is UTC. The zone database is th
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -21,15 +21,14 @@ class BadMoment(ValueError):
 @dataclass(frozen=True, slots=True)
 class Moment:
     nanoseconds: int  # since the epoch
-    zone: tzinfo = UTC
+    zone: tzinfo = field(default=UTC, compare=False)
 
     @classmethod
     def of(cls, instant: datetime) -> "Moment":
         """From an aware datetime."""
         since = instant - _EPOCH
-        return cls(
-            ((since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds) * 1000, instant.tzinfo or UTC
-        )
+        seconds = since.days * 86400 + since.seconds
+        return cls(seconds * _SECOND + since.microseconds * 1000, instant.tzinfo or UTC)
 
     @property
     def seconds(self) -> int:
@@ -52,7 +51,7 @@ class Moment:
 
     def plus(self, nanoseconds: int) -> "Moment":
         later = Moment(self.nanoseconds + nanoseconds, self.zone)
-        later.civil()
+        later.civil()  # refuses what no calendar shows
         return later
 
 

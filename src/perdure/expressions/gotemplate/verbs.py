@@ -80,13 +80,13 @@ def _format_inside(directive: Directive, value: Value, budget: Budget) -> str:
 
 
 def _format_text(directive: Directive, value: str, budget: Budget) -> str:
+    shown = value[: directive.precision]
     match directive.verb:
         case "v" if directive.as_source:
-            return _pad(directive, quote_go(value))
+            return _pad(directive, quote_go(shown))
         case "v" | "s":
-            return _pad(directive, value if directive.precision is None else value[: directive.precision])
+            return _pad(directive, shown)
         case "q":
-            shown = value if directive.precision is None else value[: directive.precision]
             if directive.sharp and "`" not in shown and all(c.isprintable() or c == "\t" for c in shown):
                 return _pad(directive, f"`{shown}`")
             return _pad(directive, quote_go(shown, ascii_only=directive.plus))

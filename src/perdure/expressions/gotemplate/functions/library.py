@@ -71,8 +71,9 @@ class Function:
     def _check(self, arguments: list[Value]) -> None:
         kinds, given = self.kinds, len(arguments)
         if given < len(kinds) or (given > len(kinds) and self.rest is None):
-            wanted = f"at least {len(kinds)}" if self.rest else str(len(kinds))
-            raise EvaluationFault(f"it wants {wanted} arguments, but has {given}")
+            least = "at least " if self.rest else ""
+            noun = "argument" if len(kinds) == 1 else "arguments"
+            raise EvaluationFault(f"it wants {least}{len(kinds)} {noun}, but has {given}")
         for at, argument in enumerate(arguments):
             kind = kinds[at] if at < len(kinds) else self.rest
             if not self.takes_references:
