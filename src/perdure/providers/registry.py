@@ -21,7 +21,7 @@ SHIPPED: Mapping[str, str] = {
     "echo": "perdure.providers.echo",
     "http": "perdure.providers.http",
     "python": "perdure.providers.python",
-    "script": "perdure.providers.script",
+    "playbook.python": "perdure.providers.script",
     "shell": "perdure.providers.shell",
 }
 """Name → module whose `PROVIDER` is meant."""

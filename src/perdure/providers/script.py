@@ -1,4 +1,4 @@
-"""`script`: run the text of a small program, in a subprocess.
+"""`playbook.python`: run the text of a small program, in a subprocess.
 
 Values come in as variables. The result is the top-level variable `result`, or what a function `main` returns, whose
 parameters are bound by name.
@@ -76,4 +76,4 @@ def _awaited(found: Any) -> Any:
     return asyncio.run(wait())
 
 
-PROVIDER = Provider.of("script", script, mode=Mode.ISOLATED)
+PROVIDER = Provider.of("playbook.python", script, mode=Mode.ISOLATED)

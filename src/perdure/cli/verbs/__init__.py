@@ -10,6 +10,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "show": ("perdure.cli.verbs.show", "show a run: status, what it waits for, how it ended"),
     "history": ("perdure.cli.verbs.history", "list the events of a run"),
     "signal": ("perdure.cli.verbs.signal", "send a signal to a run"),
+    "patch": ("perdure.cli.verbs.patch", "change the ctx of a Playbook's run"),
     "cancel": ("perdure.cli.verbs.cancel", "ask a run to stop"),
     "redrive": ("perdure.cli.verbs.redrive", "reopen a run that has ended"),
     "fork": ("perdure.cli.verbs.fork", "start a new run from a moment of another one's past"),

@@ -15,12 +15,15 @@ from perdure.kernel.problems import Problem
 PLACED = 200  # problems that are shown; nobody repairs more at a time
 
 
+PRIVATE = "playbook."
+
+
 class Surroundings:
-    """What a document may rely on: the providers that can be tool kinds."""
+    """What a document may rely on: the providers that can be tool kinds. Those of the language itself are not."""
 
     def __init__(self, provides: Callable[[str], bool], kinds: Callable[[], Sequence[str]]) -> None:
-        self.provides = provides
-        self.kinds = kinds
+        self.provides = lambda name: not name.startswith(PRIVATE) and provides(name)
+        self.kinds = lambda: tuple(name for name in kinds() if not name.startswith(PRIVATE))
 
     def known(self, data: Any) -> Known:
         workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}

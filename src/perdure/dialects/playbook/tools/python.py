@@ -1,4 +1,4 @@
-"""`python`: code of the document, run by the provider `script` in a process of its own (PBK-094).
+"""`python`: code of the document, run by a provider of its own in a process of its own (PBK-094).
 
 The code may read a snapshot of the scopes as `context`. Only what it reads is sent: a loop over ten thousand elements
 must not carry its collection ten thousand times.
@@ -17,7 +17,7 @@ from perdure.dialects.playbook.values import Reader
 from perdure.expressions.jinja import Reads
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
-PROVIDER = "script"
+PROVIDER = "playbook.python"
 SNAPSHOT = frozenset({"workload", "ctx", "iter", "args", "execution_id", "_prev", "results"})
 
 
