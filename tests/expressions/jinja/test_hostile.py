@@ -38,6 +38,7 @@ GREEDY = [
     "{{ ('http://a.b ' * 20000) | urlize }}",
     "{{ ([[1]] * 10000) | sum(start=[]) }}",
     "{{ ctx.xs | pprint }}",
+    "{{ range(0, (2**61 - 1) * 50000, 2**61 - 1) | unique }}",
     "{% for i in range(999) %}{% for j in range(999) %}{% for k in range(999) %}{% endfor %}{% endfor %}{% endfor %}",
     "{% for i in range(100) %}" + "x" * 60_000 + "{% endfor %}",
     "{% for i in range(20000) %}{{ ctx.xs == ctx.ys }}{% endfor %}",
@@ -62,6 +63,7 @@ GREEDY = [
     "{% macro f() %}" + "{% set x = a.b %}" * 300 + "{% endmacro %}{% for i in range(50000) %}{{ f() }}{% endfor %}",
     "{% macro f() %}{% for i in range(9000) %}{{ caller() }}{% endfor %}{% endmacro %}"
     "{% call f() %}" + "{% set x = a.b %}" * 300 + "{% endcall %}",
+    "{% for i in range(9000) if " + "a.b or " * 300 + "0 %}{% endfor %}",
     "{% for x in [9] recursive %}" + "{% set y = a.b %}" * 300 + "{{ loop(range(9)) }}{% endfor %}",
     "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
     "{{ " + "[" * 100 + "]" * 100 + " }}",

@@ -225,6 +225,12 @@ def test_equal_texts_are_compiled_once() -> None:
 
 def test_windows_line_ends_do_not_disturb_places() -> None:
     with pytest.raises(TemplateError) as raised:
-        compile_text("a\r\nb {{ nope }}\r\n").render({})
+        compile_text("a\r\nb {{ 1 }}\r\n{{ nope }}\r\n").render({})
 
-    assert (raised.value.position and raised.value.position.line) == 2
+    position = raised.value.position
+    assert position is not None
+    assert (position.line, position.column) == (3, 4)
+
+
+def test_a_text_without_templates_keeps_its_line_ends() -> None:
+    assert render("a\r\nb") == "a\r\nb"

@@ -91,7 +91,7 @@ class MeteredEnvironment(ClosedEnvironment):
         if __obj is range:
             return _range(budget, args)
         if __obj in (Cycler, Joiner, Namespace, dict):
-            budget.weigh([*args, *kwargs.values()])
+            budget.charge_elements(len(kwargs) + sum(len(arg) for arg in args if isinstance(arg, dict | list | str)))
             return __obj(*args, **kwargs)
         if isinstance(__obj, LoopContext) and args:
             args = (iterate(budget, args[0], 0), *args[1:])  # the next level of a recursive loop

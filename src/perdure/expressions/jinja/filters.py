@@ -22,6 +22,9 @@ from perdure.expressions.jinja.undefined import fail
 Price = Callable[[Budget, Any, "_Arguments"], None]
 
 
+_HASH_MODULUS = 2**61 - 1
+
+
 class _Arguments:
     """What follows the value: by position or by name."""
 
@@ -68,6 +71,15 @@ def _escaping(budget: Budget, value: Any, given: _Arguments) -> None:
 def _sorting(budget: Budget, value: Any, given: _Arguments) -> None:
     paid = budget.weigh(value)
     budget.charge(paid * paid.bit_length() // 8)
+
+
+def _hashing(budget: Budget, value: Any, given: _Arguments) -> None:
+    """Python's hash of whole numbers repeats beyond 2^61, so that a set of such numbers can be slow on purpose."""
+    _sorting(budget, value, given)
+    items = list(value) if isinstance(value, list | tuple | range) else []
+    keys = [one for item in items for one in (item.values() if isinstance(item, dict) else (item,))]
+    large = sum(isinstance(key, int) and abs(key) >= _HASH_MODULUS for key in keys)
+    budget.charge(large * large // 4)
 
 
 def _slow(budget: Budget, value: Any, given: _Arguments) -> None:
@@ -135,7 +147,7 @@ _PRICES: dict[str, Price] = {
     **dict.fromkeys(("abs", "d", "default", "first", "float", "int", "last", "safe"), _nothing),
     **dict.fromkeys(("count", "length"), _measuring),
     **dict.fromkeys(("items", "list", "map", "reject", "rejectattr", "reverse", "select", "selectattr"), _each),
-    **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), _sorting),
+    **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort"), _sorting),
     **dict.fromkeys(("pprint", "striptags", "urlize", "wordwrap", "xmlattr"), _slow),
     **dict.fromkeys(("e", "escape", "forceescape", "urlencode"), _escaping),
     **dict.fromkeys(("batch", "slice"), _dividing),
@@ -145,6 +157,7 @@ _PRICES: dict[str, Price] = {
     "replace": _replacing,
     "round": _rounding,
     "sum": _adding,
+    "unique": _hashing,
 }
 
 

@@ -3,6 +3,7 @@
 Exactly one `{{ expression }}` gives the expression's own value; anything else gives text. Nothing is parsed again.
 """
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import TracebackType
@@ -23,6 +24,7 @@ from perdure.expressions.jinja.rewriting import Misplaced, inspect, rewrite
 _ANSWER = "_answer"
 _MARKS = ("{{", "{%", "{#")
 _FILE = "<template>"
+_LINE_END = re.compile("\r\n?")  # Jinja would change them as well, but after we have counted
 
 
 def has_template(text: str) -> bool:
@@ -36,14 +38,14 @@ class Program:
     __slots__ = ("_environment", "_is_path", "_template", "is_native", "limits", "reads", "source")
 
     def __init__(self, text: str, environment: MeteredEnvironment, limits: Limits) -> None:
-        self.source = Source(text)
+        self.source = Source(_LINE_END.sub("\n", text) if has_template(text) else text)
         self.limits = limits
         self.reads: Reads = NOTHING
         self.is_native = self._is_path = False
         self._environment = environment
         self._template: Template | None = None
         if has_template(text):
-            self._compile(text)
+            self._compile(self.source.text)
 
     @property
     def is_literal(self) -> bool:

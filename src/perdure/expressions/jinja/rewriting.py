@@ -66,7 +66,7 @@ class _Metering(NodeTransformer):
         return nodes.Const(node.data, lineno=node.lineno)  # text of the template is output like any other
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        weight = sum(map(_count, node.body)) + 1
+        weight = sum(map(_count, node.body)) + (_count(node.test) if node.test else 0) + 1
         self.generic_visit(node)
         if node.recursive:  # deeper levels do not pass by `iter` again, so every round pays for itself
             node.body.insert(0, _toll(weight, node.lineno))
