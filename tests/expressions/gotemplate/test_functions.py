@@ -86,6 +86,7 @@ def test_a_function_gives(call: str, result: str) -> None:
         ('date "2006" "today"', "date: a string is neither a time nor seconds since the epoch"),
         ('dateInZone "2006" 0 "Mars/Base"', "dateInZone: 'Mars/Base' is no time zone"),
         ('mustToDate "2006Z07:00" "0001+14:00"', "mustToDate: this instant is not between the years 1 and 9999"),
+        ("splitn `,` 1e30 `a,b`", "splitn: its argument 2 has more than 64 bits"),
         ("upper", "upper: it wants 1 argument, but has 0"),
         ('b64dec "%"', "b64dec: this is not base64"),
         ("first `abc`", "first: its argument 1 must be a list, not a string"),

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.json_text import NotJson
+from perdure.expressions.gotemplate.literals import INT_MAX, INT_MIN
 from perdure.expressions.gotemplate.moments import BadMoment, Moment
 from perdure.expressions.gotemplate.values import Value, describe, require_present
 from perdure.expressions.gotemplate.versions import BadVersion
@@ -78,10 +79,11 @@ class Function:
             kind = kinds[at] if at < len(kinds) else self.rest
             if not self.takes_references:
                 require_present(argument)
-            if kind is None or kind is ANY or type(argument) in kind.types:
-                continue
             if kind is INTEGER and type(argument) is float and argument.is_integer():
-                arguments[at] = int(argument)
+                arguments[at] = argument = int(argument)
+            if kind is INTEGER and type(argument) is int and not INT_MIN <= argument <= INT_MAX:
+                raise EvaluationFault(f"its argument {at + 1} has more than 64 bits")
+            if kind is None or kind is ANY or type(argument) in kind.types:
                 continue
             raise EvaluationFault(f"its argument {at + 1} must be {kind.name}, not {describe(argument)}")
 
