@@ -93,6 +93,16 @@ def test_every_problem_is_told_at_once() -> None:
     ]
 
 
+def test_a_hundred_problems_are_enough() -> None:
+    assert len(problems_of(b"a: .nan\n" * 1000)) == 100
+
+
+def test_long_names_are_shortened() -> None:
+    (problem,) = problems_of(b"a: !" + b"x" * 5000 + b" 1\n")
+
+    assert len(problem.message) < 100
+
+
 def bomb() -> bytes:
     lines = [b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     for level in range(1, 12):

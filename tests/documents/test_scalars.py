@@ -54,7 +54,15 @@ def test_quotes_and_tags_make_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("!!int 3", 3), ("!!float 3", 3.0), ("!!bool true", True), ("!!null ~", None)]
+    ("text", "value"),
+    [
+        ("!!int 3", 3),
+        ("!!float 3", 3.0),
+        ("!!float 0x10", 16.0),
+        ("!!int 0o10", 8),
+        ("!!bool true", True),
+        ("!!null ~", None),
+    ],
 )
 def test_core_tags_are_understood(text: str, value: Any) -> None:
     found = value_of(text)
@@ -69,6 +77,8 @@ def test_core_tags_are_understood(text: str, value: Any) -> None:
         ("-.Inf", "-.Inf has no form in JSON"),
         ("1e999", "the number 1e999 is out of range"),
         ("9" * 5000, "has too many digits"),
+        ("0x" + "f" * 5000, "has too many digits"),
+        ("!!float " + "9" * 400, "is out of range"),
         ("!!int x", "'x' is no int"),
         ("!!int true", "'true' is no int"),
         ("!!binary aGk=", "the tag !!binary is not supported"),

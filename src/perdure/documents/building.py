@@ -22,7 +22,14 @@ from perdure.documents.limits import Limits
 from perdure.documents.paths import Step, spell
 from perdure.documents.places import place_of_mark
 from perdure.documents.refusal import ALIAS, DUPLICATE_KEY, KEY, LIMIT, UNQUOTED_TEMPLATE, VALUE, UnreadableText
-from perdure.documents.scalars import NoValue, is_container_tag, resolve_plain, resolve_tagged, spell_tag
+from perdure.documents.scalars import (
+    NoValue,
+    is_container_tag,
+    resolve_plain,
+    resolve_tagged,
+    shortened,
+    spell_tag,
+)
 from perdure.documents.syntax import QUOTE_TEMPLATE, UNQUOTED
 from perdure.kernel.problems import Problem
 
@@ -179,13 +186,15 @@ class Builder:
         self._complain(
             DUPLICATE_KEY,
             event,
-            f"the key {name!r} is repeated; it stands already in line {line}, column {column}",
+            f"the key {shortened(name)!r} is repeated; it stands already in line {line}, column {column}",
             "Keep one of the two, or rename one.",
         )
 
     def _complain(self, code: str, event: Any, message: str, hint: str = "", back: int = 0) -> None:
         line, column = place_of_mark(event.start_mark)
         self.problems.append(Problem(code, message, spell(self._path()), line, column - back, hint))
+        if len(self.problems) >= self._limits.problems:
+            raise UnreadableText(self.problems)
 
     def _refuse(self, code: str, event: Any, message: str, hint: str = "", back: int = 0) -> NoReturn:
         self._complain(code, event, message, hint, back)

@@ -11,6 +11,7 @@ class Limits:
     depth: int = 100  # lists and mappings inside each other
     nodes: int = 1_000_000  # keys and values once every alias is written out
     documents: int = 1_000  # in one text
+    problems: int = 100  # told at once; then reading ends
 
 
 DEFAULT_LIMITS = Limits()

@@ -18,6 +18,8 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _PREFIXED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 
+_MOST_DIGITS = 3_500  # of a whole number; even in base 16 Python can still write it in base 10
+
 _TAGS = "tag:yaml.org,2002:"
 _EXPECTED: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
 
@@ -35,10 +37,7 @@ def resolve_plain(text: str) -> Any:
     if _DECIMAL.fullmatch(text):
         return _integer(text, 10)
     if _FLOAT.fullmatch(text):
-        number = float(text)
-        if math.isinf(number):
-            raise NoValue(f"the number {_short(text)} is out of range")
-        return number
+        return _float(text)
     if _PREFIXED.fullmatch(text):
         return _integer(text, 0)
     if _NO_NUMBER.fullmatch(text):
@@ -56,8 +55,8 @@ def resolve_tagged(tag: str, text: str) -> Any:
         raise NoValue(f"the tag {spell_tag(tag)} is not supported")
     value: Any = resolve_plain(text)
     if not isinstance(value, expected) or (name != "bool" and isinstance(value, bool)):
-        raise NoValue(f"{_short(text)!r} is no {name}")
-    return float(text) if name == "float" else value
+        raise NoValue(f"{shortened(text)!r} is no {name}")
+    return _float(str(value)) if name == "float" else value
 
 
 def is_container_tag(tag: str | None, name: str) -> bool:
@@ -66,15 +65,22 @@ def is_container_tag(tag: str | None, name: str) -> bool:
 
 
 def spell_tag(tag: str) -> str:
-    return "!!" + tag.removeprefix(_TAGS) if tag.startswith(_TAGS) else tag
+    return shortened("!!" + tag.removeprefix(_TAGS) if tag.startswith(_TAGS) else tag)
+
+
+def shortened(text: str) -> str:
+    """Text for a message: whoever reads it has the rest in the document."""
+    return text if len(text) <= 60 else text[:50] + "…"
 
 
 def _integer(text: str, base: int) -> int:
-    try:
-        return int(text, base)
-    except ValueError:  # Python refuses to read thousands of digits
-        raise NoValue(f"the number {_short(text)} has too many digits") from None
+    if len(text) > _MOST_DIGITS:
+        raise NoValue(f"the number {shortened(text)} has too many digits")
+    return int(text, base)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:30] + "…"
+def _float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise NoValue(f"the number {shortened(text)} is out of range")
+    return number
