@@ -6,11 +6,11 @@ parameters are bound by name.
 
 import importlib
 import inspect
+import json
 from collections.abc import Mapping
 from types import CodeType
 from typing import Any
 
-from perdure.kernel import jsontext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Mode, Provider
 
@@ -60,9 +60,10 @@ class _Answer:
         return main(**bound)
 
     def _checked(self, value: Any) -> Any:
+        """A set or a date has no JSON form, though our own encoder would find one: data must not change silently."""
         try:
-            jsontext.encode(value)
-        except jsontext.NotJson as problem:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as problem:
             raise ProviderFailure("serialization", f"the result has no JSON form: {problem}", retryable=False) from None
         return value
 

@@ -19,7 +19,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
 
 START: Instant = 1_800_000_000_000_000
 
@@ -79,7 +79,7 @@ class World:
         self.keys: list[str] = []
         self.cancelled: list[int] = []
         self.execution = self._fresh()
-        given = jsontext.encode(workload)
+        given = self._kept(jsontext.encode(workload))
         applied = [{"file": name, "text": text} for name, text in self.children.items()]
         told = jsontext.encode({"applied": applied, **(options or {})})
         self._offer(START, 0, i.Start("playbook", b"", "playbook", given, told, 7))
@@ -207,7 +207,18 @@ class World:
             answer = Answer(failure=answer)
         if not isinstance(answer, Answer):
             answer = Answer(answer)
-        self._offer(self.now + answer.after, 0, i.TaskResult(event.task, event.attempt, 1, answer.outcome()))
+        outcome = answer.outcome()
+        if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes):
+            outcome = Succeeded(self._kept(outcome.value))
+        self._offer(self.now + answer.after, 0, i.TaskResult(event.task, event.attempt, 1, outcome))
+
+    def _kept(self, text: bytes) -> Payload:
+        """As the engine does it: what is large is put beside the log before the run hears of it."""
+        if len(text) <= INLINE_BYTES:
+            return text
+        name = digest(text)
+        self.values[name] = text
+        return Ref(name, len(text))
 
     def _data(self, payload: Any) -> Any:
         return jsontext.decode(payload if isinstance(payload, bytes) else self.values[payload.digest])

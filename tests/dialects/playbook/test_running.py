@@ -1,0 +1,326 @@
+"""Behaviour that a scenario folder cannot show: waits, keys, cancellation, redelivery, what operators may say."""
+
+from typing import Any
+
+import pytest
+
+from perdure.dialects.playbook import events as p
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Failed, Status
+from perdure.kernel.values import SECOND
+from tests.dialects.playbook.world import START, Answer, World, playbook
+
+
+def retrying(then: str, work: Any = None) -> World:
+    text = playbook(
+        "workflow: [{step: s, tool: {kind: work, name: t, spec: {policy: {rules: ["
+        "{when: \"{{ outcome.status == 'error' }}\", then: " + then + "}]}}}}]"
+    )
+    return World(text, work={"work": work or (lambda _: Failed("server_error", "no"))})
+
+
+def waits(world: World) -> list[float]:
+    at = START
+    found = []
+    for event in world.events:
+        if isinstance(event, e.TimerSet):
+            found.append((event.due - at) / SECOND)
+            at = event.due
+    return found
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        ("{do: retry, attempts: 4, delay: 2}", [2, 2, 2]),
+        ("{do: retry, attempts: 4, backoff: linear, delay: 2}", [2, 4, 6]),
+        ("{do: retry, attempts: 4, backoff: exponential, delay: 2}", [2, 4, 8]),
+        ("{do: retry, attempts: 4, backoff: exponential}", [1, 2, 4]),
+        ("{do: retry, attempts: 3, delay: 1000}", [300, 300]),
+        ("{do: retry, attempts: 3, delay: '{{ _attempt * 10 }}'}", [10, 20]),
+        ("{do: retry}", []),
+    ],
+)
+def test_waits_between_attempts(then: str, expected: list[float]) -> None:
+    """PBK-087 PBK-085: no jitter, capped at 300 s; without a delay the next attempt begins at once."""
+    world = retrying(then)
+
+    world.run()
+
+    assert waits(world) == expected
+
+
+def test_the_key_of_a_task_run_is_stable_over_attempts_and_differs_between_visits_and_iterations() -> None:
+    """PBK-195 PBK-086."""
+    text = playbook("""
+workflow:
+  - step: s
+    loop: {in: [1, 2], iterator: i}
+    tool:
+      kind: work
+      name: t
+      spec:
+        policy:
+          rules:
+            - {when: "{{ outcome.status == 'error' }}", then: {do: retry}}
+            - {when: "{{ iter.again is undefined }}", then: {do: jump, to: t, set_iter: {again: false}}}
+            - else: {then: {do: continue}}
+""")
+    calls = []
+
+    def work(_: Any) -> Any:
+        calls.append(1)
+        return Failed("timeout", "late") if len(calls) == 1 else 0
+
+    world = World(text, work={"work": work})
+    world.run()
+
+    assert world.keys == ["s#1[0]/t#1", "s#1[0]/t#1", "s#1[0]/t#2", "s#1[1]/t#1", "s#1[1]/t#2"]
+
+
+def test_a_lost_worker_costs_no_attempt_and_the_third_loss_is_an_outcome() -> None:
+    """PBK-090 PBK-195 PBK-101."""
+    text = playbook("workflow: [{step: s, tool: [{a: {kind: say}}, {b: {kind: hang}}]}]")
+    world = World(text, work={"say": lambda _: 1, "hang": lambda _: Answer(after=SECOND * 10_000)})
+    world.pass_time(1)
+    (task,) = world.execution.state.tasks
+
+    for delivery in (1, 2):
+        world.tell(i.TaskLost(task, delivery, "the process is gone"))
+        assert world.execution.state.tasks[task].attempt == 1
+    world.tell(i.TaskLost(task, 3, "the process is gone"))
+
+    shown = world.show()
+    assert shown["failures"][0]["error"]["kind"] == "lease_lost"
+    assert shown["steps"]["s"]["task_attempts"] == {"a": 1, "b": 1}
+    assert len([name for name, _ in world.performed if name == "say"]) == 1
+
+
+def test_a_cancel_stops_everything_at_once_and_tells_the_workers() -> None:
+    """PBK-190 PBK-191: no routing and no final step follow; a second cancel is refused with the status."""
+    text = playbook("""
+executor: {spec: {final_step: report}}
+workflow:
+  - step: fork
+    next: {spec: {mode: inclusive}, arcs: [{step: slow}, {step: slow}, {step: gate}]}
+  - {step: slow, tool: {kind: hang}, next: {arcs: [{step: gate}]}}
+  - {step: gate, spec: {policy: {admit: {rules: [{when: "{{ ctx.x }}", then: {allow: true}}]}}}, tool: {kind: noop}}
+  - {step: report, tool: {kind: noop}}
+""")
+    world = World(text, work={"hang": lambda _: Answer(after=SECOND * 10_000)}, crash=True)
+    world.pass_time(1)
+
+    world.tell(i.Cancel("enough", "Ada"))
+
+    shown = world.show()
+    assert shown["status"] == "cancelled" and world.execution.state.status is Status.CANCELLED
+    assert shown["branches"] == {"total": 3, "normal": 0, "skipped": 0, "failed": 0, "stranded": 0, "aborted": 3}
+    assert len(world.cancelled) == 2
+    assert "report" not in shown["steps"]
+    assert "already cancelled" in world.tell(i.Cancel()).reason
+
+
+def test_a_step_timeout_tells_its_workers_and_hears_nothing_more_of_them() -> None:
+    """PBK-193."""
+    text = playbook("workflow: [{step: s, spec: {timeout: 5s}, tool: {kind: hang}}]")
+    world = World(text, work={"hang": lambda _: Answer(after=SECOND * 60)}, crash=True)
+
+    shown = world.run()
+
+    assert world.cancelled and shown["failures"][0]["error"]["kind"] == "timeout"
+
+
+def test_a_deadline_counts_from_the_token() -> None:
+    """PBK-193: a step that was held at its gate has less time left."""
+    text = playbook("""
+workflow:
+  - step: s
+    spec:
+      policy:
+        lifecycle: {deadline_s: 10}
+        admit: {rules: [{when: "{{ ctx.go }}", then: {allow: true}}]}
+    tool: {kind: hang}
+""")
+    world = World(text, work={"hang": lambda _: Answer(after=SECOND * 60)})
+    world.pass_time(7)
+    world.patch({"go": True})
+    world.pass_time(2)
+    assert not world.is_over
+
+    assert world.pass_time(2)["status"] == "failed"
+
+
+GATE = playbook("""
+workflow:
+  - step: s
+    spec: {policy: {admit: {rules: [{when: "{{ ctx.go }}", then: {allow: true}}]}}}
+    tool: {kind: noop}
+""")
+
+
+def test_a_waiting_run_says_what_it_waits_for_and_costs_nothing() -> None:
+    """PBK-230 PBK-213: waiting holds no task and no timer; status names tokens and what they read."""
+    world = World(GATE, crash=True)
+
+    shown = world.settle()
+
+    assert shown["status"] == "waiting"
+    assert shown["pending"] == [
+        {
+            "step": "s",
+            "token_id": "t1",
+            "reads": ["ctx.go"],
+            "decision": {"allow": False, "matched_rule_index": None, "guard_errors": []},
+        }
+    ]
+    assert not world.execution.state.tasks and not world.execution.state.timers
+
+
+def test_a_gate_is_asked_again_only_for_what_it_reads_and_told_only_when_the_answer_changes() -> None:
+    """PBK-064 PBK-066."""
+    world = World(GATE)
+    world.settle()
+
+    world.patch({"other": 1})
+    world.patch({"go": False})
+    world.patch({"go": 1})
+
+    judged = [event for event in world.events if isinstance(event, p.AdmissionJudged)]
+    unchanged = [event for event in world.events if isinstance(event, p.AdmissionUnchanged)]
+    assert [event.allow for event in judged] == [False, True] and len(unchanged) == 1
+    assert world.is_over
+
+
+def test_a_patch_opens_its_gate_in_the_same_commit() -> None:
+    """PBK-064."""
+    world = World(GATE)
+    world.settle()
+    before = len(world.rows)
+
+    world.patch({"go": True})
+
+    assert len(world.rows) == before + 1 and world.is_over
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"ctx": {}}, "a patch is"),
+        ({"workload": {"x": 1}, "ctx": {"x": 1}}, "ctx only"),
+        ({"ctx": {"a..b": 1}}, "must not be empty"),
+        ({"ctx": {"n": 1, "n.x": 1}}, "is not a map"),
+        ([1], "a patch is"),
+    ],
+)
+def test_a_patch_that_cannot_be_applied_is_refused_at_the_door(body: Any, reason: str) -> None:
+    """PBK-156 PBK-152."""
+    world = World(GATE)
+    world.settle()
+
+    answer = world.tell(i.Steer("patch", jsontext.encode(body)))
+
+    assert isinstance(answer, i.Refused) and reason in answer.reason
+    assert world.show()["ctx"] == {}
+
+
+def test_other_words_of_operators_are_refused_with_a_reason() -> None:
+    world = World(GATE)
+    world.settle()
+
+    assert "patch its ctx" in world.tell(i.Signal("go")).reason
+    assert "cannot be asked to 'dance'" in world.tell(i.Steer("dance")).reason
+    assert "not paused" in world.tell(i.Steer("resume")).reason
+    world.tell(i.Steer("pause", b"{}"))
+    assert world.show()["status"] == "paused"
+    assert "paused already" in world.tell(i.Steer("pause", b"{}")).reason
+    world.tell(i.Cancel("x"))
+    assert "already cancelled" in world.tell(i.Steer("patch", b'{"ctx": {"a": 1}}')).reason
+
+
+def test_a_pause_lets_running_work_end_and_keeps_its_routing_for_later() -> None:
+    """PBK-192."""
+    text = playbook(
+        "workflow: [{step: a, tool: {kind: say}, next: {arcs: [{step: b}]}}, {step: b, tool: {kind: noop}}]"
+    )
+    world = World(text, work={"say": lambda _: Answer(1, after=SECOND)}, crash=True)
+    world.pass_time(0.5)
+    world.tell(i.Steer("pause", b"{}"))
+
+    shown = world.settle()
+
+    assert shown["status"] == "paused" and shown["steps"]["a"]["done"] == 1 and "b" not in shown["steps"]
+    world.tell(i.Steer("resume", b"{}"))
+    assert world.show()["status"] == "success"
+
+
+def test_concurrent_writers_of_one_key_are_flagged() -> None:
+    """PBK-154: last writer wins, and the event says that they disagreed."""
+    text = playbook("""
+workflow:
+  - step: fork
+    next: {spec: {mode: inclusive}, arcs: [{step: w, args: {n: 1}}, {step: w, args: {n: 2}}]}
+  - step: w
+    tool: {kind: say, value: 1, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {k: "{{ args.n }}"}}}}]}}}
+""")
+    world = World(text, work={"say": lambda _: 1})
+
+    world.run()
+
+    conflicts = [event.conflicts for event in world.events if isinstance(event, p.OutcomeJudged)]
+    assert conflicts == [(), ("k",)]
+
+
+def test_the_order_of_a_step_run_is_the_languages() -> None:
+    """PBK-165 PBK-048."""
+    text = playbook(
+        "workflow: [{step: a, tool: {kind: say}, next: {arcs: [{step: b}]}}, {step: b, tool: {kind: noop}}]"
+    )
+    world = World(text, work={"say": lambda _: 1}, slots=1)
+
+    shown = world.run()
+
+    own = [name for name in world.names() if name in {kind.__name__ for kind in p.OWN_EVENTS}]
+    one = ["StepStarted", "AttemptStarted", "AttemptEnded", "OutcomeJudged", "StepEnded", "NextEvaluated"]
+    assert own == ["WorkflowStarted", *one, *one, "WorkflowFinished"]
+    sequence = [seq for _, _, seq in shown["order"]]
+    assert sequence == sorted(set(sequence))
+
+
+@pytest.mark.parametrize(
+    ("options", "workload", "code"),
+    [
+        ({"entry_step": "zzz"}, None, "UNKNOWN_STEP"),
+        ({}, [1], "PAYLOAD_INVALID"),
+        ({"ctx": 3}, None, "PAYLOAD_INVALID"),
+        ({"ctx": {"x": "y" * 70_000}}, None, "PAYLOAD_INVALID"),
+    ],
+)
+def test_a_request_that_cannot_be_met_fails_before_any_token_exists(options: Any, workload: Any, code: str) -> None:
+    """PBK-054 PBK-011 PBK-155."""
+    shown = World(GATE, workload, options=options, crash=True).run()
+
+    assert shown["status"] == "failed" and shown["code"] == code and shown["branches"]["total"] == 0
+
+
+def test_a_request_may_choose_the_entry_and_seed_ctx() -> None:
+    """PBK-054 PBK-146."""
+    text = playbook('workflow: [{step: a, tool: {kind: noop}}, {step: b, tool: {kind: noop, result: "{{ ctx.x }}"}}]')
+
+    shown = World(text, options={"entry_step": "b", "ctx": {"x": 10.0}}).run()
+
+    assert shown["result"] == 10.0 and list(shown["steps"]) == ["b"]
+
+
+def test_what_the_executor_lacks_is_listed() -> None:
+    """PBK-008."""
+    requires = "executor: {requires: {tools: [http, postgres], features: [joins]}}"
+    world = World(playbook(f"{requires}\nworkflow: [{{step: a, tool: {{kind: noop}}}}]"))
+
+    shown = world.run()
+
+    assert shown["code"] == "REQUIREMENTS_MISSING"
+    assert world.execution.state.outcome == Failed(
+        "REQUIREMENTS_MISSING", "this executor lacks: tool postgres, feature joins", retryable=False
+    )

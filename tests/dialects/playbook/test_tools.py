@@ -1,0 +1,201 @@
+"""Tool kinds with the real worker: http against a local server, shell, python in its own process (PBK-091 to 100)."""
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import perdure
+from tests.dialects.playbook.world import playbook
+
+
+class _Shop(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self._answer(*PAGES.get(self.path.partition("?")[0], (404, {"error": "no such page"}, {})))
+
+    def do_POST(self) -> None:
+        sent = self.rfile.read(int(self.headers["content-length"]))
+        self._answer(200, {"sent": json.loads(sent), "key": self.headers.get("idempotency-key") is not None}, {})
+
+    def _answer(self, status: int, body: Any, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+PAGES: dict[str, tuple[int, Any, dict[str, str]]] = {
+    "/ok": (200, {"n": 1}, {"x-request-id": "r1"}),
+    "/busy": (429, {}, {"retry-after": "7"}),
+    "/broken": (503, {}, {}),
+    "/secret": (401, {}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), _Shop)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+async def run(folder: Path, text: str, workload: Any = None) -> Any:
+    async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
+        handle = await engine.start(text.encode(), workload)
+        await engine.wait(handle.id)
+        return await handle.show()
+
+
+LOOK = '{rules: [{else: {then: {do: continue, set_ctx: {seen: "{{ outcome }}"}}}}]}'
+
+
+async def test_http(tmp_path: Path, shop: str) -> None:
+    """PBK-095."""
+    text = playbook("""
+workflow:
+  - step: all
+    loop: {in: [ok, busy, broken, secret, nowhere], iterator: page, spec: {mode: parallel, reduce: {seen: append}}}
+    tool:
+      kind: http
+      url: "{{ workload.shop }}/{{ iter.page }}"
+      params: {q: 1}
+      spec:
+        timeout: {connect: 2, read: 5}
+        policy: {rules: [{else: {then: {do: continue, set_ctx: {seen: "{{ outcome }}"}}}}]}
+    next: {arcs: [{step: send}]}
+  - step: send
+    tool: {kind: http, method: post, url: "{{ workload.shop }}/x", headers: {X-N: 5}, body: {a: [1, null]}}
+""")
+
+    shown = await run(tmp_path, text, {"shop": shop})
+
+    ok, busy, broken, secret, nowhere = shown["ctx"]["seen"]
+    assert ok["result"]["status_code"] == 200 and ok["result"]["data"] == {"n": 1}
+    assert ok["http"]["status"] == 200 and ok["http"]["request_id"] == "r1"
+    assert (busy["error"]["kind"], busy["error"]["retryable"], busy["error"]["retry_after"]) == (
+        "rate_limit",
+        True,
+        7.0,
+    )
+    assert (broken["error"]["kind"], broken["error"]["retryable"], broken["http"]["status"]) == (
+        "server_error",
+        True,
+        503,
+    )
+    assert (secret["error"]["kind"], secret["error"]["retryable"]) == ("auth", False)
+    assert (nowhere["error"]["kind"], nowhere["error"]["code"]) == ("not_found", 404)
+    assert shown["result"]["data"] == {"sent": {"a": [1, None]}, "key": True}
+
+
+async def test_http_without_an_answer(tmp_path: Path) -> None:
+    """PBK-095 PBK-075."""
+    text = playbook(
+        "workflow: [{step: a, tool: {kind: http, url: 'http://127.0.0.1:1/', spec: {policy: " + LOOK + "}}}]"
+    )
+
+    seen = (await run(tmp_path, text))["ctx"]["seen"]
+
+    assert seen["error"]["kind"] == "connection" and seen["error"]["retryable"] is True
+    assert seen["http"]["status"] is None
+
+
+async def test_shell(tmp_path: Path) -> None:
+    """PBK-096."""
+    text = playbook(
+        "workflow:\n"
+        "  - step: a\n"
+        "    tool:\n"
+        '      - {name: ok, kind: shell, cmds: ["echo $NAME", "echo {{ 1 + 1 }}"], env: {NAME: Ada, N: 3}}\n'
+        '      - {name: bad, kind: shell, cmds: ["exit 3", "echo never"], spec: {policy: ' + LOOK + "}}\n"
+        '      - {name: late, kind: shell, cmds: "sleep 9", spec: {timeout: 100ms, policy: '
+        '{rules: [{else: {then: {do: continue, set_ctx: {late: "{{ outcome.error.kind }}"}}}}]}}}\n'
+        '      - {name: last, kind: noop, result: "{{ results.ok }}"}\n'
+    )
+
+    shown = await run(tmp_path, text)
+
+    assert shown["result"]["stdout"] == "Ada\n2\n" and shown["result"]["exit_code"] == 0
+    assert shown["ctx"]["seen"]["error"]["code"] == 3
+    assert shown["ctx"]["late"] == "timeout"
+
+
+CODE = {
+    "result of a variable": ("result = x + 1", 2),
+    "no result": ("y = 1", None),
+    "main wins": ("result = 0\ndef main(x, context):\n    return [x, context['_prev']]", [1, None]),
+    "main with rest": ("def main(**rest):\n    return rest", {"x": 1}),
+    "a coroutine": ("async def main(x):\n    import asyncio\n    await asyncio.sleep(0)\n    return x", 1),
+    "input_data": ("result = input_data", {"x": 1}),
+    "libs": ("result = m.floor(1.5)", 1),
+    "status is data": ("result = {'status': 'error'}", {"status": "error"}),
+    "context is a copy": ("context['ctx']['k'] = 1\nresult = context['workload']", {"w": [1]}),
+}
+
+
+async def test_python(tmp_path: Path) -> None:
+    """PBK-094."""
+    steps = "\n".join(
+        f"      - {{name: t{n}, kind: python, args: {{x: 1}}, libs: {{m: math}}, code: {json.dumps(code)}}}\n"
+        f"      - {{name: n{n}, kind: noop, result: null}}"
+        for n, (code, _) in enumerate(CODE.values())
+    )
+    text = playbook(
+        f"workflow:\n  - step: a\n    tool:\n{steps}\n      - {{name: end, kind: noop, result: '{{{{ results }}}}'}}\n"
+    )
+
+    shown = await run(tmp_path, text, {"w": [1]})
+
+    assert {name: shown["result"][f"t{n}"] for n, name in enumerate(CODE)} == {
+        name: value for name, (_, value) in CODE.items()
+    }
+    assert shown["ctx"] == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "exception"),
+    [
+        ("raise LookupError('gone')", "exception", "LookupError"),
+        ("result = {1, 2}", "serialization", None),
+        ("def broken(:", "exception", "SyntaxError"),
+    ],
+)
+async def test_python_failures(tmp_path: Path, code: str, kind: str, exception: str | None) -> None:
+    """PBK-094."""
+    text = playbook(
+        "workflow: [{step: a, tool: {kind: python, code: " + json.dumps(code) + ", spec: {policy: " + LOOK + "}}}]"
+    )
+
+    seen = (await run(tmp_path, text))["ctx"]["seen"]
+
+    assert seen["status"] == "error" and seen["result"] is None
+    assert seen["error"]["kind"] == kind and seen["error"]["retryable"] is False
+    assert seen["py"]["exception_type"] == exception
+
+
+async def test_children_are_runs_of_their_own(tmp_path: Path) -> None:
+    """PBK-200 PBK-203 PBK-105."""
+    child = playbook('workflow: [{step: c, tool: {kind: noop, result: "{{ workload.n }}"}}]').replace(
+        "tests/test", "kid"
+    )
+    text = playbook(
+        "workflow: [{step: a, loop: {in: [1, 2], iterator: n, spec: {mode: parallel}}, "
+        'tool: {kind: playbook, path: kid, args: {n: "{{ iter.n }}"}}}]'
+    )
+    async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+        options = {"applied": [{"file": "kid.yaml", "text": child}]}
+        handle = await engine.start(text.encode(), None, options=options)
+        await engine.wait(handle.id)
+        shown = await handle.show()
+
+    assert [one["result"] for one in shown["result"]["results"]] == [1, 2]
