@@ -18,9 +18,9 @@ async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send) ->
     """Send, and say whether a live process hears of it now or the next owner will."""
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
+        # Asked before: a live owner may take the message, end the run and be gone before we could ask.
+        is_live = observer.store.is_owned((await observer.find(run)).partition)
         await send(observer, run)
-        row = await observer.find(run)
-        is_live = observer.store.is_owned(row.partition)
         if asked.json:
             give_json({"id": run, "recorded": True, "live": is_live})
         if is_live:
