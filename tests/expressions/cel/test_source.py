@@ -1,6 +1,6 @@
 """Positions in expression text, and pictures that point at them."""
 
-from perdure.expressions.cel.source import Position, Source
+from perdure.expressions.source import Position, Source
 
 
 def test_lines_and_columns_count_from_one() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from perdure.expressions.cel import syntax
-from perdure.expressions.cel.errors import Finding
 from perdure.expressions.cel.functions import Library
 from perdure.expressions.cel.names import Scope, dotted_path, qualified_function
-from perdure.expressions.cel.source import Source
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import type_denotations
+from perdure.expressions.findings import Finding
+from perdure.expressions.source import Source
 
 
 def check(tree: Node, source: Source, scope: Scope, library: Library) -> tuple[Finding, ...]:

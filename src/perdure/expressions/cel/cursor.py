@@ -2,9 +2,9 @@
 
 from typing import NoReturn
 
-from perdure.expressions.cel.errors import Finding
-from perdure.expressions.cel.source import Source
 from perdure.expressions.cel.tokens import Token, tokenize
+from perdure.expressions.findings import Finding
+from perdure.expressions.source import Source
 
 _MOST_FINDINGS = 20
 _OPENERS, _CLOSERS = ("(", "[", "{"), (")", "]", "}")

@@ -5,14 +5,15 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.expressions.cel.checks import check
-from perdure.expressions.cel.errors import Failure, Finding, LimitExceeded, OutOfStack, SyntaxFault
+from perdure.expressions.cel.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.cel.frame import DEFAULT_LIMITS, Limits, read_int
 from perdure.expressions.cel.functions import STANDARD, Library
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.parser import parse
 from perdure.expressions.cel.planning import plan
-from perdure.expressions.cel.source import Source
 from perdure.expressions.cel.values import Value
+from perdure.expressions.findings import Finding
+from perdure.expressions.source import Source
 
 
 class Environment:

@@ -7,6 +7,7 @@ The rooms, in the order a template passes them: tokens, parser (with pipelines a
 planner, and then values at work: access, comparison, formatting, functions. `structure` walks JSON with templates.
 """
 
+from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.aliases import alias_of
 from perdure.expressions.gotemplate.budget import Limits
 from perdure.expressions.gotemplate.conditions import holds
@@ -15,7 +16,6 @@ from perdure.expressions.gotemplate.errors import (
     BadStructure,
     EvaluationFault,
     Failure,
-    Finding,
     LimitExceeded,
     MissingKey,
     NeedsStoredValue,

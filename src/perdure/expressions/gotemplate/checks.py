@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from perdure.expressions.cel.source import Source
+from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.environment import KNOWN_ROOTS, Environment
-from perdure.expressions.gotemplate.errors import Finding
 from perdure.expressions.gotemplate.references import Mention
+from perdure.expressions.source import Source
 
 
 def check(mentions: Iterable[Mention], source: Source, environment: Environment) -> tuple[Finding, ...]:

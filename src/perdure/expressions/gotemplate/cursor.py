@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from perdure.expressions.cel.source import Source
+from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.budget import Limits
-from perdure.expressions.gotemplate.errors import Finding, SyntaxFault
+from perdure.expressions.gotemplate.errors import SyntaxFault
 from perdure.expressions.gotemplate.tokens import Token, tokenize
+from perdure.expressions.source import Source
 
 
 class Cursor:

@@ -7,35 +7,9 @@ Which of these a step waits for, retries or fails on is the dialect's business.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from perdure.expressions.cel.source import Position, Source
-
-
-class Spanned(Protocol):
-    """Anything that knows which part of the source it came from."""
-
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem at one place."""
-
-    message: str
-    position: Position
-    picture: str
-
-    @classmethod
-    def at(cls, source: Source, offset: int, message: str) -> "Finding":
-        return cls(message, source.position(offset), source.point_at(offset))
-
-    def __str__(self) -> str:
-        return f"{self.position}: {self.message}\n{self.picture}"
+from perdure.expressions.findings import Finding, Spanned
+from perdure.expressions.source import Position, Source
 
 
 class TemplateError(Exception):

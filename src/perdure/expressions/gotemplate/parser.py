@@ -1,6 +1,5 @@
 """Parses a whole template into blocks. What stands inside the braces is the business of `pipelines`."""
 
-from perdure.expressions.cel.source import Source
 from perdure.expressions.gotemplate.budget import Limits
 from perdure.expressions.gotemplate.cursor import Cursor
 from perdure.expressions.gotemplate.pipelines import PipelineParser
@@ -16,6 +15,7 @@ from perdure.expressions.gotemplate.syntax import (
     Tree,
 )
 from perdure.expressions.gotemplate.tokens import Token
+from perdure.expressions.source import Source
 
 _INCLUSION = frozenset({"define", "template", "block"})
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from perdure.expressions.cel.source import Source
+from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.access import follow_path
 from perdure.expressions.gotemplate.checks import check
 from perdure.expressions.gotemplate.environment import DEFAULT, Environment
-from perdure.expressions.gotemplate.errors import Failure, Finding, LimitExceeded, OutOfStack, SyntaxFault
+from perdure.expressions.gotemplate.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.gotemplate.frame import Ambient, Frame
 from perdure.expressions.gotemplate.functions import GO_BUILTINS
 from perdure.expressions.gotemplate.json_text import NotJson, decode
@@ -17,6 +17,7 @@ from perdure.expressions.gotemplate.paths import known_path
 from perdure.expressions.gotemplate.planner import plan
 from perdure.expressions.gotemplate.references import collect, find_mentions
 from perdure.expressions.gotemplate.syntax import Action, Block, Text
+from perdure.expressions.source import Source
 
 
 def is_template(text: str) -> bool:

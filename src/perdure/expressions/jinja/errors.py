@@ -6,7 +6,7 @@ Whether a guard that fails is false, or a value that fails ends a step, is the d
 
 from typing import ClassVar
 
-from perdure.expressions.cel.source import Position, Source
+from perdure.expressions.source import Position, Source
 
 
 class TemplateError(Exception):

@@ -12,7 +12,6 @@ from typing import Any
 from jinja2 import Template, TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 
-from perdure.expressions.cel.source import Source
 from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
 from perdure.expressions.jinja.environment import GUARDS, VALUES, MeteredContext, MeteredEnvironment
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded, MissingValue, SyntaxFault, TemplateError
@@ -20,6 +19,7 @@ from perdure.expressions.jinja.places import fragment_around, place_of_name
 from perdure.expressions.jinja.reads import NOTHING, Reads, find_reads
 from perdure.expressions.jinja.results import Json, as_json, by_reference
 from perdure.expressions.jinja.rewriting import Misplaced, inspect, rewrite
+from perdure.expressions.source import Source
 
 _ANSWER = "_answer"
 _MARKS = ("{{", "{%", "{#")

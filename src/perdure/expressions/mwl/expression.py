@@ -11,10 +11,10 @@ from perdure.expressions.cel import Environment, Failure, LimitExceeded, Limits,
 from perdure.expressions.cel.errors import OutOfStack
 from perdure.expressions.cel.frame import DEFAULT_LIMITS
 from perdure.expressions.cel.names import Scope
-from perdure.expressions.cel.source import Source
 from perdure.expressions.cel.values import Value, type_name
 from perdure.expressions.mwl.functions import LIBRARY, ClockPin, read_number
 from perdure.expressions.mwl.results import Json, JsonResult, Unrepresentable
+from perdure.expressions.source import Source
 
 EVALUATION_ERROR = "System.ExpressionEvaluationError"
 UNREPRESENTABLE_VALUE = "System.UnrepresentableValue"
