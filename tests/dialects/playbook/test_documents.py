@@ -59,6 +59,12 @@ BAD: list[tuple[str, str, str, str]] = [
     (playbook("keychain: [{name: k, kind: bearer}]\n" + STEP), "PBK-010", "keychain", "not available"),
     (playbook("workbook: {tasks: {t: {kind: noop, next: x}}}\n" + STEP), "PBK-020", "workbook.tasks.t.next", "no member"),
     (playbook("workbook: {tasks: {t: {kind: workbook, task: t}}}\n" + STEP), "PBK-099", "workbook.tasks.t", "itself"),
+    (
+        playbook("workbook: {tasks: {t: {kind: noop, spec: {policy: {rules: [{when: true, then: {do: jump, to: z}}]}}}}}\nworkflow: [{step: a, tool: {kind: workbook, task: t}}]"),
+        "PBK-025",
+        "workflow[0].tool.spec.policy.rules[0].then.to",
+        "no task 'z'",
+    ),
     (step("tool: {kind: workbook, task: x}"), "PBK-099", "workflow[0].tool.task", "no task 'x'"),
     (step("tool: {kind: noop}, command: ls"), "PBK-032", "workflow[0].command", "inside `tool`"),
     (step("tool: {kind: noop}, nxt: 1"), "PBK-014", "workflow[0].nxt", "did you mean 'next'"),

@@ -11,7 +11,7 @@ BIG = "x" * 200_000
 
 
 def test_large_values_pass_through_templates_and_stay_out_of_the_log() -> None:
-    """PBK-168 PBK-231."""
+    """PBK-168 PBK-170 PBK-231."""
     text = playbook("""
 workflow:
   - step: a

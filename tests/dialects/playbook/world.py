@@ -152,7 +152,7 @@ class World:
             self.busy -= 1
         for event in turn.events:
             self._obey(event)
-        while self.queued and self.busy < self.slots:
+        while self.queued and self.busy < self.slots and self.queued[0].provider in self.work:
             self._perform(self.queued.pop(0))
         if self.execution.state.sliced:
             self._offer(self.now, -1, i.Proceed())

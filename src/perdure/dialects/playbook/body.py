@@ -107,6 +107,7 @@ class Thread(msgspec.Struct, array_like=True):
     attempt: int = 1
     phase: Phase = Phase.READY
     number: int = 0  # the task, child or timer it waits for
+    timer: int = 0  # bounds the attempt
     began: Instant = 0
     prev: Value = NOTHING
     results: dict[str, Value] = msgspec.field(default_factory=dict)
@@ -217,6 +218,7 @@ class Body(msgspec.Struct, array_like=True):
     readers: dict[str, Queue] = msgspec.field(default_factory=dict)  # ctx name → pending tokens that read it
     awaited: dict[int, int] = msgspec.field(default_factory=dict)  # task, child or timer → thread
     bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → run, or 0 for the execution
+    attempt_bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → thread
 
     tallies: dict[str, Tally] = msgspec.field(default_factory=dict)
     branches: dict[str, int] = msgspec.field(default_factory=dict)

@@ -69,6 +69,7 @@ def _land(turn: Turn) -> None:
     task = program.steps[body.runs[thread.run].step].tasks[thread.position]
     landed = tools.kind_of(task.kind).land(event.outcome, turn.text)
     extras = jsontext.encode(landed.extras) if landed.extras else None
+    turn.drop_timer(thread.timer)
     if landed.error is not None:
         turn.emit(p.AttemptEnded(number, turn.now, landed.error, extras=extras))
     elif landed.result is not None:
@@ -82,6 +83,8 @@ def _ring(turn: Turn, timer: int) -> None:
     body: b.Body = turn.body
     if timer == body.wait_timer and body.waiting:
         turn.emit(p.WaitExpired())
+    elif timer in body.attempt_bounds:
+        ending.interrupt(turn, body.attempt_bounds[timer])
     elif timer in body.bounds:
         run = body.bounds[timer]
         if run:

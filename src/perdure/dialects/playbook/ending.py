@@ -63,6 +63,15 @@ def expire(turn: Turn, number: int) -> None:
     turn.emit(p.StepEnded(number, "step.failed", turn.now, failed, (), turn.body.ctx_size))
 
 
+def interrupt(turn: Turn, number: int) -> None:
+    """An attempt's time is up: that is an outcome, and its rules decide (PBK-193)."""
+    awaited = turn.body.threads[number].number
+    if awaited in turn.state.children:
+        turn.cancel_child(awaited, "the task's time is up")
+    failed = error("timeout", "the task did not end in time", "TASK_TIMEOUT")
+    turn.emit(p.AttemptEnded(number, turn.now, failed))
+
+
 def _release(turn: Turn, run: b.StepRun, reason: str) -> None:
     """Ask everything that works for a step-run to stop; what it says later is not heard."""
     body: b.Body = turn.body
@@ -74,6 +83,7 @@ def _release(turn: Turn, run: b.StepRun, reason: str) -> None:
             turn.cancel_child(awaited, reason)
         elif awaited:
             turn.drop_timer(awaited)
+        turn.drop_timer(body.threads[number].timer)
     for timer in run.timers:
         turn.drop_timer(timer)
 

@@ -72,13 +72,14 @@ class IterationStarted(Event, frozen=True, tag=105):
 
 
 class AttemptStarted(Event, frozen=True, tag=106):
-    """`number` is the kernel's task or child; 0 when the outcome is known at once."""
+    """`number` is the kernel's task or child; 0 when the outcome is known at once. `timer` bounds a child."""
 
     thread: int
     label: str
     kind: str
     number: int
     at: Instant
+    timer: int = 0
 
 
 class AttemptEnded(Event, frozen=True, tag=107):

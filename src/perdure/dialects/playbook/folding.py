@@ -181,6 +181,9 @@ def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
     body.agenda.pop(event.thread, None)
     if event.number:
         body.awaited[event.number] = event.thread
+    if event.timer:
+        thread.timer = event.timer
+        body.attempt_bounds[event.timer] = event.thread
     tally = body.tallies[body.runs[thread.run].step]
     tally.task_attempts[event.label] = tally.task_attempts.get(event.label, 0) + 1
     if thread.attempt == 1:
@@ -198,7 +201,9 @@ def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
         case _:
             result = Value(event.result)
     thread.outcome = b.Outcome(result, event.error, event.extras, event.at - thread.began, event.at)
-    thread.number = 0
+    body.awaited.pop(thread.number, None)
+    body.attempt_bounds.pop(thread.timer, None)
+    thread.number = thread.timer = 0
     thread.phase = Phase.JUDGING
     body.agenda[event.thread] = None
 
@@ -298,6 +303,7 @@ def _forget_threads(body: Body, run: b.StepRun) -> None:
         thread = body.threads.pop(number)
         body.agenda.pop(number, None)
         body.awaited.pop(thread.number, None)
+        body.attempt_bounds.pop(thread.timer, None)
     run.threads.clear()
 
 

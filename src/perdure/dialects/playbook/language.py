@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.kernel import inputs as i
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
+from perdure.kernel.graph import Graph
 from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
 
@@ -52,6 +53,11 @@ class Playbook:
     def load(self, text: bytes) -> Any:
         return self._behind.load(text)
 
+    def graph(self, program: Any) -> Graph:
+        from perdure.dialects.playbook.picture import draw
+
+        return draw(program)
+
     # Runs.
 
     @property
@@ -94,6 +100,12 @@ class Playbook:
         from perdure.dialects.playbook.body import thaw
 
         return thaw(frozen)
+
+    def chronicle(self, run: str, turns: Iterable[tuple[int, list[Event]]]) -> Iterable[dict[str, Any]]:
+        """The history in the language's own event names."""
+        from perdure.dialects.playbook.chronicle import chronicle
+
+        return chronicle(run, turns)
 
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
         from perdure.dialects.playbook.showing import show

@@ -10,6 +10,7 @@ from perdure.dialects.playbook.document.look import Look
 from perdure.dialects.playbook.durations import read_seconds
 from perdure.dialects.playbook.program import Directive
 from perdure.dialects.playbook.shapes import lone_label, tasks_of
+from perdure.dialects.playbook.workload import overlaid
 from perdure.kernel.problems import guess
 
 DIRECTIVES = tuple(one.value for one in Directive)
@@ -41,7 +42,19 @@ def pipeline(look: Look, step: str, known: Known, iterator: str | None) -> None:
         if one.label in labels[:index]:
             inner.problem("PBK-018", f"the label {one.label!r} is used twice in this step")
         task(inner, known)
-        _policy(inner, labels, index, iterator)
+        _policy(_called(inner, known), labels, index, iterator)
+
+
+def _called(look: Look, known: Known) -> Look:
+    """The body that a call of the workbook stands for: its rules are judged where they are used."""
+    body, seen = look.value, 0
+    while isinstance(body, dict) and body.get("kind") == tools.WORKBOOK and seen <= len(known.workbook):
+        entry = known.workbook.get(str(body.get("task")))
+        if not isinstance(entry, dict):
+            break
+        body = overlaid(entry, {name: body[name] for name in ("args", "spec") if name in body})
+        seen += 1
+    return Look(look.findings, body, look.path)
 
 
 def _check_list(look: Look) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.errors import Error
+from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel import jsontext
@@ -29,6 +29,9 @@ def _start(call: Call) -> None:
             arguments[name] = fields[name]
     if isinstance(arguments.get("headers"), dict):
         arguments["headers"] = {name: _text(value) for name, value in arguments["headers"].items()}
+    if isinstance(fields.get("auth"), str):
+        call.fail(error("auth", f"there is no credential {fields['auth']!r}", "AUTH_UNKNOWN", source="http"))
+        return
     content = fields.get("body", fields.get("payload"))
     if isinstance(content, str):
         arguments["body"] = content

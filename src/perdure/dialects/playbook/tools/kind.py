@@ -69,8 +69,9 @@ class Call:
             self.fail(Error("serialization", str(problem), source=self.task.label))
             return None
 
-    def began(self, number: int) -> None:
-        self.turn.emit(p.AttemptStarted(self.thread, self.task.label, self.task.kind, number, self.turn.now))
+    def began(self, number: int, timer: int = 0) -> None:
+        task = self.task
+        self.turn.emit(p.AttemptStarted(self.thread, task.label, task.kind, number, self.turn.now, timer))
 
     def give(self, result: Payload) -> None:
         """The outcome is known at once."""
@@ -89,6 +90,9 @@ class Call:
 
 # What every kind's failures have in common.
 
+LONGEST_MESSAGE = 2_000
+LARGEST_DETAILS = 8_192  # an error is told several times: by its attempt, its step, the execution
+
 _PLATFORM = {
     Code.DELIVERIES_EXHAUSTED: "lease_lost",
     Code.PROVIDER_FAULT: "serialization",
@@ -104,12 +108,26 @@ def failure(outcome: Outcome, kind: str, code: str | int | None, *, source: str)
         case Cancelled(reason):
             return Error("cancelled", reason or "cancelled", source=source)
         case Failed(said, message, retryable, details):
+            message, details = message[:LONGEST_MESSAGE], brief(details)
             platform = _PLATFORM.get(said)
             if platform is not None:
                 return Error(platform, message, said, platform in RETRYABLE, source, details)
             passing = kind in RETRYABLE if retryable is None else retryable
             return Error(kind, message, code, passing, source, details)
     raise AssertionError("an ok outcome is no failure")
+
+
+def brief(details: bytes | None) -> bytes | None:
+    """Details that can be repeated; long texts in them are cut, the whole stands with the task's own end."""
+    if details is None or len(details) <= LARGEST_DETAILS:
+        return details
+    found = jsontext.decode(details)
+    if isinstance(found, dict):
+        cut = {name: value[:500] if isinstance(value, str) else value for name, value in found.items()}
+        text = jsontext.encode({**cut, "truncated": True})
+        if len(text) <= LARGEST_DETAILS:
+            return text
+    return jsontext.encode({"truncated": True, "bytes": len(details)})
 
 
 def general_kind(code: str) -> str:

@@ -4,12 +4,14 @@ from typing import Any
 
 from perdure.dialects.playbook.applied import find, handed_on
 from perdure.dialects.playbook.errors import Error, error
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, brief, seconds
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.values import SECOND
 
 DEEPEST = 16  # PBK-204
+BOUND_RANK = 1
 
 
 def _start(call: Call) -> None:
@@ -39,7 +41,8 @@ def _start(call: Call) -> None:
     if detached:
         call.give(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))
     else:
-        call.began(child)
+        limit = seconds(call.task.spec.get("timeout"))
+        call.began(child, 0 if limit is None else turn.set_timer(turn.now + int(limit * SECOND), BOUND_RANK))
 
 
 def _land(outcome: Outcome, text: Reader) -> Landed:
@@ -48,7 +51,7 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
         case Succeeded():
             return Landed()
         case Failed(code, message):
-            return Landed(Error("child_failed", message, code, False, "playbook", outcome.details))
+            return Landed(Error("child_failed", message, code, False, "playbook", brief(outcome.details)))
         case Cancelled(reason):
             return Landed(Error("child_failed", reason or "the child was cancelled", "cancelled", False, "playbook"))
 
