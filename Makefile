@@ -24,7 +24,7 @@ fix: $(VENV)/.dev ## format, and repair what the linter can repair
 
 lock: $(VENV)/.dev ## pin the development dependencies anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links --quiet -o requirements/dev.lock pyproject.toml requirements/dev.in
+	  --quiet -o requirements/dev.lock pyproject.toml requirements/dev.in
 
 clean: ## remove everything that was installed or built
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,7 +11,7 @@ class IdleHands:
         return False
 
     def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
-        raise NotImplementedError("nothing is handed to hands that can perform nothing")
+        raise RuntimeError("nothing is handed to hands that can perform nothing")
 
     def cancel(self, assignment: Assignment) -> None:
         """There is nothing to stop."""

@@ -1,6 +1,7 @@
 """What every store must do. A backend passes by subclassing this and saying how it is opened."""
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,14 @@ def created(run: str, partition: int, summary: Summary = WAITING, **more: Any) -
     )
 
 
-class StoreSuite:
+class StoreSuite(ABC):
     """Each test opens its own store; `now` is the clock the store reads."""
 
     now: Instant = 1_000
 
+    @abstractmethod
     def open(self, folder: Path) -> Store:
-        raise NotImplementedError
+        """A store of the backend under test."""
 
     async def commit(self, store: Store, *batch: Transition) -> Committed:
         answer = await store.commit(batch)
@@ -122,9 +124,9 @@ class StoreSuite:
         await late.close()
         await successor.close()
 
+    @abstractmethod
     async def take_over(self, late: Store, successor: Store, partition: int) -> None:
         """Make `successor` the owner although `late` does not know."""
-        raise NotImplementedError
 
     async def test_partitions_have_one_owner_and_orphans_can_be_adopted(self, tmp_path: Path) -> None:
         """Invariant 23."""
