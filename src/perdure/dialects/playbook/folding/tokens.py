@@ -1,0 +1,103 @@
+"""Tokens and the gates they wait at; `ctx`, whose changes make gates worth asking again."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook.body import Body, TokenState
+from perdure.dialects.playbook.values import Patch, Value
+from perdure.kernel.events import Event
+
+
+def add_token(body: Body, new: p.NewToken, event: b.Boundary, at: int, parent: int = 0) -> b.Token:
+    token = b.Token(new.step, Value(new.args), event, at, parent, new.arc)
+    body.tokens[new.token] = token
+    body.tokens_made = new.token
+    if new.gated:
+        body.stale[new.token] = None
+    else:
+        token.state = TokenState.ADMITTED
+        body.admitted[new.token] = None
+    return token
+
+
+def _admission_judged(body: Body, event: p.AdmissionJudged) -> None:
+    number = event.token
+    token = body.tokens[number]
+    token.decision = b.Decision(event.allow, event.rule, event.errors)
+    body.stale.pop(number, None)
+    if event.fate == "pending":
+        token.state = TokenState.PENDING
+        token.reads = event.reads
+        body.pending[number] = None
+        for name in event.reads:
+            body.readers.setdefault(name, {})[number] = None
+        return
+    _leave_pending(body, number, token)
+    if event.fate == "admitted":
+        token.state = TokenState.ADMITTED
+        body.admitted[number] = None
+        body.waiting = False
+    else:
+        _discard(body, number, b.Ending.SKIPPED)
+
+
+def _admission_unchanged(body: Body, event: p.AdmissionUnchanged) -> None:
+    body.stale.pop(event.token, None)
+
+
+def _leave_pending(body: Body, number: int, token: b.Token) -> None:
+    body.pending.pop(number, None)
+    for name in token.reads:
+        readers = body.readers[name]
+        del readers[number]
+        if not readers:
+            del body.readers[name]
+    token.reads = ()
+
+
+def _discard(body: Body, number: int, ending: str) -> None:
+    token = body.tokens.pop(number)
+    body.stale.pop(number, None)
+    body.admitted.pop(number, None)
+    if number == body.finalizing:
+        body.final = "skipped"  # the finalization is no branch
+    else:
+        end_branch(body, ending)
+    if ending == b.Ending.STRANDED:
+        body.stranded.append(b.Stranded(token.step, number, token.decision))
+
+
+def _token_dropped(body: Body, event: p.TokenDropped) -> None:
+    _leave_pending(body, event.token, body.tokens[event.token])
+    _discard(body, event.token, event.ending)
+
+
+def end_branch(body: Body, ending: str) -> None:
+    body.branches[ending] = body.branches.get(ending, 0) + 1
+
+
+def patch_ctx(body: Body, patch: Patch, size: int, run: int) -> None:
+    """Change `ctx`, and put every gate that reads what was changed back into the queue, oldest first (PBK-064)."""
+    body.ctx.assign(patch)
+    body.ctx_size = size
+    affected: set[int] = set(body.readers.get(b.ANY_NAME, ()))
+    for key, _ in patch:
+        name = key.partition(".")[0]
+        body.writers[name] = (run, body.seq)
+        affected.update(body.readers.get(name, ()))
+    for number in sorted(affected):
+        body.stale[number] = None
+
+
+def _ctx_patched(body: Body, event: p.CtxPatched) -> None:
+    patch_ctx(body, event.set_ctx, event.size, 0)
+
+
+CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
+    p.AdmissionJudged: _admission_judged,
+    p.AdmissionUnchanged: _admission_unchanged,
+    p.TokenDropped: _token_dropped,
+    p.CtxPatched: _ctx_patched,
+}

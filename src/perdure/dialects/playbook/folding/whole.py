@@ -1,0 +1,71 @@
+"""The execution as a whole: begun, waiting, stopped, paused, finished."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook.body import Body
+from perdure.dialects.playbook.folding.tokens import add_token
+from perdure.dialects.playbook.values import Value
+from perdure.kernel.events import Event
+
+
+def _workflow_started(body: Body, event: p.WorkflowStarted) -> None:
+    body.begun = True
+    body.entry = event.entry.step
+    body.workload = Value(event.workload)
+    body.ctx.assign(event.ctx)
+    body.ctx_size = event.size
+    if event.timer:
+        body.bounds[event.timer] = 0
+    add_token(body, event.entry, b.Boundary("workflow.started", at=event.at), event.at)
+
+
+def _workflow_waiting(body: Body, event: p.WorkflowWaiting) -> None:
+    body.waiting = True
+    body.wait_timer = event.timer
+
+
+def _wait_expired(body: Body, event: p.WaitExpired) -> None:
+    body.waiting = False
+    body.wait_timer = 0
+    body.patience_over = True
+
+
+def _workflow_stopped(body: Body, event: p.WorkflowStopped) -> None:
+    body.stopped = event.error
+    if event.is_failure:
+        body.failures.append(b.Failure("", 0, "", False, event.error))
+
+
+def _workflow_quiesced(body: Body, event: p.WorkflowQuiesced) -> None:
+    body.provisional = event.status
+    body.finalizing = event.token.token
+    token = add_token(body, event.token, b.Boundary("workflow.quiesced", at=event.at), event.at)
+    token.is_final = True
+
+
+def _workflow_finished(body: Body, event: p.WorkflowFinished) -> None:
+    body.status = event.status
+    body.code = event.code
+
+
+def _paused(body: Body, event: p.Paused) -> None:
+    body.paused = True
+
+
+def _resumed(body: Body, event: p.Resumed) -> None:
+    body.paused = False
+
+
+CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
+    p.WorkflowStarted: _workflow_started,
+    p.WorkflowWaiting: _workflow_waiting,
+    p.WaitExpired: _wait_expired,
+    p.WorkflowStopped: _workflow_stopped,
+    p.WorkflowQuiesced: _workflow_quiesced,
+    p.WorkflowFinished: _workflow_finished,
+    p.Paused: _paused,
+    p.Resumed: _resumed,
+}
