@@ -112,6 +112,7 @@ def _is_untouched(body: b.Body, run: b.StepRun) -> bool:
 
 def _drop_tokens(turn: Turn) -> None:
     body: b.Body = turn.body
+    turn.drop_timer(body.wait_timer)
     for number in [number for number in body.tokens if number != body.finalizing]:
         turn.emit(p.TokenDropped(number, "stopped", b.Ending.ABORTED))
 

@@ -35,6 +35,7 @@ def _wait_expired(body: Body, event: p.WaitExpired) -> None:
 
 def _workflow_stopped(body: Body, event: p.WorkflowStopped) -> None:
     body.stopped = event.error
+    body.waiting = False
     if event.is_failure:
         body.failures.append(b.Failure("", 0, "", False, event.error))
 
