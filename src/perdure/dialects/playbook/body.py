@@ -193,7 +193,6 @@ class Stranded(msgspec.Struct, array_like=True, frozen=True):
 class Body(msgspec.Struct, array_like=True):
     seq: int = 0
     begun: bool = False
-    entry: str = ""
     workload: Value = NOTHING
     ctx: Variables = msgspec.field(default_factory=Variables)
     ctx_size: int = 0  # never below the true one
@@ -236,7 +235,6 @@ class Body(msgspec.Struct, array_like=True):
     patience_over: bool = False  # `wait_timeout_s` has passed
     stranded: list[Stranded] = msgspec.field(default_factory=list)
     stopped: Error | None = None  # nothing is routed any more
-    provisional: str = ""  # the status when everything had come to rest
     finalizing: int = 0  # the token of the final step
     final: str = ""  # how the finalization went: done, failed, skipped
     final_error: Error | None = None

@@ -8,6 +8,7 @@ from typing import Any
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.admission import can_be_opened, is_disabled, reads_of
+from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.program import Admission, OnFailure, OnFinalFailure, OnStranded, Program
 from perdure.dialects.playbook.scopes import run_id, token_id
@@ -17,7 +18,6 @@ from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
 
 LISTED = 100  # entries of each list in the summary (PBK-143)
-BOUND_RANK = 1
 DEADLOCK = "ADMISSION_DEADLOCK"
 
 NO_MATCH = error("policy_fail", "no arc matched", "NO_MATCHING_ARC")

@@ -5,6 +5,7 @@ from typing import Any
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook import patches
+from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.ending import end_at_once, stop
 from perdure.dialects.playbook.errors import Error, error, said
 from perdure.dialects.playbook.program import Loop, Program
@@ -18,7 +19,6 @@ from perdure.kernel.values import Instant
 
 IN_FLIGHT = 10  # of a parallel loop that does not say (PBK-108)
 SHARDS_IN_FLIGHT = 100
-BOUND_RANK = 1  # at one instant the end of a wait comes before a bound
 
 
 def begin(turn: Turn) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.dialects.playbook.compiling import compile_program
 from perdure.dialects.playbook.document.advice import advise
-from perdure.dialects.playbook.document.look import Findings, Found, Look
+from perdure.dialects.playbook.document.look import Findings, Found, Look, Path
 from perdure.dialects.playbook.document.root import document, entries
 from perdure.dialects.playbook.document.tasks import Known
 from perdure.dialects.playbook.program import Program
@@ -55,5 +55,15 @@ def _placed(found: Document, findings: Sequence[Found]) -> list[Problem]:
     problems = []
     for one in findings[:PLACED]:
         place = found.problem_of_key if one.is_key else found.problem
-        problems.append(place(one.code, one.message, one.path, hint=one.hint, severity=one.severity))
+        message = f"{_step(found.data, one.path)}{one.message}"
+        problems.append(place(one.code, message, one.path, hint=one.hint, severity=one.severity))
     return sorted(problems, key=lambda one: (one.line or 0, one.column or 0))
+
+
+def _step(data: Any, path: Path) -> str:
+    """`step 'a': `, for a problem inside of a step that has a name."""
+    match path:
+        case ("workflow", int(index), *_):
+            name = data["workflow"][index].get("step") if isinstance(data["workflow"][index], dict) else None
+            return f"step {name!r}: " if isinstance(name, str) and name else ""
+    return ""

@@ -13,7 +13,6 @@ from perdure.kernel.events import Event
 
 def _workflow_started(body: Body, event: p.WorkflowStarted) -> None:
     body.begun = True
-    body.entry = event.entry.step
     body.workload = Value(event.workload)
     body.ctx.assign(event.ctx)
     body.ctx_size = event.size
@@ -41,7 +40,6 @@ def _workflow_stopped(body: Body, event: p.WorkflowStopped) -> None:
 
 
 def _workflow_quiesced(body: Body, event: p.WorkflowQuiesced) -> None:
-    body.provisional = event.status
     body.finalizing = event.token.token
     token = add_token(body, event.token, b.Boundary("workflow.quiesced", at=event.at), event.at)
     token.is_final = True

@@ -13,9 +13,9 @@ from perdure.dialects.playbook.program import Task
 from perdure.dialects.playbook.scopes import Makers, task_path
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel import jsontext
-from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
+from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import NULL, SECOND, Payload
+from perdure.kernel.values import SECOND, Payload
 
 
 class Landed(msgspec.Struct, frozen=True):
@@ -152,16 +152,3 @@ def seconds(timeout: Any) -> float | None:
     if isinstance(timeout, dict):
         timeout = timeout.get("total")
     return float(timeout) if isinstance(timeout, int | float) and not isinstance(timeout, bool) else None
-
-
-__all__ = [
-    "NULL",
-    "Call",
-    "Kind",
-    "Landed",
-    "Succeeded",
-    "details_of",
-    "failure",
-    "general_kind",
-    "seconds",
-]

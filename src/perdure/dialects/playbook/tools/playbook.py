@@ -3,6 +3,7 @@
 from typing import Any
 
 from perdure.dialects.playbook.applied import find, handed_on
+from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, brief, seconds
 from perdure.dialects.playbook.values import Reader
@@ -11,7 +12,6 @@ from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.values import SECOND
 
 DEEPEST = 16  # PBK-204
-BOUND_RANK = 1
 
 
 def _start(call: Call) -> None:
