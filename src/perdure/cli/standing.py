@@ -1,7 +1,7 @@
 """How a run stands: what is done, what is open, what it waits for, and whether that comes by itself.
 
-Read from the kernel's part of a run, which is the same for every language. Only the names of awaited signals are the
-language's own: they are taken from its picture where that has the member `open.signals`.
+Read from the kernel's part of a run, which is the same for every language. Only what somebody has to say, a signal or a
+patch, is the language's own to name.
 """
 
 from collections import Counter
@@ -89,7 +89,7 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
     waits += [Wait(Why.PERMIT, f"a permit of {scope!r}") for scope in scopes]
     waits += await _children(client, execution)
     if state.activity is Status.WAITING:
-        waits += await _signals(client, execution, is_certain=not (waits or state.timers))
+        waits += [Wait(Why.SIGNAL, what, comes=False) for what in execution.dialect.awaits(execution)]
     if state.timers:
         more = f" (the first of {len(state.timers)})" if len(state.timers) > 1 else ""
         waits.append(Wait(Why.TIMER, f"a timer{more}", min(timer.due for timer in state.timers.values())))
@@ -101,15 +101,6 @@ def _unprovided(client: Client, execution: Execution) -> list[Wait]:
         return []
     missing = Counter(client.runtime.waiting_for_provider(execution.id).values())
     return [Wait(Why.PROVIDER, f"provider {name!r}, which is not loaded (see --load)", comes=False) for name in missing]
-
-
-async def _signals(client: Client, execution: Execution, *, is_certain: bool) -> list[Wait]:
-    picture = await views.show(client.store, execution)
-    opened = picture.get("open") if isinstance(picture, dict) else None
-    names = opened.get("signals", ()) if isinstance(opened, dict) else ()
-    if names or not is_certain:
-        return [Wait(Why.SIGNAL, f"signal {name!r}", comes=False) for name in names]
-    return [Wait(Why.SIGNAL, "a signal", comes=False)]
 
 
 async def _children(client: Client, execution: Execution) -> list[Wait]:

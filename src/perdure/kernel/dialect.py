@@ -62,5 +62,8 @@ class Dialect(Protocol):
     def version(self) -> int:
         """Of the snapshot; a snapshot of another version is passed over."""
 
+    def awaits(self, execution: "Execution") -> list[str]:
+        """What somebody has to say before the run goes on: a phrase each, such as `signal 'go'`; often none."""
+
     def show(self, execution: "Execution", texts: Mapping[bytes, bytes]) -> Any:
         """The run as JSON data, in the dialect's own words. `texts` holds large values by digest."""

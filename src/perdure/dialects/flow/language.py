@@ -93,5 +93,8 @@ class Flow:
     def thaw(self, program: Any, frozen: bytes) -> Any:
         return self._behind.thaw(program, frozen)
 
+    def awaits(self, execution: Execution) -> list[str]:
+        return []  # a Flow waits for work and for time, never for a word
+
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
         return self._behind.show(execution, texts)

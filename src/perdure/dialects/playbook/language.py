@@ -107,6 +107,11 @@ class Playbook:
 
         return chronicle(run, turns)
 
+    def awaits(self, execution: Execution) -> list[str]:
+        from perdure.dialects.playbook.showing import awaited_gates
+
+        return awaited_gates(execution)
+
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
         from perdure.dialects.playbook.showing import show
 

@@ -44,6 +44,20 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
     return shown
 
 
+def awaited_gates(execution: Execution) -> list[str]:
+    """The gates that wait for a patch, each with what it reads and the command that releases it (PBK-230)."""
+    body: b.Body = execution.body
+    gates = [_pending(execution.program, number, body.tokens[number]) for number in body.pending]
+    return [
+        f"the gate of step {gate['step']!r} ({', '.join(gate['reads']) or 'ctx'});"
+        f" release it with: perdure patch {execution.id} --ctx JSON"
+        for gate in gates[:GATES_NAMED]
+    ]
+
+
+GATES_NAMED = 5
+
+
 def status_of(execution: Execution, body: b.Body) -> str:
     """In the language's words (PBK-137)."""
     if body.status:

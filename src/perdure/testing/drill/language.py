@@ -72,6 +72,9 @@ class Drill:
     freeze = staticmethod(b.freeze)
     thaw = staticmethod(b.thaw)
 
+    def awaits(self, execution: Execution) -> list[str]:
+        return [f"signal {name!r}" for name, threads in execution.body.listeners.items() if threads]
+
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
         state = execution.state
         return {
