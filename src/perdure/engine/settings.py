@@ -10,6 +10,6 @@ class Settings(msgspec.Struct, frozen=True):
     snapshot_bytes: int = 32 * 1024  # a log tail shorter than this needs no snapshot
     tasks_in_flight: int = 256  # in this process, over all runs
     batch: int = 1_000  # transitions in one commit
-    poll: float = 0.05  # seconds between looks for messages from other processes
+    poll: float = 0.08  # seconds between looks for messages from other processes
     lease_sweep: float = 1.0  # seconds between looks for leases that ended without a result
     commit_tries: int = 3  # commits of unknown end in a row before the engine gives up
