@@ -7,7 +7,7 @@ Inputs that cross from one process to another are stored as these same structure
 import msgspec
 
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.values import NULL, Instant, Payload, RunId
+from perdure.kernel.values import NULL, Payload, RunId
 
 
 class Input(msgspec.Struct, array_like=True, frozen=True):
@@ -146,23 +146,9 @@ encode = _encoder.encode
 decode = _decoder.decode
 
 
-class Arrival(msgspec.Struct, gc=False):
-    """An input with the instant it arrived at (a timer: its due time) and its place among those of one instant.
-
-    A result that is there at a deadline beats it, on every machine and after every restart.
-    """
-
-    at: Instant
-    rank: int
-    given: Input
-
-    @property
-    def order(self) -> tuple[Instant, int]:
-        return (self.at, self.rank)
-
-
-RESULT_RANK = 0
-TIMER_RANK = 1  # plus the timer's own rank
+TIMER_RANK = 1
+"""Results come first among the inputs of one instant, then timers by their own rank: a result that is there at a
+deadline beats it, on every machine and after every restart."""
 
 
 # Answers to the one who offered an input, given once the decision is durable.
