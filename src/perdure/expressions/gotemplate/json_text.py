@@ -39,7 +39,7 @@ def _add(value: Value, text: TextBuilder, indent: str, margin: str, escape_html:
         inner = margin + indent
         for at, key in enumerate(sorted(value)):
             text.add(("," if at else "{") + (inner if indent else ""))
-            text.add(_quote(key, escape_html) + (": " if indent else ":"))
+            text.add(quote(key, escape_html) + (": " if indent else ":"))
             _add(value[key], text, indent, inner, escape_html)
         text.add(margin + "}" if indent else "}")
     else:
@@ -61,10 +61,11 @@ def _scalar(value: Value, escape_html: bool) -> str:
         return f'"{format_moment(value, _RFC3339)}"'
     if isinstance(value, list | dict):
         return "[]" if type(value) is list else "{}"
-    return _quote(str(value), escape_html)
+    return quote(str(value), escape_html)
 
 
-def _quote(text: str, escape_html: bool) -> str:
+def quote(text: str, escape_html: bool = True) -> str:
+    """A string in JSON, as Go's encoder writes it."""
     text = _SPECIAL.sub(lambda found: _escape(found.group()), text)
     if escape_html:
         text = _HTML.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

@@ -1,0 +1,1 @@
+"""Stories: Engrams in a graph, in YAML, as resources."""
