@@ -1,5 +1,6 @@
 """The SQLite store passes the suite of all stores, and what is particular to one file on one disk."""
 
+import shutil
 from pathlib import Path
 
 import apsw
@@ -9,6 +10,7 @@ from perdure.stores.errors import BadStoreUrl, StoreCorrupt, StoreMissing
 from perdure.stores.protocol import Filter, Store
 from perdure.stores.sqlite.database import open_for_reading, path_of
 from perdure.stores.sqlite.ownership import is_locked, lock_path, try_lock
+from perdure.stores.sqlite.runway import FIRST_PAGES, Runway
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.store_suite import StoreSuite, created
 
@@ -175,3 +177,40 @@ async def test_a_fresh_schema_is_what_the_migrations_give(tmp_path: Path) -> Non
     assert connection.pragma("user_version") == 1
     assert before == path.read_bytes()
     connection.close()
+
+
+async def test_a_busy_log_has_room_before_it_needs_it(tmp_path: Path) -> None:
+    """A commit that makes the log longer takes twice the time of one that does not."""
+    store = SqliteStore(tmp_path / "runs.db", lambda: 1)
+    log = tmp_path / "runs.db-wal"
+    sizes = set()
+    for number in range(600):
+        await store.set_limit(f"scope {number}", 1)
+        sizes.add(log.stat().st_size)
+    assert len(sizes) < FIRST_PAGES + 10, "only the first commits and a few extensions changed the file's length"
+    await store.close()
+
+
+async def test_a_log_with_room_behind_its_end_is_read_after_a_crash(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "runs.db", lambda: 1)
+    for number in range(FIRST_PAGES * 2):
+        await store.set_limit(f"scope {number}", 1)
+    (tmp_path / "crashed").mkdir()
+    for name in ("runs.db", "runs.db-wal"):
+        shutil.copy(tmp_path / name, tmp_path / "crashed" / name)
+    found = apsw.Connection(str(tmp_path / "crashed" / "runs.db"))
+    assert found.execute("PRAGMA integrity_check").get == "ok"
+    assert found.execute("SELECT count(*) FROM limits").get == FIRST_PAGES * 2
+    found.close()
+    await store.close()
+
+
+async def test_where_there_is_no_room_commits_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Runway) -> None:
+        raise apsw.FullError("no room")
+
+    monkeypatch.setattr(Runway, "_make_room", full)
+    store = SqliteStore(tmp_path / "runs.db", lambda: 1)
+    for number in range(FIRST_PAGES * 2):
+        await store.set_limit(f"scope {number}", 1)
+    await store.close()

@@ -27,6 +27,7 @@ from perdure.stores.sqlite.database import (
 from perdure.stores.sqlite.leasing import Leases
 from perdure.stores.sqlite.ownership import PartitionLock, is_locked, try_lock
 from perdure.stores.sqlite.reading import Reads, literal
+from perdure.stores.sqlite.runway import Runway
 from perdure.stores.sqlite.syncing import SyncThread
 from perdure.stores.sqlite.writing import BatchWriter
 
@@ -69,6 +70,7 @@ class SqliteStore(Reads, Leases):
         connection.set_wal_hook(self._count_pages)
         self._sync_cost = 0.0  # seconds, a moving average
         self._wal_pages = 0
+        self._runway = Runway(self.path, self._vfs)
         self._writing = (connection, BatchWriter(connection))
         return self._writing
 
@@ -176,7 +178,7 @@ class SqliteStore(Reads, Leases):
             return Unknown(explain(self.path, error))
 
     def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | None:
-        if self._turn.locked() or self._sync_cost > QUICK_SYNC or self._wal_pages > CHECKPOINT_PAGES:
+        if self._turn.locked() or self._sync_cost > QUICK_SYNC or self._wal_pages > self._pages_at_hand:
             return None
         try:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -278,6 +280,8 @@ class SqliteStore(Reads, Leases):
     async def _begin(self) -> None:
         if self._wal_pages > CHECKPOINT_PAGES:
             await self._thread.run(self._checkpoint)
+        elif self._wal_pages > self._runway.pages:
+            await self._thread.run(self._lengthen)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
@@ -300,6 +304,18 @@ class SqliteStore(Reads, Leases):
         """Fold the log into the file. Between two commits, so that it can begin anew from its start."""
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         self._wal_pages = 0
+
+    def _lengthen(self) -> None:
+        self._begin_patiently()
+        try:
+            self._runway.lengthen(self._wal_pages)
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    @property
+    def _pages_at_hand(self) -> int:
+        """How long the log may be for a commit that takes no more time than its own sync."""
+        return min(self._runway.pages, CHECKPOINT_PAGES)
 
     def _count_pages(self, connection: apsw.Connection, database: str, pages: int) -> int:
         self._wal_pages = pages
