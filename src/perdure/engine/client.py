@@ -17,7 +17,7 @@ from perdure.engine.runtime import Runtime
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_turns
-from perdure.kernel.dialect import Dialect
+from perdure.kernel.dialect import Chronicler, Dialect
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
@@ -91,12 +91,13 @@ class Handle:
     async def status(self) -> Status:
         return (await self._engine.find(self.id)).status
 
-    async def history(self) -> list[dict[str, Any]]:
-        return await self._engine.history(self.id)
+    async def history(self, *, raw: bool = False) -> list[dict[str, Any]]:
+        """Everything recorded so far, in the language's own event names where it has any; `raw`: in the kernel's."""
+        return await self._engine.history(self.id, raw=raw)
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Everything that is recorded of the run, from its first event until it ends."""
-        async for event in self._engine.follow(self.id):
+    async def events(self, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """The same, from the first event until the run ends."""
+        async for event in self._engine.follow(self.id, raw=raw):
             yield event
 
 
@@ -214,7 +215,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         dialect = views.dialect_of(self.languages, row)
         all_turns = await views.turns(self.store, dialect, run)
         total = sum(len(events) for _, events in all_turns)
-        seq = total if at is None else at
+        seq = total if at is None else await views.recorded_at(self.store, dialect, run, at)
         lived = views.cut(all_turns, seq)
         pinned = await self.store.program(row.program)
         assert pinned is not None
@@ -222,7 +223,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         execution.fold(lived)
         if execution.state.status.is_final:
             raise Conflict(
-                f"run {run} had ended at event {seq}; there is nothing to go on with",
+                f"run {run} had ended at event {seq if at is None else at}; there is nothing to go on with",
                 hint=f"Choose an earlier event: `perdure fork {run} --at SEQ` (see `perdure history {run}`).",
             )
         new = NewRun(row.language, row.name, row.program, None, row.labels, row.key, self.clock.now())
@@ -270,9 +271,15 @@ class Client(AbstractAsyncContextManager["Client"]):
             return payload
         return (await self.store.values(run, [payload.digest]))[payload.digest]
 
-    async def history(self, run: RunId, after: int = 0) -> list[dict[str, Any]]:
-        row = await self.find(run)
-        dialect = views.dialect_of(self.languages, row)
+    async def history(self, run: RunId, after: int = 0, *, raw: bool = False) -> list[dict[str, Any]]:
+        """What happened after event `after`, in the language's own event names where it has any.
+
+        `raw` asks for the kernel's events, which every language has.
+        """
+        dialect = views.dialect_of(self.languages, await self.find(run))
+        if isinstance(dialect, Chronicler) and not raw:
+            told = views.tell(dialect, run, await views.turns(self.store, dialect, run))
+            return [event for _, event in told if event["seq"] > after]
         found = []
         for last, row_body in await self.store.history(run, after):
             turns = decode_turns(dialect, row_body)
@@ -285,13 +292,16 @@ class Client(AbstractAsyncContextManager["Client"]):
                         found.append({"seq": seq, "at": instant, "event": name, **views.describe(event)})
         return found
 
-    async def follow(self, run: RunId) -> AsyncIterator[dict[str, Any]]:
-        seen = 0
+    async def follow(self, run: RunId, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """The history as it grows, until the run has ended."""
+        seen, recorded = after, 0
         while True:
             is_over = (await self.find(run)).status.is_final
-            for event in await self.history(run, seen):
-                seen = event["seq"]
-                yield event
+            if rows := await self.store.history(run, recorded):
+                recorded = rows[-1][0]
+                for event in await self.history(run, seen, raw=raw):
+                    seen = event["seq"]
+                    yield event
             if is_over:
                 return
             await self._something_happened(run)

@@ -1,23 +1,23 @@
 """A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 
 import msgspec
 
 from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, fold, restore
-from perdure.kernel.dialect import Dialect
+from perdure.kernel.dialect import Chronicler, Dialect
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.turn import Needs
-from perdure.kernel.values import Ref, RunId
+from perdure.kernel.values import Instant, Ref, RunId
 from perdure.stores.protocol import RunRow, Store, Stored
 
 
 async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: int | None = None) -> Execution:
-    """The run folded from its log, up to event number `at` if given."""
+    """The run folded from its log, up to event number `at` of its history if given."""
     dialect = dialect_of(dialects, row)
     pinned = await store.program(row.program)
     assert pinned is not None, "a run keeps its document"
@@ -26,7 +26,8 @@ async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: i
         (stored,) = await store.load([row.id])
         return await fold_stored(store, stored, dialect, program)
     execution = Execution(row.id, dialect, program)
-    execution.fold(cut(await turns(store, dialect, row.id), at))
+    seq = await recorded_at(store, dialect, row.id, at)
+    execution.fold(cut(await turns(store, dialect, row.id), seq))
     return execution
 
 
@@ -61,9 +62,35 @@ def cut(all_turns: Turns, at: int) -> Turns:
         kept.append((instant, events[:left]))
         left -= len(events)
     if at < 1 or left > 0:
-        total = at - left
-        raise Conflict(f"there is no event {at}; the run has events 1 to {total}", hint="See `perdure history RUN`.")
+        _no_event(at, at - left)
     return kept
+
+
+def tell(dialect: Chronicler, run: RunId, all_turns: Turns) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The history in the language's own event names, each with the number of the recorded event it tells of."""
+    recorded = 0
+
+    def one_by_one() -> Iterator[tuple[Instant, list[Event]]]:
+        nonlocal recorded
+        for at, events in all_turns:
+            for event in events:
+                recorded += 1
+                yield at, [event]
+
+    for told in dialect.chronicle(run, one_by_one()):
+        yield recorded, told
+
+
+async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> int:
+    """The number under which the kernel recorded event `at` of the history as its readers see it."""
+    if not isinstance(dialect, Chronicler):
+        return at
+    numbers = [recorded for recorded, _ in tell(dialect, run, await turns(store, dialect, run))]
+    return numbers[at - 1] if 0 < at <= len(numbers) else _no_event(at, len(numbers))
+
+
+def _no_event(at: int, total: int) -> NoReturn:
+    raise Conflict(f"there is no event {at}; the run has events 1 to {total}", hint="See `perdure history RUN`.")
 
 
 async def show(store: Store, execution: Execution) -> Any:

@@ -10,10 +10,11 @@ which nothing but `evolve` changes. Within one `accept` or `advance` it asks (`t
 so that the move can be made again with the answer.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from perdure.kernel.inputs import Reopen, Signal, Steer
+from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
     from perdure.kernel.events import Event
@@ -67,3 +68,14 @@ class Dialect(Protocol):
 
     def show(self, execution: "Execution", texts: Mapping[bytes, bytes]) -> Any:
         """The run as JSON data, in the dialect's own words. `texts` holds large values by digest."""
+
+
+@runtime_checkable
+class Chronicler(Protocol):
+    """A dialect may tell a run's history in event names of its own; without this the kernel's events are shown."""
+
+    def chronicle(self, run: RunId, turns: Iterable[tuple[Instant, list["Event"]]]) -> Iterable[dict[str, Any]]:
+        """What is told of each recorded event, while the next one has not been taken from `turns` yet.
+
+        Every item is JSON data with `seq` (from 1, without gaps), `event_type` and `timestamp`.
+        """

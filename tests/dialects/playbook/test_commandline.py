@@ -78,3 +78,42 @@ def test_children_come_from_what_is_applied(perdure: CommandLine) -> None:
     shown = perdure.here("run", "book.yaml", "--apply", "kid.yaml", "--json").json
 
     assert shown["result"]["result"] == 2 and shown["result"]["status"] == "success"
+
+
+def test_a_history_is_told_in_the_names_of_the_language(perdure: CommandLine) -> None:
+    """PBK-160 PBK-161: gap-free numbers, one envelope per event; --raw has what the kernel recorded."""
+    run = perdure.here("run", "gate.yaml", "--detach").out.strip()
+    perdure.here("patch", run, "--ctx", '{"approved": true, "who": {"name": "Ada"}}')
+    perdure.here("resume", run)
+
+    told = perdure("history", run, "--json").json
+    lines = perdure.here("history", run).out.splitlines()
+
+    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
+    assert told[0]["event_type"] == "playbook.execution.requested" and told[-1]["event_type"] == "playbook.processed"
+    assert all(event["execution_id"] == run for event in told)
+    assert len(lines) == len(told) and "token.pending" in "".join(lines)
+    raw = perdure.here("history", run, "--raw", "--json").json
+    assert raw[0]["event"] == "RunStarted" and raw[-1]["event"] == "RunEnded"
+    followed = perdure.here("history", run, "--follow", "--json").json
+    assert followed == told
+    chosen = perdure.here("history", run, "--type", "step.done", "--after", "3", "--json").json
+    assert [event["event_type"] for event in chosen] == ["step.done"]
+
+
+def test_the_past_is_shown_by_the_numbers_of_the_history(perdure: CommandLine) -> None:
+    """PBK-167: a cut of the history gives the state after that event."""
+    run = perdure.here("run", "gate.yaml", "--detach").out.strip()
+    perdure.here("patch", run, "--set", "approved=1", "--set", "who.name=Ada")
+    perdure.here("resume", run)
+    told = perdure.here("history", run, "--json").json
+    at = {event["event_type"]: str(event["seq"]) for event in told}
+
+    before = perdure.here("show", run, "--at", at["token.pending"], "--json").json
+    after = perdure.here("show", run, "--at", at["ctx.patched"], "--json").json
+
+    assert before["ctx"] == {} and before["status"] == "running" and before["pending"]
+    assert after["ctx"] == {"approved": 1, "who": {"name": "Ada"}}
+    assert f"the run has events 1 to {len(told)}" in perdure.here("show", run, "--at", "999", code=9).err
+    forked = perdure.here("fork", run, "--at", at["token.pending"], "--detach").out.strip()
+    assert perdure.here("show", forked, "--json").json["ctx"] == {}

@@ -12,6 +12,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
 from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
     from perdure.dialects.playbook.dialect import PlaybookDialect
@@ -101,7 +102,7 @@ class Playbook:
 
         return thaw(frozen)
 
-    def chronicle(self, run: str, turns: Iterable[tuple[int, list[Event]]]) -> Iterable[dict[str, Any]]:
+    def chronicle(self, run: RunId, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterable[dict[str, Any]]:
         """The history in the language's own event names."""
         from perdure.dialects.playbook.chronicle import chronicle
 
