@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from perdure.engine.client import Client, Language
+from perdure.engine.client import Client
 from perdure.engine.clock import Clock, SystemClock
+from perdure.engine.judging import Language
 from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
 from perdure.stores.errors import BadStoreUrl

@@ -64,7 +64,8 @@ class Interleavings(RuleBasedStateMachine):
     @initialize(document=DOCUMENTS)
     def begin(self, document: dict[str, Any]) -> None:
         text = jsontext.encode(document)
-        program, problems = self.dialect.parse(text)
+        judged = self.dialect.parse(text)
+        program, problems = judged.program, judged.problems
         assert not problems
         self.program = program
         self.now = 1_000 * SECOND

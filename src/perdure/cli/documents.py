@@ -1,15 +1,16 @@
 """Documents on their way in: read, recognised, judged; nothing is stored before they are found good."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from perdure.engine.client import Language
+from perdure.engine.judging import Judge, Language
 from perdure.kernel.errors import InvalidDocument
+from perdure.kernel.judging import Applied
 from perdure.kernel.problems import Problem, Severity
 
 UNKNOWN_LANGUAGE = "DOC-LANGUAGE"
@@ -21,6 +22,9 @@ class Judged:
     origin: str
     text: bytes
     problems: list[Problem]
+    program: Any | None = None
+    pinned: bytes = b""
+    language: Language | None = None
 
     @property
     def errors(self) -> int:
@@ -42,6 +46,12 @@ class ProblemsFound(InvalidDocument):
         super().__init__(f"{judged.origin} has {count}; nothing was started", problems=judged.plain())
 
 
+class NothingToRun(InvalidDocument):
+    """The file is in order, but what it holds is referred to by others and is no workflow itself."""
+
+    hint = "Name a file with a workflow in it; what it refers to is given with --apply."
+
+
 def read(name: str) -> tuple[str, bytes]:
     """Where a document comes from, and its text; `-` is standard input."""
     if name == "-":
@@ -49,21 +59,23 @@ def read(name: str) -> tuple[str, bytes]:
     return name, Path(name).read_bytes()
 
 
-def judge(name: str, languages: Mapping[str, Language]) -> Judged:
-    origin, text = read(name)
-    for language in languages.values():
-        if language.recognizes(text):
-            return Judged(origin, text, language.parse(text)[1])
-    known = ", ".join(sorted(languages))
-    problem = Problem(UNKNOWN_LANGUAGE, f"the document is in no language known here ({known})", line=1, column=1)
-    return Judged(origin, text, [problem])
+async def judge(
+    origin: str, text: bytes, judging: Judge, applied: Sequence[Applied] = (), *, chosen: str = ""
+) -> Judged:
+    language = judging.language_of(text)
+    if language is None:
+        known = ", ".join(sorted(judging.languages))
+        problem = Problem(UNKNOWN_LANGUAGE, f"the document is in no language known here ({known})", line=1, column=1)
+        return Judged(origin, text, [problem])
+    judged = await judging.judge(language, text, applied, chosen=chosen)
+    return Judged(origin, text, judged.problems, judged.program, judged.pinned, language)
 
 
-def read_applied(places: Iterable[str]) -> list[dict[str, str]]:
+def read_applied(places: Iterable[str]) -> list[Applied]:
     """The files named with --apply, folders in order of name: what a language may find beside the document."""
     found = []
     for place in map(Path, places):
         folder = sorted(one for one in place.rglob("*") if one.suffix in APPLIED_SUFFIXES) if place.is_dir() else None
         for path in [place] if folder is None else folder:
-            found.append({"file": str(path), "text": path.read_text(encoding="utf-8")})
+            found.append(Applied(str(path), path.read_text(encoding="utf-8")))
     return found

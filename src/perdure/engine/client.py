@@ -1,45 +1,33 @@
 """What callers see of the engine: start a document, follow it, steer it, from this process or from another one."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 
 from perdure.engine import views
 from perdure.engine.clock import Clock
 from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_token
+from perdure.engine.judging import Judge, Language
 from perdure.engine.runtime import Runtime
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_turns
-from perdure.kernel.dialect import Chronicler, Dialect
+from perdure.kernel.dialect import Chronicler
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
 from perdure.kernel.execution import Execution
+from perdure.kernel.judging import Applied, Judged
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
-from perdure.kernel.problems import Problem, Severity
 from perdure.kernel.recording import record
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.protocol import Filter, Letter, NewRun, RunRow, Store
 
-PROGRAMS_KEPT = 64
 LOOK_EVERY = 0.05  # seconds between looks at a run that another process owns
-
-
-class Language(Dialect, Protocol):
-    """A dialect that can also judge documents."""
-
-    def recognizes(self, text: bytes) -> bool: ...
-
-    def parse(self, text: bytes) -> tuple[Any | None, list[Problem]]: ...
-
-    def title(self, program: Any) -> str:
-        """What the document calls itself; empty if it has no name of its own."""
 
 
 class RunFailed(PerdureError):
@@ -109,7 +97,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.languages = languages
         self.clock = clock
         self.runtime = runtime
-        self._programs: OrderedDict[bytes, tuple[Language, Any]] = OrderedDict()
+        self._judge = Judge(languages)
 
     async def __aenter__(self) -> Self:
         if self.runtime is not None:
@@ -134,14 +122,15 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     # Starting.
 
-    def check(self, text: bytes, origin: str = "document") -> tuple[Language, Any | None, list[Problem]]:
-        """The language of a document, its program, and every problem it has."""
-        for language in self.languages.values():
-            if language.recognizes(text):
-                program, problems = language.parse(text)
-                return language, program, problems
-        known = ", ".join(sorted(self.languages))
-        raise InvalidDocument(f"{origin}: the document is in no language known here ({known})")
+    async def check(
+        self, text: bytes, origin: str = "document", *, applied: Sequence[Applied] = (), chosen: str = ""
+    ) -> tuple[Language, Judged]:
+        """The language of a document, its program, and every problem it has among what was applied with it."""
+        language = self._judge.language_of(text)
+        if language is None:
+            known = ", ".join(sorted(self.languages))
+            raise InvalidDocument(f"{origin}: the document is in no language known here ({known})")
+        return language, await self._judge.judge(language, text, applied, chosen=chosen)
 
     async def start(
         self,
@@ -149,6 +138,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         input: Any = None,
         *,
         name: str | None = None,
+        applied: Sequence[Applied] = (),
+        chosen: str = "",
         options: Mapping[str, Any] | None = None,
         token: str | None = None,
         labels: Mapping[str, str] | None = None,
@@ -156,18 +147,24 @@ class Client(AbstractAsyncContextManager["Client"]):
     ) -> Handle:
         """Start a document; answers once the start is on disk. The same token starts the same run only once.
 
-        `name` is for documents that have none of their own; a file is called like itself.
+        `name` is for documents that have none of their own; a file is called like itself. `applied` are texts that
+        the document may refer to; they are recorded with the run. `chosen` says which document of several is run.
         """
         runtime = self._running()
         text, origin = _read(document)
-        pinned = digest(text)
-        language, program = self._judged(pinned, text, origin)
+        language, judged = await self.check(text, origin, applied=applied, chosen=chosen)
+        program = judged.program
+        if program is None or judged.has_errors:
+            problems = "\n".join(problem.describe(origin) for problem in judged.problems)
+            raise InvalidDocument(problems or f"{origin}: there is nothing in it that can be run")
+        pinned = digest(judged.pinned)
         title = language.title(program) or name or _file_name(document) or language.name
         given = jsontext.encode(input)
-        told = jsontext.encode(dict(options or {}))
+        told = jsontext.encode(_told(options, applied, judged, text))
         now = self.clock.now()
         run = new_run_id(now) if token is None else run_id_for_token(language.name, title, token)
-        key = digest(b"\x1f".join((pinned, digest(given), digest(told))))[:16]
+        same = pinned if judged.identity is None else digest(judged.identity)
+        key = digest(b"\x1f".join((same, digest(given), digest(told))))[:16]
         if token is not None and await self._started_before(run, key):
             return Handle(self, run)
         start = i.Start(
@@ -177,11 +174,13 @@ class Client(AbstractAsyncContextManager["Client"]):
             given,
             told,
             new_seed() if seed is None else seed,
-            labels=dict(labels or {}),
+            labels={**language.labels(program, run, token), **(labels or {})},
             key=key,
         )
         answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
-        runtime.create(run, start, text, program, lambda said: None if answer.done() else answer.set_result(said))
+        runtime.create(
+            run, start, judged.pinned, program, lambda said: None if answer.done() else answer.set_result(said)
+        )
         said = await answer
         if isinstance(said, i.Refused):
             if runtime.stopped is not None:
@@ -189,18 +188,6 @@ class Client(AbstractAsyncContextManager["Client"]):
             if not await self._started_before(run, key):
                 raise PerdureError(said.reason)
         return Handle(self, run)
-
-    def _judged(self, pinned: bytes, text: bytes, origin: str) -> tuple[Language, Any]:
-        """The program of a document without errors. Starting the same text again does not judge it again."""
-        known = self._programs.get(pinned)
-        if known is None:
-            language, program, problems = self.check(text, origin)
-            if program is None or any(problem.severity is Severity.ERROR for problem in problems):
-                raise InvalidDocument("\n".join(problem.describe(origin) for problem in problems))
-            known = self._programs[pinned] = (language, program)
-            if len(self._programs) > PROGRAMS_KEPT:
-                self._programs.popitem(last=False)
-        return known
 
     async def _started_before(self, run: RunId, key: bytes) -> bool:
         row = await self.store.find(run)
@@ -401,6 +388,14 @@ def _try(execution: Execution, given: i.Input, at: Instant) -> Turn:
     turn = Turn(execution, given, at, at)
     record(turn)
     return turn
+
+
+def _told(options: Mapping[str, Any] | None, applied: Sequence[Applied], judged: Judged, text: bytes) -> dict[str, Any]:
+    """What a run is told at its start. A language that pins a bundle of its own has taken what it needs from around."""
+    told = dict(options or {})
+    if applied and judged.pinned == text:
+        told["applied"] = [{"file": one.file, "text": one.text} for one in applied]
+    return told
 
 
 def _file_name(document: str | Path | bytes | Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from perdure.engine.client import Handle, Language
+from perdure.engine.client import Handle
+from perdure.engine.judging import Language
 from perdure.engine.settings import Settings
 from perdure.kernel.values import SECOND, RunId
 from perdure.stores.protocol import Store

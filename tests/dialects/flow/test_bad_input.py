@@ -20,7 +20,8 @@ TAIL = b"}}}"
 
 def refused(text: bytes) -> str:
     began = time.perf_counter()
-    program, problems = Flow().parse(text)
+    judged = Flow().parse(text)
+    program, problems = judged.program, judged.problems
     assert time.perf_counter() - began < 10
     assert program is None
     (problem,) = problems
@@ -34,7 +35,7 @@ def test_ten_thousand_levels_are_refused() -> None:
 
 def test_four_hundred_levels_are_refused_and_two_hundred_are_not() -> None:
     assert "nested" in refused(HEAD + b"[" * 400 + b"]" * 400 + TAIL)
-    assert Flow().parse(HEAD + b"[" * 200 + b"]" * 200 + TAIL)[0] is not None
+    assert Flow().parse(HEAD + b"[" * 200 + b"]" * 200 + TAIL).program is not None
 
 
 def test_fifty_megabytes_are_refused_at_once() -> None:
@@ -44,7 +45,7 @@ def test_fifty_megabytes_are_refused_at_once() -> None:
 def test_many_problems_are_listed_in_bounded_time() -> None:
     steps = {f"s{at}": {"action": "Pass", "next": f"nope{at}"} for at in range(2_000)}
     began = time.perf_counter()
-    problems = Flow().parse(flow_text(flow({**steps, "r": returns()})))[1]
+    problems = Flow().parse(flow_text(flow({**steps, "r": returns()}))).problems
 
     assert len(problems) == 2_000
     assert time.perf_counter() - began < 20

@@ -14,7 +14,7 @@ RETRY = "mwl:provider.middleware/mwl/retry/v1"
 
 def problems_of(document: Any) -> list[Problem]:
     text = document if isinstance(document, bytes) else jsontext.encode(document)
-    return Flow().parse(text)[1]
+    return Flow().parse(text).problems
 
 
 def errors_of(document: Any) -> set[tuple[str, str]]:

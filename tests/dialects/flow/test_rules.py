@@ -116,8 +116,8 @@ def test_a_middleware_is_refused_at_a_level_it_does_not_list() -> None:
         at_step = flow({"c": call(mock(), middleware=[entry]), "done": returns()})
         at_flow = flow({"r": returns()}, middleware=[entry])
 
-        assert [problem.code for problem in Flow().parse(jsontext.encode(at_step))[1]] == ["MWL-032"]
-        assert Flow().parse(jsontext.encode(at_flow))[1] == []
+        assert [problem.code for problem in Flow().parse(jsontext.encode(at_step)).problems] == ["MWL-032"]
+        assert Flow().parse(jsontext.encode(at_flow)).problems == []
     finally:
         del KNOWN[OnlyFlows.uri]
 

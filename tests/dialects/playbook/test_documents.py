@@ -15,7 +15,7 @@ STEP = "workflow: [{step: a, tool: {kind: noop}}]"
 
 def problems_of(text: str, severity: Severity = Severity.ERROR) -> list[Problem]:
     known = ("own",)
-    _, problems = Playbook(known.__contains__, lambda: known).parse(text.encode())
+    problems = Playbook(known.__contains__, lambda: known).parse(text.encode()).problems
     return [problem for problem in problems if problem.severity is severity]
 
 
@@ -197,7 +197,8 @@ def test_what_is_allowed_has_no_errors(text: str) -> None:
 
 
 def program_of(text: str) -> Any:
-    program, problems = Playbook().parse(text.encode())
+    judged = Playbook().parse(text.encode())
+    program, problems = judged.program, judged.problems
     assert program is not None, problems
     return program
 

@@ -27,7 +27,7 @@ def test_all_examples_are_listed() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_an_example_gives_what_it_promises(name: str, tmp_path: Path) -> None:
     text = (EXAMPLES / f"{name}.yaml").read_bytes()
-    _, problems = Playbook().parse(text)
+    problems = Playbook().parse(text).problems
     assert [problem for problem in problems if problem.severity is Severity.ERROR] == []
 
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:

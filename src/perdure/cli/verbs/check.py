@@ -4,10 +4,13 @@ import argparse
 
 from perdure.cli import arguments as a
 from perdure.cli.answer import give_json, give_text
-from perdure.cli.documents import judge, read_applied
+from perdure.cli.documents import judge, read, read_applied
 from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
 from perdure.cli.opening import load_sources
 from perdure.cli.talk import Talk
+from perdure.engine.judging import Judge
+from perdure.kernel.judging import Applied
 from perdure.wiring import languages
 
 EXAMPLES = """\
@@ -15,6 +18,7 @@ examples:
   perdure check flow.json
   perdure check flows/*.json --json
   perdure check flow.json --load ./tasks.py      with providers of your own
+  perdure check story.yaml engrams.yaml          documents that are checked together may refer to each other
 
 Exit code 7 when there are errors, 0 when there are only warnings.
 """
@@ -31,9 +35,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
     load_sources(asked.load)
-    read_applied(asked.apply)
-    known = languages()
-    judged = [judge(name, known) for name in asked.files]
+    return complete(_check(asked, talk))
+
+
+async def _check(asked: argparse.Namespace, talk: Talk) -> int:
+    judging = Judge(languages())
+    applied = read_applied(asked.apply)
+    texts = [read(name) for name in asked.files]
+    together = [*applied, *(Applied(origin, text.decode(errors="replace")) for origin, text in texts)]
+    judged = [await judge(origin, text, judging, together) for origin, text in texts]
     if asked.json:
         give_json([problem for one in judged for problem in one.plain()])
     else:

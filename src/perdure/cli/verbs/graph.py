@@ -4,11 +4,13 @@ import argparse
 
 from perdure.cli import arguments as a
 from perdure.cli.answer import give_json, give_text
-from perdure.cli.documents import ProblemsFound, judge
+from perdure.cli.documents import ProblemsFound, judge, read
 from perdure.cli.drawing import FORMS
 from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
 from perdure.cli.opening import load_sources
 from perdure.cli.talk import Talk
+from perdure.engine.judging import Judge
 from perdure.kernel.errors import PerdureError
 from perdure.wiring import languages
 
@@ -39,17 +41,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
     load_sources(asked.load)
-    known = languages()
-    judged = judge(asked.file, known)
+    return complete(_draw(asked, talk))
+
+
+async def _draw(asked: argparse.Namespace, talk: Talk) -> int:
+    judged = await judge(*read(asked.file), Judge(languages()))
     if judged.errors:
         for line in judged.lines():
             talk.insist(line)
         raise ProblemsFound(judged)
-    language = next(one for one in known.values() if one.recognizes(judged.text))
-    draw = getattr(language, "graph", None)
-    if draw is None:
-        raise NoPicture(f"a document in {language.name!r} cannot be drawn")
-    drawn = FORMS[asked.form](draw(language.load(judged.text)))
+    assert judged.language is not None
+    draw = getattr(judged.language, "graph", None)
+    if draw is None or judged.program is None:
+        raise NoPicture(f"a document in {judged.language.name!r} cannot be drawn")
+    drawn = FORMS[asked.form](draw(judged.program))
     if asked.json:
         give_json({"form": asked.form, "text": drawn})
     else:

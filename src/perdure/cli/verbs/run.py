@@ -1,16 +1,19 @@
 """`run`: start a document and follow it to its end."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.beginning import add_waiting, begin_and_follow
-from perdure.cli.documents import Judged, ProblemsFound, judge, read_applied
+from perdure.cli.documents import Judged, NothingToRun, ProblemsFound, judge, read, read_applied
 from perdure.cli.interruption import complete
 from perdure.cli.opening import load_sources
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client, Handle
+from perdure.engine.judging import Judge
+from perdure.kernel.judging import Applied
 from perdure.wiring import languages
 
 EXAMPLES = """\
@@ -30,6 +33,7 @@ Ctrl-C stops the process, not the run: `perdure resume` goes on with it.
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("file", metavar="FILE", help="the document; - for standard input")
+    parser.add_argument("--name", metavar="NAME", default="", help="the document to run, where FILE holds several")
     parser.add_argument("--input", metavar="JSON|@FILE", type=a.json_or_file, help="the run's input")
     parser.add_argument("--args", metavar="JSON|@FILE", type=a.json_or_file, help="arguments of the document")
     parser.add_argument(
@@ -46,22 +50,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
     load_sources(asked.load)
-    judged = judge(asked.file, languages())
+    given = a.with_members(asked.input, asked.set)
+    return complete(_run(asked, talk, given))
+
+
+async def _run(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
+    applied = read_applied(asked.apply)
+    judged = await judge(*read(asked.file), Judge(languages()), applied, chosen=asked.name)
     for line in judged.lines():
         talk.insist(line)
     if judged.errors:
         raise ProblemsFound(judged)
-    given = a.with_members(asked.input, asked.set)
-    return complete(begin_and_follow(asked, talk, lambda engine: _start(engine, asked, judged, given)))
+    if judged.program is None:
+        raise NothingToRun(f"{judged.origin} holds nothing that can be run; nothing was started")
+    return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, judged, applied, given))
 
 
-async def _start(engine: Client, asked: argparse.Namespace, judged: Judged, given: Any) -> Handle:
-    options: dict[str, Any] = {}
-    if asked.args is not None:
-        options["args"] = asked.args
-    if asked.apply:
-        options["applied"] = read_applied(asked.apply)
-    name = None if asked.file == "-" else Path(asked.file).stem
+async def _start(
+    engine: Client, asked: argparse.Namespace, judged: Judged, applied: Sequence[Applied], given: Any
+) -> Handle:
     return await engine.start(
-        judged.text, given, name=name, options=options, token=asked.token, labels=dict(asked.label)
+        judged.text,
+        given,
+        name=None if asked.file == "-" else Path(asked.file).stem,
+        applied=applied,
+        chosen=asked.name,
+        options={} if asked.args is None else {"args": asked.args},
+        token=asked.token,
+        labels=dict(asked.label),
     )

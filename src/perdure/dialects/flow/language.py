@@ -10,8 +10,9 @@ from perdure.kernel import inputs as i
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
-from perdure.kernel.problems import Problem
+from perdure.kernel.judging import Declared, Judged, Surroundings
 from perdure.kernel.turn import Turn
+from perdure.kernel.values import RunId
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.catalog import Described
@@ -48,8 +49,14 @@ class Flow:
     def title(self, program: Any) -> str:
         return ""  # a Flow has no name of its own
 
-    def parse(self, text: bytes) -> tuple[Any | None, list[Problem]]:
-        return self._behind.parse(text)
+    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
+        return {}
+
+    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+        return []  # a Flow has no name by which others could refer to it
+
+    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+        return Judged(*self._behind.parse(text), pinned=text)
 
     def load(self, text: bytes) -> Any:
         return self._behind.load(text)

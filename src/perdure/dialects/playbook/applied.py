@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.documents import UnreadableText, read_document
 from perdure.kernel import jsontext
+from perdure.kernel.judging import Declared
 
 Applied = list[dict[str, str]]
 
@@ -20,21 +21,29 @@ def handed_on(options: bytes, document: bytes) -> Applied:
     return jsontext.decode(options).get("applied", []) if b"playbook" in document.replace(b"Playbook", b"") else []
 
 
+def declares(text: bytes) -> list[Declared]:
+    """The playbook as a resource: its key is its path (PBK-210)."""
+    found = _playbook(text)
+    path = None if found is None else found["metadata"].get("path") or found["metadata"].get("name")
+    return [Declared("Playbook", "", str(path), found, text)] if found is not None and path else []
+
+
 @lru_cache(maxsize=32)
 def _listed(options: bytes) -> list[tuple[frozenset[str], str, str]]:
     listed = []
     for one in jsontext.decode(options).get("applied", []):
-        metadata = _metadata(one["text"])
-        if metadata is not None:
+        found = _playbook(one["text"].encode())
+        if found is not None:
+            metadata = found["metadata"]
             names = frozenset(str(metadata[name]) for name in ("path", "name") if name in metadata)
             listed.append((names, str(metadata.get("version", "")), one["text"]))
     return listed
 
 
-def _metadata(text: str) -> dict[str, Any] | None:
+def _playbook(text: bytes) -> dict[str, Any] | None:
     try:
-        data = read_document(text.encode()).data
+        data = read_document(text).data
     except UnreadableText:
         return None
     is_playbook = isinstance(data, dict) and data.get("kind") == "Playbook" and isinstance(data.get("metadata"), dict)
-    return data["metadata"] if is_playbook else None
+    return data if is_playbook else None

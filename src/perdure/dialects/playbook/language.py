@@ -10,7 +10,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
-from perdure.kernel.problems import Problem
+from perdure.kernel.judging import Declared, Judged, Surroundings
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
 
@@ -48,8 +48,16 @@ class Playbook:
     def title(self, program: Any) -> str:
         return str(program.name)
 
-    def parse(self, text: bytes) -> tuple[Any | None, list[Problem]]:
-        return self._behind.parse(text)
+    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
+        return {}
+
+    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+        from perdure.dialects.playbook.applied import declares
+
+        return declares(text)
+
+    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+        return Judged(*self._behind.parse(text), pinned=text)
 
     def load(self, text: bytes) -> Any:
         return self._behind.load(text)

@@ -6,10 +6,10 @@ from typing import Any
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
+from perdure.kernel.judging import Declared, Judged, Surroundings
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
-from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Needs, Turn
-from perdure.kernel.values import Payload
+from perdure.kernel.values import Payload, RunId
 from perdure.testing.drill import body as b
 from perdure.testing.drill import moves
 from perdure.testing.drill.program import Program, load, read
@@ -26,8 +26,14 @@ class Drill:
     def recognizes(self, text: bytes) -> bool:
         return b'"drill"' in text[:4096]
 
-    def parse(self, text: bytes) -> tuple[Program | None, list[Problem]]:
-        return read(text)
+    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
+        return {}
+
+    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+        return []
+
+    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+        return Judged(*read(text), pinned=text)
 
     def title(self, program: Program) -> str:
         return program.name

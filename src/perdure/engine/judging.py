@@ -1,0 +1,86 @@
+"""Judging documents among what stands around them; what a language asks for on the way is fetched.
+
+The language says what is wrong with a text; this module finds the language and answers its questions.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.judging import Applied, Declared, Judged, Surroundings
+from perdure.kernel.questions import Answers, Question, Within
+from perdure.kernel.values import RunId, digest
+
+PROGRAMS_KEPT = 64
+
+
+class Language(Dialect, Protocol):
+    """A dialect that can also judge documents."""
+
+    def recognizes(self, text: bytes) -> bool: ...
+
+    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+        """The resources a text holds, as far as it can be read; a document that can be run is one too."""
+
+    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+        """Every problem of the text, and the program that can be run, if it holds one."""
+
+    def title(self, program: Any) -> str:
+        """What the document calls itself; empty if it has no name of its own."""
+
+    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
+        """Marks by which a run of the program is found, besides its id; often none."""
+
+
+Fetch = Callable[[Sequence[Question]], Awaitable[Answers]]
+
+
+async def nothing_known(asked: Sequence[Question]) -> Answers:
+    """The answers where there is no catalog."""
+    return {question: [] if isinstance(question, Within) else None for question in asked}
+
+
+class Judge:
+    """Keeps what it found good: starting the same text among the same things again does not judge it again."""
+
+    def __init__(self, languages: Mapping[str, Language], fetch: Fetch = nothing_known) -> None:
+        self.languages = languages
+        self._fetch = fetch
+        self._kept: OrderedDict[bytes, tuple[Answers, Judged]] = OrderedDict()
+
+    def language_of(self, text: bytes) -> Language | None:
+        return next((language for language in self.languages.values() if language.recognizes(text)), None)
+
+    def declared(self, applied: Iterable[Applied]) -> list[Declared]:
+        """Everything that these texts hold."""
+        found: list[Declared] = []
+        for one in applied:
+            text = one.text.encode()
+            language = self.language_of(text)
+            if language is not None:
+                found += language.declares(text, one.file)
+        return found
+
+    async def judge(
+        self, language: Language, text: bytes, applied: Sequence[Applied] = (), *, chosen: str = ""
+    ) -> Judged:
+        name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen)))
+        kept = self._kept.get(name)
+        if kept is not None and (not kept[0] or kept[0] == await self._fetch(list(kept[0]))):
+            self._kept.move_to_end(name)
+            return kept[1]
+        around = Surroundings(self.declared(applied), applied=applied, chosen=chosen)
+        judged = language.parse(text, around)
+        while around.open:
+            asked = sorted(around.open, key=repr)
+            around.open.clear()
+            around.answers.update(await self._fetch(asked))
+            judged = language.parse(text, around)
+        if not judged.has_errors:
+            self._kept[name] = (around.answers, judged)
+            if len(self._kept) > PROGRAMS_KEPT:
+                self._kept.popitem(last=False)
+        return judged

@@ -1,0 +1,100 @@
+"""Documents are judged among what stands around them: what was applied, and what a catalog answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.engine.judging import Judge
+from perdure.kernel import jsontext
+from perdure.kernel.judging import Applied, Declared, Judged, Surroundings
+from perdure.kernel.problems import Problem
+from perdure.kernel.questions import Answers, Named, Question, Within
+from perdure.testing.drill import Drill
+
+
+class Chain(Drill):
+    """A language for tests: each thing names the next one, and the last one names nobody."""
+
+    name = "chain"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.judgements = 0
+
+    def recognizes(self, text: bytes) -> bool:
+        return text.startswith(b"{")
+
+    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+        body = jsontext.decode(text)
+        return [Declared("Link", "", body["metadata"]["name"], body)]
+
+    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+        assert around is not None
+        self.judgements += 1
+        found = [jsontext.decode(text)]
+        while (following := found[-1].get("next")) is not None:
+            link = around.find("Link", "", following)
+            if link is None:
+                return Judged(None, [Problem("CHAIN", f"there is no link {following!r}")])
+            found.append(link)
+        return Judged(len(found), [], jsontext.encode(found))
+
+
+def link(name: str, following: str | None = None) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "next": following}
+
+
+class Shelf:
+    """A catalog that counts how often it is asked."""
+
+    def __init__(self, *links: dict[str, Any]) -> None:
+        self.links = {one["metadata"]["name"]: one for one in links}
+        self.asked: list[Sequence[Question]] = []
+
+    async def fetch(self, asked: Sequence[Question]) -> Answers:
+        self.asked.append(asked)
+        return {one: self.links.get(one.name) if isinstance(one, Named) else list(self.links.values()) for one in asked}
+
+
+async def test_what_a_language_asks_for_is_fetched_until_nothing_is_open() -> None:
+    shelf, chain = Shelf(link("b", "c"), link("c")), Chain()
+    judged = await Judge({"chain": chain}, shelf.fetch).judge(chain, jsontext.encode(link("a", "b")))
+
+    assert (judged.program, judged.problems) == (3, [])
+    assert shelf.asked == [[Named("Link", "", "b")], [Named("Link", "", "c")]]
+    assert jsontext.decode(judged.pinned) == [link("a", "b"), link("b", "c"), link("c")]
+
+
+async def test_what_was_applied_comes_before_the_catalog() -> None:
+    shelf, chain = Shelf(link("b", "nowhere")), Chain()
+    applied = [Applied("b.json", jsontext.encode(link("b")).decode())]
+    judging = Judge({"chain": chain}, shelf.fetch)
+
+    assert (await judging.judge(chain, jsontext.encode(link("a", "b")), applied)).program == 2
+    assert shelf.asked == []
+    around = Surroundings(judging.declared(applied), answers={Within("Link", ""): [link("b", "nowhere"), link("a")]})
+    assert around.within("Link", "") == [link("a"), link("b")]
+
+
+async def test_absence_is_an_answer_and_a_problem_is_not_kept() -> None:
+    shelf, chain = Shelf(), Chain()
+    judging = Judge({"chain": chain}, shelf.fetch)
+    text = jsontext.encode(link("a", "b"))
+
+    assert (await judging.judge(chain, text)).problems[0].message == "there is no link 'b'"
+    shelf.links["b"] = link("b")
+    assert (await judging.judge(chain, text)).program == 2
+
+
+async def test_a_text_is_judged_again_only_when_its_surroundings_changed() -> None:
+    shelf, chain = Shelf(link("b")), Chain()
+    judging = Judge({"chain": chain}, shelf.fetch)
+    text = jsontext.encode(link("a", "b"))
+    first = await judging.judge(chain, text)
+    before = chain.judgements
+
+    assert await judging.judge(chain, text) is first
+    assert chain.judgements == before
+    shelf.links |= {"b": link("b", "c"), "c": link("c")}
+    assert (await judging.judge(chain, text)).program == 3
+    applied = [Applied("b.json", jsontext.encode(link("b")).decode())]
+    assert (await judging.judge(chain, text, applied)).program == 2
