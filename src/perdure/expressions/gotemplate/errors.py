@@ -6,7 +6,7 @@
 Which of these a step waits for, retries or fails on is the dialect's business.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perdure.expressions.findings import Finding, Spanned
 from perdure.expressions.source import Position, Source
@@ -30,10 +30,15 @@ class OutOfStack(SyntaxFault):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with one part of a value that holds templates; `place` is the path to it."""
+    """What is wrong with one part of a value that holds templates; `place` is the path to it.
+
+    `finding` is what compiling the template there found, when it was that.
+    """
 
     place: str
     message: str
+    path: tuple[str | int, ...] = field(default=(), compare=False)
+    finding: Finding | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.environment import DEFAULT, Environment
 from perdure.expressions.gotemplate.errors import BadStructure, EvaluationFault, Failure, Problem, SyntaxFault
 from perdure.expressions.gotemplate.frame import Ambient
@@ -21,6 +22,7 @@ DEEPEST = 128  # STY-080
 LARGEST = 1_048_576  # bytes of JSON, STY-035
 
 _Render = Callable[[Mapping[str, Any], Ambient | None], Any]
+_Path = tuple[str | int, ...]
 
 
 class Structure:
@@ -30,7 +32,7 @@ class Structure:
 
     def __init__(self, value: Any, environment: Environment = DEFAULT) -> None:
         walker = _Compiler(environment)
-        render = walker.compile(value, "", 0)
+        render = walker.compile(value, (), 0)
         if not walker.problems:
             walker.check_size(value)
         if walker.problems:
@@ -54,34 +56,39 @@ class _Compiler:
         self.problems: list[Problem] = []
         self.references = References()
 
-    def compile(self, value: Any, place: str, depth: int) -> _Render | None:
+    def compile(self, value: Any, path: _Path, depth: int) -> _Render | None:
         if depth > DEEPEST:
-            self.problems.append(Problem(place, f"a value with templates is at most {DEEPEST} levels deep"))
+            self._complain(path, f"a value with templates is at most {DEEPEST} levels deep")
             return None
         if isinstance(value, str):
-            return self._text(value, place) if is_template(value) else None
+            return self._text(value, path) if is_template(value) else None
         if isinstance(value, list):
-            return self._list(value, place, depth)
+            return self._list(value, path, depth)
         if isinstance(value, dict):
-            return self._bound(value, place, depth) if TEMPLATE_KEY in value else self._map(value, place, depth)
+            return self._bound(value, path, depth) if TEMPLATE_KEY in value else self._map(value, path, depth)
         return None
+
+    def _complain(self, path: _Path, message: str, finding: Finding | None = None) -> None:
+        self.problems.append(Problem(_spell(path), message, path, finding))
 
     def check_size(self, value: Any) -> None:
         try:
             size = len(msgspec.json.encode(value))
         except (TypeError, ValueError):
-            self.problems.append(Problem("", "this is not a JSON value"))
+            self._complain((), "this is not a JSON value")
             return
         if size > LARGEST:
-            self.problems.append(Problem("", f"a value with templates has at most {LARGEST} bytes of JSON, not {size}"))
+            self._complain((), f"a value with templates has at most {LARGEST} bytes of JSON, not {size}")
 
-    def _text(self, text: str, place: str) -> _Render | None:
+    def _text(self, text: str, path: _Path) -> _Render | None:
         try:
             template = compile_template(text, self._environment)
         except SyntaxFault as fault:
-            self.problems.extend(Problem(place, str(finding)) for finding in fault.findings)
+            for finding in fault.findings:
+                self._complain(path, str(finding), finding)
             return None
         self.references |= template.references
+        place = _spell(path)
 
         def render(roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
             try:
@@ -92,36 +99,34 @@ class _Compiler:
 
         return render
 
-    def _list(self, value: list[Any], place: str, depth: int) -> _Render | None:
-        parts = [self.compile(part, f"{place}[{at}]", depth + 1) for at, part in enumerate(value)]
+    def _list(self, value: list[Any], path: _Path, depth: int) -> _Render | None:
+        parts = [self.compile(part, (*path, at), depth + 1) for at, part in enumerate(value)]
         if not any(parts):
             return None
         pairs = tuple(zip(parts, value, strict=True))
         return lambda roots, ambient: [render(roots, ambient) if render else part for render, part in pairs]
 
-    def _map(self, value: dict[str, Any], place: str, depth: int) -> _Render | None:
-        parts = {
-            key: self.compile(part, f"{place}.{key}" if place else str(key), depth + 1) for key, part in value.items()
-        }
+    def _map(self, value: dict[str, Any], path: _Path, depth: int) -> _Render | None:
+        parts = {key: self.compile(part, (*path, key), depth + 1) for key, part in value.items()}
         if not any(parts.values()):
             return None
         entries = tuple((key, parts[key], part) for key, part in value.items())
         return lambda roots, ambient: {key: render(roots, ambient) if render else part for key, render, part in entries}
 
-    def _bound(self, value: dict[str, Any], place: str, depth: int) -> _Render | None:
+    def _bound(self, value: dict[str, Any], path: _Path, depth: int) -> _Render | None:
         text, given = value[TEMPLATE_KEY], value.get(VARIABLES_KEY)
         if not isinstance(text, str):
-            self.problems.append(Problem(place, f"{TEMPLATE_KEY} must be a string"))
+            self._complain(path, f"{TEMPLATE_KEY} must be a string")
             return None
-        render_given = self.compile(given, f"{place}.{VARIABLES_KEY}" if place else VARIABLES_KEY, depth + 1)
+        render_given = self.compile(given, (*path, VARIABLES_KEY), depth + 1)
         names = frozenset(given) if isinstance(given, dict) and TEMPLATE_KEY not in given else None
         if given is None:
             names = frozenset()
         elif names is None and render_given is None:
-            self.problems.append(Problem(place, f"{VARIABLES_KEY} must be an object"))
+            self._complain(path, f"{VARIABLES_KEY} must be an object")
             return None
         inner = _Compiler(self._environment.binding(names))
-        render_text = inner._text(text if is_template(text) else f"{{{{ {text} }}}}", place)
+        render_text = inner._text(text if is_template(text) else f"{{{{ {text} }}}}", path)
         self.problems += inner.problems
         self.references |= inner.references.without_roots(names or ())
         if render_text is None:
@@ -131,8 +136,12 @@ class _Compiler:
             variables = render_given(roots, ambient) if render_given else given
             if variables is not None and not isinstance(variables, dict):
                 fault = EvaluationFault(f"{VARIABLES_KEY} must be an object")
-                fault.place = place
+                fault.place = _spell(path)
                 raise fault
             return render_text({**roots, **variables} if variables else roots, ambient)
 
         return render
+
+
+def _spell(path: _Path) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

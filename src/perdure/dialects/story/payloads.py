@@ -1,0 +1,89 @@
+"""References inside of data: to what was put in storage, to a config map, to a secret (STY-219, STY-220).
+
+Knows their form and what is wrong with one. Who hydrates them, and when, is another matter.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+STORAGE = "$bubuStorageRef"
+CONFIG = "$bubuConfigMapRef"
+SECRET = "$bubuSecretRef"  # the key's name, no secret
+
+STORAGE_MEMBERS = (
+    STORAGE,
+    "$bubuStoragePath",
+    "$bubuStorageContentType",
+    "$bubuStorageSchema",
+    "$bubuStorageSchemaVersion",
+)
+FORMATS = ("auto", "json", "raw")
+
+_SUBPATH = re.compile(r"(?:[^.\[\]]+|\[(?:\d+|\*)\])(?:\.[^.\[\]]+|\[(?:\d+|\*)\])*")
+_NAMES = {CONFIG: "config map reference", SECRET: "secret reference"}
+
+
+def is_reference(value: Any) -> bool:
+    """Whether an object means to be a reference, well-formed or not."""
+    return isinstance(value, dict) and (STORAGE in value or CONFIG in value or SECRET in value)
+
+
+def malformed(value: Any, namespace: str) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Every reference in some data that is not as it must be: the way to it, and what is wrong."""
+    if is_reference(value):
+        problem = _storage(value) if STORAGE in value else _named(value, namespace)
+        if problem is not None:
+            yield (), problem
+        return
+    inner: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, part in inner:
+        for path, problem in malformed(part, namespace):
+            yield (step, *path), problem
+
+
+def _storage(value: dict[str, Any]) -> str | None:
+    for name, member in value.items():
+        if name not in STORAGE_MEMBERS:
+            return f"a storage reference has no member {name!r}"
+        if not isinstance(member, str):
+            return f"{name} must be a string"
+    if not value[STORAGE].strip():
+        return f"{STORAGE} must not be blank"
+    path = value.get("$bubuStoragePath")
+    if path and not _SUBPATH.fullmatch(path):
+        return f"$bubuStoragePath {path!r} is no path such as a.b[0] or items[*].id"
+    return None
+
+
+def _named(value: dict[str, Any], namespace: str) -> str | None:
+    name = CONFIG if CONFIG in value else SECRET
+    what = _NAMES[name]
+    if len(value) > 1:
+        return f"a {what} holds {name} and nothing else"
+    given = value[name]
+    if isinstance(given, str):
+        place, _, key = given.rpartition(":")
+        space, _, map_name = place.rpartition("/")
+        if not key.strip() or not map_name.strip():
+            return f"a {what} is written name:key or namespace/name:key, not {given!r}"
+        return _foreign(what, space, namespace)
+    if not isinstance(given, dict):
+        return f"a {what} is a string or an object"
+    for member in given:
+        if member not in ("name", "key", "namespace", "format"):
+            return f"a {what} has no member {member!r}"
+    if any(not isinstance(given.get(one), str) or not given[one].strip() for one in ("name", "key")):
+        return f"a {what} needs name and key"
+    if given.get("format", "auto") not in FORMATS:
+        return f"the format of a {what} is auto, json or raw"
+    space = given.get("namespace", "")
+    return (
+        f"the namespace of a {what} must be a string"
+        if not isinstance(space, str)
+        else _foreign(what, space, namespace)
+    )
+
+
+def _foreign(what: str, space: str, namespace: str) -> str | None:
+    return f"a {what} cannot reach into namespace {space!r}" if space and space != namespace else None

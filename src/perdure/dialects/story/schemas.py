@@ -1,0 +1,203 @@
+"""JSON Schema as Stories use it: drafts 4 to 7, `required: true` on a property, defaults filled in (STY-209 to 212).
+
+At admission every part of the data may still be a template or a reference to stored data; at run time none may.
+The one door of this dialect to the validating library, which is imported when the first schema is compiled.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.dialects.story.payloads import is_reference
+
+TEMPLATE = r"^\s*\$?\{\{[\s\S]+\}\}\s*$"
+DEEPEST_DEFAULTS = 32  # STY-080
+
+_INNER = ("additionalProperties", "additionalItems", "contains", "items", "if", "then", "else", "not", "propertyNames")
+_MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependencies")
+_LISTS = ("allOf", "anyOf", "oneOf")
+_JUDGE = frozenset({"if", "not", "propertyNames", *_LISTS})  # whose schemas keep their own meaning: see `_relaxed`
+
+_is_template = re.compile(TEMPLATE).match
+
+
+class BadSchema(ValueError):
+    """The schema is not valid JSON Schema; the sentence says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """What is wrong with one part of the data."""
+
+    message: str
+    path: tuple[str | int, ...]
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.path))}: {self.message}" if self.path else self.message
+
+
+class Schema:
+    """A compiled schema. Raises `BadSchema` when it is none."""
+
+    __slots__ = ("_relaxed", "_strict", "schema")
+
+    def __init__(self, schema: Any) -> None:
+        if not isinstance(schema, dict | bool):
+            raise BadSchema("a schema is an object")
+        self.schema: Any = normalized(schema)
+        self._strict = _compile(self.schema)
+        self._relaxed: Any = None
+
+    def complete(self, value: Any) -> Any:
+        """The value with the defaults of what is absent (STY-209). Parts that need none are not copied."""
+        return _completed(value, self.schema, 0)
+
+    def misfits(self, value: Any) -> list[Misfit]:
+        """Everything that does not fit, templates and references included (STY-212)."""
+        return [] if self._strict.is_valid(value) else _told(self._strict.iter_errors(value))
+
+    def static_misfits(self, value: Any) -> list[Misfit]:
+        """What will not fit whatever the templates and references in it turn out to be (STY-041)."""
+        if is_open(value) or self._strict.is_valid(value):
+            return []
+        if self._relaxed is None:
+            self._relaxed = _compile(_relaxed(self.schema))
+        if self._relaxed.is_valid(value):
+            return []
+        certain = [error for error in self._strict.iter_errors(value) if not is_open(error.instance)]
+        return _told(certain) or _told(self._relaxed.iter_errors(value))
+
+
+def is_open(value: Any) -> bool:
+    """Whether it stands for something that only a run can tell: a template, or a reference."""
+    if isinstance(value, str):
+        return _is_template(value) is not None
+    return isinstance(value, dict) and ("$bubuTemplate" in value or is_reference(value))
+
+
+def normalized(schema: Any) -> Any:
+    """The same schema in the words of draft 7: `required` on properties lifted, booleans of draft 4 spelled out."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for name in _MAPS:
+        if isinstance(found.get(name), dict):
+            found[name] = {key: normalized(member) for key, member in found[name].items()}
+    for name in _LISTS:
+        if isinstance(found.get(name), list):
+            found[name] = [normalized(member) for member in found[name]]
+    for name in _INNER:
+        if isinstance(found.get(name), dict):
+            found[name] = normalized(found[name])
+        elif name == "items" and isinstance(found.get(name), list):
+            found[name] = [normalized(member) for member in found[name]]
+    for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(found.get(bound), bool):
+            is_exclusive = found.pop(bound)
+            if is_exclusive and limit in found:
+                found[bound] = found.pop(limit)
+    _lift_required(found)
+    return found
+
+
+def _lift_required(schema: dict[str, Any]) -> None:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return
+    wanted = []
+    for name, member in properties.items():
+        if isinstance(member, dict) and isinstance(member.get("required"), bool):
+            properties[name] = {key: value for key, value in member.items() if key != "required"}
+            wanted += [name] if member["required"] else []
+    if wanted:
+        written = schema.get("required")
+        schema["required"] = list(dict.fromkeys([*(written if isinstance(written, list) else ()), *wanted]))
+
+
+def _compile(schema: Any) -> Any:
+    """Draft 7, which drafts 4 and 6 are normalized to, unless the schema names a later one itself."""
+    import jsonschema_rs
+
+    if isinstance(schema, dict) and isinstance(schema.get("required"), bool):
+        schema = {
+            name: value for name, value in schema.items() if name != "required"
+        }  # of the root: there is no parent
+    try:
+        names_draft = isinstance(schema, dict) and isinstance(schema.get("$schema"), str)
+        draft: Any = jsonschema_rs.validator_cls_for(schema) if names_draft else jsonschema_rs.Draft7Validator
+        return draft(schema, offline=True)
+    except jsonschema_rs.ValidationError as error:
+        place = ".".join(map(str, error.instance_path))
+        raise BadSchema(f"{place}: {error.message}" if place else str(error.message)) from None
+    except (ValueError, RecursionError, jsonschema_rs.ReferencingError) as error:
+        raise BadSchema(str(error).partition("\n")[0] or "it is nested too deeply") from None
+
+
+def _relaxed(schema: Any) -> Any:
+    """Every part of the data may also be a template or a reference; the root itself is looked at by the caller."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for name in _MAPS:
+        if isinstance(found.get(name), dict):
+            found[name] = {key: _open(member) for key, member in found[name].items()}
+    for name in _LISTS:
+        if isinstance(found.get(name), list):
+            found[name] = [_relaxed(member) for member in found[name]]
+    for name in _INNER:
+        member = found.get(name)
+        if isinstance(member, dict) and name not in _JUDGE:
+            found[name] = _relaxed(member) if name in ("then", "else") else _open(member)
+        elif name == "items" and isinstance(member, list):
+            found[name] = [_open(one) for one in member]
+    return found
+
+
+def _open(schema: Any) -> Any:
+    if isinstance(schema, list | bool):  # names of a dependency, or all and nothing
+        return schema
+    return {"anyOf": [_relaxed(schema), *_ALTERNATIVES]}
+
+
+_ALTERNATIVES: tuple[dict[str, Any], ...] = (
+    {"type": "string", "pattern": TEMPLATE},
+    *(
+        {"type": "object", "required": [name]}
+        for name in ("$bubuTemplate", "$bubuStorageRef", "$bubuConfigMapRef", "$bubuSecretRef")
+    ),
+)
+
+
+def _told(errors: Iterator[Any] | list[Any]) -> list[Misfit]:
+    return [Misfit(str(error.message), tuple(error.instance_path)) for error in errors]
+
+
+def _completed(value: Any, schema: Any, depth: int) -> Any:
+    if not isinstance(schema, dict) or depth > DEEPEST_DEFAULTS or is_open(value):
+        return value
+    if isinstance(value, dict):
+        value = _completed_object(value, schema, depth)
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        parts = [_completed(part, schema["items"], depth + 1) for part in value]
+        value = parts if any(new is not old for new, old in zip(parts, value, strict=True)) else value
+    for part in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
+        value = _completed(value, part, depth + 1)
+    return value
+
+
+def _completed_object(value: dict[str, Any], schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    added: dict[str, Any] = {}
+    properties = schema.get("properties")
+    for name, member in properties.items() if isinstance(properties, dict) else ():
+        if not isinstance(member, dict):
+            continue
+        if name in value:
+            new = _completed(value[name], member, depth + 1)
+            if new is not value[name]:
+                added[name] = new
+        elif "default" in member:
+            added[name] = _completed(member["default"], member, depth + 1)
+        elif inside := _completed({}, member, depth + 1):
+            added[name] = inside
+    return {**value, **added} if added else value
