@@ -119,13 +119,14 @@ def _compile(schema: Any) -> Any:
     """Draft 7, which drafts 4 and 6 are normalized to, unless the schema names a later one itself."""
     import jsonschema_rs
 
-    if isinstance(schema, dict) and isinstance(schema.get("required"), bool):
-        schema = {
-            name: value for name, value in schema.items() if name != "required"
-        }  # of the root: there is no parent
+    draft: Any = jsonschema_rs.Draft7Validator
+    if isinstance(schema, dict):
+        is_later = any(year in str(schema.get("$schema")) for year in ("2019-09", "2020-12"))
+        draft = jsonschema_rs.validator_cls_for(schema) if is_later else draft
+        schema = {name: value for name, value in schema.items() if name != "$schema" or is_later}
+        if isinstance(schema.get("required"), bool):  # of the root, which has no parent to lift it to
+            del schema["required"]
     try:
-        names_draft = isinstance(schema, dict) and isinstance(schema.get("$schema"), str)
-        draft: Any = jsonschema_rs.validator_cls_for(schema) if names_draft else jsonschema_rs.Draft7Validator
         return draft(schema, offline=True)
     except jsonschema_rs.ValidationError as error:
         place = ".".join(map(str, error.instance_path))
