@@ -59,7 +59,6 @@ ABSENT = {
     "100": "not yet: references and secrets",
     "130": "refused with the gate pattern as remedy",
     "114": "refused: an extension",
-    "158": "not yet: words of that profile are refused with their replacement",
     "162": "the kernel checks every result against what is open; there is no second ingest",
     "171": "values above 64 KiB live beside the log; other stores not yet",
     "172": "only in the final summary so far; templates see values themselves",

@@ -53,7 +53,7 @@ def decide(turn: Turn, admission: Admission, token: b.Token) -> b.Decision:
 
 def reads_of(admission: Admission) -> tuple[str, ...]:
     """Under which names a pending token is to be found when something changes."""
-    read = admission.reads.members
+    read = admission.watches.members
     names: list[str] = []
     if "ctx" in read:
         members = read["ctx"]
@@ -65,11 +65,11 @@ def reads_of(admission: Admission) -> tuple[str, ...]:
 
 def can_be_opened(admission: Admission) -> bool:
     """Whether a patch from outside could admit the token (PBK-230, 1)."""
-    return admission.can_allow and "ctx" in admission.reads.names
+    return admission.can_allow and "ctx" in admission.watches.names
 
 
 def is_disabled(admission: Admission, token: b.Token) -> bool:
     """Whether the answer was fixed from the start (PBK-230, 2); a guard that raised is never read so."""
     if token.decision is not None and token.decision.errors:
         return False
-    return not admission.can_allow or admission.reads.names <= FIXED
+    return not admission.can_allow or admission.watches.names <= FIXED

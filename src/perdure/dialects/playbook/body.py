@@ -115,6 +115,7 @@ class Thread(msgspec.Struct, array_like=True):
     iter: Variables = msgspec.field(default_factory=Variables)
     patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, kept back by a parallel loop
     error: Error | None = None
+    local: Variables = msgspec.field(default_factory=Variables)  # `step` of profile "io"
 
 
 class LoopState(msgspec.Struct, array_like=True):
@@ -134,6 +135,10 @@ class LoopState(msgspec.Struct, array_like=True):
     retries: dict[int, int] = msgspec.field(default_factory=dict)
     results: dict[int, Value] = msgspec.field(default_factory=dict)
     patches: dict[int, list[tuple[str, bytes]]] = msgspec.field(default_factory=dict)
+
+    @property
+    def result(self) -> Value:
+        return Value(parts=[self.results.get(index) for index in range(self.total)], failed=self.failed)
 
     @property
     def can_start(self) -> bool:
@@ -159,6 +164,7 @@ class StepRun(msgspec.Struct, array_like=True):
     attempt: int = 1
     boundary: Boundary | None = None
     seq: int = 0  # of the event that started it
+    local: Variables = msgspec.field(default_factory=Variables)  # what its pipeline kept to itself
 
 
 class Tally(msgspec.Struct, array_like=True):

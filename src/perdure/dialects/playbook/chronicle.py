@@ -154,7 +154,8 @@ def _judged(body: b.Body, event: p.OutcomeJudged) -> Iterator[Told]:
 def _step_ended(body: b.Body, event: p.StepEnded) -> Iterator[Told]:
     rest = _run_rest(body, event.run)
     if event.set_ctx:
-        yield _patched(event.set_ctx, "server", "loop merge", rest)
+        reason = "step set" if body.runs[event.run].loop is None else "loop merge"
+        yield _patched(event.set_ctx, "server", reason, rest)
     if event.fanin:
         yield "loop.fanin.completed", rest["step_run_id"], {"status": event.fanin}, rest
     yield event.name, rest["step_run_id"], {"error": _error(event.error)}, rest
@@ -167,6 +168,8 @@ def _next(body: b.Body, event: p.NextEvaluated) -> Iterator[Told]:
     arcs = [{"step": step, "matched": matched, "error": error or None} for step, matched, error in event.arcs]
     tokens = [token_id(new.token) for new in event.tokens]
     yield "next.evaluated", rest["step_run_id"], {"mode": event.mode, "arcs": arcs, "tokens": tokens}, rest
+    if event.set_ctx:
+        yield _patched(event.set_ctx, "server", "arc set", rest)
     for new in event.tokens:
         yield from _created(new, event.run)
 

@@ -15,12 +15,13 @@ KNOBS = ("timeout", "result", "resources")
 
 
 def compile_program(
-    document: Mapping[str, Any], workbook: Mapping[str, Any], provides: Callable[[str], bool]
+    document: Mapping[str, Any], workbook: Mapping[str, Any], provides: Callable[[str], bool], *, is_io: bool = False
 ) -> g.Program:
     executor = document.get("executor") or {}
     spec = executor.get("spec") or {}
     policy = spec.get("policy") or {}
-    steps = {one["step"]: _Step(one, spec, workbook).compiled() for one in document["workflow"]}
+    bare_names = g.BareNames(frozenset(one["step"] for one in document["workflow"])) if is_io else None
+    steps = {one["step"]: _Step(one, spec, workbook, bare_names).compiled() for one in document["workflow"]}
     return g.Program(
         name=document["metadata"]["name"],
         path=document["metadata"]["path"],
@@ -33,6 +34,7 @@ def compile_program(
         bounds=g.Bounds(**{name: value for name, value in (policy.get("limits") or {}).items() if name in _BOUNDS}),
         timeout=read_span((policy.get("lifecycle") or {}).get("timeout_s")),
         missing=_missing(executor.get("requires") or {}, provides),
+        is_io=is_io,
     )
 
 
@@ -59,8 +61,15 @@ def _missing(requires: Mapping[str, Any], provides: Callable[[str], bool]) -> tu
 
 
 class _Step:
-    def __init__(self, written: Mapping[str, Any], executor: Mapping[str, Any], workbook: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        written: Mapping[str, Any],
+        executor: Mapping[str, Any],
+        workbook: Mapping[str, Any],
+        bare_names: g.BareNames | None,
+    ) -> None:
         self.written = written
+        self.bare_names = bare_names
         self.executor = executor
         self.workbook = workbook
         self.spec: Mapping[str, Any] = written.get("spec") or {}
@@ -76,6 +85,7 @@ class _Step:
             router=self._router(),
             timeout=read_span(lifecycle.get("timeout_s", self.spec.get("timeout"))),
             deadline=read_span(lifecycle.get("deadline_s")),
+            set=_templates(self.written.get("set")),
         )
 
     # The gate.
@@ -89,7 +99,7 @@ class _Step:
             is_else = "else" in rule
             then = rule["else"]["then"] if is_else else rule["then"]
             rules.append(g.AdmitRule(None if is_else else Guard(rule["when"]), then["allow"]))
-        return g.Admission(tuple(rules), g.OnDeny(written.get("on_deny", g.OnDeny.PENDING)))
+        return g.Admission(tuple(rules), g.OnDeny(written.get("on_deny", g.OnDeny.PENDING)), self.bare_names)
 
     # The pipeline.
 
@@ -170,6 +180,7 @@ class _Step:
                 arc["step"],
                 Guard(arc["when"]) if "when" in arc else None,
                 Template(arc["args"]) if arc.get("args") else None,
+                _templates(arc.get("set")),
             )
             for arc in written["arcs"]
         )
@@ -204,6 +215,9 @@ def _then(written: Mapping[str, Any], labels: list[str], index: int) -> g.Then:
         written.get("backoff", "none"),
         Template(written["delay"]) if "delay" in written else None,
         position,
-        {name: Template(value) for name, value in (written.get("set_ctx") or {}).items()},
-        {name: Template(value) for name, value in (written.get("set_iter") or {}).items()},
+        *(_templates(written.get(name)) for name in ("set_ctx", "set_iter", "set")),
     )
+
+
+def _templates(written: Mapping[str, Any] | None) -> Mapping[str, Template]:
+    return {name: Template(value) for name, value in (written or {}).items()}

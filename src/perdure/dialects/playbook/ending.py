@@ -4,8 +4,9 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.merging import merge
-from perdure.dialects.playbook.patches import BadPatch
+from perdure.dialects.playbook.patches import BadPatch, measure, render
 from perdure.dialects.playbook.program import Loop, Program
+from perdure.dialects.playbook.scopes import control_makers, gather_all
 from perdure.dialects.playbook.values import Patch
 from perdure.kernel.outcomes import Cancelled, Failed, Status
 from perdure.kernel.turn import Turn
@@ -39,11 +40,29 @@ def close(turn: Turn, number: int) -> None:
                 patch, size = merge(body, loop, run.loop)
             except BadPatch as bad:
                 failed = bad.problem
+    if failed is None and program.steps[run.step].set:
+        try:
+            patch, size = _with_own(turn, number, run, name, fanin, patch)
+        except BadPatch as bad:
+            failed, patch, size = bad.problem, (), body.ctx_size
     if failed is not None:
         name = "step.failed"
     for timer in run.timers:
         turn.drop_timer(timer)
     turn.emit(p.StepEnded(number, name, turn.now, failed, patch, size, fanin))
+
+
+def _with_own(turn: Turn, number: int, run: b.StepRun, name: str, fanin: str, merged: Patch) -> tuple[Patch, int]:
+    """What the step itself assigns to `ctx` now that it has succeeded (PBK-158), after what its loop left there."""
+    body: b.Body = turn.body
+    assigned = turn.program.steps[run.step].set
+    result = run.result if run.loop is None else run.loop.result
+    boundary = b.Boundary(name, run.step, number, True, result, None, run.args, run.attempt, turn.now, fanin)
+    makers = control_makers(turn, run.args, boundary, run.local)
+    if merged:
+        makers["ctx"] = lambda _: body.ctx.overlaid(merged)
+    patch = (*merged, *render(assigned, gather_all(makers, assigned.values()), "ctx"))
+    return patch, measure(body, patch)
 
 
 def _loop_failure(loop: Loop, state: b.LoopState) -> Error | None:

@@ -113,6 +113,7 @@ class OutcomeJudged(Event, frozen=True, tag=108):
     keeps_back: bool = False  # a parallel loop merges its patches at the end (PBK-112)
     repeats: bool = False  # the failed shard is run once more (PBK-135)
     stops: bool = False  # no further iteration starts (PBK-109)
+    set_step: Patch = ()  # values of this pass alone (PBK-158)
 
 
 class StepEnded(Event, frozen=True, tag=109):
@@ -139,6 +140,8 @@ class NextEvaluated(Event, frozen=True, tag=110):
     failures: tuple[Error, ...]
     no_match_is_error: bool
     at: Instant
+    set_ctx: Patch = ()  # of the arcs that fired, before their tokens exist (PBK-158)
+    size: int = 0
 
 
 class CtxPatched(Event, frozen=True, tag=111):

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.dialects.playbook import bare, patches
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
-from perdure.dialects.playbook import patches
 from perdure.dialects.playbook.errors import Error, error, said
 from perdure.dialects.playbook.merging import fold
 from perdure.dialects.playbook.program import Directive, Loop, Policy, Step, Task, Then
@@ -34,6 +34,8 @@ class Judgement:
         self.task = task
         self.failed = thread.outcome.error
         self.makers: Makers = {**makers, "outcome": lambda _: outcome_view(thread, turn.text)}
+        if turn.program.is_io:
+            self.makers["output"] = lambda _: self._output()
         self.errors: list[str] = []
         self.rule = b.NO_RULE
 
@@ -42,17 +44,23 @@ class Judgement:
         then, problem = self._choose()
         set_ctx: Patch = ()
         set_iter: Patch = ()
+        set_step: Patch = ()
         size = self.body.ctx_size
         wait: Instant = 0
         if problem is None:
             try:
                 set_ctx = self._reduced(patches.render(then.set_ctx, self._scope(then.set_ctx), "ctx"))
                 set_iter = patches.render(then.set_iter, self._scope(then.set_iter), "iter")
-                size = self._check(set_ctx, set_iter)
+                set_step = patches.render(then.set_step, self._scope(then.set_step), "step")
+                size = self._check(set_ctx, set_iter, set_step)
                 wait = self._wait(then)
             except patches.BadPatch as bad:
-                problem, set_ctx, set_iter, size = bad.problem, (), (), self.body.ctx_size
-        self._act(then, problem, wait, set_ctx, set_iter, size)
+                problem, set_ctx, set_iter, set_step, size = bad.problem, (), (), (), self.body.ctx_size
+        self._act(then, problem, wait, set_ctx, set_iter, set_step, size)
+
+    def _output(self) -> dict[str, Any]:
+        view = outcome_view(self.thread, self.turn.text)
+        return bare.output(view["status"], view.pop("result"), view["error"], view)
 
     def _choose(self) -> tuple[Then, Error | None]:
         policy: Policy | None = self.task.policy
@@ -82,9 +90,10 @@ class Judgement:
             return patch
         return _folded(self.body, loop, patch)
 
-    def _check(self, set_ctx: Patch, set_iter: Patch) -> int:
-        if any("." in key for key, _ in set_iter):
-            patches.overlay(self.thread.iter, set_iter, "iter")
+    def _check(self, set_ctx: Patch, set_iter: Patch, set_step: Patch) -> int:
+        for own, patch, what in ((self.thread.iter, set_iter, "iter"), (self.thread.local, set_step, "step")):
+            if any("." in key for key, _ in patch):
+                patches.overlay(own, patch, what)
         if self._keeps_back:
             if any("." in key for key, _ in set_ctx):
                 patches.overlay(self.body.ctx, (*self.thread.patch, *set_ctx), "ctx")
@@ -111,7 +120,14 @@ class Judgement:
         return delay(_BACKOFF[then.backoff], int(seconds * SECOND), self.thread.attempt, LONGEST_WAIT)
 
     def _act(
-        self, then: Then, problem: Error | None, wait: Instant, set_ctx: Patch, set_iter: Patch, size: int
+        self,
+        then: Then,
+        problem: Error | None,
+        wait: Instant,
+        set_ctx: Patch,
+        set_iter: Patch,
+        set_step: Patch,
+        size: int,
     ) -> None:
         directive = Directive.FAIL if problem is not None else then.do
         fate, to, is_visit = "ready", self.thread.position, True
@@ -156,6 +172,7 @@ class Judgement:
                 self._keeps_back,
                 repeats,
                 stops,
+                set_step,
             )
         )
 

@@ -3,12 +3,12 @@
 begin ──▶ the tool works ──▶ end ──▶ judge ──▶ next task | same task again | the pipeline's end
 """
 
+from perdure.dialects.playbook import bare, tools
 from perdure.dialects.playbook import body as b
-from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.errors import error, said
 from perdure.dialects.playbook.judging import Judgement
 from perdure.dialects.playbook.program import Program, Task
-from perdure.dialects.playbook.scopes import Makers, gather, pipeline_makers
+from perdure.dialects.playbook.scopes import Makers, gather, pipeline_makers, with_task_args
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel.turn import Turn
 
@@ -24,16 +24,22 @@ def move(turn: Turn, number: int) -> None:
     if thread.phase is b.Phase.READY:
         _begin(turn, number, task, makers)
     else:
+        if program.is_io:
+            args = bare.task_args(task.fields.get("args"), lambda template: gather(makers, template.reads))
+            makers = with_task_args(makers, args)
         Judgement(turn, number, thread, step, task, makers).pass_on()
 
 
 def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
     """Render the task's fields and hand them to its tool; what cannot be rendered is an outcome too (PBK-092)."""
     call = tools.Call(turn, number, task, dict(task.fixed), makers)
-    for name, template in task.fields.items():
+    for name in sorted(task.fields, key=lambda name: name != "args"):
+        template = task.fields[name]
         try:
             call.fields[name] = template.render(gather(makers, template.reads))
         except TemplateError as fault:
             call.fail(error("template", f"{name}: {said(fault)}", source=task.label))
             return
+        if name == "args" and turn.program.is_io and isinstance(call.fields[name], dict):
+            makers = with_task_args(makers, lambda _: call.fields["args"])
     tools.start(call)

@@ -16,6 +16,15 @@ from typing import Any
 from perdure.expressions.jinja import Guard, Reads, Template
 from perdure.kernel.values import Instant
 
+SCOPES = frozenset(
+    {
+        *("workload", "ctx", "args", "iter", "event", "steps", "execution_id", "keychain", "results", "outcome"),
+        *("_prev", "_task", "_attempt", "_idempotency_key"),
+        *("output", "step", "job"),  # these three in profile "io" only
+    }
+)
+"""What a template can name; anything else is a bare name."""
+
 
 class Directive(StrEnum):
     """What a task's outcome makes of the pipeline (PBK-023)."""
@@ -58,6 +67,20 @@ class OnFinalFailure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class BareNames:
+    """Profile "io": a name that is no scope is a member of `ctx`, or a step whose result is meant (PBK-158, 230)."""
+
+    steps: frozenset[str]
+
+    def resolved(self, reads: Reads) -> Reads:
+        bare = reads.names - SCOPES
+        found = Reads({name: read for name, read in reads.members.items() if name in SCOPES and name != "job"})
+        if bare:
+            found |= Reads({"ctx": bare})
+        return found | Reads({"steps": bare & self.steps}) if bare & self.steps else found
+
+
+@dataclass(frozen=True, slots=True)
 class AdmitRule:
     when: Guard | None  # None: `else`
     allow: bool
@@ -67,11 +90,17 @@ class AdmitRule:
 class Admission:
     rules: tuple[AdmitRule, ...]
     on_deny: OnDeny = OnDeny.PENDING
+    bare_names: "BareNames | None" = None
 
     @property
     def reads(self) -> Reads:
         """What the guards look at."""
         return reduce(or_, (rule.when.reads for rule in self.rules if rule.when is not None), Reads())
+
+    @property
+    def watches(self) -> Reads:
+        """What may change the answer: as `reads`, with bare names as what they may mean."""
+        return self.reads if self.bare_names is None else self.bare_names.resolved(self.reads)
 
     @property
     def can_allow(self) -> bool:
@@ -89,6 +118,7 @@ class Then:
     to: int | None = None  # where a jump goes, as a position in the pipeline
     set_ctx: Mapping[str, Template] = field(default_factory=dict)
     set_iter: Mapping[str, Template] = field(default_factory=dict)
+    set_step: Mapping[str, Template] = field(default_factory=dict)  # profile "io": values of this pass alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +169,7 @@ class Arc:
     step: str
     when: Guard | None = None  # None: always
     args: Template | None = None
+    set: Mapping[str, Template] = field(default_factory=dict)  # profile "io": assignments to ctx if it fires
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +187,7 @@ class Step:
     router: Router | None = None
     timeout: Instant | None = None  # of one step-run
     deadline: Instant | None = None  # counted from the token's creation
+    set: Mapping[str, Template] = field(default_factory=dict)  # profile "io": assignments to ctx when it has succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +220,4 @@ class Program:
     bounds: Bounds = Bounds()
     timeout: Instant | None = None  # of the whole execution
     missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
+    is_io: bool = False  # bare names, `output`, `step` and `job` mean something (PBK-158)

@@ -4,9 +4,11 @@ from typing import Any
 
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook import patches
 from perdure.dialects.playbook.errors import Error, error, said
 from perdure.dialects.playbook.program import Arc, Program, Router, Step
-from perdure.dialects.playbook.scopes import control_makers, gather
+from perdure.dialects.playbook.scopes import control_makers, gather, gather_all
+from perdure.dialects.playbook.values import Patch
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
@@ -40,7 +42,17 @@ def route(turn: Turn, number: int) -> None:
     mode = "inclusive" if step.router.is_inclusive else "exclusive"
     turn.emit(
         p.NextEvaluated(
-            number, mode, tuple(fired.looked), tuple(fired.tokens), ending, handled, tuple(failures), no_match, turn.now
+            number,
+            mode,
+            tuple(fired.looked),
+            tuple(fired.tokens),
+            ending,
+            handled,
+            tuple(failures),
+            no_match,
+            turn.now,
+            fired.patch,
+            fired.size,
         )
     )
 
@@ -66,10 +78,12 @@ class _Fired:
         self.turn = turn
         self.program = program
         self.run = run
-        self.makers = control_makers(turn, run.args, run.boundary)
+        self.makers = control_makers(turn, run.args, run.boundary, run.local)
         self.looked: list[Looked] = []
         self.tokens: list[p.NewToken] = []
         self.failures: list[Error] = []
+        self.patch: Patch = ()  # what the arcs that fire assign to `ctx` (PBK-158)
+        self.size = turn.body.ctx_size
         self.is_handled = False  # an arc with a guard of its own has taken the failure up (PBK-122)
         guard_errors: list[str] = []
         is_taken = False
@@ -92,6 +106,7 @@ class _Fired:
     def _take(self, index: int, arc: Arc) -> None:
         try:
             args = self._args(index, arc)
+            self._set(index, arc)
         except _BadArgs as bad:
             self.failures.append(bad.problem)
             return
@@ -119,6 +134,17 @@ class _Fired:
             )
             raise _BadArgs(error("limit", message, "ARGS_TOO_LARGE", source=self.run.step))
         return self.turn.keep(text)
+
+    def _set(self, index: int, arc: Arc) -> None:
+        if not arc.set:
+            return
+        try:
+            patch = (*self.patch, *patches.render(arc.set, gather_all(self.makers, arc.set.values()), "ctx"))
+            self.size = patches.measure(self.turn.body, patch)
+        except patches.BadPatch as bad:
+            message = f"arcs[{index}].set: {bad.problem.message}"
+            raise _BadArgs(error(bad.problem.kind, message, "GUARD_ERROR", source=self.run.step)) from None
+        self.patch = patch
 
 
 def _largest(args: Any) -> str:

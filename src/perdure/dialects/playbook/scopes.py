@@ -6,9 +6,10 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from perdure.dialects.playbook import bare
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.program import Loop, Task
-from perdure.dialects.playbook.values import Reader, Value
+from perdure.dialects.playbook.values import Reader, Value, Variables
 from perdure.expressions.jinja import Reads, Template
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
@@ -20,10 +21,15 @@ Maker = Callable[[Members], Any]
 
 Makers = dict[str, Maker]
 
+BARE = ""  # under this name: the maker of what bare names mean, in profile "io"
+
 
 def gather(makers: Makers, reads: Reads) -> dict[str, Any]:
     """What a template reads, as far as it exists here; anything else is undefined to it."""
-    return {name: makers[name](members) for name, members in reads.members.items() if name in makers}
+    found = {name: makers[name](members) for name, members in reads.members.items() if name in makers}
+    if BARE in makers and (names := reads.names - makers.keys()):
+        found |= makers[BARE](names)
+    return found
 
 
 def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
@@ -32,21 +38,56 @@ def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
 
 def execution_makers(turn: Turn) -> Makers:
     body: b.Body = turn.body
-    return {
+    makers: Makers = {
         "workload": lambda _: body.workload.read(turn.text),
         "ctx": lambda _: body.ctx.data,
         "execution_id": lambda _: turn.execution.id,
         "steps": lambda wanted: steps_view(body, turn.text, wanted),
     }
+    if turn.program.is_io:
+        makers["job"] = lambda _: {"uuid": turn.execution.id}
+    return makers
 
 
-def control_makers(turn: Turn, args: Value, event: b.Boundary) -> Makers:
+def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables | None = None) -> Makers:
     """For admission, routing and `loop.in`."""
-    return {
+    makers: Makers = {
         **execution_makers(turn),
         "args": lambda _: args.read(turn.text),
         "event": lambda _: event_view(event, turn.text),
     }
+    if turn.program.is_io:
+        makers["output"] = lambda _: _output_at_boundary(event, turn.text)
+        makers["step"] = lambda _: {} if local is None else local.data
+        makers[BARE] = _bare_names(turn, makers, event)
+    return makers
+
+
+def _bare_names(turn: Turn, makers: Makers, event: b.Boundary | None = None) -> Maker:
+    results = bare.results_by_step(turn.body, turn.text, event)
+    first = [makers[name] for name in ("iter", "args") if name in makers]
+
+    def find(names: Members) -> dict[str, Any]:
+        assert names is not None
+        return bare.look_up([*first, lambda _: makers["ctx"](None), results, makers["workload"]], names)
+
+    return find
+
+
+def _output_at_boundary(event: b.Boundary, text: Reader) -> dict[str, Any]:
+    view = event_view(event, text)
+    return bare.output(view["status"], view["result"], view["error"]) if event.step else {}
+
+
+def with_task_args(makers: Makers, layer: bare.Layer) -> Makers:
+    """The same where the task's own args come before every other meaning of a bare name."""
+    under = makers[BARE]
+
+    def find(names: Members) -> dict[str, Any]:
+        assert names is not None
+        return bare.look_up([layer, under], names)
+
+    return {**makers, BARE: find}
 
 
 def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> Makers:
@@ -69,6 +110,9 @@ def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> M
         makers["ctx"] = lambda _: body.ctx.overlaid(tuple(thread.patch))
     if loop is not None:
         makers["iter"] = lambda _: iter_view(turn, thread, run, loop)
+    if turn.program.is_io:
+        makers["step"] = lambda _: thread.local.data
+        makers[BARE] = _bare_names(turn, makers)
     return makers
 
 

@@ -35,7 +35,7 @@ def begin(turn: Turn) -> None:
     if not isinstance(given, dict | None) or not isinstance(seed, dict):
         return end_at_once(turn, "PAYLOAD_INVALID", "the payload and the ctx seed must be maps")
     try:
-        workload = jsontext.encode(merged(program.workload, given or {}, turn.execution.id))
+        workload = jsontext.encode(merged(program.workload, given or {}, turn.execution.id, is_io=program.is_io))
         ctx: Patch = tuple((name, jsontext.encode(value)) for name, value in seed.items())
         patches.check_values(ctx, "ctx")
         size = patches.measure(turn.body, ctx)

@@ -5,12 +5,15 @@ from typing import Any
 from perdure.expressions.jinja import Template, has_template
 
 
-def merged(defaults: Template, given: dict[str, Any], execution_id: str) -> dict[str, Any]:
+def merged(defaults: Template, given: dict[str, Any], execution_id: str, *, is_io: bool = False) -> dict[str, Any]:
     """Raises `TemplateError` when a default cannot be rendered. Values of the request are data, never templates."""
     rendered: Any = defaults.document
     if not defaults.is_literal:
         literal = overlaid(_literals(defaults.document), given)
-        rendered = defaults.render({"execution_id": execution_id, "workload": literal})
+        scope = {"execution_id": execution_id, "workload": literal}
+        if is_io:  # bare names and `job` (PBK-158)
+            scope = {**literal, "job": {"uuid": execution_id}, **scope}
+        rendered = defaults.render(scope)
     found: dict[str, Any] = overlaid(rendered, given)
     return found
 

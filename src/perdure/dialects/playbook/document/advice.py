@@ -26,6 +26,13 @@ def advise(look: Look, program: Program) -> None:
 
 
 def _written(step: Step) -> Iterator[str]:
+    yield from (key.partition(".")[0] for key in step.set)
+    for arc in step.router.arcs if step.router is not None else ():
+        yield from (key.partition(".")[0] for key in arc.set)
+    yield from _written_by_tasks(step)
+
+
+def _written_by_tasks(step: Step) -> Iterator[str]:
     for task in step.tasks:
         for rule in task.policy.rules if task.policy is not None else ():
             yield from (key.partition(".")[0] for key in rule.then.set_ctx)
@@ -56,15 +63,20 @@ def _look_at_gate(look: Look, step: Step, written: set[str]) -> None:
     if unwritten:
         listed = ", ".join(f"ctx.{name}" for name in unwritten)
         at.warn("PBK-033", f"nothing in this document sets {listed}: the step waits for a patch from outside")
-    if gate.reads.names and gate.reads.names <= FIXED and gate.on_deny is OnDeny.PENDING and "on_deny" not in at.value:
+    if (
+        gate.watches.names
+        and gate.watches.names <= FIXED
+        and gate.on_deny is OnDeny.PENDING
+        and "on_deny" not in at.value
+    ):
         at.warn(
             "PBK-033", "a denial is final here: nothing these rules read can change", hint="`on_deny: discard` says so."
         )
 
 
 def _look_at_loop(look: Look, step: Step) -> None:
-    if step.loop is not None and step.loop.is_parallel and any(True for _ in _written(step)):
-        keys = set(_written(step)) - set(step.loop.reduce)
+    if step.loop is not None and step.loop.is_parallel:
+        keys = set(_written_by_tasks(step)) - set(step.loop.reduce)
         if keys:
             message = "iterations of a parallel loop set ctx: two that set one key differently fail the step"
             look.at("loop").warn("PBK-033", message, hint="Name a reducer for the key in loop.spec.reduce.")

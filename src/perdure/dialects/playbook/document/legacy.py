@@ -1,5 +1,13 @@
 """Words of older dialects, and what stands in their place today (PBK-032)."""
 
+OTHER_WORDS = "; or, throughout, the words of profile io (`executor.spec.compat: io`)"
+FIELDS = {
+    "input": f"`args`{OTHER_WORDS}",
+    "set": "`set_ctx` in `spec.policy.rules`; in profile io `set` of its `then`, or of the step",
+    "output": "`outcome` (in profile io `output`) in `spec.policy.rules`",
+    "timeout": "`spec.timeout`",
+}
+
 ROOT = {"vars": "`ctx` (by `set_ctx`) or `workload`"}
 
 STEP = {
@@ -13,8 +21,8 @@ STEP = {
     "type": "`tool.kind`",
     "command": "`command` inside `tool`",
     "args": "`args` inside `tool`, or on the arc that leads here",
-    "input": "`args` inside `tool`",
-    "set": "`set_ctx` in a task policy rule",
+    "input": f"`args` inside `tool`{OTHER_WORDS}",
+    "set": f"`set_ctx` in a task policy rule{OTHER_WORDS}",
     "pagination": "`jump` and `break` in the pipeline",
 }
 
@@ -31,7 +39,9 @@ TASK = {
     "pagination": "`jump` and `break` in the pipeline",
 }
 
-THEN = {"set_vars": "`set_ctx` or `set_iter`", "set": "`set_ctx` or `set_iter`"}
+THEN = {"set_vars": "`set_ctx` or `set_iter`", "set": f"`set_ctx` or `set_iter`{OTHER_WORDS}"}
+
+ARC = {"set": f"`set_ctx` in a task policy rule, or `args`{OTHER_WORDS}"}
 
 LOOP = {
     "mode": "`loop.spec.mode`",

@@ -32,6 +32,7 @@ class Found:
 @dataclass
 class Findings:
     found: list[Found] = field(default_factory=list)
+    is_io: bool = False  # the document is written in profile "io" (PBK-158)
 
     @property
     def has_errors(self) -> bool:

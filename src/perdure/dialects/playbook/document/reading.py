@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.dialects.playbook.compiling import compile_program
 from perdure.dialects.playbook.document.advice import advise
+from perdure.dialects.playbook.document.io import Reading, reading
 from perdure.dialects.playbook.document.look import Findings, Found, Look, Path
 from perdure.dialects.playbook.document.root import document, entries
 from perdure.dialects.playbook.document.tasks import Known
@@ -36,27 +37,29 @@ def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Proble
     except UnreadableText as unreadable:
         return None, list(unreadable.problems)
     findings = Findings()
-    look = Look(findings, found.data)
-    document(look, around.known(found.data))
+    seen = reading(found.data, findings)
+    findings.is_io = seen.is_io
+    look = Look(findings, seen.data)
+    document(look, around.known(seen.data))
     if findings.has_errors:
-        return None, _placed(found, findings.found)
-    program = compile_program(found.data, around.known(found.data).workbook, around.provides)
+        return None, _placed(found, seen, findings.found)
+    program = compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)
     advise(look.at("workflow"), program)
-    return program, _placed(found, findings.found)
+    return program, _placed(found, seen, findings.found)
 
 
 def load(text: bytes, around: Surroundings) -> Program:
     """A pinned document: judged when it was started, and never again."""
-    data = read_document(text).data
-    return compile_program(data, around.known(data).workbook, around.provides)
+    seen = reading(read_document(text).data, Findings())
+    return compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)
 
 
-def _placed(found: Document, findings: Sequence[Found]) -> list[Problem]:
+def _placed(found: Document, seen: Reading, findings: Sequence[Found]) -> list[Problem]:
     problems = []
     for one in findings[:PLACED]:
         place = found.problem_of_key if one.is_key else found.problem
         message = f"{_step(found.data, one.path)}{one.message}"
-        problems.append(place(one.code, message, one.path, hint=one.hint, severity=one.severity))
+        problems.append(place(one.code, message, seen.written(one.path), hint=one.hint, severity=one.severity))
     return sorted(problems, key=lambda one: (one.line or 0, one.column or 0))
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from perdure.dialects.playbook.document import legacy, steps, tasks, texts
 from perdure.dialects.playbook.document.look import Look, anything
+from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
 from perdure.dialects.playbook.durations import read_seconds
 from perdure.dialects.playbook.program import OnFailure, OnFinalFailure, OnStranded
 from perdure.kernel.problems import guess
@@ -185,6 +186,7 @@ def _executor_spec(look: Look, names: tuple[str, ...]) -> None:
         {
             "no_next_is_error": lambda switch: switch.has("true or false", "PBK-007"),
             "loop_mode": lambda mode: mode.is_one_of(("local", "fanout"), "PBK-131"),
+            "compat": lambda profile: profile.is_one_of(PROFILES_OF_WORDS, "PBK-158"),
             "fanout": _fanout,
             "policy": _policy,
             "pool": anything,

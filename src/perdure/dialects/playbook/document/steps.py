@@ -15,7 +15,10 @@ BOUND_NAMES = ("index", "count", "parent", "id")
 
 def step(look: Look, known: tasks.Known, names: Sequence[str]) -> None:
     body = look.value
-    look.closed(STEP, "PBK-014", "a step", legacy.STEP)
+    allowed = (*STEP, "set") if look.findings.is_io else STEP
+    look.closed(allowed, "PBK-014", "a step", legacy.STEP)
+    if "set" in allowed and "set" in body:
+        tasks.assignments(look.at("set"), texts.CONTROL)
     if "tool" not in body and "next" not in body:
         look.problem("PBK-015", "a step needs 'tool' or 'next', or both")
     if "loop" in body and "tool" not in body:
@@ -189,7 +192,10 @@ def router(look: Look, names: Sequence[str]) -> None:
 def _arc(look: Look, names: Sequence[str]) -> None:
     if not look.has("a map", "PBK-028", ROUTER_HINT):
         return
-    look.closed(("step", "when", "args", "spec"), "PBK-028", "an arc")
+    takes_set = look.findings.is_io and "set" in look.value
+    if takes_set:
+        tasks.assignments(look.at("set"), texts.CONTROL)
+    look.closed(("step", "when", "args", "spec", *(["set"] if takes_set else ())), "PBK-028", "an arc", legacy.ARC)
     if "step" not in look.value:
         look.problem("PBK-028", "an arc lacks 'step'")
     elif look.value["step"] not in names:

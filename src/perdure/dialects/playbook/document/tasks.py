@@ -114,7 +114,8 @@ def _fields(look: Look, kind: str, rules: tools.Kind) -> None:
     for name in body:
         if name not in allowed and name not in legacy.TASK:
             near = guess(name, allowed)
-            hint = f"Allowed are: {', '.join(allowed)}."
+            remedy = legacy.FIELDS.get(name)
+            hint = f"Use {remedy}." if remedy else f"Allowed are: {', '.join(allowed)}."
             look.problem_of_key("PBK-020", f"a {kind} task has no field {name!r}{near}", name, hint=hint)
 
 
@@ -191,7 +192,8 @@ def rules(look: Look, code: str, then: Callable[[Look], None], scope: frozenset[
 
 def _then(look: Look, labels: Sequence[str], index: int, iterator: str | None) -> None:
     then = look.value
-    look.closed(("do", *RETRY_ONLY, "to", "set_ctx", "set_iter"), "PBK-024", "'then'", legacy.THEN)
+    writes = ("set_ctx", "set_iter", "set") if look.findings.is_io else ("set_ctx", "set_iter")
+    look.closed(("do", *RETRY_ONLY, "to", *writes), "PBK-024", "'then'", legacy.THEN)
     if "do" not in then:
         look.problem("PBK-023", "'then' lacks 'do'", hint=f"One of: {', '.join(DIRECTIVES)}.")
         return
@@ -208,9 +210,11 @@ def _then(look: Look, labels: Sequence[str], index: int, iterator: str | None) -
     if "delay" in then:
         _delay(look.at("delay"))
     _jump(look, labels, index)
-    for name in ("set_ctx", "set_iter"):
+    for name in writes:
         if name in then and look.at(name).has("a map", "PBK-023"):
-            _assignments(look.at(name), iterator, is_iter=name == "set_iter")
+            assignments(look.at(name), texts.POLICY)
+            if name == "set_iter":
+                _iter_only(look.at(name), iterator)
 
 
 def _delay(look: Look) -> None:
@@ -238,12 +242,16 @@ def _jump(look: Look, labels: Sequence[str], index: int) -> None:
         )
 
 
-def _assignments(look: Look, iterator: str | None, *, is_iter: bool) -> None:
-    if is_iter and iterator is None:
-        look.problem("PBK-024", "'set_iter' needs a loop: this step has none", hint="Use set_ctx.")
+def assignments(look: Look, scope: frozenset[str]) -> None:
     for name in look.value:
         if not all(name.split(".")):
             look.problem_of_key("PBK-152", f"{name!r} is no name: parts of a dotted key must not be empty", name)
-        if is_iter and name.partition(".")[0] in ("index", "count", "parent", iterator):
+        texts.data(look.at(name), scope)
+
+
+def _iter_only(look: Look, iterator: str | None) -> None:
+    if iterator is None:
+        look.problem("PBK-024", "'set_iter' needs a loop: this step has none", hint="Use set_ctx.")
+    for name in look.value:
+        if name.partition(".")[0] in ("index", "count", "parent", iterator):
             look.problem_of_key("PBK-105", f"iter.{name} is read-only", name)
-        texts.data(look.at(name), texts.POLICY)

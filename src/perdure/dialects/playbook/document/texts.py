@@ -49,7 +49,7 @@ def _check_names(look: Look, reads: Reads, scope: frozenset[str]) -> None:
             look.problem("PBK-184", "keychain exists only in the fields of a task")
         elif name == "vars":
             look.problem("PBK-032", "there are no vars", hint="Use ctx, or iter inside a loop.")
-        else:
+        elif not look.findings.is_io:  # there a bare name is looked up when it is needed
             look.warn("PBK-146", f"nothing is called {name!r} here", hint=f"Readable here: {_listed(scope)}.")
 
 

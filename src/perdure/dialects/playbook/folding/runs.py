@@ -44,7 +44,7 @@ def _step_ended(body: Body, event: p.StepEnded) -> None:
         patch_ctx(body, event.set_ctx, event.size, event.run)
     loop = run.loop
     if event.error is None and loop is not None:
-        run.result = Value(parts=[loop.results.get(index) for index in range(loop.total)], failed=loop.failed)
+        run.result = loop.result
     elif loop is not None and not run.label:
         run.label = loop.label
     run.error = event.error
@@ -78,6 +78,8 @@ def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
     run = body.runs.pop(event.run)
     body.routing.pop(event.run, None)
     assert run.boundary is not None
+    if event.set_ctx:
+        patch_ctx(body, event.set_ctx, event.size, event.run)
     for new in event.tokens:
         add_token(body, new, run.boundary, event.at, event.run)
     if run.is_final:

@@ -73,6 +73,8 @@ def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
         patch_ctx(body, event.set_ctx, event.size, thread.run)
     if event.set_iter:
         thread.iter.assign(event.set_iter)
+    if event.set_step:
+        thread.local.assign(event.set_step)
     thread.results[event.label] = thread.outcome.result
     run.attempt = thread.attempt
     if event.fate in ("done", "failed"):
@@ -102,6 +104,7 @@ def _end_thread(body: Body, event: p.OutcomeJudged, thread: b.Thread, run: b.Ste
     if loop is None:
         run.result = thread.outcome.result if event.fate == "done" else NOTHING
         run.error, run.label = event.error, event.label
+        run.local = thread.local
         body.closing[thread.run] = None
         return
     index = thread.index

@@ -1,0 +1,200 @@
+"""Profile "io": a document in the words `input`, `output`, `set`, read as what they mean (PBK-158).
+
+Happens before the checks, on a copy; `moved` says where the author wrote what now stands elsewhere, so that a problem
+points to the author's text. Afterwards `set` stands only where the canonical language has no word: assignments to `ctx`
+on a step or an arc, and values of a step's own in a task rule. Names and `output` are looked up when a run needs them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.dialects.playbook.document import words
+from perdure.dialects.playbook.document.look import Findings, Look, Path
+from perdure.dialects.playbook.document.root import entries
+from perdure.dialects.playbook.shapes import tasks_of
+
+CODE = "PBK-158"
+NOT_SETTABLE = ("workload", "args", "event", "steps", "keychain", "output", "outcome", "results", "execution_id", "job")
+EVENTS = {"done": "step.done", "error": "step.failed"}
+
+
+@dataclass
+class Reading:
+    """A document as the checks see it."""
+
+    data: Any
+    is_io: bool = False
+    moved: dict[Path, Path] = field(default_factory=dict)
+
+    def written(self, path: Path) -> Path:
+        """Where the author wrote what is now at `path`."""
+        for end in range(len(path), 0, -1):
+            origin = self.moved.get(path[:end])
+            if origin is not None:
+                return (*origin, *path[end:])
+        return path
+
+
+def reading(data: Any, findings: Findings) -> Reading:
+    """The document itself, or its canonical form when it is written in profile "io"."""
+    workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
+    if not words.is_io(data, workbook):
+        return Reading(data)
+    return _Translation(data, findings).done(workbook)
+
+
+class _Translation:
+    def __init__(self, data: dict[str, Any], findings: Findings) -> None:
+        self.look = Look(findings, data)
+        self.data = dict(data)
+        self.moved: dict[Path, Path] = {}
+
+    def done(self, workbook: Mapping[str, tuple[Path, Any]]) -> Reading:
+        if isinstance(self.data.get("workflow"), list):
+            self.data["workflow"] = list(self.data["workflow"])
+        for path, step in words.steps_of(self.look.value):
+            self._refuse_mixture(words.of_step(step, path), f"step {step.get('step')!r}")
+            self.data["workflow"][path[-1]] = self._step(step, path)
+        if workbook:
+            self.data["workbook"] = _copied(self.data["workbook"])
+            for name, (path, body) in workbook.items():
+                self._refuse_mixture(words.of_task(body, ("workbook", *path)), f"the workbook's task {name!r}")
+                if isinstance(body, dict):
+                    _put(self.data["workbook"], path, self._task(body, ("workbook", *path), {}, ()))
+        return Reading(self.data, True, self.moved)
+
+    def _problem(self, path: Path, message: str, hint: str = "") -> None:
+        Look(self.look.findings, None, path).problem(CODE, message, hint=hint)
+
+    def _refuse_mixture(self, found: words.Words, where: str) -> None:
+        if found.is_mixed:
+            (word, path), (other, _) = found.io[0], found.canonical[0]
+            hint = "Write a step in one of the two: input, output, set, or args, outcome, set_ctx, set_iter."
+            self._problem(path, f"{where} mixes two vocabularies: {word!r} and {other!r}", hint)
+
+    def _map(self, value: Any, path: Path) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self._problem(path, f"{str(path[-1])!r} must be a map")
+        return {}
+
+    # Steps.
+
+    def _step(self, step: dict[str, Any], path: Path) -> dict[str, Any]:
+        new = {name: value for name, value in step.items() if name != "input"}
+        given = self._map(step["input"], (*path, "input")) if "input" in step else {}
+        if "input" in step and "tool" not in step:
+            self._problem((*path, "input"), "'input' needs 'tool': there is no task to give it to")
+        if "tool" in step:
+            new["tool"] = _copied(step["tool"])
+            for task in tasks_of(str(step.get("step", "")), step["tool"]):
+                body = self._task(task.body, (*path, "tool", *task.path), given, (*path, "input"))
+                new["tool"] = body if not task.path else _put(new["tool"], task.path, body)
+        if "set" in step:
+            new["set"] = self._ctx_only(step["set"], (*path, "set"))
+        if isinstance(step.get("next"), dict):
+            new["next"] = self._router(step["next"], (*path, "next"))
+        for member in ("spec", "loop"):
+            if member in step and words.has_old_event(step[member]):
+                new[member] = _renamed(step[member])
+        return new
+
+    def _router(self, router: dict[str, Any], path: Path) -> dict[str, Any]:
+        if not isinstance(router.get("arcs"), list):
+            return router
+        arcs = []
+        for index, arc in enumerate(router["arcs"]):
+            new = arc
+            if isinstance(arc, dict):
+                new = {
+                    name: _renamed(value) if name in ("when", "args", "set") else value for name, value in arc.items()
+                }
+                if "set" in arc:
+                    new["set"] = self._ctx_only(new["set"], (*path, "arcs", index, "set"))
+            arcs.append(new)
+        return {**router, "arcs": arcs}
+
+    # Tasks.
+
+    def _task(self, body: dict[str, Any], path: Path, given: dict[str, Any], origin: Path) -> dict[str, Any]:
+        new = {name: value for name, value in body.items() if name != "input"}
+        own = self._map(body["input"], (*path, "input")) if "input" in body else {}
+        if ("input" in body or given) and "args" not in body:
+            new["args"] = {**given, **own}
+            self.moved[(*path, "args")] = (*path, "input") if "input" in body else origin
+            self.moved |= {(*path, "args", name): (*origin, name) for name in given if name not in own}
+        if any("set" in then for _, _, then in words.rules_of(body, path)):
+            new["spec"] = self._spec(body["spec"], path)
+        return new
+
+    def _spec(self, spec: dict[str, Any], path: Path) -> dict[str, Any]:
+        rules = _copied(spec["policy"]["rules"])
+        for at, _, then in words.rules_of({"spec": spec}, path):
+            if "set" in then:
+                _put(rules, at[len(path) + 3 :], self._then(then, at))
+        return {**spec, "policy": {**spec["policy"], "rules": rules}}
+
+    def _then(self, then: dict[str, Any], path: Path) -> dict[str, Any]:
+        new = {name: value for name, value in then.items() if name != "set"}
+        targets = {"ctx": "set_ctx", "iter": "set_iter", "step": "set"}
+        for key, value in self._map(then["set"], (*path, "set")).items():
+            scope, name = self._target(key, (*path, "set", key))
+            if scope:
+                target = targets[scope]
+                new[target] = {**new.get(target, {}), name: value}
+                self.moved[(*path, target, name)] = (*path, "set", key)
+                self.moved.setdefault((*path, target), (*path, "set"))
+        return new
+
+    # Assignments.
+
+    def _target(self, key: str, path: Path) -> tuple[str, str]:
+        """Which scope a key of `set` names, and the name in it; none when it names one that cannot be set."""
+        scope, dot, name = key.partition(".")
+        if not dot:
+            return "ctx", key
+        if scope in ("ctx", "iter", "step"):
+            return scope, name
+        if scope in NOT_SETTABLE:
+            self._problem(path, f"{key!r} cannot be set", "`set` writes ctx, iter inside a loop, and step.")
+            return "", ""
+        return "ctx", key
+
+    def _ctx_only(self, value: Any, path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, inner in self._map(value, path).items():
+            scope, name = self._target(key, (*path, key))
+            if scope == "ctx":
+                found[name] = inner
+                self.moved[(*path, name)] = (*path, key)
+            elif scope:
+                self._problem((*path, key), f"{key!r} cannot be set here: the pipeline has ended", "Set ctx instead.")
+        return found
+
+
+def _copied(value: Any) -> Any:
+    """A copy whose maps and lists are its own."""
+    if isinstance(value, dict):
+        return {name: _copied(inner) for name, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _put(whole: Any, path: Path, value: Any) -> Any:
+    place = whole
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    return whole
+
+
+def _renamed(value: Any) -> Any:
+    """Templates that compare the event's name, with the names that events have here."""
+    match value:
+        case str() if words.has_old_event(value):
+            return words.OLD_EVENT.sub(lambda old: f"{old['quote']}{EVENTS[old['end']]}{old['quote']}", value)
+        case dict():
+            return {name: _renamed(inner) for name, inner in value.items()}
+        case list():
+            return [_renamed(inner) for inner in value]
+    return value

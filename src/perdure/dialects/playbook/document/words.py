@@ -1,0 +1,133 @@
+"""Which of the two vocabularies a document is written in: the canonical one, or the one of profile "io" (10.4).
+
+Only words that one of the two has and the other has not are looked for. A bare name is no word: in a canonical document
+it is a mistake, and stays one.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.dialects.playbook.document.look import Path
+from perdure.dialects.playbook.shapes import tasks_of
+from perdure.expressions.jinja import Template
+
+OLD_EVENT = re.compile(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)""")
+PROFILES = ("io", "none")
+
+
+@dataclass
+class Words:
+    """Where words of either kind stand, in order."""
+
+    io: list[tuple[str, Path]] = field(default_factory=list)
+    canonical: list[tuple[str, Path]] = field(default_factory=list)
+
+    @property
+    def is_mixed(self) -> bool:
+        return bool(self.io and self.canonical)
+
+    def __iadd__(self, other: "Words") -> "Words":
+        self.io += other.io
+        self.canonical += other.canonical
+        return self
+
+
+def asked_for(data: Mapping[str, Any]) -> str | None:
+    """The profile that the document names: `executor.spec.compat`, or `metadata.compat`."""
+    for path in (("executor", "spec"), ("metadata",)):
+        place: Any = data
+        for name in path:
+            place = place.get(name) if isinstance(place, dict) else None
+        if isinstance(place, dict) and place.get("compat") in PROFILES:
+            return str(place["compat"])
+    return None
+
+
+def is_io(data: Any, workbook: Mapping[str, tuple[Path, Any]]) -> bool:
+    """Whether the document is to be read in profile "io": it says so, or it has no word but those."""
+    if not isinstance(data, dict):
+        return False
+    asked = asked_for(data)
+    if asked is not None:
+        return asked == "io"
+    found = Words()
+    for path, step in steps_of(data):
+        found += of_step(step, path)
+    for path, body in workbook.values():
+        found += of_task(body, ("workbook", *path))
+    return bool(found.io) and not found.canonical
+
+
+def steps_of(data: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    workflow = data.get("workflow")
+    for index, step in enumerate(workflow if isinstance(workflow, list) else ()):
+        if isinstance(step, dict):
+            yield ("workflow", index), step
+
+
+def of_step(step: Mapping[str, Any], path: Path) -> Words:
+    words = Words()
+    for name in ("input", "set"):
+        if name in step:
+            words.io.append((name, (*path, name)))
+    for task in tasks_of(str(step.get("step", "")), step.get("tool")):
+        words += of_task(task.body, (*path, "tool", *task.path))
+    for index, arc in enumerate(arcs_of(step)):
+        at = (*path, "next", "arcs", index)
+        if "set" in arc:
+            words.io.append(("set", (*at, "set")))
+        words.io += [("call.…", (*at, name)) for name in ("when", "args", "set") if has_old_event(arc.get(name))]
+    return words
+
+
+def arcs_of(step: Mapping[str, Any]) -> list[dict[str, Any]]:
+    router = step.get("next")
+    arcs = router.get("arcs") if isinstance(router, dict) else None
+    return [arc for arc in arcs if isinstance(arc, dict)] if isinstance(arcs, list) else []
+
+
+def of_task(body: Any, path: Path) -> Words:
+    words = Words()
+    if not isinstance(body, dict):
+        return words
+    if "input" in body:
+        words.io.append(("input", (*path, "input")))
+    if isinstance(body.get("args"), dict | str):  # a list is a kind's own field of that name
+        words.canonical.append(("args", (*path, "args")))
+    for at, rule, then in rules_of(body, path):
+        if "set" in then:
+            words.io.append(("set", (*at, "set")))
+        words.canonical += [(name, (*at, name)) for name in ("set_ctx", "set_iter") if name in then]
+        read = Template([rule.get("when"), then]).reads.names
+        if "output" in read:
+            words.io.append(("output", at))
+        if "outcome" in read:
+            words.canonical.append(("outcome", at))
+    return words
+
+
+def rules_of(body: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
+    """The rules of a task that have the shape of one: the path of `then`, the rule, and its `then`."""
+    spec = body.get("spec")
+    policy = spec.get("policy") if isinstance(spec, dict) else None
+    rules = policy.get("rules") if isinstance(policy, dict) else None
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        at: Path = (*path, "spec", "policy", "rules", index)
+        place = rule
+        if isinstance(rule, dict) and isinstance(rule.get("else"), dict):
+            at, place = (*at, "else"), rule["else"]
+        if isinstance(place, dict) and isinstance(place.get("then"), dict):
+            yield (*at, "then"), rule, place["then"]
+
+
+def has_old_event(value: Any) -> bool:
+    match value:
+        case str():
+            return OLD_EVENT.search(value) is not None and "event" in Template(value).reads.names
+        case dict():
+            return any(has_old_event(inner) for inner in value.values())
+        case list():
+            return any(has_old_event(inner) for inner in value)
+    return False

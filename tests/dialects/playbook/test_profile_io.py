@@ -1,0 +1,159 @@
+"""Profile "io": which documents are read in it, and what is refused there (10.4)."""
+
+# ruff: noqa: E501 - one mistake per line reads best
+
+import pytest
+
+from perdure.kernel.problems import Problem, Severity
+from tests.dialects.playbook.cases import Case, all_cases
+from tests.dialects.playbook.test_documents import problems_of
+from tests.dialects.playbook.world import World, playbook
+
+IO = "executor: {spec: {compat: io}}\n"
+
+
+def is_io(text: str) -> bool:
+    return bool(World(text).execution.program.is_io)
+
+
+def step(body: str, head: str = "") -> str:
+    return playbook(head + "workflow: [{step: a, " + body + "}, {step: b, tool: {kind: noop}}]")
+
+
+def rule(then: str, when: str = "true") -> str:
+    return "tool: {kind: noop, spec: {policy: {rules: [{when: %s, then: {do: continue, %s}}]}}}" % (when, then)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tool: {kind: noop, input: {}}",
+        "tool: {kind: noop}, input: {}",
+        "tool: {kind: noop}, set: {ctx.a: 1}",
+        rule("set: {ctx.a: 1}"),
+        rule("to: x", "\"{{ output.status == 'ok' }}\"").replace("do: continue, to: x", "do: continue"),
+        "tool: {kind: noop}, next: {arcs: [{step: b, set: {ctx.a: 1}}]}",
+        "tool: {kind: noop}, next: {arcs: [{step: b, when: \"{{ event.name == 'call.done' }}\"}]}",
+    ],
+)
+def test_a_document_with_words_of_the_profile_alone_is_read_in_it(body: str) -> None:
+    """PBK-158."""
+    assert is_io(step(body))
+    assert not problems_of(step(body))
+    refused = problems_of(step(body, "executor: {spec: {compat: none}}\n"))
+    assert bool(refused) == ("output" not in body and "call.done" not in body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tool: {kind: noop}",
+        'tool: {kind: noop, result: "{{ bare }}"}',
+        "tool: {kind: noop, args: {}}",
+        "tool: {kind: noop, args: {}}, next: {arcs: [{step: b, when: \"{{ args.x == 'call.done' }}\"}]}",
+    ],
+)
+def test_any_other_document_is_canonical(body: str) -> None:
+    """PBK-158 PBK-146: a bare name alone is a mistake, not a profile."""
+    assert not is_io(step(body))
+
+
+def test_two_vocabularies_in_different_steps_need_the_flag() -> None:
+    """PBK-158."""
+    text = playbook(
+        '%sworkflow: [{step: a, tool: {kind: noop, args: {}}, next: {arcs: [{step: b}]}}, {step: b, tool: {kind: noop, input: {x: "{{ y }}"}}}]'
+    )
+
+    (problem,) = problems_of(text % "")
+    assert problem.path == "workflow[1].tool.input" and "compat: io" in problem.hint
+    assert not problems_of(text % IO)
+    assert is_io(text % IO)
+
+
+BAD: list[tuple[str, str, str]] = [
+    # body of the step, path, words of the message or the remedy
+    ("tool: {kind: noop, input: {}, args: {}}", "workflow[0].tool.input", "mixes"),
+    ("tool: {kind: noop, args: {}}, input: {}", "workflow[0].input", "mixes"),
+    ("input: {}, " + rule("set_ctx: {a: 1}"), "workflow[0].input", "'set_ctx'"),
+    (rule("set: {ctx.a: 1}, set_iter: {b: 1}"), "workflow[0].tool.spec.policy.rules[0].then.set", "mixes"),
+    (
+        rule("set: {ctx.a: 1}", "\"{{ outcome.status == 'ok' }}\""),
+        "workflow[0].tool.spec.policy.rules[0].then.set",
+        "'outcome'",
+    ),
+    ("tool: {kind: noop, input: [1]}", "workflow[0].tool.input", "must be a map"),
+    ("tool: {kind: noop}, input: text", "workflow[0].input", "must be a map"),
+    ("input: {}, next: {arcs: []}", "workflow[0].input", "no task"),
+    ("tool: {kind: noop}, set: 5", "workflow[0].set", "must be a map"),
+    ("tool: {kind: noop}, set: {iter.a: 5}", 'workflow[0].set["iter.a"]', "ended"),
+    ("tool: {kind: noop}, set: {workload.a: 5}", 'workflow[0].set["workload.a"]', "cannot be set"),
+    ("tool: {kind: noop}, set: {ctx.: 5}", 'workflow[0].set["ctx."]', "empty"),
+    (
+        "tool: {kind: noop}, next: {arcs: [{step: b, set: {step.a: 1}}]}",
+        'workflow[0].next.arcs[0].set["step.a"]',
+        "ended",
+    ),
+    (
+        'tool: {kind: noop}, next: {arcs: [{step: b, set: {ctx.a: "{{ 1 +"}}]}',
+        'workflow[0].next.arcs[0].set["ctx.a"]',
+        "",
+    ),
+    (rule("set: {iter.a: 1}"), "workflow[0].tool.spec.policy.rules[0].then.set", "loop"),
+    (
+        "loop: {in: [], iterator: n}, " + rule("set: {iter.n: 1}"),
+        'workflow[0].tool.spec.policy.rules[0].then.set["iter.n"]',
+        "read-only",
+    ),
+    ('tool: {kind: noop, input: {x: "{{ 1 +"}}', "workflow[0].tool.input.x", ""),
+    ('tool: {kind: noop}, input: {x: "{{ 1 +"}', "workflow[0].input.x", ""),
+    ('tool: {kind: noop}, set: {ctx.a: "{{ keychain.x }}"}', 'workflow[0].set["ctx.a"]', "keychain"),
+    ('tool: {kind: noop, input: {a: "{{ vars.x }}"}}', "workflow[0].tool.input", "ctx"),
+    ("tool: {kind: noop, input: {}, set: {a: 1}}", "workflow[0].tool.set", "set_ctx"),
+    ("tool: {kind: noop, input: {}, retry: 3}", "workflow[0].tool.retry", "do: retry"),
+    ("tool: {kind: noop, input: {}}, when: true", "workflow[0].when", "admit"),
+]
+
+
+@pytest.mark.parametrize(("body", "path", "words"), BAD, ids=[body for body, _, _ in BAD])
+def test_a_problem_points_to_what_the_author_wrote(body: str, path: str, words: str) -> None:
+    """PBK-158 PBK-034."""
+    text = step(body, IO)
+    problems = problems_of(text)
+
+    (found,) = [problem for problem in problems if problem.path == path] or [Problem("", f"only {problems}")]
+    assert words in found.message + found.hint
+    assert found.line == 1 + text[: text.index("workflow:")].count("\n")
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    """PBK-158."""
+    (problem,) = problems_of(step("tool: {kind: noop}", "executor: {spec: {compat: v1}}\n"))
+
+    assert problem.path == "executor.spec.compat" and "io" in problem.message
+
+
+def test_metadata_may_ask_for_the_profile_too() -> None:
+    """PBK-158."""
+    text = step("tool: {kind: noop, args: {}}").replace("path: tests/test", "path: tests/test, compat: io")
+
+    assert is_io(text)
+
+
+def test_a_gate_that_reads_bare_names_shows_them_as_ctx() -> None:
+    """PBK-230 PBK-213."""
+    text = step(
+        'spec: {policy: {admit: {rules: [{when: "{{ go and ctx.on and b }}", then: {allow: true}}]}}}, tool: {kind: noop, input: {}}'
+    )
+    world = World(text)
+
+    (pending,) = world.settle()["pending"]
+
+    assert pending["reads"] == ["ctx.b", "ctx.go", "ctx.on"]
+    assert not [problem for problem in problems_of(text, Severity.WARNING) if "b" in problem.message.split("ctx.")]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in all_cases() if case.name.startswith("io-")], ids=lambda case: case.name
+)
+def test_the_cases_of_the_profile_are_read_in_it(case: Case) -> None:
+    assert is_io(case.document)
