@@ -21,7 +21,7 @@ def step(body: str, head: str = "") -> str:
 
 
 def rule(then: str, when: str = "true") -> str:
-    return "tool: {kind: noop, spec: {policy: {rules: [{when: %s, then: {do: continue, %s}}]}}}" % (when, then)
+    return "tool: {kind: noop, spec: {policy: {rules: [{when: " + when + ", then: {do: continue, " + then + "}}]}}}"
 
 
 @pytest.mark.parametrize(
