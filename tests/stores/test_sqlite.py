@@ -12,7 +12,8 @@ from perdure.stores.sqlite.database import open_for_reading, path_of
 from perdure.stores.sqlite.ownership import is_locked, lock_path, try_lock
 from perdure.stores.sqlite.runway import FIRST_PAGES, Runway
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.testing.store_suite import StoreSuite, created
+from perdure.testing.store_suite import StoreSuite
+from perdure.testing.transitions import created
 
 
 class TestSqliteStore(StoreSuite):
@@ -174,7 +175,7 @@ async def test_a_fresh_schema_is_what_the_migrations_give(tmp_path: Path) -> Non
     await SqliteStore(path, lambda: 1).close()
     connection = apsw.Connection(str(path))
 
-    assert connection.pragma("user_version") == 1
+    assert connection.pragma("user_version") == 2
     assert before == path.read_bytes()
     connection.close()
 

@@ -35,6 +35,7 @@ def exit_of_status(status: str) -> Exit:
 def exit_of_error(error: Exception) -> Exit:
     """The family an expected error belongs to."""
     from perdure.cli.errors import BadUsage, ProviderNotFound
+    from perdure.engine.catalog import ResourceNotFound, UnknownKind
     from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound
     from perdure.stores.errors import StoreMissing
 
@@ -43,6 +44,8 @@ def exit_of_error(error: Exception) -> Exit:
             return Exit.USAGE
         case InvalidDocument():
             return Exit.FINDINGS
+        case ResourceNotFound() | UnknownKind():
+            return Exit.NOT_FOUND
         case RunNotFound() | ProviderNotFound() | StoreMissing() | FileNotFoundError():
             return Exit.NOT_FOUND
         case Conflict() | FileExistsError():

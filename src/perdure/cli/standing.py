@@ -26,6 +26,7 @@ class Why(Enum):
     CHILD = "child"
     PERMIT = "permit"
     PROVIDER = "provider"
+    RESOURCE = "resource"
     WORKER = "worker"
 
 
@@ -86,7 +87,7 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
     pools = Counter(task.pool for task in state.tasks.values() if task.pool)
     waits += [Wait(Why.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
     scopes = Counter(permit.scope for permit in state.permits.values() if not permit.granted)
-    waits += [Wait(Why.PERMIT, f"a permit of {scope!r}") for scope in scopes]
+    waits += [_permit(scope) for scope in scopes]
     waits += await _children(client, execution)
     if state.activity is Status.WAITING:
         waits += [Wait(Why.SIGNAL, what, comes=False) for what in execution.dialect.awaits(execution)]
@@ -94,6 +95,13 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
         more = f" (the first of {len(state.timers)})" if len(state.timers) > 1 else ""
         waits.append(Wait(Why.TIMER, f"a timer{more}", min(timer.due for timer in state.timers.values())))
     return waits
+
+
+def _permit(scope: str) -> Wait:
+    kind, _, key = scope.partition(":")
+    if kind == "resource":
+        return Wait(Why.RESOURCE, f"{key}, which is not in the catalog (see `perdure apply`)", comes=False)
+    return Wait(Why.PERMIT, f"a permit of {scope!r}")
 
 
 def _unprovided(client: Client, execution: Execution) -> list[Wait]:

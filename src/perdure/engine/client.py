@@ -10,7 +10,10 @@ from typing import Any, Self
 import msgspec
 
 from perdure.engine import views
+from perdure.engine.answering import answer
+from perdure.engine.catalog import Catalog
 from perdure.engine.clock import Clock
+from perdure.engine.entries import Change, Finding
 from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_token
 from perdure.engine.judging import Judge, Language
 from perdure.engine.runtime import Runtime
@@ -97,7 +100,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.languages = languages
         self.clock = clock
         self.runtime = runtime
-        self._judge = Judge(languages)
+        self._judge = Judge(languages, lambda asked: answer(store, asked))
+        self.catalog = Catalog(store, languages, self._judge)
 
     async def __aenter__(self) -> Self:
         if self.runtime is not None:
@@ -374,6 +378,13 @@ class Client(AbstractAsyncContextManager["Client"]):
         if isinstance(tried.answer, i.Refused):
             raise Conflict(f"run {row.id}: {tried.answer.reason}", run=row.id)
         return not tried.changes_nothing
+
+    async def apply(self, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
+        """Put what these texts declare into the catalog; runs that wait for some of it hear of it at once."""
+        done = await self.catalog.apply(texts, namespace)
+        if self.runtime is not None:
+            await self.runtime.read_inbox()
+        return done
 
     async def prune(self, ended_before: Instant) -> int:
         """Remove runs whose whole tree ended before then; how many."""

@@ -1,7 +1,8 @@
-"""Ids of root runs. The only place of the engine that draws randomness."""
+"""Ids of root runs and of catalog entries. The only place of the engine that draws randomness."""
 
 import re
 import secrets
+import uuid
 from hashlib import sha256
 
 from perdure.kernel.values import Instant, RunId
@@ -25,6 +26,11 @@ def run_id_for_token(language: str, name: str, token: str) -> RunId:
 
 def new_seed() -> int:
     return secrets.randbits(63)
+
+
+def new_uid() -> str:
+    """Of an entry of the catalog: one that was removed and made anew has another."""
+    return str(uuid.UUID(int=secrets.randbits(128), version=4))
 
 
 def new_key() -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.judging import Applied, Declared, Judged, Surroundings
+from perdure.kernel.kinds import Kind
 from perdure.kernel.questions import Answers, Question, Within
 from perdure.kernel.values import RunId, digest
 
@@ -19,6 +20,10 @@ PROGRAMS_KEPT = 64
 
 class Language(Dialect, Protocol):
     """A dialect that can also judge documents."""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What its documents declare, and how its runs are shown as resources."""
 
     def recognizes(self, text: bytes) -> bool: ...
 
@@ -65,14 +70,20 @@ class Judge:
         return found
 
     async def judge(
-        self, language: Language, text: bytes, applied: Sequence[Applied] = (), *, chosen: str = ""
+        self,
+        language: Language,
+        text: bytes,
+        applied: Sequence[Applied] = (),
+        *,
+        chosen: str = "",
+        namespace: str = "default",
     ) -> Judged:
-        name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen)))
+        name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen, namespace)))
         kept = self._kept.get(name)
         if kept is not None and (not kept[0] or kept[0] == await self._fetch(list(kept[0]))):
             self._kept.move_to_end(name)
             return kept[1]
-        around = Surroundings(self.declared(applied), applied=applied, chosen=chosen)
+        around = Surroundings(self.declared(applied), applied=applied, chosen=chosen, namespace=namespace)
         judged = language.parse(text, around)
         while around.open:
             asked = sorted(around.open, key=repr)

@@ -43,6 +43,8 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
         if turn.programs:
             pinned = [(name, language, text) for name, (language, text) in turn.programs.items()]
             change.programs.extend(pinned)
+        if turn.remembered:
+            change.remembered.extend(turn.remembered.items())
     for mail in slot.taken:
         if mail.values:
             change.values.extend(mail.values)

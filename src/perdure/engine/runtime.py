@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perdure.engine.alarms import Alarms
+from perdure.engine.answering import answer
 from perdure.engine.chores import Chores
 from perdure.engine.clock import Clock
 from perdure.engine.commands import Commands
@@ -31,7 +32,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Execution, decide
 from perdure.kernel.outcomes import Code, Failed, Outcome, Status
-from perdure.kernel.turn import Turn
+from perdure.kernel.turn import Needs, Turn
 from perdure.kernel.values import Instant, Payload, RunId
 from perdure.kernel.work import Assignment, Port
 from perdure.stores.protocol import Committed, Letter, NewRun, Store, Stored, Summary, Transition
@@ -342,7 +343,7 @@ class Runtime:
                 if needs is not None:
                     slot.unfinished = turn
                     slot.phase = Phase.FETCHING
-                    self._chores.spawn(self._fetch(slot, turn, needs.wanted))
+                    self._chores.spawn(self._fetch(slot, turn, needs))
                     return
                 slot.unfinished = None
                 slot.turns.append(turn)
@@ -357,7 +358,10 @@ class Runtime:
             slot.phase = Phase.COMMITTING
             self._committer.add(slot, change)
 
-    async def _fetch(self, slot: Slot, turn: Turn, wanted: tuple[bytes, ...]) -> None:
+    async def _fetch(self, slot: Slot, turn: Turn, needs: Needs) -> None:
+        if needs.asked:
+            turn.answers.update(await answer(self.store, needs.asked))
+        wanted = needs.wanted
         found = await self.store.values(slot.id, wanted)
         for mail in slot.taken:
             for source, name in mail.borrowed:

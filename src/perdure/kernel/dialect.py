@@ -6,8 +6,8 @@
     evolve(body, event)              total, dull, constant time; sees the kernel's events and its own
 
 A dialect works on two things only: the `Turn`, through which it asks and emits, and its `body`,
-which nothing but `evolve` changes. Within one `accept` or `advance` it asks (`turn.text`) before it emits,
-so that the move can be made again with the answer.
+which nothing but `evolve` changes. Within one `accept` or `advance` it asks (`turn.text`, `turn.resource`,
+`turn.cached`) before it emits, so that the move can be made again with the answer.
 """
 
 from collections.abc import Iterable, Mapping

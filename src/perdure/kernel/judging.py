@@ -52,7 +52,9 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Surroundings:
-    """`chosen` names the document that is meant where a text holds several that can be run."""
+    """`chosen` names the document that is meant where a text holds several that can be run; `namespace` is where
+    documents live that do not say so themselves.
+    """
 
     def __init__(
         self,
@@ -60,10 +62,12 @@ class Surroundings:
         *,
         applied: Sequence[Applied] = (),
         chosen: str = "",
+        namespace: str = "default",
         answers: Answers | None = None,
     ) -> None:
         self.applied = tuple(applied)
         self.chosen = chosen
+        self.namespace = namespace
         self.answers: Answers = {} if answers is None else answers
         self.open: set[Question] = set()
         self._beside = {one.key: one.body for one in declared}  # of two with one name the later counts

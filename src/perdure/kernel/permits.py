@@ -6,12 +6,21 @@ import msgspec
 
 from perdure.kernel.values import Instant, RunId
 
+UNLIMITED = 2**31 - 1
+
 
 class Request(msgspec.Struct, frozen=True):
     run: RunId
     permit: int
     priority: int
     asked_at: Instant
+
+
+def resource_scope(kind: str, namespace: str, name: str) -> str:
+    """The scope under which runs wait for a resource. It has no places while the resource is not in the catalog and
+    `UNLIMITED` ones while it is, so that whoever asks too late to see it arrive is granted at once.
+    """
+    return f"resource:{kind}/{namespace}/{name}"
 
 
 def grant(

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.kernel.values import Instant
+
 
 class Named(msgspec.Struct, frozen=True):
     """The resource of this kind and name; answered with its document as data, or with None."""
@@ -22,5 +24,19 @@ class Within(msgspec.Struct, frozen=True):
     namespace: str
 
 
-Question = Named | Within
+class Cached(msgspec.Struct, frozen=True):
+    """What was remembered under a key, by whichever run; answered with a `Memory`, or with None."""
+
+    key: str
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """A value that outlives the run which found it."""
+
+    value: bytes  # JSON text
+    created_at: Instant
+    expires_at: Instant | None = None
+
+
+Question = Named | Within | Cached
 Answers = dict[Question, Any]

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import events as e
 from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
+from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
+from perdure.kernel.permits import resource_scope
+from perdure.kernel.questions import Answers, Cached, Memory, Named, Question, Within
 from perdure.kernel.randomness import draw
 from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, digest
 
@@ -18,11 +21,12 @@ if TYPE_CHECKING:
 
 
 class Needs(Exception):
-    """A decision cannot go on without these values; it is made again once they are there."""
+    """A decision cannot go on without these values and answers; it is made again once they are there."""
 
-    def __init__(self, wanted: tuple[bytes, ...]) -> None:
-        super().__init__(f"{len(wanted)} values wanted")
-        self.wanted = wanted
+    def __init__(self, wanted: tuple[bytes, ...] = (), asked: tuple[Question, ...] = ()) -> None:
+        super().__init__(f"{len(wanted)} values and {len(asked)} answers wanted")
+        self.wanted = wanted  # large values of the run, by digest
+        self.asked = asked
 
 
 class Stage(IntEnum):
@@ -38,6 +42,7 @@ class Turn:
     __slots__ = (
         "_apply",
         "answer",
+        "answers",
         "arrived",
         "body",
         "changes_nothing",
@@ -48,6 +53,7 @@ class Turn:
         "now",
         "program",
         "programs",
+        "remembered",
         "stage",
         "state",
         "texts",
@@ -70,6 +76,8 @@ class Turn:
         self.texts: dict[bytes, bytes] = {}
         self.values: dict[bytes, bytes] = {}
         self.programs: dict[bytes, tuple[str, bytes]] = {}
+        self.answers: Answers = {}
+        self.remembered: dict[str, Memory] = {}
         self._apply = execution.apply
 
     def emit(self, event: e.Event) -> None:
@@ -99,6 +107,32 @@ class Turn:
         name = digest(payload)
         self.texts[name] = self.values[name] = payload
         return Ref(name, len(payload))
+
+    # Questions. What was answered stays so for this turn; what came of it belongs in the event.
+
+    def resource(self, kind: str, namespace: str, name: str) -> Resource | None:
+        """An entry of the catalog as it is now, or None."""
+        found: Resource | None = self._asked(Named(kind, namespace, name))
+        return found
+
+    def resources(self, kind: str, namespace: str) -> list[Resource]:
+        """All entries of a kind in a namespace, in order of name."""
+        found: list[Resource] = self._asked(Within(kind, namespace))
+        return found
+
+    def cached(self, key: str) -> Memory | None:
+        """What any run has remembered under this key, unless it has expired by now."""
+        found: Memory | None = self.remembered.get(key) or self._asked(Cached(key))
+        return None if found is None or (found.expires_at or self.now + 1) <= self.now else found
+
+    def _asked(self, question: Question) -> Any:
+        if question not in self.answers:
+            raise Needs(asked=(question,))
+        return self.answers[question]
+
+    def remember(self, key: str, value: Payload, ttl: Instant | None = None) -> None:
+        """Keep a value for other runs; it is written with this turn. A large one must be at hand: ask first."""
+        self.remembered[key] = Memory(self.text(value), self.now, None if ttl is None else self.now + ttl)
 
     def draw(self, path: str, counter: int) -> float:
         return draw(self.state.seed, path, counter)
@@ -174,6 +208,10 @@ class Turn:
         number = self.state.issued + 1
         self.emit(e.PermitRequested(number, scope, priority, limit))
         return number
+
+    def await_resource(self, kind: str, namespace: str, name: str) -> int:
+        """Ask to be told when the catalog has an entry; the grant says only that it is worth looking again."""
+        return self.request_permit(resource_scope(kind, namespace, name), limit=0)
 
     def release_permit(self, permit: int) -> None:
         if permit in self.state.permits:

@@ -5,12 +5,13 @@ large values, permits, leased tasks. It checks the epoch of every partition it w
 taken over can write nothing. Losing a race is an answer, not an exception.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from perdure.kernel.outcomes import Status
+from perdure.kernel.questions import Memory, Named
 from perdure.kernel.values import Instant, RunId
 
 # What one run wants written.
@@ -77,6 +78,7 @@ class Transition(msgspec.Struct):
     values: list[tuple[bytes, bytes]] = []  # digest, text
     borrowed: list[tuple[RunId, bytes | None]] = []  # values to copy from another run; None: all of them
     programs: list[tuple[bytes, str, bytes]] = []  # digest, language, text
+    remembered: list[tuple[str, Memory]] = []  # for other runs, by key
     permits_asked: list[PermitAsked] = []
     permits_released: list[int] = []
     offers: list[Offer] = []
@@ -154,6 +156,54 @@ class Filter(msgspec.Struct, frozen=True):
     parent: RunId | None = None
     roots_only: bool = False
     limit: int | None = None
+
+
+class ResourceRow(msgspec.Struct, frozen=True):
+    """An entry of the catalog. A change of what it says raises its generation; every write gives it a new version."""
+
+    key: Named
+    uid: str
+    generation: int
+    version: int  # given by the store, never twice
+    body: bytes  # the document as canonical JSON, without what the catalog adds and without status
+    source: bytes  # the text it was written as, where the wording counts
+    labels: dict[str, str]
+    status: bytes | None  # JSON
+    created_at: Instant
+    updated_at: Instant
+
+
+class ResourceWrite(msgspec.Struct, frozen=True):
+    """An entry as it is to be. It is written only over the version that the writer has seen; 0: over none."""
+
+    key: Named
+    uid: str
+    generation: int
+    body: bytes
+    source: bytes
+    labels: dict[str, str]
+    status: bytes | None
+    seen: int
+
+
+class ResourceRemoval(msgspec.Struct, frozen=True):
+    key: Named
+    seen: int
+
+
+class Edition(msgspec.Struct, frozen=True):
+    """What an entry said in one of its generations."""
+
+    generation: int
+    body: bytes
+    source: bytes
+    created_at: Instant
+
+
+class Overtaken(msgspec.Struct, frozen=True):
+    """Somebody else has written these entries in the meantime; nothing was written."""
+
+    keys: Sequence[Named]
 
 
 class Leased(msgspec.Struct, frozen=True):
@@ -242,6 +292,28 @@ class Store(Protocol):
 
     def changed(self) -> bool:
         """Whether anything was committed by anyone since the last call; cheap enough to ask often."""
+
+    # The catalog, and what runs remember for each other.
+
+    async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> Overtaken | None:
+        """Write all of `changes` durably or none of it.
+
+        Runs that wait for an entry (`kernel.permits.resource_scope`) are told when it is created.
+        """
+
+    async def resources(self, keys: Sequence[Named]) -> dict[Named, ResourceRow]:
+        """Those of the entries that exist."""
+
+    async def list_resources(
+        self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[ResourceRow]:
+        """Entries of a kind, in order of namespace and name; `namespace` None: of all."""
+
+    async def editions(self, key: Named) -> list[Edition]:
+        """Every generation of an entry, the first one first."""
+
+    async def memories(self, keys: Sequence[str]) -> dict[str, Memory]:
+        """What was remembered under these keys and has not expired."""
 
     # Leased tasks, for workers in other processes.
 

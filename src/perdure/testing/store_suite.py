@@ -1,10 +1,9 @@
 """What every store must do. A backend passes by subclassing this and saying how it is opened."""
 
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Status, Succeeded
@@ -14,35 +13,17 @@ from perdure.stores.protocol import (
     Fenced,
     Filter,
     Letter,
-    NewRun,
     Offer,
     PermitAsked,
     Store,
     Summary,
     Transition,
 )
-
-TEXT = b'{"drill": 1}'
-PROGRAM = digest(TEXT)
-WAITING = Summary(Status.WAITING, False, None)
+from perdure.testing.catalog_suite import CatalogSuite
+from perdure.testing.transitions import PROGRAM, TEXT, created
 
 
-def created(run: str, partition: int, summary: Summary = WAITING, **more: Any) -> Transition:
-    parent = more.pop("parent", None)
-    new = NewRun("drill", more.pop("name", "n"), PROGRAM, parent, more.pop("labels", {}), b"k", more.pop("at", 1))
-    return Transition(
-        RunId(run),
-        partition,
-        1,
-        row=more.pop("row", b"first"),
-        create=new,
-        summary=summary,
-        programs=[(PROGRAM, "drill", TEXT)],
-        **more,
-    )
-
-
-class StoreSuite(ABC):
+class StoreSuite(CatalogSuite):
     """Each test opens its own store; `now` is the clock the store reads."""
 
     now: Instant = 1_000
@@ -227,9 +208,6 @@ class StoreSuite(ABC):
         await self.commit(store, Transition(RunId("b"), home, 2, row=b"x", ended=True))
         assert await self.granted(store, home) == ["a", "b", "c"]
         await store.close()
-
-    async def granted(self, store: Store, home: int) -> list[str]:
-        return [one.letter.to for one in await store.inbox([home], 10)]
 
     async def test_leased_tasks_have_one_holder_at_a_time(self, tmp_path: Path) -> None:
         """Invariants 11 to 13."""

@@ -7,10 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
 from perdure.kernel.judging import Declared, Judged, Surroundings
+from perdure.kernel.kinds import Kind
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import RunId
 
@@ -24,6 +26,7 @@ class Flow:
 
     name = "flow"
     version = 1
+    kinds: tuple[Kind, ...] = (Kind("Flow", "flows", "mwl.dev", can_run=True),)
 
     def __init__(
         self,
@@ -53,7 +56,14 @@ class Flow:
         return {}
 
     def declares(self, text: bytes, file: str = "") -> list[Declared]:
-        return []  # a Flow has no name by which others could refer to it
+        """A Flow has no name of its own: it is called like its file."""
+        name = file.rpartition("/")[2].partition(".")[0]
+        try:
+            document = jsontext.read_strict(text)
+        except jsontext.NotJson:
+            return []
+        body = {"apiVersion": "mwl.dev/v1", "kind": "Flow", "metadata": {"name": name}, "spec": document}
+        return [Declared("Flow", "", name, body, text)] if name else []
 
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
         return Judged(*self._behind.parse(text), pinned=text)

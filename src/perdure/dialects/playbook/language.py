@@ -11,6 +11,7 @@ from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
 from perdure.kernel.judging import Declared, Judged, Surroundings
+from perdure.kernel.kinds import Kind
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
 
@@ -23,6 +24,7 @@ class Playbook:
 
     name = "playbook"
     version = 1
+    kinds: tuple[Kind, ...] = (Kind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from perdure.stores.protocol import (
     Transition,
     Unknown,
 )
+from perdure.stores.sqlite.catalog import Catalog
 from perdure.stores.sqlite.database import (
     BUSY_MILLISECONDS,
     explain,
@@ -37,7 +38,7 @@ QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
 CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewer syncs, little space
 
 
-class SqliteStore(Reads, Leases):
+class SqliteStore(Reads, Leases, Catalog):
     def __init__(
         self, path: Path, now: Callable[[], Instant], vfs: str | None = None, *, must_exist: bool = False
     ) -> None:
@@ -251,6 +252,7 @@ class SqliteStore(Reads, Leases):
             # A document may be on its way to a child that is not there yet.
             if gone and execute("SELECT count(*) FROM inbox").get == 0:
                 execute("DELETE FROM programs WHERE digest NOT IN (SELECT program FROM runs)")
+            execute("DELETE FROM memories WHERE expires_at <= ?", (self._now(),))
             return [id for _, id in gone]
 
         removed = await self._explained_transaction(work)

@@ -11,6 +11,7 @@ from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Committed, Delivered, Letter, PermitAsked, Transition
 
 MOST_NUMBERS_KEPT = 100_000
+FORGOTTEN_AT_ONCE = 100
 
 
 class BatchWriter:
@@ -70,6 +71,8 @@ class BatchWriter:
                 delivered.append(self.send(letter, change.partition))
             if change.permits_asked or change.permits_released or change.ended:
                 scopes |= self._permits(change, delivered)
+            if change.remembered:
+                self._remember(change, now)
             if change.offers or change.withdrawn or change.recalled or change.ended:
                 self._tasks(change, delivered, now)
         if log_rows:
@@ -137,6 +140,18 @@ class BatchWriter:
             (partition, letter.to, letter.at, letter.body),
         )
         return Delivered(self._connection.last_insert_rowid(), partition, letter)
+
+    def _remember(self, change: Transition, now: Instant) -> None:
+        """Whoever adds to what is remembered also clears some of what has expired."""
+        self._execute(
+            "DELETE FROM memories WHERE key IN (SELECT key FROM memories WHERE expires_at <= ? LIMIT ?)",
+            (now, FORGOTTEN_AT_ONCE),
+        )
+        self._executemany(
+            "INSERT INTO memories VALUES (?1, ?2, ?3, ?4)"
+            " ON CONFLICT DO UPDATE SET value = ?2, created_at = ?3, expires_at = ?4",
+            [(key, one.value, one.created_at, one.expires_at) for key, one in change.remembered],
+        )
 
     # Permits.
 

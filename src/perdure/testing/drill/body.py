@@ -420,7 +420,8 @@ def _permit_granted(body: Body, event: e.PermitGranted) -> None:
     thread = body.threads[number]
     step = body.step(thread)
     assert step is not None
-    thread.frames.append(Frame(f"{step.block}/do", permit=event.permit))
+    if step.kind == "permit":
+        thread.frames.append(Frame(f"{step.block}/do", permit=event.permit))
     body.agenda[number] = None
 
 

@@ -7,6 +7,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.judging import Declared, Judged, Surroundings
+from perdure.kernel.kinds import Kind
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.turn import Needs, Turn
 from perdure.kernel.values import Payload, RunId
@@ -19,6 +20,7 @@ class Drill:
     name = "drill"
     events = b.OWN_EVENTS
     version = 1
+    kinds: tuple[Kind, ...] = ()
 
     def __init__(self) -> None:
         self.trips: dict[str, Exception] = {}  # for tests: a `trip` step of this name raises

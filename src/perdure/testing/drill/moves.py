@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status, Succeeded
+from perdure.kernel.permits import resource_scope
 from perdure.kernel.retry import Backoff, delay
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import NULL, Payload
@@ -233,6 +234,32 @@ def _permit(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
     turn.emit(b.Waited(number, permit))
 
 
+def _resource(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
+    """The entry's document; while there is none the thread waits for it."""
+    named = step.about.split("/")
+    found = turn.resource(*named)
+    told = [
+        permit for permit, held in turn.state.permits.items() if held.granted and held.scope == resource_scope(*named)
+    ]
+    if found is None:
+        turn.emit(b.Waited(number, turn.await_resource(*named)))
+    else:
+        turn.emit(b.Advanced(number, jsontext.encode(found)))
+    for permit in told:
+        turn.release_permit(permit)
+
+
+def _recall(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
+    memory = turn.cached(step.about)
+    turn.emit(b.Advanced(number, NULL if memory is None else memory.value))
+
+
+def _remember(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
+    value = _payload(turn, thread, step.fields.get("value"))
+    turn.remember(step.about, value, duration(step.fields["ttl"]) if "ttl" in step.fields else None)
+    turn.emit(b.Advanced(number))
+
+
 def _set(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
     values = {name: jsontext.encode_finite(_filled(turn, thread, value)) for name, value in step.about.items()}
     for name, value in values.items():
@@ -274,6 +301,9 @@ _MOVES: dict[str, Callable[[Turn, int, b.Thread, Step], None]] = {
     "repeat": _repeat,
     "child": _child,
     "permit": _permit,
+    "resource": _resource,
+    "recall": _recall,
+    "remember": _remember,
     "set": _set,
     "draw": _draw,
     "spin": _spin,

@@ -23,6 +23,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "repeat": ("do",),
     "child": ("input", "save", "wait"),
     "permit": ("do", "limit", "priority"),
+    "resource": ("save",),
+    "recall": ("save",),
+    "remember": ("value", "ttl"),
     "set": (),
     "draw": (),
     "spin": (),
@@ -32,6 +35,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Every kind of step, with what may stand beside it."""
 
+_NAMING = frozenset(("call", "signal", "fail", "permit", "draw", "trip", "resource", "recall", "remember"))
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 _UNITS = {"us": 1, "ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND, "d": 86_400 * SECOND}
 
@@ -138,7 +142,7 @@ class _Checker:
         return Step(kind, step[kind], {name: value for name, value in step.items() if name != kind}, block)
 
     def _check_fields(self, kind: str, step: dict[str, Any], path: tuple[str | int, ...]) -> None:
-        for member in ("timeout", "grace", *(("sleep",) if kind == "sleep" else ())):
+        for member in ("timeout", "grace", "ttl", *(("sleep",) if kind == "sleep" else ())):
             if member in step:
                 try:
                     duration(step[member])
@@ -147,8 +151,10 @@ class _Checker:
         for member in ("spin", "repeat"):
             if member == kind and not isinstance(step[kind], int):
                 self._problem((*path, kind), f"{kind!r} takes a whole number")
-        if kind in ("call", "signal", "fail", "permit", "draw", "trip") and not isinstance(step[kind], str):
+        if kind in _NAMING and not isinstance(step[kind], str):
             self._problem((*path, kind), f"{kind!r} takes a string")
+        elif kind == "resource" and step[kind].count("/") != 2:
+            self._problem((*path, kind), "a resource is named KIND/NAMESPACE/NAME; the namespace may be empty")
 
     def _nested(self, kind: str, step: dict[str, Any], block: str, path: tuple[str | int, ...]) -> None:
         if kind == "all":

@@ -1,0 +1,43 @@
+"""Answering what decisions and judgements ask: entries of the catalog as documents, and what runs remember."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from perdure.kernel import jsontext
+from perdure.kernel.judging import Resource
+from perdure.kernel.questions import Answers, Cached, Named, Question, Within
+from perdure.kernel.values import SECOND, Instant
+from perdure.stores.protocol import ResourceRow, Store
+
+
+async def answer(store: Store, asked: Sequence[Question]) -> Answers:
+    found = await store.resources([one for one in asked if isinstance(one, Named)])
+    memories = await store.memories([one.key for one in asked if isinstance(one, Cached)])
+    answers: Answers = {}
+    for one in asked:
+        match one:
+            case Named():
+                answers[one] = document(found[one]) if one in found else None
+            case Cached(key):
+                answers[one] = memories.get(key)
+            case Within(kind, namespace):
+                answers[one] = [document(row) for row in await store.list_resources(kind, namespace)]
+    return answers
+
+
+def document(row: ResourceRow) -> Resource:
+    """An entry as people know it: what was declared, with what the catalog knows of it."""
+    body: Resource = jsontext.decode(row.body)
+    metadata = {
+        **body.get("metadata", {}),
+        "uid": row.uid,
+        "generation": row.generation,
+        "resourceVersion": str(row.version),
+        "creationTimestamp": _iso(row.created_at),
+    }
+    whole = {**body, "metadata": metadata}
+    return whole if row.status is None else {**whole, "status": jsontext.decode(row.status)}
+
+
+def _iso(at: Instant) -> str:
+    return datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

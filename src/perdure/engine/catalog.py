@@ -1,0 +1,190 @@
+"""The catalog: what was applied is judged, compared with what is there, and written in one transaction.
+
+    texts ──declares──▶ entries ──compare──▶ unchanged | created | configured
+                                     │ judged among each other and the catalog
+                                     ▼
+                              written, if nobody else has meanwhile; else compared again
+
+Where anything is wrong with any of the texts, nothing is written.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perdure.engine.answering import document
+from perdure.engine.entries import (
+    DEFAULT_NAMESPACE,
+    Change,
+    Entry,
+    Finding,
+    Rejected,
+    compare,
+    overtaken,
+    read_entry,
+    refusal,
+)
+from perdure.engine.judging import Judge, Language
+from perdure.kernel import jsontext
+from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.judging import Applied, Resource
+from perdure.kernel.kinds import Kind
+from perdure.kernel.problems import Problem, Severity, guess
+from perdure.kernel.questions import Named
+from perdure.stores.protocol import Overtaken, ResourceRemoval, ResourceRow, ResourceWrite, Store
+
+TRIES = 10
+
+
+class ResourceNotFound(PerdureError):
+    """The catalog has no entry of that kind and name."""
+
+    code = "RESOURCE-NOT-FOUND"
+    hint = "List what there is with `perdure get KIND --all-namespaces`; add to it with `perdure apply -f FILE`."
+
+
+class UnknownKind(PerdureError):
+    """No language knows resources of that kind."""
+
+    code = "KIND-UNKNOWN"
+    hint = "`perdure get` lists the kinds there are."
+
+
+class Catalog:
+    def __init__(self, store: Store, languages: Mapping[str, Language], judge: Judge) -> None:
+        self._store = store
+        self._languages = languages
+        self._judge = judge
+
+    # Kinds.
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [kind for language in self._languages.values() for kind in language.kinds]
+
+    def kind(self, word: str) -> Kind:
+        """The kind that somebody means who types a name, a plural or a short name of it."""
+        found = next((kind for kind in self.kinds if kind.is_called(word)), None)
+        if found is None:
+            known = [name for kind in self.kinds for name in (kind.name.lower(), kind.plural)]
+            raise UnknownKind(f"there is no kind {word!r}{guess(word.lower(), known)}")
+        return found
+
+    def language_of(self, kind: Kind) -> Language:
+        return next(language for language in self._languages.values() if kind in language.kinds)
+
+    # Reading.
+
+    async def get(self, kind: Kind, name: str, namespace: str = "") -> Resource:
+        return document(await self.row(kind, name, namespace))
+
+    async def row(self, kind: Kind, name: str, namespace: str = "") -> ResourceRow:
+        key = key_of(kind, name, namespace)
+        row = (await self._store.resources([key])).get(key)
+        if row is None:
+            place = f" in namespace {key.namespace!r}" if kind.has_namespace else ""
+            raise ResourceNotFound(f"there is no {kind.title(name)}{place}")
+        return row
+
+    async def search(
+        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Resource]:
+        """Entries of a kind in order of namespace and name; without a namespace those of all."""
+        within = namespace if kind.has_namespace else None
+        return [document(row) for row in await self._store.list_resources(kind.name, within, labels)]
+
+    async def text(self, kind: Kind, name: str, namespace: str = "", generation: int | None = None) -> bytes:
+        """The text of an entry that can be run: as it was written, now or in an earlier generation."""
+        row = await self.row(kind, name, namespace)
+        if generation is None or generation == row.generation:
+            return row.source or row.body
+        for edition in await self._store.editions(row.key):
+            if edition.generation == generation:
+                return edition.source or edition.body
+        raise ResourceNotFound(f"{kind.title(name)} has no version {generation}; the latest is {row.generation}")
+
+    # Writing.
+
+    async def apply(self, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
+        """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`."""
+        entries, findings = self._entries(texts, namespace)
+        for _ in range(TRIES):
+            rows = await self._store.resources([entry.key for entry in entries])
+            steps = [compare(entry, rows.get(entry.key)) for entry in entries]
+            unchanged = {entry.file for entry in entries} - {step.entry.file for step in steps if step.write}
+            judged = [one for one in texts if one.file not in unchanged]  # what is there already was judged then
+            found = [*findings, *await self._judged(judged, texts, namespace)]
+            if any(one.problem.severity is Severity.ERROR for one in found):
+                raise Rejected(found)
+            writes = [step.write for step in steps if step.write is not None]
+            if not writes or await self._store.write_catalog(writes) is None:
+                return [step.change for step in steps], found
+        raise Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
+
+    def _entries(self, texts: Sequence[Applied], namespace: str) -> tuple[list[Entry], list[Finding]]:
+        entries: list[Entry] = []
+        findings: list[Finding] = []
+        seen: dict[Named, Entry] = {}
+        for one in texts:
+            text = one.text.encode()
+            language = self._judge.language_of(text)
+            if language is None:
+                known = ", ".join(sorted(self._languages))
+                problem = Problem("DOC-LANGUAGE", f"the document is in no language known here ({known})", "", 1, 1)
+                findings.append(Finding(one.file, problem))
+                continue
+            for declared in language.declares(text, one.file):
+                kind = next(kind for kind in language.kinds if kind.name == declared.kind)
+                entry = read_entry(kind, declared, one.file, namespace)
+                refused = refusal(entry, namespace, seen.get(entry.key))
+                seen[entry.key] = entry
+                if refused is None:
+                    entries.append(entry)
+                else:
+                    findings.append(Finding(one.file, refused))
+        return entries, findings
+
+    async def _judged(self, texts: Sequence[Applied], all_of_them: Sequence[Applied], namespace: str) -> list[Finding]:
+        findings = []
+        for one in texts:
+            text = one.text.encode()
+            language = self._judge.language_of(text)
+            if language is not None:
+                judged = await self._judge.judge(language, text, all_of_them, namespace=namespace or DEFAULT_NAMESPACE)
+                findings += [Finding(one.file, problem) for problem in judged.problems]
+                if not judged.has_errors and not language.declares(text, one.file):
+                    message = f"there is nothing in this {language.name} that the catalog could keep"
+                    findings.append(Finding(one.file, Problem("CATALOG-NOTHING", message, line=1, column=1)))
+        return findings
+
+    async def write_status(self, kind: Kind, name: str, namespace: str, status: Any, seen: int | None = None) -> None:
+        """Replace the status of an entry; its generation stays. `seen`: only if it still has this version."""
+        for _ in range(TRIES):
+            row = await self.row(kind, name, namespace)
+            if seen is not None and row.version != seen:
+                raise overtaken(kind, row.key)
+            write = ResourceWrite(
+                row.key,
+                row.uid,
+                row.generation,
+                row.body,
+                row.source,
+                row.labels,
+                jsontext.encode(status),
+                row.version,
+            )
+            if await self._store.write_catalog([write]) is None:
+                return
+        raise overtaken(kind, row.key)
+
+    async def delete(self, kind: Kind, names: Sequence[str], namespace: str = "") -> None:
+        """Remove entries, all of them or none. What runs have pinned stays with them."""
+        for _ in range(TRIES):
+            rows = [await self.row(kind, name, namespace) for name in names]
+            removals = [ResourceRemoval(row.key, row.version) for row in rows]
+            if not isinstance(await self._store.write_catalog(removals), Overtaken):
+                return
+        raise Conflict("others keep changing the same entries; nothing was removed", hint="Try again.")
+
+
+def key_of(kind: Kind, name: str, namespace: str = "") -> Named:
+    return Named(kind.name, (namespace or DEFAULT_NAMESPACE) if kind.has_namespace else "", name)

@@ -1,0 +1,157 @@
+"""The catalog on SQLite: entries with their generations, and what runs remember for each other."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import apsw
+
+from perdure.kernel.permits import UNLIMITED, resource_scope
+from perdure.kernel.questions import Memory, Named
+from perdure.kernel.values import Instant
+from perdure.stores.protocol import Edition, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.sqlite.writing import BatchWriter
+
+T = TypeVar("T")
+
+_ROW = (
+    "SELECT kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
+    " FROM resources "
+)
+_IS = "WHERE kind = ? AND namespace = ? AND name = ?"
+
+
+class Catalog(ABC):
+    """The catalog's verbs of a store that can read and run a transaction."""
+
+    _now: Callable[[], Instant]
+
+    @property
+    @abstractmethod
+    def _connection(self) -> apsw.Connection: ...
+
+    @property
+    @abstractmethod
+    def _writer(self) -> BatchWriter: ...
+
+    @abstractmethod
+    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    async def _explained_transaction(self, work: Callable[[], T]) -> T: ...
+
+    async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> Overtaken | None:
+        def work() -> Overtaken | None:
+            late = [change.key for change in changes if self._version(change.key) != change.seen]
+            if late:
+                return Overtaken(late)
+            now = self._now()
+            for change in changes:
+                if isinstance(change, ResourceRemoval):
+                    self._remove(change.key)
+                else:
+                    self._put(change, now)
+            return None
+
+        return await self._explained_transaction(work)
+
+    def _version(self, key: Named) -> int:
+        found: int | None = self._connection.execute(f"SELECT version FROM resources {_IS}", _bound(key)).get
+        return found or 0
+
+    def _put(self, change: ResourceWrite, now: Instant) -> None:
+        execute = self._connection.execute
+        version = execute("UPDATE catalog_version SET last = last + 1 RETURNING last").get
+        execute(
+            "INSERT INTO resources VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11) ON CONFLICT DO UPDATE SET"
+            " uid = ?4, generation = ?5, version = ?6, body = ?7, source = ?8, labels = ?9, status = ?10,"
+            " updated_at = ?11",
+            (
+                *_bound(change.key),
+                change.uid,
+                change.generation,
+                version,
+                change.body,
+                change.source,
+                json.dumps(change.labels) if change.labels else None,
+                change.status,
+                now,
+            ),
+        )
+        execute(
+            "INSERT INTO editions VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (change.uid, change.generation, change.body, change.source, now),
+        )
+        if not change.seen:
+            self._open_scope(change.key, now)
+
+    def _open_scope(self, key: Named, now: Instant) -> None:
+        """Whoever waits for the entry is told, and so is whoever asks later."""
+        scope = resource_scope(*_bound(key))
+        self._connection.execute("INSERT INTO limits VALUES (?, ?) ON CONFLICT DO NOTHING", (scope, UNLIMITED))
+        self._writer.allocate(scope, now)
+
+    def _remove(self, key: Named) -> None:
+        execute = self._connection.execute
+        execute(f"DELETE FROM editions WHERE uid = (SELECT uid FROM resources {_IS})", _bound(key))
+        execute(f"DELETE FROM resources {_IS}", _bound(key))
+        execute("DELETE FROM limits WHERE scope = ?", (resource_scope(*_bound(key)),))
+
+    async def resources(self, keys: Sequence[Named]) -> dict[Named, ResourceRow]:
+        rows = [row for key in keys for row in self._read(_ROW + _IS, _bound(key))]
+        return {found.key: found for found in map(_resource_row, rows)}
+
+    async def list_resources(
+        self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[ResourceRow]:
+        conditions, bindings = ["kind = ?"], [kind]
+        if namespace is not None:
+            conditions.append("namespace = ?")
+            bindings.append(namespace)
+        for name, value in (labels or {}).items():
+            conditions.append("json_extract(labels, '$.' || json_quote(?)) = ?")
+            bindings.extend((name, value))
+        rows = self._read(_ROW + f"WHERE {' AND '.join(conditions)} ORDER BY namespace, name", tuple(bindings))
+        return [_resource_row(row) for row in rows]
+
+    async def editions(self, key: Named) -> list[Edition]:
+        rows = self._read(
+            "SELECT generation, body, source, created_at FROM editions"
+            f" WHERE uid = (SELECT uid FROM resources {_IS}) ORDER BY generation",
+            _bound(key),
+        )
+        return [Edition(*row) for row in rows]
+
+    async def memories(self, keys: Sequence[str]) -> dict[str, Memory]:
+        now = self._now()
+        rows = [
+            row
+            for key in keys
+            for row in self._read(
+                "SELECT key, value, created_at, expires_at FROM memories"
+                " WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)",
+                (key, now),
+            )
+        ]
+        return {key: Memory(*rest) for key, *rest in rows}
+
+
+def _bound(key: Named) -> tuple[str, str, str]:
+    return key.kind, key.namespace, key.name
+
+
+def _resource_row(row: tuple[Any, ...]) -> ResourceRow:
+    kind, namespace, name, uid, generation, version, body, source, labels, status, created, updated = row
+    return ResourceRow(
+        Named(kind, namespace, name),
+        uid,
+        generation,
+        version,
+        body,
+        source,
+        json.loads(labels) if labels else {},
+        status,
+        created,
+        updated,
+    )

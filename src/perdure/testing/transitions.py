@@ -1,0 +1,26 @@
+"""Transitions for tests of stores."""
+
+from typing import Any
+
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import RunId, digest
+from perdure.stores.protocol import NewRun, Summary, Transition
+
+TEXT = b'{"drill": 1}'
+PROGRAM = digest(TEXT)
+WAITING = Summary(Status.WAITING, False, None)
+
+
+def created(run: str, partition: int, summary: Summary = WAITING, **more: Any) -> Transition:
+    parent = more.pop("parent", None)
+    new = NewRun("drill", more.pop("name", "n"), PROGRAM, parent, more.pop("labels", {}), b"k", more.pop("at", 1))
+    return Transition(
+        RunId(run),
+        partition,
+        1,
+        row=more.pop("row", b"first"),
+        create=new,
+        summary=summary,
+        programs=[(PROGRAM, "drill", TEXT)],
+        **more,
+    )
