@@ -367,10 +367,12 @@ class Runtime:
             for source, name in mail.borrowed:
                 if name in wanted and name not in found:
                     found.update(await self.store.values(source, [name]))
-        missing = [name.hex()[:12] for name in wanted if name not in found]
-        if missing:
-            self._set_stuck(slot, LookupError(f"large values {', '.join(missing)} are not in the store"))
+        missing = [name for name in wanted if name not in found]
+        if missing and not needs.may_be_absent:
+            names = ", ".join(name.hex()[:12] for name in missing)
+            self._set_stuck(slot, LookupError(f"large values {names} are not in the store"))
             return
+        turn.absent.update(missing)
         turn.texts.update(found)
         self._make_ready(slot)
 

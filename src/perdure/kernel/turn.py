@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 
 
 class Needs(Exception):
-    """A decision cannot go on without these values and answers; it is made again once they are there."""
+    """A decision cannot go on without these values and answers; it is made again once they are there.
 
-    def __init__(self, wanted: tuple[bytes, ...] = (), asked: tuple[Question, ...] = ()) -> None:
+    Where values `may_be_absent` it is made again in any case, and told which of them are not there.
+    """
+
+    def __init__(
+        self, wanted: tuple[bytes, ...] = (), asked: tuple[Question, ...] = (), *, may_be_absent: bool = False
+    ) -> None:
         super().__init__(f"{len(wanted)} values and {len(asked)} answers wanted")
         self.wanted = wanted  # large values of the run, by digest
         self.asked = asked
+        self.may_be_absent = may_be_absent
 
 
 class Stage(IntEnum):
@@ -41,6 +47,7 @@ class Stage(IntEnum):
 class Turn:
     __slots__ = (
         "_apply",
+        "absent",
         "answer",
         "answers",
         "arrived",
@@ -74,6 +81,7 @@ class Turn:
         self.moves = 0
         self.stage = Stage.FRESH
         self.texts: dict[bytes, bytes] = {}
+        self.absent: set[bytes] = set()
         self.values: dict[bytes, bytes] = {}
         self.programs: dict[bytes, tuple[str, bytes]] = {}
         self.answers: Answers = {}
@@ -98,6 +106,15 @@ class Turn:
         found = self.texts.get(payload.digest)
         if found is None:
             raise Needs((payload.digest,))
+        return found
+
+    def find(self, payload: Payload) -> bytes | None:
+        """As `text`, for a value whose absence is an answer too."""
+        if isinstance(payload, bytes):
+            return payload
+        found = self.texts.get(payload.digest)
+        if found is None and payload.digest not in self.absent:
+            raise Needs((payload.digest,), may_be_absent=True)
         return found
 
     def keep(self, payload: Payload) -> Payload:

@@ -15,6 +15,7 @@ EXPECTED: dict[str, Any] = {
     "hello": "Hello, world!",
     "approval": {"paid": 250, "approved_by": "Ada"},
     "join": {"status": "success", "runs": 4, "worth": 28.5},
+    "large": {"bytes": 498_917, "rows": 20_000},
     "pages": ["a", "b", "c"],
     "parallel": "1 of 3 orders are broken; 15 in total",
 }

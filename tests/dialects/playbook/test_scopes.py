@@ -30,6 +30,9 @@ workflow:
     seen = World(text, work=SAY).run()["result"]
 
     assert seen["hidden"] is True
+    reference = seen["event"]["payload"].pop("reference")
+    assert reference["kind"] == "result_ref" and reference["store"] == "eventlog"
+    assert reference["ref"] == "noetl://execution/run/step/b/task/t/run/r2%2F1/attempt/1"
     assert seen["event"] == {
         "name": "step.done",
         "step": "b",
@@ -40,7 +43,7 @@ workflow:
         "args": {"n": 7},
         "attempt": 1,
         "timestamp": "2027-01-15T08:00:00.000000Z",
-        "payload": {"result": {"x": 1}, "error": None, "stats": None, "reference": None},
+        "payload": {"result": {"x": 1}, "error": None, "stats": None},
     }
 
 

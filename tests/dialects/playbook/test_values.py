@@ -16,11 +16,12 @@ def test_large_values_pass_through_templates_and_stay_out_of_the_log() -> None:
 workflow:
   - step: a
     tool:
-      - {name: one, kind: say, value: "{{ workload.big }}"}
+      - {name: one, kind: say, value: "{{ workload.big }}", spec: {result: {inline_max_bytes: 300000}}}
       - {name: two, kind: noop}
       - {name: three, kind: say, value: {n: "{{ _prev | length }}", m: "{{ results.one | length }}"}}
     next: {arcs: [{step: b, args: {big: "{{ workload.big }}", n: "{{ event.result }}"}}]}
   - step: b
+    spec: {result: {inline_max_bytes: 500000}}
     loop: {in: "{{ [args.big, args.big] }}", iterator: part, spec: {mode: parallel}}
     tool: {kind: say, value: "{{ iter.part }}{{ iter.index }}"}
     next: {arcs: [{step: c, when: "{{ event.result.results[1] | length == 200001 }}"}]}

@@ -57,7 +57,9 @@ class World:
         seed: int | None = None,
         slots: int = 1_000_000,
         limits: Limits | None = None,
+        id: str = "run",
     ) -> None:
+        self.id = RunId(id)
         self.work = work or {}
         self.children = children or {}
         self.dialect: Dialect = Playbook(self.work.__contains__, lambda: tuple(self.work))
@@ -85,7 +87,7 @@ class World:
         self._offer(START, 0, i.Start("playbook", b"", "playbook", given, told, 7))
 
     def _fresh(self) -> Execution:
-        return Execution(RunId("run"), self.dialect, self.dialect.load(self.text))
+        return Execution(self.id, self.dialect, self.dialect.load(self.text))
 
     def _offer(self, at: Instant, rank: int, given: i.Input) -> None:
         self.count += 1
@@ -140,7 +142,10 @@ class World:
     def _take(self, given: i.Input, arrived: Instant) -> Turn:
         turn = Turn(self.execution, given, arrived, self.now)
         while (needs := decide(turn, self.limits)) is not None:
-            turn.texts |= {name: self.values[name] for name in needs.wanted}
+            turn.texts |= {name: self.values[name] for name in needs.wanted if name in self.values}
+            missing = {name for name in needs.wanted if name not in self.values}
+            assert needs.may_be_absent or not missing
+            turn.absent |= missing
         self.values |= turn.values
         self.moves += turn.moves
         self.events += turn.events
@@ -181,9 +186,17 @@ class World:
                 self.queued = [waiting for waiting in self.queued if waiting.task != task]
                 self._offer(self.now, 0, i.TaskResult(task, self.attempts[task], 1, Cancelled("asked to")))
             case e.ChildStarted(child, _, _, name, given, options):
-                inner = World(self.children[name], self._data(given), options=jsontext.decode(options), work=self.work)
+                inner = World(
+                    self.children[name],
+                    self._data(given),
+                    options=jsontext.decode(options),
+                    work=self.work,
+                    crash=self.crash,
+                    id=self.execution.child_id(child),
+                )
                 inner.children = self.children
                 inner.settle()
+                self.values |= inner.values  # as the engine copies what crosses
                 state = inner.execution.state
                 if state.outcome is not None:
                     self._offer(self.now, 0, i.ChildResult(child, state.status, state.outcome))

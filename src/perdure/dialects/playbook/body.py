@@ -66,6 +66,16 @@ class Boundary(msgspec.Struct, array_like=True):
     attempt: int = 1
     at: Instant = 0
     fanin: str = ""  # how a fan-out came together
+    uri: str = ""  # of the result
+
+
+class Held(msgspec.Struct, array_like=True):
+    """A body that references lead to."""
+
+    value: Value
+    reference: bytes | None = None
+    scope: str = "execution"
+    expires: Instant = 0
 
 
 class Decision(msgspec.Struct, array_like=True, frozen=True):
@@ -134,6 +144,7 @@ class LoopState(msgspec.Struct, array_like=True):
     again: list[int] = msgspec.field(default_factory=list)  # shards to be run once more
     retries: dict[int, int] = msgspec.field(default_factory=dict)
     results: dict[int, Value] = msgspec.field(default_factory=dict)
+    size: int = 0  # of the results as templates see them
     patches: dict[int, list[tuple[str, bytes]]] = msgspec.field(default_factory=dict)
 
     @property
@@ -160,11 +171,14 @@ class StepRun(msgspec.Struct, array_like=True):
     threads: Queue = msgspec.field(default_factory=dict)  # those that have not ended
     result: Value = NOTHING
     error: Error | None = None
-    label: str = ""  # of the task that failed
+    label: str = ""  # of the task at which it ended
+    visits: int = 1  # and which of its pipeline's task-runs that was
     attempt: int = 1
     boundary: Boundary | None = None
     seq: int = 0  # of the event that started it
     local: Variables = msgspec.field(default_factory=Variables)  # what its pipeline kept to itself
+    uri: str = ""  # of its result
+    passing: list[str] = msgspec.field(default_factory=list)  # bodies that live no longer than this run
 
 
 class Tally(msgspec.Struct, array_like=True):
@@ -180,6 +194,7 @@ class Tally(msgspec.Struct, array_like=True):
     ok: bool = True  # the latest finished run
     result: Value = NOTHING
     result_of: int = 0
+    uri: str = ""
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
@@ -233,6 +248,7 @@ class Body(msgspec.Struct, array_like=True):
     unrouted: int = 0  # failures that no `on_failure` forgives (PBK-125)
     order: list[tuple[str, str, int]] = msgspec.field(default_factory=list)
     last_leaf: Value = NOTHING
+    held: dict[str, Held] = msgspec.field(default_factory=dict)  # by the reference's uri
 
     landed: int = 0  # the thread whose task or child has just ended
     paused: bool = False

@@ -11,7 +11,7 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.errors import Error
 from perdure.dialects.playbook.folding import evolve
-from perdure.dialects.playbook.scopes import run_id, timestamp, token_id
+from perdure.dialects.playbook.names import run_id, timestamp, token_id
 from perdure.dialects.playbook.values import Patch
 from perdure.kernel import events as e
 from perdure.kernel import jsontext

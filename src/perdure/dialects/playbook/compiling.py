@@ -6,11 +6,14 @@ from typing import Any
 from perdure.dialects.playbook import program as g
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.durations import read_seconds, read_span
+from perdure.dialects.playbook.jsonpath import JsonPath
 from perdure.dialects.playbook.shapes import Written, tasks_of
 from perdure.dialects.playbook.workload import overlaid
 from perdure.expressions.jinja import Guard, Template
 
-FEATURES = frozenset({"admission", "final_step", "loop", "fanout", "routing", "task_policy", "workbook", "playbook"})
+FEATURES = frozenset(
+    {"admission", "final_step", "loop", "fanout", "routing", "task_policy", "workbook", "playbook", "references"}
+)
 KNOBS = ("timeout", "result", "resources")
 
 
@@ -35,6 +38,7 @@ def compile_program(
         timeout=read_span((policy.get("lifecycle") or {}).get("timeout_s")),
         missing=_missing(executor.get("requires") or {}, provides),
         is_io=is_io,
+        reads_references=any(task.kind == "artifact" for step in steps.values() for task in step.tasks),
     )
 
 
@@ -114,13 +118,15 @@ class _Step:
         text = tools.kind_of(kind).text
         fields = {name: value for name, value in body.items() if name not in ("kind", "name", "spec")}
         spec = body.get("spec") or {}
+        layered = self._layered(kind, spec)
         return g.Task(
             label=written.label,
             kind=kind,
             fields={name: Template(value) for name, value in fields.items() if name not in text},
             fixed={name: value for name, value in fields.items() if name in text},
-            spec=self._layered(kind, spec),
+            spec=layered,
             policy=_policy(spec.get("policy"), labels, index),
+            result=_result(layered.get("result") or {}),
         )
 
     def _called(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -162,6 +168,7 @@ class _Step:
             is_best_effort=(self.policy.get("failure") or {}).get("mode") == "best_effort",
             reduce=spec.get("reduce") or {},
             fanout=fanout,
+            result=_result(self._layered("", {}).get("result") or {}),
         )
 
     def _fanout(self) -> g.Fanout | None:
@@ -185,6 +192,19 @@ class _Step:
             for arc in written["arcs"]
         )
         return g.Router(arcs, (written.get("spec") or {}).get("mode") == "inclusive")
+
+
+def _result(written: Mapping[str, Any]) -> g.ResultPolicy:
+    stored = written.get("store") or {}
+    default = g.ResultPolicy()
+    return g.ResultPolicy(
+        written.get("inline_max_bytes", default.inline_max),
+        written.get("preview_max_bytes", default.preview_max),
+        stored.get("kind", default.store),
+        stored.get("scope", default.scope),
+        read_span(stored.get("ttl")),  # `forever` is no span
+        tuple((JsonPath(one["path"]), one["as"]) for one in written.get("select") or ()),
+    )
 
 
 def _timeout(written: Any) -> Any:

@@ -7,11 +7,13 @@ from typing import Any
 
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook import lending
 from perdure.dialects.playbook.admission import can_be_opened, is_disabled, reads_of
 from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import Error, error
+from perdure.dialects.playbook.names import run_id, token_id
 from perdure.dialects.playbook.program import Admission, OnFailure, OnFinalFailure, OnStranded, Program
-from perdure.dialects.playbook.scopes import run_id, token_id
+from perdure.dialects.playbook.references import reference_of
 from perdure.dialects.playbook.values import Value
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Failed, Status, Succeeded
@@ -143,20 +145,21 @@ def _own_code(cause: Error) -> str:
 
 def _finalize(turn: Turn, body: b.Body, program: Program, step: str) -> None:
     status, _ = verdict(body, program)
-    args = turn.keep(jsontext.encode(summary(body, turn.execution.id, status)))
+    args = turn.keep(jsontext.encode(summary(turn, status)))
     token = p.NewToken(body.tokens_made + 1, step, program.steps[step].admission is not None, args)
     turn.emit(p.WorkflowQuiesced(status, token, turn.now))
 
 
-def summary(body: b.Body, execution_id: str, status: str) -> dict[str, Any]:
+def summary(turn: Turn, status: str) -> dict[str, Any]:
     """What the final step is told (PBK-143): counts and references, never bodies."""
+    body: b.Body = turn.body
     by_step = {
         name: {"runs": tally.runs, "done": tally.done, "failed": tally.failed} for name, tally in body.tallies.items()
     }
     failures = [failure_view(failure) for failure in body.failures[:LISTED]]
     pending = [{"step": one.step, "token_id": token_id(one.token)} for one in body.stranded[:LISTED]]
     return {
-        "execution_id": execution_id,
+        "execution_id": turn.execution.id,
         "status": status,
         "steps": {
             "total_runs": sum(one["runs"] for one in by_step.values()),
@@ -165,7 +168,7 @@ def summary(body: b.Body, execution_id: str, status: str) -> dict[str, Any]:
             "by_step": by_step,
         },
         "branches": branch_counts(body),
-        "results": {name: _reference(execution_id, name, tally) for name, tally in body.tallies.items()},
+        "results": {name: reference_of(tally.result, tally.uri, turn.text) for name, tally in body.tallies.items()},
         "failures": failures,
         "failures_total": len(body.failures),
         "pending": pending,
@@ -188,13 +191,6 @@ def failure_view(failure: b.Failure) -> dict[str, Any]:
     }
 
 
-def _reference(execution_id: str, step: str, tally: b.Tally) -> dict[str, Any] | None:
-    if not tally.finished or not tally.ok or tally.result.is_null:
-        return None
-    ref = f"noetl://execution/{execution_id}/step/{step}/run/{run_id(tally.result_of)}"
-    return {"kind": "result_ref", "ref": ref, "store": "eventlog", "scope": "execution", "expires_at": None}
-
-
 # The end.
 
 
@@ -207,12 +203,8 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
         )
         ended = Status.FAILED
     else:
-        envelope = {
-            "execution_id": turn.execution.id,
-            "status": status,
-            "result": result_of(body, program).read(turn.text),
-            "ctx": body.ctx.data,
-        }
+        said = lending.farewell(turn, result_of(body, program), body.ctx.data)
+        envelope = {"execution_id": turn.execution.id, "status": status, **said}
         outcome, ended = Succeeded(jsontext.encode(envelope)), Status.SUCCEEDED
     for timer in body.bounds:
         turn.drop_timer(timer)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.playbook import body as b
-from perdure.dialects.playbook import ending, moving, patches, tools
+from perdure.dialects.playbook import ending, lending, moving, patches, results, tools
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.document.reading import Surroundings, load, read
 from perdure.dialects.playbook.errors import error
@@ -69,13 +69,16 @@ def _land(turn: Turn) -> None:
     task = program.steps[body.runs[thread.run].step].tasks[thread.position]
     landed = tools.kind_of(task.kind).land(event.outcome, turn.text)
     extras = jsontext.encode(landed.extras) if landed.extras else None
-    turn.drop_timer(thread.timer)
     if landed.error is not None:
-        turn.emit(p.AttemptEnded(number, turn.now, landed.error, extras=extras))
+        ended = results.failed(turn, number, landed.error, extras)
     elif landed.result is not None:
-        turn.emit(p.AttemptEnded(number, turn.now, None, "given", turn.keep(landed.result), extras))
+        lent = lending.adopt(turn, landed.lent, landed.whole)
+        ended = results.ended(turn, number, "given", landed.result, extras, lent)
     else:
-        turn.emit(p.AttemptEnded(number, turn.now, None, "landed", extras=extras))
+        assert thread.outcome is not None
+        ended = results.ended(turn, number, "landed", thread.outcome.result.payload, extras)
+    turn.drop_timer(thread.timer)
+    turn.emit(ended)
 
 
 def _ring(turn: Turn, timer: int) -> None:

@@ -2,6 +2,7 @@
 
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook import results
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.merging import merge
 from perdure.dialects.playbook.patches import BadPatch, measure, render
@@ -40,24 +41,26 @@ def close(turn: Turn, number: int) -> None:
                 patch, size = merge(body, loop, run.loop)
             except BadPatch as bad:
                 failed = bad.problem
+    left = results.left(turn, number, loop) if failed is None else results.NO_RESULT
     if failed is None and program.steps[run.step].set:
+        boundary = b.Boundary(
+            name, run.step, number, True, left.value, None, run.args, run.attempt, turn.now, fanin, left.uri
+        )
         try:
-            patch, size = _with_own(turn, number, run, name, fanin, patch)
+            patch, size = _with_own(turn, boundary, run, patch)
         except BadPatch as bad:
             failed, patch, size = bad.problem, (), body.ctx_size
     if failed is not None:
-        name = "step.failed"
+        name, left = "step.failed", results.NO_RESULT
     for timer in run.timers:
         turn.drop_timer(timer)
-    turn.emit(p.StepEnded(number, name, turn.now, failed, patch, size, fanin))
+    turn.emit(p.StepEnded(number, name, turn.now, failed, patch, size, fanin, left.uri, left.manifest, left.keeps))
 
 
-def _with_own(turn: Turn, number: int, run: b.StepRun, name: str, fanin: str, merged: Patch) -> tuple[Patch, int]:
+def _with_own(turn: Turn, boundary: b.Boundary, run: b.StepRun, merged: Patch) -> tuple[Patch, int]:
     """What the step itself assigns to `ctx` now that it has succeeded (PBK-158), after what its loop left there."""
     body: b.Body = turn.body
     assigned = turn.program.steps[run.step].set
-    result = run.result if run.loop is None else run.loop.result
-    boundary = b.Boundary(name, run.step, number, True, result, None, run.args, run.attempt, turn.now, fanin)
     makers = control_makers(turn, run.args, boundary, run.local)
     if merged:
         makers["ctx"] = lambda _: body.ctx.overlaid(merged)

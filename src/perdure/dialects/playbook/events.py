@@ -19,6 +19,16 @@ class NewToken(Event, frozen=True):
     arc: int = -1
 
 
+class Stored(Event, frozen=True):
+    """Part of the events that put a body where references find it. Without `payload` it is the event's own result."""
+
+    uri: str
+    reference: bytes | None
+    payload: Payload | None = None
+    scope: str = "execution"
+    expires: Instant = 0
+
+
 class WorkflowStarted(Event, frozen=True, tag=100):
     entry: NewToken
     workload: Payload
@@ -26,6 +36,7 @@ class WorkflowStarted(Event, frozen=True, tag=100):
     size: int
     at: Instant
     timer: int = 0  # bounds the execution
+    stored: tuple[Stored, ...] = ()  # bodies that the calling execution lent
 
 
 class AdmissionJudged(Event, frozen=True, tag=101):
@@ -83,7 +94,10 @@ class AttemptStarted(Event, frozen=True, tag=106):
 
 
 class AttemptEnded(Event, frozen=True, tag=107):
-    """One outcome. `source`: an ok result is given here, landed with the kernel's event, or was passed through."""
+    """One outcome. `source`: an ok result is given here, landed with the kernel's event, or was passed through.
+
+    With `reference` templates see that in place of the result, except in the pipeline of a task that `opens` it.
+    """
 
     thread: int
     at: Instant
@@ -91,6 +105,9 @@ class AttemptEnded(Event, frozen=True, tag=107):
     source: str = "given"
     result: Payload = b"null"
     extras: bytes | None = None
+    reference: bytes | None = None
+    opens: bool = False
+    stored: tuple[Stored, ...] = ()
 
 
 class OutcomeJudged(Event, frozen=True, tag=108):
@@ -126,6 +143,9 @@ class StepEnded(Event, frozen=True, tag=109):
     set_ctx: Patch = ()
     size: int = 0
     fanin: str = ""
+    uri: str = ""  # under which the result is found
+    manifest: Stored | None = None  # stands for the results of a loop that are too large to be seen
+    keeps: bool = False  # the result stays readable by its reference, also after the step's next run
 
 
 class NextEvaluated(Event, frozen=True, tag=110):

@@ -23,7 +23,7 @@ class Playbook:
     """The language, given the providers that may be tool kinds: whether there is one, and which there are."""
 
     name = "playbook"
-    version = 1
+    version = 2
     kinds: tuple[Kind, ...] = (Kind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)
 
     def __init__(

@@ -13,6 +13,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from perdure.dialects.playbook.jsonpath import JsonPath
 from perdure.expressions.jinja import Guard, Reads, Template
 from perdure.kernel.values import Instant
 
@@ -134,6 +135,18 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultPolicy:
+    """When a result is held by reference, and what its reference tells (PBK-170, 171)."""
+
+    inline_max: int = 65_536
+    preview_max: int = 1_024
+    store: str = "auto"
+    scope: str = "execution"
+    ttl: Instant | None = None
+    select: tuple[tuple[JsonPath, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     label: str
     kind: str
@@ -141,6 +154,7 @@ class Task:
     fixed: Mapping[str, Any]  # what is not: program text
     spec: Mapping[str, Any]  # runtime knobs, already layered (PBK-035)
     policy: Policy | None = None
+    result: ResultPolicy = ResultPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +176,7 @@ class Loop:
     is_best_effort: bool = False
     reduce: Mapping[str, str] = field(default_factory=dict)
     fanout: Fanout | None = None
+    result: ResultPolicy = ResultPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +236,4 @@ class Program:
     timeout: Instant | None = None  # of the whole execution
     missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
     is_io: bool = False  # bare names, `output`, `step` and `job` mean something (PBK-158)
+    reads_references: bool = False  # some task may ask for the body of an earlier result

@@ -1,19 +1,20 @@
 """What templates see, and where (PBK-062, 077, 118): only the scopes that a template names are put together."""
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 from typing import Any
 
 from perdure.dialects.playbook import bare
 from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook.names import run_id, timestamp
 from perdure.dialects.playbook.program import Loop, Task
+from perdure.dialects.playbook.references import part_ref, reference_of
+from perdure.dialects.playbook.results import shard_names
 from perdure.dialects.playbook.values import Reader, Value, Variables
 from perdure.expressions.jinja import Reads, Template
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant
 
 Members = frozenset[str] | None
 Maker = Callable[[Members], Any]
@@ -54,7 +55,7 @@ def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables 
     makers: Makers = {
         **execution_makers(turn),
         "args": lambda _: args.read(turn.text),
-        "event": lambda _: event_view(event, turn.text),
+        "event": lambda wanted: event_view(event, turn.text, wanted),
     }
     if turn.program.is_io:
         makers["output"] = lambda _: _output_at_boundary(event, turn.text)
@@ -132,28 +133,43 @@ def iter_view(turn: Turn, thread: b.Thread, run: b.StepRun, loop: Loop) -> dict[
     return {**thread.iter.data, **bound}
 
 
-def event_view(event: b.Boundary, text: Reader) -> dict[str, Any]:
+def event_view(event: b.Boundary, text: Reader, wanted: Members = None) -> dict[str, Any]:
     """The boundary event as guards read it (PBK-119); the first one of all has only a name (PBK-053)."""
     if not event.step:
         return {"name": event.name}
-    result = event.result.read(text)
     error = None if event.error is None else event.error.data()
-    view: dict[str, Any] = {
-        "name": event.name,
-        "step": event.step,
-        "step_run_id": run_id(event.run),
-        "status": "ok" if event.ok else "error",
-        "result": result,
-        "error": error,
-        "args": event.args.read(text),
-        "attempt": event.attempt,
-        "timestamp": timestamp(event.at),
-        "payload": {"result": result, "error": error, "stats": event.result.stats, "reference": None},
+    makers: dict[str, Callable[[], Any]] = {
+        "name": lambda: event.name,
+        "step": lambda: event.step,
+        "step_run_id": lambda: run_id(event.run),
+        "status": lambda: "ok" if event.ok else "error",
+        "result": lambda: event.result.read(text),
+        "error": lambda: error,
+        "args": lambda: event.args.read(text),
+        "attempt": lambda: event.attempt,
+        "timestamp": lambda: timestamp(event.at),
+        "payload": lambda: _payload(event, error, text),
     }
     if event.fanin:
-        stats = event.result.stats or {"success": 0, "failed": 0}
-        view["fanin"] = {"status": event.fanin, "succeeded": stats["success"], "failed": stats["failed"], "refs": []}
-    return view
+        makers["fanin"] = lambda: fanin_view(event)
+    return {name: make() for name, make in makers.items() if wanted is None or name in wanted}
+
+
+def _payload(event: b.Boundary, error: dict[str, Any] | None, text: Reader) -> dict[str, Any]:
+    return {
+        "result": event.result.read(text),
+        "error": error,
+        "stats": event.result.stats,
+        "reference": reference_of(event.result, event.uri, text),
+    }
+
+
+def fanin_view(event: b.Boundary) -> dict[str, Any]:
+    """How a fan-out came together (PBK-134)."""
+    stats = event.result.stats or {"success": 0, "failed": 0}
+    parts = enumerate(event.result.parts or ())
+    refs = [{"ref": part_ref(event.uri, index, part), **shard_names(event.run, index)} for index, part in parts]
+    return {"status": event.fanin, "succeeded": stats["success"], "failed": stats["failed"], "refs": refs}
 
 
 def outcome_view(thread: b.Thread, text: Reader) -> dict[str, Any]:
@@ -181,21 +197,9 @@ def steps_view(body: b.Body, text: Reader, wanted: Members) -> dict[str, Any]:
         name: {
             "status": "ok" if tally.ok else "error",
             "result": tally.result.read(text),
-            "reference": None,
+            "reference": reference_of(tally.result, tally.uri, text),
             "runs": tally.finished,
         }
         for name, tally in body.tallies.items()
         if tally.finished and (wanted is None or name in wanted)
     }
-
-
-def run_id(number: int) -> str:
-    return f"r{number}"
-
-
-def token_id(number: int) -> str:
-    return f"t{number}"
-
-
-def timestamp(at: Instant) -> str:
-    return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at % 1_000_000:06d}Z"

@@ -6,8 +6,8 @@ from typing import Any
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.admission import reads_of
 from perdure.dialects.playbook.completion import branch_counts, failure_view, result_of
+from perdure.dialects.playbook.names import run_id, token_id
 from perdure.dialects.playbook.program import Program
-from perdure.dialects.playbook.scopes import run_id, token_id
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.turn import Needs

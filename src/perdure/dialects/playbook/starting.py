@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
-from perdure.dialects.playbook import patches
+from perdure.dialects.playbook import lending, patches
 from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.ending import end_at_once, stop
 from perdure.dialects.playbook.errors import Error, error, said
@@ -28,6 +28,9 @@ def begin(turn: Turn) -> None:
     given = jsontext.decode(turn.text(turn.state.input))
     entry = options.get("entry_step", program.entry)
     seed = options.get("ctx", {})
+    lent: list[lending.Lent] = []
+    if options.get("lent"):
+        given, lent = given["workload"], given["references"]
     if program.missing:
         return end_at_once(turn, "REQUIREMENTS_MISSING", f"this executor lacks: {', '.join(program.missing)}")
     if entry not in program.steps:
@@ -45,7 +48,8 @@ def begin(turn: Turn) -> None:
         return end_at_once(turn, "PAYLOAD_INVALID", str(problem))
     timer = 0 if program.timeout is None else turn.set_timer(turn.now + program.timeout, BOUND_RANK)
     token = p.NewToken(1, entry, program.steps[entry].admission is not None, b"{}")
-    turn.emit(p.WorkflowStarted(token, turn.keep(workload), ctx, size, turn.now, timer))
+    stored = lending.adopt(turn, lent)
+    turn.emit(p.WorkflowStarted(token, turn.keep(workload), ctx, size, turn.now, timer, stored))
     return None
 
 

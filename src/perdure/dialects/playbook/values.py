@@ -23,20 +23,55 @@ _UNREAD: Any = msgspec.UNSET
 
 
 class Value:
-    """One value of the state: a text, or the results of a loop's iterations in index order."""
+    """One value of the state: a text, or the results of a loop's iterations in index order.
 
-    __slots__ = ("_data", "failed", "parts", "payload")
+    A value with a `reference` is held by it: templates see that object, never the body (PBK-172), unless it `is_open`,
+    which a task made it for the rest of its pipeline. Of a loop the reference stands for the list of results.
+    """
 
-    def __init__(self, payload: Payload = NULL, parts: "list[Value | None] | None" = None, failed: int = 0) -> None:
+    __slots__ = ("_body", "_seen", "failed", "is_open", "parts", "payload", "reference", "told")
+
+    def __init__(
+        self,
+        payload: Payload = NULL,
+        parts: "list[Value | None] | None" = None,
+        failed: int = 0,
+        reference: bytes | None = None,
+        is_open: bool = False,
+    ) -> None:
         self.payload = payload
         self.parts = parts
         self.failed = failed
-        self._data = _UNREAD
+        self.reference = reference
+        self.is_open = is_open
+        self._body = _UNREAD
+        self._seen = _UNREAD
+        self.told: dict[str, Any] | None = None  # what stands for it where it stands in the log, once it was asked for
 
     def read(self, text: Reader) -> Any:
-        if self._data is _UNREAD:
-            self._data = self._gathered(text) if self.parts is not None else jsontext.decode(text(self.payload))
-        return self._data
+        """What templates see."""
+        if self.reference is None or self.is_open:
+            return self.body(text)
+        if self._seen is _UNREAD:
+            reference = jsontext.decode(self.reference)
+            self._seen = reference if self.parts is None else {"results": reference, "stats": self.stats}
+        return self._seen
+
+    def body(self, text: Reader) -> Any:
+        """The value itself; of a loop, the list of what templates see of each result."""
+        if self._body is _UNREAD:
+            self._body = self._gathered(text) if self.parts is not None else jsontext.decode(text(self.payload))
+        return self._body
+
+    def whole(self, text: Reader) -> Any:
+        """The value itself, down to the last body."""
+        if self.parts is None:
+            return jsontext.decode(text(self.payload))
+        return {"results": self._listed(lambda part: part.whole(text)), "stats": self.stats}
+
+    def closed(self) -> "Value":
+        """As it leaves its pipeline."""
+        return Value(self.payload, self.parts, self.failed, self.reference) if self.is_open else self
 
     @property
     def stats(self) -> dict[str, int] | None:
@@ -47,21 +82,39 @@ class Value:
         return {"total": total, "success": total - self.failed, "failed": self.failed}
 
     @property
+    def size(self) -> int:
+        """Of what templates see, in bytes of JSON; not for loops, which count their own."""
+        if self.reference is not None:
+            return len(self.reference)
+        return self.payload.size if isinstance(self.payload, Ref) else len(self.payload)
+
+    @property
+    def weight(self) -> int:
+        """Of all bodies, in bytes."""
+        if self.parts is not None:
+            return sum(part.weight for part in self.parts if part is not None)
+        return self.payload.size if isinstance(self.payload, Ref) else len(self.payload)
+
+    @property
     def is_null(self) -> bool:
         return self.parts is None and self.payload == NULL
 
     def _gathered(self, text: Reader) -> dict[str, Any]:
-        assert self.parts is not None
+        return {"results": self._listed(lambda part: part.read(text)), "stats": self.stats}
+
+    def _listed(self, read: "Callable[[Value], Any]") -> list[Any]:
         results: list[Any] = []
         missing: list[bytes] = []
-        for part in self.parts:
+        may_be_absent = True
+        for part in self.parts or ():
             try:
-                results.append(None if part is None else part.read(text))
+                results.append(None if part is None else read(part))
             except Needs as needs:  # ask for all at once: each asking makes the move again
                 missing += needs.wanted
+                may_be_absent = may_be_absent and needs.may_be_absent
         if missing:
-            raise Needs(tuple(missing))
-        return {"results": results, "stats": self.stats}
+            raise Needs(tuple(missing), may_be_absent=may_be_absent)
+        return results
 
 
 NOTHING = Value()
@@ -115,7 +168,9 @@ def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
 def encode_hook(value: Any) -> Any:
     match value:
         case Value():
-            return (value.payload, value.parts, value.failed) if value.parts is not None else (value.payload,)
+            if value.parts is None and value.reference is None:
+                return (value.payload,)
+            return (value.payload, value.parts, value.failed, value.reference, value.is_open)
         case Variables():
             return jsontext.encode(value.data)
     raise NotImplementedError(type(value).__name__)
@@ -131,4 +186,5 @@ def _thawed(raw: Any) -> Value:
     payload = raw[0] if isinstance(raw[0], bytes) else Ref(*raw[0])
     if len(raw) == 1:
         return Value(payload)
-    return Value(payload, [None if part is None else _thawed(part) for part in raw[1]], raw[2])
+    parts = None if raw[1] is None else [None if part is None else _thawed(part) for part in raw[1]]
+    return Value(payload, parts, *raw[2:])

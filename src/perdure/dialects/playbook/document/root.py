@@ -4,6 +4,7 @@ from typing import Any
 
 from perdure.dialects.playbook.document import legacy, steps, tasks, texts
 from perdure.dialects.playbook.document.look import Look, anything
+from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
 from perdure.dialects.playbook.durations import read_seconds
 from perdure.dialects.playbook.program import OnFailure, OnFinalFailure, OnStranded
@@ -190,6 +191,7 @@ def _executor_spec(look: Look, names: tuple[str, ...]) -> None:
             "fanout": _fanout,
             "policy": _policy,
             "pool": anything,
+            "result": results,
         }
     )
     steps.refuse_directives(look)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from perdure.dialects.playbook.document import legacy, tasks, texts
 from perdure.dialects.playbook.document.look import Look, anything
+from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.durations import read_seconds
 from perdure.dialects.playbook.merging import REDUCERS
 from perdure.kernel.problems import guess
@@ -46,6 +47,7 @@ def _spec(look: Look) -> None:
         look.problem_of_key("PBK-130", "joins are an extension that is not available", "join", hint=hint)
     if "timeout" in spec:
         _seconds(look.at("timeout"))
+    look.members({"result": results})
     if "loop_mode" in spec:
         look.at("loop_mode").is_one_of(("local", "fanout"), "PBK-131")
     if "policy" in spec and look.at("policy").has("a map", "PBK-027"):
@@ -149,6 +151,7 @@ def _loop_spec(look: Look) -> None:
             "max_in_flight": _in_flight,
             "policy": _loop_policy,
             "reduce": _reduce,
+            "result": results,
         }
     )
 

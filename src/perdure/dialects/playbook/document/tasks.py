@@ -7,10 +7,12 @@ from typing import Any
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document import legacy, texts
 from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.durations import read_seconds
 from perdure.dialects.playbook.program import Directive
 from perdure.dialects.playbook.shapes import lone_label, tasks_of
 from perdure.dialects.playbook.workload import overlaid
+from perdure.expressions.jinja import has_template
 from perdure.kernel.problems import guess
 
 DIRECTIVES = tuple(one.value for one in Directive)
@@ -108,6 +110,10 @@ def _fields(look: Look, kind: str, rules: tools.Kind) -> None:
     for group in rules.required:
         if not any(name in body for name in group):
             look.problem("PBK-020", f"a {kind} task needs {' or '.join(repr(name) for name in group)}")
+    for name, words in rules.words.items():
+        written = body.get(name)
+        if written is not None and not (isinstance(written, str) and has_template(written)):
+            look.at(name).is_one_of(words, "PBK-020")
     if rules.fields is None:
         return
     allowed = ("kind", "name", "spec", *sorted(rules.fields))
@@ -130,6 +136,7 @@ def _call_of_workbook(look: Look, known: Known) -> None:
 
 
 def _spec(look: Look) -> None:
+    look.members({"result": results})
     timeout = look.value.get("timeout")
     for value in timeout.values() if isinstance(timeout, dict) else (timeout,):
         if value is not None and read_seconds(value) is None:

@@ -7,7 +7,7 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.body import Body
 from perdure.dialects.playbook.errors import Error
-from perdure.dialects.playbook.folding.threads import forget_threads, open_thread, queue_loop
+from perdure.dialects.playbook.folding.threads import forget_threads, hold, open_thread, queue_loop
 from perdure.dialects.playbook.folding.tokens import add_token, end_branch, patch_ctx
 from perdure.dialects.playbook.values import NOTHING, Value
 from perdure.kernel.events import Event
@@ -45,14 +45,30 @@ def _step_ended(body: Body, event: p.StepEnded) -> None:
     loop = run.loop
     if event.error is None and loop is not None:
         run.result = loop.result
+        if event.manifest is not None:
+            run.result = Value(parts=run.result.parts, failed=loop.failed, reference=event.manifest.reference)
+            hold(body, event.manifest, run.result, run)
     elif loop is not None and not run.label:
         run.label = loop.label
     run.error = event.error
     is_ok = event.error is None
     result = run.result if is_ok else NOTHING
     run.result = result
+    if event.keeps:
+        hold(body, p.Stored(event.uri, None), result)
+    run.uri = event.uri
     run.boundary = b.Boundary(
-        event.name, run.step, event.run, is_ok, result, event.error, run.args, run.attempt, event.at, event.fanin
+        event.name,
+        run.step,
+        event.run,
+        is_ok,
+        result,
+        event.error,
+        run.args,
+        run.attempt,
+        event.at,
+        event.fanin,
+        event.uri,
     )
     body.order.append((run.step, "ended", body.seq))
     _count_end(body, event.run, run, is_ok)
@@ -68,6 +84,7 @@ def _count_end(body: Body, number: int, run: b.StepRun, is_ok: bool) -> None:
     tally.ok = is_ok
     tally.result = run.result
     tally.result_of = number
+    tally.uri = run.uri
     if is_ok:
         tally.done += 1
     else:
@@ -77,6 +94,8 @@ def _count_end(body: Body, number: int, run: b.StepRun, is_ok: bool) -> None:
 def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
     run = body.runs.pop(event.run)
     body.routing.pop(event.run, None)
+    for uri in run.passing:
+        body.held.pop(uri, None)
     assert run.boundary is not None
     if event.set_ctx:
         patch_ctx(body, event.set_ctx, event.size, event.run)
@@ -108,6 +127,8 @@ def _note_failure(body: Body, number: int, run: b.StepRun, error: Error, handled
 def _run_withdrawn(body: Body, event: p.RunWithdrawn) -> None:
     run = body.runs.pop(event.run)
     forget_threads(body, run)
+    for uri in run.passing:
+        body.held.pop(uri, None)
     for queue in (body.closing, body.looping, body.routing):
         queue.pop(event.run, None)
     for timer in run.timers:

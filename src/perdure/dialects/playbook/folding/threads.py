@@ -27,6 +27,14 @@ def forget_threads(body: Body, run: b.StepRun) -> None:
     run.threads.clear()
 
 
+def hold(body: Body, stored: p.Stored, result: Value, run: b.StepRun | None = None) -> None:
+    """From now on references lead to this body; one of scope `step` lives no longer than its step-run (PBK-177)."""
+    value = result if stored.payload is None else Value(stored.payload)
+    body.held[stored.uri] = b.Held(value.closed(), stored.reference, stored.scope, stored.expires)
+    if stored.scope == "step" and run is not None:
+        run.passing.append(stored.uri)
+
+
 def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
     thread = body.threads[event.thread]
     thread.began = event.at
@@ -54,6 +62,10 @@ def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
             result = thread.prev
         case _:
             result = Value(event.result)
+    if event.reference is not None:
+        result = Value(result.payload, reference=event.reference, is_open=event.opens)
+    for one in event.stored:
+        hold(body, one, result, body.runs[thread.run])
     thread.outcome = b.Outcome(result, event.error, event.extras, event.at - thread.began, event.at)
     body.awaited.pop(thread.number, None)
     body.attempt_bounds.pop(thread.timer, None)
@@ -102,15 +114,16 @@ def _end_thread(body: Body, event: p.OutcomeJudged, thread: b.Thread, run: b.Ste
     del run.threads[event.thread]
     loop = run.loop
     if loop is None:
-        run.result = thread.outcome.result if event.fate == "done" else NOTHING
-        run.error, run.label = event.error, event.label
+        run.result = thread.outcome.result.closed() if event.fate == "done" else NOTHING
+        run.error, run.label, run.visits = event.error, event.label, thread.visits
         run.local = thread.local
         body.closing[thread.run] = None
         return
     index = thread.index
     loop.active -= 1
     if event.fate == "done":
-        loop.results[index] = thread.outcome.result
+        loop.results[index] = thread.outcome.result.closed()
+        loop.size += loop.results[index].size
         if thread.patch:
             loop.patches[index] = thread.patch
     elif event.repeats:

@@ -6,8 +6,9 @@ from typing import Any
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.body import Body
+from perdure.dialects.playbook.folding.threads import hold
 from perdure.dialects.playbook.folding.tokens import add_token
-from perdure.dialects.playbook.values import Value
+from perdure.dialects.playbook.values import NOTHING, Value
 from perdure.kernel.events import Event
 
 
@@ -18,6 +19,8 @@ def _workflow_started(body: Body, event: p.WorkflowStarted) -> None:
     body.ctx_size = event.size
     if event.timer:
         body.bounds[event.timer] = 0
+    for one in event.stored:
+        hold(body, one, NOTHING)
     add_token(body, event.entry, b.Boundary("workflow.started", at=event.at), event.at)
 
 

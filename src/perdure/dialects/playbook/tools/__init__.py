@@ -5,7 +5,7 @@ A further kind is one module here and its line in `KINDS`; a kind that is the na
 
 from collections.abc import Mapping
 
-from perdure.dialects.playbook.tools import http, noop, playbook, python, shell
+from perdure.dialects.playbook.tools import artifact, http, noop, playbook, python, shell
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
 from perdure.dialects.playbook.tools.provided import PROVIDED
 
@@ -17,6 +17,7 @@ KINDS: Mapping[str, Kind] = {
     "http": http.KIND,
     "shell": shell.KIND,
     "playbook": playbook.KIND,
+    "artifact": artifact.KIND,
 }
 
 WORKBOOK = "workbook"  # not a tool of its own: the program holds the entry's body in its place (PBK-099)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook import results
 from perdure.dialects.playbook.errors import KINDS as ERROR_KINDS
 from perdure.dialects.playbook.errors import RETRYABLE, Error
 from perdure.dialects.playbook.program import Task
@@ -24,6 +25,8 @@ class Landed(msgspec.Struct, frozen=True):
     error: Error | None = None
     result: bytes | None = None
     extras: dict[str, Any] = {}
+    lent: tuple[dict[str, Any], ...] = ()  # bodies that came along (see `lending`)
+    whole: Any = None  # where some of them are found
 
 
 Landing = Callable[[Outcome, Reader], Landed]
@@ -38,6 +41,7 @@ class Kind:
     required: tuple[tuple[str, ...], ...] = ()  # of each group one field must be there
     fields: frozenset[str] | None = None  # None: any
     text: frozenset[str] = field(default_factory=frozenset)  # program text, never a template (PBK-092)
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fields that take one of a few words
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +79,18 @@ class Call:
 
     def give(self, result: Payload) -> None:
         """The outcome is known at once."""
+        self.end(results.ended(self.turn, self.thread, "given", result))
+
+    def end(self, ended: p.AttemptEnded) -> None:
         self.began(0)
-        self.turn.emit(p.AttemptEnded(self.thread, self.turn.now, None, "given", self.turn.keep(result)))
+        self.turn.emit(ended)
 
     def pass_through(self) -> None:
         """The result is what the task before gave."""
-        self.began(0)
-        self.turn.emit(p.AttemptEnded(self.thread, self.turn.now, None, "prev"))
+        self.end(p.AttemptEnded(self.thread, self.turn.now, None, "prev"))
 
     def fail(self, problem: Error) -> None:
-        self.began(0)
-        self.turn.emit(p.AttemptEnded(self.thread, self.turn.now, problem))
+        self.end(results.failed(self.turn, self.thread, problem))
 
 
 # What every kind's failures have in common.

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from perdure.dialects.playbook import lending
 from perdure.dialects.playbook.applied import find, handed_on
 from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import Error, error
@@ -34,6 +35,7 @@ def _start(call: Call) -> None:
     options: dict[str, Any] = {"depth": depth, "applied": handed_on(turn.state.options, document)}
     if "iter" in call.makers:
         options["iter"] = call.makers["iter"](None)
+    given = _with_bodies(call, given, options)
     detached = call.task.spec.get("detach") is True
     child = turn.start_child(
         "playbook", document, path, jsontext.encode(given), jsontext.encode(options), awaited=not detached
@@ -45,11 +47,24 @@ def _start(call: Call) -> None:
         call.began(child, 0 if limit is None else turn.set_timer(turn.now + int(limit * SECOND), BOUND_RANK))
 
 
+def _with_bodies(call: Call, given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The child's workload, beside the bodies that it mentions."""
+    lent = lending.lend(call.turn, given)
+    if not lent:
+        return given
+    options["lent"] = True
+    return {"workload": given, "references": lent}
+
+
 def _land(outcome: Outcome, text: Reader) -> Landed:
     """A child of this language ends with its own envelope; any other one with its plain result."""
     match outcome:
-        case Succeeded():
-            return Landed()
+        case Succeeded(value):
+            said = jsontext.decode(text(value))
+            if not lending.is_envelope(said):
+                return Landed()
+            seen, lent = lending.welcome(said)
+            return Landed(None, jsontext.encode(seen), lent=tuple(lent), whole=said["result"])
         case Failed(code, message):
             return Landed(Error("child_failed", message, code, False, "playbook", brief(outcome.details)))
         case Cancelled(reason):

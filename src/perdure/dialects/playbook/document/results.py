@@ -1,0 +1,71 @@
+"""What a document says of results: when they are held by reference, where, how long (PBK-170 to 177)."""
+
+from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.durations import read_seconds
+from perdure.dialects.playbook.jsonpath import BadPath, JsonPath
+
+STORES = ("auto", "memory", "kv", "disk", "object", "postgres", "db", "eventlog")
+ELSEWHERE = ("s3", "gcs")
+SCOPES = ("step", "execution", "workflow", "permanent")
+COMPRESSIONS = ("none", "gzip", "zstd", "lz4")
+
+
+def results(look: Look) -> None:
+    """The knob `result` of an executor, a step, a loop or a task."""
+    if not look.has("a map", "PBK-171"):
+        return
+    look.members(
+        {
+            "inline_max_bytes": lambda size: size.is_at_least(0, "PBK-170"),
+            "preview_max_bytes": lambda size: size.is_at_least(0, "PBK-170"),
+            "store": _store,
+            "select": _select,
+        }
+    )
+
+
+def _store(look: Look) -> None:
+    if not look.has("a map", "PBK-171", "Write store: {kind: auto, scope: execution, ttl: 2h}."):
+        return
+    look.members({"kind": _kind, "scope": lambda scope: scope.is_one_of(SCOPES, "PBK-177"), "ttl": _ttl})
+    look.members({"compression": _compression})
+
+
+def _compression(look: Look) -> None:
+    if look.is_one_of(COMPRESSIONS, "PBK-171") and look.value != "none":
+        look.warn("PBK-171", "bodies are kept as they are: nothing is compressed here")
+
+
+def _kind(look: Look) -> None:
+    if look.value in ELSEWHERE:
+        hint = "Use `auto` or `disk`; to put a body into a cloud store, let a task of its own upload it."
+        look.problem("PBK-171", f"the result store {look.value!r} is not available here", hint=hint)
+    else:
+        look.is_one_of(STORES, "PBK-171")
+
+
+def _ttl(look: Look) -> None:
+    if look.value is not None and look.value != "forever" and read_seconds(look.value) is None:
+        look.problem("PBK-177", f"'ttl' must be a time like 30m, 2h, 1d or `forever`, not {look.value!r}")
+
+
+def _select(look: Look) -> None:
+    if not look.has("a list", "PBK-173", "Write select: [{path: $.data.next, as: next}]."):
+        return
+    names: set[str] = set()
+    for item in look.items():
+        if not item.has("a map", "PBK-173"):
+            continue
+        item.closed(("path", "as"), "PBK-173", "an item of 'select'")
+        for name in ("path", "as"):
+            if name not in item.value:
+                item.problem("PBK-173", f"an item of 'select' lacks {name!r}")
+        if "path" in item.value and item.at("path").is_text("PBK-173"):
+            try:
+                JsonPath(item.value["path"])
+            except BadPath as problem:
+                item.at("path").problem("PBK-173", str(problem), hint="Like $.data.items[0].id or $.items[*].id.")
+        if "as" in item.value and item.at("as").is_text("PBK-173"):
+            if item.value["as"] in names:
+                item.at("as").problem("PBK-173", f"two values are selected as {item.value['as']!r}")
+            names.add(item.value["as"])

@@ -1,0 +1,85 @@
+"""`artifact`: the body behind a reference (`get`), or a value stored on purpose (`put`) (PBK-100, 174).
+
+What `get` gives is seen by the tasks that follow as the value itself, whatever its size; beyond the pipeline it is the
+reference again. What `put` gives is the reference, however small the body.
+Bodies live with the run, so no worker is involved.
+"""
+
+from typing import Any
+
+from perdure.dialects.playbook import references, results
+from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.events import AttemptEnded
+from perdure.dialects.playbook.resolving import NotResolved, resolve
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
+from perdure.dialects.playbook.values import Reader
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Outcome
+
+ACTIONS = ("get", "put")
+VALUES = ("value", "data", "payload", "body")
+ABSENT = object()
+
+
+def _start(call: Call) -> None:
+    fields = dict(call.fields)
+    given = fields.pop("args", None)
+    fields = {**(given if isinstance(given, dict) else {}), **fields}
+    match fields.get("action", "get"):
+        case "get":
+            _get(call, fields)
+        case "put":
+            _put(call, fields)
+        case other:
+            call.fail(error("schema", f"action must be get or put, not {other!r}", source="artifact"))
+
+
+def _get(call: Call, fields: dict[str, Any]) -> None:
+    try:
+        found = resolve(call.turn, fields.get("result_ref", fields.get("uri")))
+    except NotResolved as not_resolved:
+        call.fail(not_resolved.problem)
+        return
+    ended = results.ended(call.turn, call.thread, "given", found.payload)
+    if ended.reference is None or ended.error is not None:
+        call.end(ended)
+        return
+    stored = ended.stored if found.reference is None else ()
+    seen = found.reference or ended.reference
+    call.end(AttemptEnded(call.thread, ended.at, None, "given", ended.result, None, seen, True, stored))
+
+
+def _put(call: Call, fields: dict[str, Any]) -> None:
+    turn = call.turn
+    value = next((fields[name] for name in VALUES if name in fields), ABSENT)
+    uri = fields.get("uri", "")
+    if value is ABSENT:
+        call.fail(error("schema", "put needs 'value', what is to be stored", source="artifact"))
+        return
+    if not isinstance(uri, str) or (uri and not uri.startswith(references.SCHEME)):
+        call.fail(error("schema", f"uri must begin with {references.SCHEME}, not {uri!r}", source="artifact"))
+        return
+    try:
+        text = jsontext.encode(value)
+        stored = results.referred(turn, call.thread, call.task, text, uri)
+    except jsontext.NotJson as problem:
+        call.fail(error("serialization", str(problem), source=call.task.label))
+        return
+    except references.BadSelect as bad:
+        call.fail(bad.problem)
+        return
+    kept = turn.keep(text)
+    call.end(AttemptEnded(call.thread, turn.now, None, "given", kept, None, stored.reference, stored=(stored,)))
+
+
+def _land(outcome: Outcome, text: Reader) -> Landed:
+    raise AssertionError("an artifact task ends where it begins")
+
+
+KIND = Kind(
+    _start,
+    _land,
+    required=(("result_ref", "uri", "args", *VALUES),),
+    fields=frozenset({"action", "result_ref", "uri", "args", *VALUES}),
+    words={"action": ACTIONS},
+)
