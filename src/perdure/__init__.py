@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from perdure.engine.client import Handle, RunFailed
     from perdure.kernel.errors import PerdureError
     from perdure.providers.context import TaskContext
+    from perdure.providers.engrams.context import EngramContext
+    from perdure.providers.engrams.failure import EngramError
+    from perdure.providers.engrams.registry import engram
     from perdure.providers.failure import ProviderFailure
     from perdure.providers.registry import provider
     from perdure.wiring import Engine, Observer
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Engine",
+    "EngramContext",
+    "EngramError",
     "Handle",
     "Observer",
     "PerdureError",
@@ -22,17 +27,21 @@ __all__ = [
     "RunFailed",
     "TaskContext",
     "__version__",
+    "engram",
     "provider",
 ]
 
 _HOMES = {
     "Engine": "perdure.wiring",
+    "EngramContext": "perdure.providers.engrams.context",
+    "EngramError": "perdure.providers.engrams.failure",
     "Handle": "perdure.engine.client",
     "Observer": "perdure.wiring",
     "PerdureError": "perdure.kernel.errors",
     "ProviderFailure": "perdure.providers.failure",
     "RunFailed": "perdure.engine.client",
     "TaskContext": "perdure.providers.context",
+    "engram": "perdure.providers.engrams.registry",
     "provider": "perdure.providers.registry",
 }
 """Public name → the module it lives in."""

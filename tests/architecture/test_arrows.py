@@ -38,7 +38,7 @@ ARROWS: dict[str, tuple[set[str], str]] = {
         {"kernel", "stores"},
         "the engine meets dialects, stores and workers as protocols, handed in by wiring",
     ),
-    "providers": ({"kernel"}, "a provider sees its task's context, never an execution"),
+    "providers": ({"kernel", "expressions"}, "a provider sees its task's context, never an execution"),
     "workers": ({"kernel", "providers", "stores"}, "a worker does tasks; it knows no runs and decides nothing"),
     "testing": ({"kernel", "engine", "stores", "wiring", "workers"}, "what users test with stands outside the engine"),
     "cli": (

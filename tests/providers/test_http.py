@@ -158,7 +158,7 @@ async def http(url: str, **arguments: Any) -> Outcome:
 async def test_a_json_body_is_parsed_and_the_request_is_as_asked(server: Server) -> None:
     result = value_of(
         await http(
-            f"{server.url}/echo",
+            f"{server.url}/echo?in=url",
             method="POST",
             json={"a": [1, None]},
             headers={"X-Color": "red"},
@@ -170,7 +170,7 @@ async def test_a_json_body_is_parsed_and_the_request_is_as_asked(server: Server)
     assert result["status"] == 200
     assert result["headers"]["content-type"] == "application/json"
     seen = result["body"]
-    assert (seen["method"], seen["path"]) == ("POST", "/echo?q=a+b&q=2&flag=true")
+    assert (seen["method"], seen["path"]) == ("POST", "/echo?in=url&q=a+b&q=2&flag=true")
     assert json.loads(seen["body"]) == {"a": [1, None]}
     assert seen["headers"]["content-type"] == "application/json"
     assert seen["headers"]["x-color"] == "red"

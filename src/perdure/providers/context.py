@@ -156,6 +156,10 @@ class TaskContext(_Facts):
     async def emit_signal(self, name: str, value: Any = None) -> None:
         await self._port.emit_signal(name, jsontext.encode(value))
 
+    async def report(self, body: Any) -> Any:
+        """Say something that only the language of the run understands; answers once it is recorded."""
+        return await self._port.report(jsontext.encode(body))
+
 
 def _recorded(claim: Claim) -> Any:
     return None if claim.result is None else jsontext.decode(claim.result)
@@ -190,6 +194,9 @@ class BlockingContext(_Facts):
 
     def emit_signal(self, name: str, value: Any = None) -> None:
         _complete(self._core.emit_signal(name, value))
+
+    def report(self, body: Any) -> Any:
+        return _complete(self._core.report(body))
 
 
 BlockingContext.effect_once.__doc__ = TaskContext.effect_once.__doc__

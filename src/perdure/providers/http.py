@@ -79,9 +79,8 @@ async def http(
         async with asyncio.timeout(times.total):
             request = client.build_request(
                 method,
-                url,
+                httpx.URL(url).copy_merge_params(params or {}),  # a query that the URL has stays
                 headers=sent,
-                params=params,
                 timeout=httpx.Timeout(times.read, connect=times.connect),
                 **content,
             )

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, TypeVar
 
+from perdure.providers.engrams.shipped import PROVIDERS as SHIPPED_ENGRAMS
 from perdure.providers.function import Function
 from perdure.providers.verdict import code_prefix
 
@@ -23,6 +24,7 @@ SHIPPED: Mapping[str, str] = {
     "python": "perdure.providers.python",
     "playbook.python": "perdure.providers.script",
     "shell": "perdure.providers.shell",
+    **SHIPPED_ENGRAMS,
 }
 """Name → module whose `PROVIDER` is meant."""
 

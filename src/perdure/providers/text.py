@@ -20,3 +20,8 @@ def excerpt(data: bytes, limit: int = 2000) -> str:
     """The beginning, for people."""
     text = data[:limit].decode("utf-8", "replace")
     return text if len(data) <= limit else f"{text}…"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a name from outside names a file in a folder, and nothing beside or above it."""
+    return name not in ("", ".", "..") and not any(c in name for c in "/\\\0")

@@ -12,6 +12,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Code, Failed, Outcome
 from perdure.kernel.work import Port
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.text import is_file_name
 
 Resolver = Callable[[str], str | None]
 """Name → value, or None when there is no such secret."""
@@ -24,20 +25,29 @@ _SHORTEST_REDACTED = 4  # a shorter value is no secret, and replacing it would g
 
 class SecretMissing(ProviderFailure):
     def __init__(self, name: str) -> None:
-        message = f"secret {name!r} is not set; give it as PERDURE_SECRET_{name}, or as a file in PERDURE_SECRETS_DIR"
+        variable = f"PERDURE_SECRET_{_variable(name)}"
+        message = f"secret {name!r} is not set; give it as {variable}, or as the file {name} in PERDURE_SECRETS_DIR"
         super().__init__(Code.SECRET_MISSING, message, retryable=False, details={"secret": name})
 
 
 def from_environment(name: str) -> str | None:
-    """`PERDURE_SECRET_<name>`, then the file `<name>` in `PERDURE_SECRETS_DIR`."""
-    value = os.environ.get(f"PERDURE_SECRET_{name}")
+    """`PERDURE_SECRET_<name>`, then the file `<name>` in `PERDURE_SECRETS_DIR`.
+
+    A secret with keys is asked for as `name/key`: a file in a folder, or a variable with `_` for what cannot be in one.
+    """
+    value = os.environ.get(f"PERDURE_SECRET_{name}") or os.environ.get(f"PERDURE_SECRET_{_variable(name)}")
     folder = os.environ.get("PERDURE_SECRETS_DIR")
-    if value is not None or not folder or not name or Path(name).name != name:
+    parts = name.split("/")
+    if value is not None or not folder or len(parts) > 2 or not all(map(is_file_name, parts)):
         return value
     try:
-        return (Path(folder) / name).read_text("utf-8").removesuffix("\n")
+        return Path(folder, *parts).read_text("utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _variable(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)
 
 
 class Secrets:

@@ -1,0 +1,60 @@
+"""From a task to the call of an Engram's function, and from what it gave to the step's output."""
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from perdure.providers.context import BlockingContext, TaskContext
+from perdure.providers.engrams.context import EngramContext
+from perdure.providers.engrams.hydrating import hydrate
+from perdure.providers.engrams.secrets import Vault
+from perdure.providers.failure import ProviderFailure
+
+
+def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a provider calls it: with the task's arguments by name (see the Story's task contract)."""
+    given = _parameters(function)
+
+    def arguments(context: TaskContext | BlockingContext, task: dict[str, Any]) -> tuple[list[Any], Vault]:
+        vault = Vault(context.secrets)
+        ours = EngramContext(context, task, vault)
+        inputs = hydrate(task.get("inputs") or {}, vault, ours.namespace)
+        return [inputs, ours][:given], vault
+
+    def call(context: BlockingContext, **task: Any) -> Any:
+        passed, vault = arguments(context, task)
+        try:
+            return vault.redact(function(*passed))
+        except ProviderFailure as failure:
+            raise _discreet(failure, vault) from None
+
+    async def call_coroutine(context: TaskContext, **task: Any) -> Any:
+        passed, vault = arguments(context, task)
+        answer: Coroutine[Any, Any, Any] = function(*passed)
+        try:
+            return vault.redact(await answer)
+        except ProviderFailure as failure:
+            raise _discreet(failure, vault) from None
+
+    return call_coroutine if inspect.iscoroutinefunction(function) else call
+
+
+def _parameters(function: Callable[..., Any]) -> int:
+    """An Engram takes `inputs` and `context`, or as many of them as it wants, in that order."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return 2
+    wanted = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return 2
+    required = [p for p in wanted[2:] if p.default is p.empty]
+    if required or any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
+        name = getattr(function, "__name__", repr(function))
+        raise TypeError(f"engram {name!r} must take (inputs, context), (inputs) or nothing")
+    return min(len(wanted), 2)
+
+
+def _discreet(failure: ProviderFailure, vault: Vault) -> ProviderFailure:
+    message, details = vault.redact(failure.message), vault.redact(failure.details)
+    return ProviderFailure(failure.code, message, failure.retryable, details)

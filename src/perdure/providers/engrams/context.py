@@ -1,0 +1,96 @@
+"""What an Engram may ask of its step: the task context, in the words of Stories.
+
+Of a coroutine function the calls that reach the run (`effect_once`, `record_effect`, `emit_signal`, `replay_signals`)
+are awaited; a plain function has their answers at once.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from perdure.providers.context import BlockingContext, TaskContext
+from perdure.providers.engrams.secrets import EngramSecrets, Vault
+
+
+class EngramContext:
+    def __init__(self, inner: TaskContext | BlockingContext, task: Mapping[str, Any], vault: Vault) -> None:
+        self._inner = inner
+        self._task = task
+        self._vault = vault
+        self.secrets = EngramSecrets(vault, task.get("secrets") or {})
+
+    @property
+    def idempotency_key(self) -> str:
+        """The step's key: the same over attempts, restarts and redeliveries."""
+        return str(self._task.get("idempotencyKey") or self._inner.idempotency_key)
+
+    @property
+    def step(self) -> str:
+        return str(self._about("step", "id"))
+
+    @property
+    def step_run(self) -> str:
+        return str(self._about("step", "run"))
+
+    @property
+    def story(self) -> str:
+        return str(self._about("story", "name"))
+
+    @property
+    def story_run(self) -> str:
+        return str(self._about("storyRun", "name"))
+
+    @property
+    def namespace(self) -> str:
+        return str(self._about("storyRun", "namespace") or "default")
+
+    @property
+    def engram(self) -> str:
+        return str(self._about("engram", "name"))
+
+    @property
+    def attempt(self) -> int:
+        return self._inner.attempt
+
+    @property
+    def delivery(self) -> int:
+        return self._inner.delivery
+
+    @property
+    def deadline(self) -> datetime | None:
+        return self._inner.deadline
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the step should stop; look at it between pieces of long work."""
+        return self._inner.cancelled
+
+    def wait_cancelled(self) -> Any:
+        """Of a coroutine function: returns when the step should stop."""
+        assert isinstance(self._inner, TaskContext), "a plain function looks at `cancelled`"
+        return self._inner.wait_cancelled()
+
+    def log(self, message: str, level: str = "info", **fields: Any) -> None:
+        self._inner.log(self._vault.redact(message), level, **self._vault.redact(fields))
+
+    def heartbeat(self, detail: Any = None) -> None:
+        self._inner.heartbeat(self._vault.redact(detail))
+
+    def effect_once(self, key: str, effect: Any) -> Any:
+        """Perform `effect` unless it was recorded before; either way the answer is its result (STY-167)."""
+        return self._inner.effect_once(key, effect)
+
+    def record_effect(self, key: str, status: str = "succeeded", details: Any = None) -> Any:
+        """Add a line to the step's list of effects; a key that stands there is not added again (STY-164)."""
+        said = {"key": key, "status": status, "details": self._vault.redact(details)}
+        return self._inner.report({"effect": said})
+
+    def emit_signal(self, key: str, value: Any = None) -> Any:
+        return self._inner.emit_signal(key, self._vault.redact(value))
+
+    def replay_signals(self, since: int = 0, step: str | None = None) -> Any:
+        """Signals of a step (this one, unless another is named) with a number above `since`, oldest first."""
+        return self._inner.report({"replaySignals": {"step": step or self.step, "sinceSeq": since}})
+
+    def _about(self, what: str, member: str) -> Any:
+        return (self._task.get(what) or {}).get(member, "")

@@ -1,0 +1,85 @@
+"""References in an input, replaced by what they refer to just before the Engram sees it (STY-220).
+
+    {"$bubuSecretRef": "api:token"}     {"$bubuConfigMapRef": {"name": "app", "key": "limits.json", "format": "json"}}
+
+The key `limits.json` of the config map `app` is the file `app/limits.json` in `PERDURE_CONFIG_DIR`.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from perdure.kernel import jsontext
+from perdure.providers.engrams.failure import EngramError
+from perdure.providers.engrams.secrets import Vault
+from perdure.providers.text import is_file_name
+
+SECRET = "$bubuSecretRef"
+CONFIG_MAP = "$bubuConfigMapRef"
+
+DEEPEST = 32  # STY-080
+
+
+def hydrate(value: Any, vault: Vault, namespace: str, depth: int = 0) -> Any:
+    if depth > DEEPEST:
+        raise EngramError(f"the input is nested more than {DEEPEST} levels deep", type="validation_error")
+    match value:
+        case {"$bubuSecretRef": reference} if len(value) == 1:
+            name, key, form = _parts(SECRET, reference, namespace)
+            return _formed(vault.value(name, key), form, f"secret {name!r}, key {key!r}")
+        case {"$bubuConfigMapRef": reference} if len(value) == 1:
+            name, key, form = _parts(CONFIG_MAP, reference, namespace)
+            return _formed(_config(name, key), form, f"config map {name!r}, key {key!r}")
+        case dict():
+            return {name: hydrate(item, vault, namespace, depth + 1) for name, item in value.items()}
+        case list():
+            return [hydrate(item, vault, namespace, depth + 1) for item in value]
+        case _:
+            return value
+
+
+def _parts(kind: str, reference: Any, namespace: str) -> tuple[str, str, str]:
+    found: dict[str, Any] = {"namespace": None, "format": "auto", "name": "", "key": ""}
+    if isinstance(reference, dict):
+        found.update(reference)
+    elif isinstance(reference, str):
+        path, _, found["key"] = reference.partition(":")
+        home, _, found["name"] = path.rpartition("/")
+        found["namespace"] = home or None
+    if found["namespace"] not in (None, namespace):
+        message = f"{kind}: {found['namespace']!r} is another namespace; only {namespace!r} may be read here"
+        raise EngramError(message, type="validation_error")
+    if found["format"] not in ("auto", "json", "raw"):
+        raise EngramError(f"{kind}: format must be auto, json or raw", type="validation_error")
+    if not found["name"] or not found["key"]:
+        raise EngramError(f"{kind} needs a name and a key, as in 'name:key'", type="validation_error")
+    return str(found["name"]), str(found["key"]), str(found["format"])
+
+
+def _config(name: str, key: str) -> str:
+    folder = os.environ.get("PERDURE_CONFIG_DIR")
+    if not folder:
+        message = f"config map {name!r} cannot be read: PERDURE_CONFIG_DIR is not set; it holds a folder per config map"
+        raise EngramError(message, type="initialization_error")
+    if not (is_file_name(name) and is_file_name(key)):
+        raise EngramError(f"{name}:{key} is not the name of a config map and its key", type="validation_error")
+    try:
+        return (Path(folder) / name / key).read_text("utf-8")
+    except OSError as error:
+        message = f"config map {name!r} has no readable key {key!r}: {error.strerror}"
+        raise EngramError(message, type="initialization_error") from None
+    except UnicodeDecodeError:
+        message = f"config map {name!r} has no readable key {key!r}: it is not UTF-8"
+        raise EngramError(message, type="initialization_error") from None
+
+
+def _formed(text: str, form: str, what: str) -> Any:
+    """`auto` reads what is a JSON object or list; a number or a word stays the text it is."""
+    if form == "raw" or (form == "auto" and not text.lstrip().startswith(("{", "["))):
+        return text
+    try:
+        return jsontext.read_strict(text.encode())
+    except jsontext.NotJson as error:
+        if form == "auto":
+            return text
+        raise EngramError(f"{what} is not JSON: {error}", type="serialization_error") from None

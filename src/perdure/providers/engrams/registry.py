@@ -1,0 +1,112 @@
+"""The list of Engrams whose code is here, and how one is added to it."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from perdure.providers.engrams import describing
+from perdure.providers.engrams.calling import as_task
+from perdure.providers.engrams.shipped import TEMPLATES
+from perdure.providers.registry import Mode, Provider, Registry, shared
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def provider_name(template: str, version: str) -> str:
+    return f"engram:{template}@{version}"
+
+
+class Engrams:
+    """Templates by name, each with the Engram of that name in `default`. What users apply comes before these."""
+
+    def __init__(self, providers: Registry) -> None:
+        self._providers = providers
+        self._templates: dict[str, dict[str, Any]] = {}
+
+    def find(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """The resource that stands for code of ours, if there is one."""
+        template = self._template(name)
+        if template is None:
+            return None
+        if kind == "EngramTemplate":
+            return template
+        if kind == "Engram" and namespace == describing.NAMESPACE:
+            return describing.engram(name, template["spec"]["version"])
+        return None
+
+    def names(self) -> list[str]:
+        return sorted({*self._templates, *TEMPLATES})
+
+    def engram(
+        self,
+        name: str,
+        *,
+        version: str = "1.0.0",
+        description: str = "",
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        config_schema: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        output_keys: Sequence[str] = (),
+        timeout: str = "",
+        retry: Mapping[str, Any] | None = None,
+        isolated: bool = False,
+    ) -> Callable[[_F], _F]:
+        """Register the decorated `f(inputs, context)`, plain or a coroutine function; it stays an ordinary function.
+
+        `retry` and `timeout` are recommendations, which an Engram, a Story or a step may override;
+        an `isolated` function runs in a subprocess that can be killed.
+        """
+
+        def register(function: _F) -> _F:
+            said = description or (function.__doc__ or "").strip()
+            template = describing.template(
+                name,
+                version,
+                description=said,
+                input_schema=input_schema,
+                output_schema=output_schema,
+                config_schema=config_schema,
+                secrets=secrets,
+                output_keys=tuple(output_keys),
+                timeout=timeout,
+                retry=retry,
+            )
+            self.add(template, function, isolated=isolated)
+            return function
+
+        return register
+
+    def add(self, template: dict[str, Any], function: Callable[..., Any], *, isolated: bool = False) -> None:
+        self._providers.add(as_provider(template, function, mode=Mode.ISOLATED if isolated else None))
+        self._templates[template["metadata"]["name"]] = template
+
+    def _template(self, name: str) -> dict[str, Any] | None:
+        found = self._templates.get(name)
+        if found is None and name in TEMPLATES:
+            found = self._templates[name] = importlib.import_module(TEMPLATES[name]).TEMPLATE
+        return found
+
+
+def as_provider(template: dict[str, Any], function: Callable[..., Any], *, mode: Mode | None = None) -> Provider:
+    """An Engram's code among the providers."""
+    name, version = template["metadata"]["name"], template["spec"]["version"]
+    described = Provider.of(provider_name(name, version), as_task(function), mode=mode, prefix="Engram")
+    origin = Provider.of(name, function).source
+    about = template["spec"].get("description", "")
+    schema = template["spec"].get("inputSchema", {})
+    return Provider(
+        described.name,
+        described.function,
+        described.mode,
+        about,
+        {"type": "object", "properties": {"inputs": schema}, "required": ["inputs"]},
+        prefix="Engram",
+        source=origin,
+    )
+
+
+shared_engrams = Engrams(shared)
+"""Those of this process."""
+
+engram = shared_engrams.engram
