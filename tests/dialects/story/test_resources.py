@@ -32,9 +32,9 @@ def test_kinds_are_found_by_every_word(word: str, kind: str | None) -> None:
 
 
 def test_no_word_means_two_kinds() -> None:
-    words = [word for kind in KINDS.values() for word in dict.fromkeys(kind.words)]
-
-    assert len(words) == len(set(words))
+    for kind in KINDS.values():
+        for word in (kind.name, kind.plural, *kind.short):
+            assert [one for one in KINDS.values() if one.is_called(word)] == [kind]
 
 
 def test_missing_namespace_is_default_and_global_kinds_have_none() -> None:

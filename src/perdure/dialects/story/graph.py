@@ -40,6 +40,7 @@ class Wait:
     implied: tuple[str, ...]
     unknown: tuple[str, ...]  # from `needs`
     unread: tuple[str, ...]  # from templates
+    is_selfish: bool = False  # it stands in its own `needs`, which are kept free of it
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -80,6 +81,8 @@ class StepGraph:
         needs: set[str] = set()
         unknown: list[str] = []
         for needed in needs_of(node.step):
+            if needed == node.name:
+                continue
             if needed in order and needed in visible:
                 needs.add(needed)
             else:
@@ -97,6 +100,7 @@ class StepGraph:
             tuple(sorted(implied, key=order.__getitem__)),
             tuple(dict.fromkeys(unknown)),
             tuple(sorted(unread)),
+            node.name in needs_of(node.step),
         )
 
     def upstream(self, name: str) -> frozenset[str]:
@@ -122,7 +126,7 @@ class StepGraph:
         return frozenset(found)
 
     def cycle(self, block: str | None = None) -> tuple[str, ...]:
-        """The steps that wait for themselves, sorted; of one block, or of all."""
+        """The steps that wait for themselves by way of others or of templates, sorted; of one block, or of all."""
         inside = [name for name, node in self.nodes.items() if block in (None, node.block)]
         return tuple(sorted(name for name in inside if name in self.upstream(name)))
 
@@ -135,8 +139,9 @@ class StepGraph:
         ]
         if loose:
             return f"Invalid story dependency graph: unknown step dependencies: {', '.join(sorted(loose))}"
-        if cycle := self.cycle():
-            return f"Invalid story dependency graph: dependency cycle detected involving step(s): {', '.join(cycle)}"
+        if cycle := {*self.cycle(), *(name for name, wait in self.waits.items() if wait.is_selfish)}:
+            listed = ", ".join(sorted(cycle))
+            return f"Invalid story dependency graph: dependency cycle detected involving step(s): {listed}"
         return None
 
 
@@ -166,15 +171,16 @@ def needs_of(step: Mapping[str, Any]) -> list[str]:
 
 def references_of(step: Mapping[str, Any]) -> References:
     """What the templates that make edges read: `if` of any step, `with` of Engrams and sub-Stories, and of branches."""
-    found = _read(step.get("if"))
+    found = references_in(step.get("if"))
     if step.get("ref") is not None or step.get("type") == "executeStory":
-        found |= _read(step.get("with"))
+        found |= references_in(step.get("with"))
     for branch in branches_of(step):
-        found |= _read(branch.get("if")) | _read(branch.get("with"))
+        found |= references_in(branch.get("if")) | references_in(branch.get("with"))
     return found
 
 
-def _read(value: Any) -> References:
+def references_in(value: Any) -> References:
+    """What the templates in a value read, as far as they are templates: broken ones are passed over."""
     try:
         return Structure(value, _ANYWHERE).references
     except BadStructure:
@@ -186,5 +192,5 @@ def _read(value: Any) -> References:
 def _together(values: Iterable[Any]) -> References:
     found = References()
     for value in values:
-        found |= _read(value)
+        found |= references_in(value)
     return found

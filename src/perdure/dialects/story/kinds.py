@@ -1,6 +1,6 @@
-"""The kinds of resources, and every word one may be asked for by: `story`, `stories`, `srun`, `etpl` (section 1.1)."""
+"""The kinds of resources (section 1.1). Whoever asks for one may use any word for it: `stories`, `srun`, `etpl`."""
 
-from dataclasses import dataclass
+from perdure.kernel import kinds
 
 CORE = "bubustack.io"
 CATALOG = "catalog.bubustack.io"
@@ -10,49 +10,38 @@ POLICY = "policy.bubustack.io"
 VERSION = "v1alpha1"
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    name: str
-    group: str
-    plural: str
-    short: tuple[str, ...] = ()
-    is_global: bool = False  # belongs to no namespace
-
+class Kind(kinds.Kind, frozen=True):
     @property
     def api_version(self) -> str:
         return f"{self.group}/{VERSION}"
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """What a person may call it, in small letters."""
-        return (self.name.lower(), self.plural, *self.short)
+    def is_global(self) -> bool:
+        """Belongs to no namespace."""
+        return not self.has_namespace
 
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("Story", CORE, "stories"),
-        Kind("Engram", CORE, "engrams"),
-        Kind("Impulse", CORE, "impulses", ("imp",)),
-        Kind("EngramTemplate", CATALOG, "engramtemplates", ("etpl",), is_global=True),
-        Kind("ImpulseTemplate", CATALOG, "impulsetemplates", ("itpl",), is_global=True),
-        Kind("StoryRun", RUNS, "storyruns", ("srun",)),
-        Kind("StepRun", RUNS, "stepruns", ("step",)),
-        Kind("StoryTrigger", RUNS, "storytriggers", ("trig",)),
-        Kind("EffectClaim", RUNS, "effectclaims", ("eff",)),
-        Kind("ReferenceGrant", POLICY, "referencegrants", ("refgrant",)),
-        Kind("Transport", TRANSPORT, "transports", is_global=True),
-        Kind("TransportBinding", TRANSPORT, "transportbindings", ("tb", "tbind")),
+        Kind("Story", "stories", CORE, has_namespace=True, can_run=True),
+        Kind("Engram", "engrams", CORE, has_namespace=True),
+        Kind("Impulse", "impulses", CORE, ("imp",), has_namespace=True),
+        Kind("EngramTemplate", "engramtemplates", CATALOG, ("etpl",)),
+        Kind("ImpulseTemplate", "impulsetemplates", CATALOG, ("itpl",)),
+        Kind("StoryRun", "storyruns", RUNS, ("srun",), has_namespace=True, of_runs=True),
+        Kind("StepRun", "stepruns", RUNS, ("step",), has_namespace=True, of_runs=True),
+        Kind("StoryTrigger", "storytriggers", RUNS, ("trig",), has_namespace=True, of_runs=True),
+        Kind("EffectClaim", "effectclaims", RUNS, ("eff",), has_namespace=True, of_runs=True),
+        Kind("ReferenceGrant", "referencegrants", POLICY, ("refgrant",), has_namespace=True),
+        Kind("Transport", "transports", TRANSPORT),
+        Kind("TransportBinding", "transportbindings", TRANSPORT, ("tb", "tbind"), has_namespace=True, of_runs=True),
     )
 }
 
 API_VERSIONS = tuple(dict.fromkeys(kind.api_version for kind in KINDS.values()))
 
-_BY_WORD = {word: kind for kind in KINDS.values() for word in kind.words}
-
 
 def find_kind(word: str) -> Kind | None:
-    """The kind meant by a word of the command line, in any case; also `stories.bubustack.io`."""
-    name, _, group = word.lower().partition(".")
-    kind = _BY_WORD.get(name)
-    return kind if kind is not None and group in ("", kind.group) else None
+    """The kind meant by a word, in any case; also `stories.bubustack.io`."""
+    return next((kind for kind in KINDS.values() if kind.is_called(word)), None)

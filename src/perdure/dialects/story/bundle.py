@@ -1,0 +1,99 @@
+"""The text a run is pinned to: its Story and everything the Story refers to, as it was when the run began (STY-255).
+
+    {"story": resource, "engrams": {"ns/name": resource}, "templates": {"name": resource},
+     "stories": {"ns/name": resource}, "grants": [resource], "settings": {key: value}}
+
+What is missing is absent; the run waits for it (STY-118). Sub-Stories come with all they need in turn, so that a run
+of one can be bundled from here. Equal resources give equal bytes.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perdure.dialects.story.document import tidied
+from perdure.dialects.story.graph import BLOCKS, branches_of, steps_of
+from perdure.dialects.story.resources import (
+    Known,
+    Reference,
+    Resource,
+    Shelf,
+    key_of,
+    metadata_of,
+    namespace_of,
+    read_reference,
+    spec_of,
+)
+from perdure.dialects.story.settings import Settings
+from perdure.kernel import jsontext
+
+KEPT_METADATA = ("name", "namespace", "labels", "annotations", "uid", "generation")
+
+
+def bundle(story: Resource, known: Known, settings: Settings) -> bytes:
+    found: dict[str, Any] = {
+        "story": _snapshot(story),
+        "engrams": {},
+        "templates": {},
+        "stories": {},
+        "grants": [],
+        "settings": settings.different(),
+    }
+    grants: dict[tuple[str, str, str], Resource] = {}
+    waiting, seen = [story], {key_of(story)}
+    while waiting:
+        one = waiting.pop(0)
+        namespace = namespace_of(one)
+        for kind, target in references(one):
+            if target.namespace != namespace:
+                grants.update((key_of(grant), _snapshot(grant)) for grant in known.grants(target.namespace))
+            resource = known.find(kind, target.namespace, target.name)
+            if resource is None:
+                continue
+            if kind == "Engram":
+                found["engrams"][target.key] = _snapshot(resource)
+                _add_template(found["templates"], resource, known)
+            elif key_of(resource) not in seen:
+                seen.add(key_of(resource))
+                found["stories"][target.key] = _snapshot(resource)
+                waiting.append(resource)
+    found["grants"] = [grants[key] for key in sorted(grants)]
+    return jsontext.canonical(found)
+
+
+def open_bundle(held: Mapping[str, Any]) -> Shelf:
+    """What a bundle holds, its Story included, to be found again by kind and name."""
+    shelf = Shelf([held["story"], *held["grants"]])
+    for part in ("engrams", "templates", "stories"):
+        for resource in held[part].values():
+            shelf.put(resource)
+    return shelf
+
+
+def references(story: Resource) -> Iterator[tuple[str, Reference]]:
+    """The Engrams and Stories that a Story names, in story order."""
+    namespace, spec = namespace_of(story), spec_of(story)
+    for block in BLOCKS:
+        for step in steps_of(spec.get(block)):
+            for one in (step, *branches_of(step)):
+                target = read_reference(one.get("ref"), namespace)
+                if target is not None:
+                    yield "Engram", target
+            given = step.get("with")
+            if step.get("type") == "executeStory" and isinstance(given, dict):
+                target = read_reference(given.get("storyRef"), namespace)
+                if target is not None:
+                    yield "Story", target
+
+
+def _add_template(templates: dict[str, Any], engram: Resource, known: Known) -> None:
+    target = read_reference(spec_of(engram).get("templateRef"), "")
+    template = None if target is None else known.find("EngramTemplate", "", target.name)
+    if target is not None and template is not None:
+        templates[target.name] = _snapshot(template)
+
+
+def _snapshot(resource: Resource) -> Resource:
+    """Without what changes while nothing changes: status, timestamps, marks of whoever stored it."""
+    kept = tidied(resource)
+    metadata = {name: value for name, value in metadata_of(kept).items() if name in KEPT_METADATA}
+    return {**{name: kept[name] for name in ("apiVersion", "kind", "spec") if name in kept}, "metadata": metadata}

@@ -1,0 +1,144 @@
+"""Engrams and their templates (STY-044), and what Impulses have in common with them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.story import scopes
+from perdure.dialects.story.document import templates
+from perdure.dialects.story.document.around import Around, Case
+from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.policies import MODES, OVERRIDES, POLICY, SECRETS, TEMPLATE_EXECUTION
+from perdure.dialects.story.document.shapes import (
+    Fields,
+    Flag,
+    JsonSchema,
+    Kubernetes,
+    ListOf,
+    MapOf,
+    Object,
+    OneOf,
+    ReferenceShape,
+    Shape,
+    Text,
+    shown,
+)
+from perdure.dialects.story.resources import Resource, read_reference, spec_of, version_of
+from perdure.dialects.story.schemas import BadSchema, Schema
+from perdure.kernel import jsontext
+
+TEMPLATE: dict[str, Shape] = {
+    "version": Text(least=1),
+    "description": Text(),
+    "supportedModes": ListOf(OneOf(MODES), 1, 3),
+    "configSchema": JsonSchema("config"),
+    "secretSchema": MapOf(
+        Fields(
+            {
+                "required": Flag(),
+                "description": Text(),
+                "mountType": OneOf(("env", "file", "both")),
+                "envPrefix": Text(),
+                "mountPath": Text(),
+                "expectedKeys": ListOf(Text()),
+            }
+        )
+    ),
+    "image": Kubernetes(Text(most=512)),
+    "execution": TEMPLATE_EXECUTION,
+}
+REQUIRED = ("version", "supportedModes")
+
+ENGRAM_TEMPLATE = Fields(
+    {
+        **TEMPLATE,
+        "inputSchema": JsonSchema("input"),
+        "outputSchema": JsonSchema("output"),
+        "declaredOutputKeys": ListOf(Text(least=1)),
+    },
+    REQUIRED,
+)
+ENGRAM = Fields(
+    {
+        "version": Text(most=64),
+        "templateRef": ReferenceShape(),
+        "mode": OneOf(MODES),
+        "with": Object(),
+        "secrets": SECRETS,
+        "executionPolicy": POLICY,
+        "overrides": OVERRIDES,
+        "transport": Fields({"tls": Kubernetes()}),
+    }
+)
+
+
+def judge_engram(case: Case) -> None:
+    """STY-044"""
+    look, around = case.spec, case.around
+    template = find_template(look, "EngramTemplate", around)
+    templates.check(look.at("with"), scopes.BATCH)
+    templates.check(look.at("overrides", "cache", "key"), scopes.CACHE_KEY)
+    templates.check(look.at("executionPolicy", "cache", "key"), scopes.CACHE_KEY)
+    if template is None:
+        return
+    mode = look.at("mode")
+    check_mode(mode if mode.value else look, mode.value or "job", template)
+    check_settings(look.at("with"), template, around)
+    check_secrets(look, template)
+
+
+def find_template(look: Look, kind: str, around: Around) -> Resource | None:
+    """The template an Engram or Impulse is made from; reports when there is none, or another version of it."""
+    at = look.at("templateRef")
+    target = read_reference(at.value, "")
+    if target is None:
+        look.problem("spec.templateRef.name is required")
+        return None
+    found = around.find(kind, target)
+    if found is None:
+        at.problem(f"{kind} '{target.name}' not found", hint="Apply it with the others, or load what registers it.")
+    elif not target.fits(found):
+        message = f"{kind} '{target.name}' has version '{version_of(found)}', expected '{target.version}'"
+        at.problem(message)
+    return found
+
+
+def check_mode(look: Look, mode: Any, template: Resource) -> None:
+    supported = spec_of(template).get("supportedModes")
+    if isinstance(supported, list) and mode in MODES and mode not in supported:
+        known = ", ".join(map(str, supported))
+        look.problem(f"workload mode {shown(mode)} is not supported by template (supportedModes: {known})")
+
+
+def check_settings(look: Look, template: Resource, around: Around) -> None:
+    given = {} if look.value is None else look.value
+    if not isinstance(given, dict):
+        return
+    size, most = len(jsontext.encode(given)), around.settings.max_inline_size
+    if size > most:
+        look.problem(f"{look.spelled} too large ({size} bytes > {most})")
+    check_fit(look, given, spec_of(template).get("configSchema"), "config")
+
+
+def check_fit(look: Look, given: Mapping[str, Any], schema: Any, what: str, before: str = "") -> None:
+    """Whether some data can fit a schema of the template, whatever the templates in them will turn out to be."""
+    if schema is None:
+        return
+    try:
+        compiled = Schema(schema)
+    except BadSchema:
+        return  # told where the schema stands
+    for misfit in compiled.static_misfits(compiled.complete(given)):
+        look.at(*misfit.path).problem(f"{before}the template's {what} schema refuses it: {misfit}")
+
+
+def check_secrets(look: Look, template: Resource) -> None:
+    known = spec_of(template).get("secretSchema")
+    known = known if isinstance(known, dict) else {}
+    given = look.at("secrets").value
+    given = given if isinstance(given, dict) else {}
+    for name, definition in known.items():
+        if isinstance(definition, dict) and definition.get("required") is True and not given.get(name):
+            look.problem(f"secret {shown(name)} is required by the template")
+    for name in given:
+        if name not in known:
+            look.at("secrets", name).problem(f"secret {shown(name)} is not in the template's secretSchema")

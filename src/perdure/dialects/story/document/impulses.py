@@ -1,0 +1,116 @@
+"""Impulses and their templates (STY-045)."""
+
+from perdure.dialects.story import scopes
+from perdure.dialects.story.document import templates
+from perdure.dialects.story.document.around import Around, Case
+from perdure.dialects.story.document.engrams import (
+    REQUIRED,
+    TEMPLATE,
+    check_mode,
+    check_secrets,
+    check_settings,
+    find_template,
+)
+from perdure.dialects.story.document.look import NOT_FOUND, STORY_REFERENCE, Look
+from perdure.dialects.story.document.policies import DELIVERY, MODES, OVERRIDES, SECRETS
+from perdure.dialects.story.document.shapes import (
+    Fields,
+    JsonSchema,
+    Kubernetes,
+    Object,
+    OneOf,
+    ReferenceShape,
+    Text,
+    Whole,
+)
+from perdure.dialects.story.durations import BadDuration, read_duration
+from perdure.dialects.story.resources import read_reference, version_of
+
+IMPULSE_TEMPLATE = Fields({**TEMPLATE, "contextSchema": JsonSchema("context"), "deliveryPolicy": DELIVERY}, REQUIRED)
+
+IMPULSE = Fields(
+    {
+        "version": Text(most=64),
+        "templateRef": ReferenceShape(),
+        "storyRef": ReferenceShape(),
+        "with": Object(),
+        "secrets": SECRETS,
+        "mapping": Object(),
+        "deliveryPolicy": DELIVERY,
+        "throttle": Fields({"maxInFlight": Whole(0), "ratePerSecond": Whole(0), "burst": Whole(0)}),
+        "workload": Fields(
+            {
+                "mode": OneOf(MODES),
+                "job": Kubernetes(),
+                "statefulSet": Kubernetes(),
+                "resources": Kubernetes(),
+                "updateStrategy": Kubernetes(),
+            }
+        ),
+        "service": Kubernetes(),
+        "execution": OVERRIDES,
+    }
+)
+
+
+def judge_impulse_template(case: Case) -> None:
+    _delivery(case.spec.at("deliveryPolicy"))
+
+
+def judge_impulse(case: Case) -> None:
+    """STY-045"""
+    look, around = case.spec, case.around
+    template = find_template(look, "ImpulseTemplate", around)
+    _target(look, case.namespace, around)
+    mode = look.at("workload", "mode")
+    if mode.value == "job":
+        mode.problem("spec.workload.mode must not be 'job' for Impulse (must be always-on)")
+    elif mode.value and template is not None:
+        check_mode(mode, mode.value, template)
+    templates.check(look.at("mapping"), scopes.MAPPING)
+    _delivery(look.at("deliveryPolicy"))
+    if template is not None:
+        check_settings(look.at("with"), template, around)
+        check_secrets(look, template)
+
+
+def _target(look: Look, namespace: str, around: Around) -> None:
+    at = look.at("storyRef")
+    target = read_reference(at.value, namespace)
+    if target is None:
+        look.problem("spec.storyRef.name is required", code=STORY_REFERENCE)
+        return
+    if not around.may_name(at, "Impulse", namespace, "Story", target, STORY_REFERENCE):
+        return
+    found = around.find("Story", target)
+    if found is None:
+        at.warn(f"there is no Story '{target.key}' yet: triggers will wait for it", code=NOT_FOUND)
+    elif not target.fits(found):
+        message = f"Story '{target.key}' has version '{version_of(found)}', expected '{target.version}'"
+        at.warn(message, code=STORY_REFERENCE)
+
+
+def _delivery(look: Look) -> None:
+    """How triggers are told apart and tried again (STY-045)."""
+    mode, key = look.at("dedupe", "mode").value, look.at("dedupe", "keyTemplate")
+    has_key = isinstance(key.value, str) and bool(key.value.strip())
+    if mode == "key" and not has_key:
+        look.at("dedupe").problem("keyTemplate is required when mode is key")
+    elif mode != "key" and has_key:
+        key.problem("keyTemplate is only allowed when mode is key")
+    if has_key:
+        templates.check(key, scopes.TRIGGER_KEY)
+    spans = {}
+    for word in ("baseDelay", "maxDelay"):
+        at = look.at("retry", word)
+        if at.value in (None, "") or not isinstance(at.value, str):
+            continue
+        try:
+            spans[word] = read_duration(at.value)
+        except BadDuration as refusal:
+            at.problem(f"invalid {word}: {refusal}")
+            continue
+        if spans[word] < 0:
+            at.problem(f"{word} must not be negative")
+    if 0 < spans.get("maxDelay", 0) < spans.get("baseDelay", 0):
+        look.at("retry", "maxDelay").problem("maxDelay must not be smaller than baseDelay")

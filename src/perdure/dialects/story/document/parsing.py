@@ -1,0 +1,120 @@
+"""The door for whoever has a text: what it declares, what is wrong with it, and what of it can be run.
+
+What a text refers to is looked for in the text itself, then beside it and in the catalog, then among what the code
+that is loaded brings along.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.dialects.story.bundle import bundle, references
+from perdure.dialects.story.document.judging import judge, tidied
+from perdure.dialects.story.document.look import INVALID
+from perdure.dialects.story.kinds import KINDS
+from perdure.dialects.story.resources import (
+    DEFAULT_NAMESPACE,
+    Resource,
+    Shelf,
+    key_of,
+    name_of,
+    namespace_of,
+    version_of,
+)
+from perdure.dialects.story.settings import DEFAULTS, Settings
+from perdure.documents import UnreadableText, read_documents
+from perdure.kernel.judging import Declared, Judged, Surroundings
+from perdure.kernel.problems import Problem, guess
+
+Find = Callable[[str, str, str], Resource | None]
+Implements = Callable[[str, str], bool]
+
+
+def _nothing(kind: str, namespace: str, name: str) -> Resource | None:
+    return None
+
+
+class Beside:
+    """`Known`, as a judgement has it: its surroundings, and beneath them what loaded code stands for."""
+
+    def __init__(self, around: Surroundings, provided: Find, implements: Implements | None) -> None:
+        self._around = around
+        self._provided = provided
+        self._implements = implements
+
+    def find(self, kind: str, namespace: str, name: str) -> Resource | None:
+        place = "" if KINDS[kind].is_global else namespace
+        return self._around.find(kind, place, name) or self._provided(kind, place, name)
+
+    def grants(self, namespace: str) -> list[Resource]:
+        return self._around.within("ReferenceGrant", namespace)
+
+    def implements(self, template: str, version: str) -> bool | None:
+        return None if self._implements is None else self._implements(template, version)
+
+
+def parse(
+    text: bytes,
+    around: Surroundings | None,
+    load: Callable[[bytes], Any],
+    provided: Find = _nothing,
+    implements: Implements | None = None,
+    settings: Settings = DEFAULTS,
+) -> Judged:
+    """Every problem, and if there are no errors the program `load` makes of the bundle of the Story that is meant."""
+    around = around or Surroundings()
+    known = Beside(around, provided, implements)
+    found = judge(text, known, settings, namespace=around.namespace)
+    problems = list(found.problems)
+    stories = [resource for resource in found.resources if resource["kind"] == "Story"]
+    story = _chosen(stories, around.chosen)
+    if around.chosen and story is None:
+        problems.append(_absent(around.chosen, stories))
+    if story is None or found.has_errors:
+        return Judged(None, problems)
+    pinned = bundle(story, Shelf(found.resources, known), settings)
+    return Judged(load(pinned), problems, pinned, _identity(story))
+
+
+def declares(text: bytes, file: str = "") -> list[Declared]:
+    """The resources of a text that can be told apart, right or wrong."""
+    try:
+        documents = read_documents(text)
+    except UnreadableText:
+        return []
+    found = []
+    for document in documents:
+        data = document.data
+        if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in KINDS and name_of(data):
+            kind, namespace, name = key_of(data)
+            found.append(Declared(kind, namespace, name, tidied(data), line=document.place_of()[0]))
+    return found
+
+
+def recognizes(text: bytes) -> bool:
+    return b"bubustack.io/" in text
+
+
+def _chosen(stories: Sequence[Resource], name: str) -> Resource | None:
+    """The Story to run: the one that is named; else the one that no other in the text starts, or the first."""
+    if name:
+        return next((story for story in stories if name in (name_of(story), _called(story))), None)
+    started = {
+        (target.namespace, target.name) for story in stories for kind, target in references(story) if kind == "Story"
+    }
+    first = [story for story in stories if (namespace_of(story), name_of(story)) not in started]
+    return next(iter(first or stories), None)
+
+
+def _absent(name: str, stories: Sequence[Resource]) -> Problem:
+    known = tuple(map(name_of, stories))
+    hint = f"There are: {', '.join(known)}." if known else "There is none."
+    return Problem(INVALID, f"there is no Story {name!r} in this text{guess(name, known)}", line=1, column=1, hint=hint)
+
+
+def _called(story: Resource) -> str:
+    return f"{namespace_of(story) or DEFAULT_NAMESPACE}/{name_of(story)}"
+
+
+def _identity(story: Resource) -> bytes:
+    """Starts under one token are the same when Story and version are (STY-148, STY-153), whatever they refer to."""
+    return f"{_called(story)}@{version_of(story)}".encode()

@@ -1,0 +1,163 @@
+"""Policies, as the tables of sections 1.4 to 1.6 have them: the same blocks stand in Stories, steps and Engrams."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.shapes import (
+    Either,
+    Fields,
+    Flag,
+    Kubernetes,
+    ListOf,
+    MapOf,
+    Name,
+    Object,
+    OneOf,
+    Shape,
+    Span,
+    Text,
+    Whole,
+)
+
+MODES = ("job", "deployment", "statefulset")
+BACKOFFS = ("exponential", "linear", "constant")
+
+RETRY = Fields(
+    {
+        "maxRetries": Whole(0, 10),
+        "delay": Span(),
+        "maxDelay": Span(),
+        "jitter": Whole(0, 100),
+        "backoff": OneOf(BACKOFFS),
+    }
+)
+
+CACHE = Fields(
+    {
+        "enabled": Flag(),
+        "key": Text(),
+        "salt": Text(),
+        "mode": OneOf(("read", "write", "readWrite")),
+        "ttlSeconds": Whole(),
+    }
+)
+
+_STORAGE = Fields(
+    {
+        "s3": Fields(
+            {
+                "bucket": Text(least=1),
+                "region": Text(),
+                "endpoint": Text(),
+                "authentication": Object(),
+                "usePathStyle": Flag(),
+            },
+            required=("bucket",),
+        ),
+        "file": Fields({"path": Text(), "volumeClaimName": Kubernetes(Text()), "emptyDir": Kubernetes()}),
+        "timeoutSeconds": Whole(0),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where large values go. S3 only where there is a driver for it (STY-007)."""
+
+    def judge(self, look: Look) -> None:
+        _STORAGE.judge(look)
+        if not isinstance(look.value, dict):
+            return
+        if look.value.get("s3") is not None and "s3" not in look.findings.settings.storage_drivers:
+            look.at("s3").problem("storage.s3 needs an S3 driver, and none is configured", hint="Use storage.file.")
+        path = look.at("file", "path")
+        if isinstance(path.value, str) and ".." in path.value.split("/"):
+            path.problem("storage.file.path must not lead out of the data root")
+
+    def tidy(self, value: Any) -> Any:
+        return _STORAGE.tidy(value)
+
+
+_DEBUG = Either(Flag(), Text(), "true, false or a log level")
+
+_EXECUTION: dict[str, Shape] = {
+    "timeout": Span(),
+    "retry": RETRY,
+    "cache": CACHE,
+    "maxInlineSize": Whole(0),
+    "debug": _DEBUG,
+    "job": Fields(
+        {
+            "ttlSecondsAfterFinished": Whole(),
+            "storyRunRetentionSeconds": Whole(),
+            "backoffLimit": Kubernetes(Whole(0)),
+            "restartPolicy": Kubernetes(Text()),
+        }
+    ),
+    "realtime": Fields({"ttlSecondsAfterFinished": Whole()}),
+    "storage": Storage(),
+    "resources": Kubernetes(),
+    "security": Kubernetes(),
+    "placement": Kubernetes(),
+    "imagePullPolicy": Kubernetes(Text()),
+    "serviceAccountName": Kubernetes(Name(253)),
+    "automountServiceAccountToken": Kubernetes(Flag()),
+    "probes": Kubernetes(),
+    "rbac": Kubernetes(),
+}
+
+OVERRIDES = Fields(_EXECUTION)
+POLICY = Fields({**_EXECUTION, "maxRecursionDepth": Whole(1)})
+
+STEP_RUN_OVERRIDES = Fields(
+    {
+        **_EXECUTION,
+        "cpuRequest": Kubernetes(Text()),
+        "cpuLimit": Kubernetes(Text()),
+        "memoryRequest": Kubernetes(Text()),
+        "memoryLimit": Kubernetes(Text()),
+        "backoffLimit": Kubernetes(Whole(0)),
+        "restartPolicy": Kubernetes(Text()),
+        "ttlSecondsAfterFinished": Whole(),
+    }
+)
+
+TEMPLATE_EXECUTION = Fields(
+    {
+        "timeout": Span(),
+        "retry": Fields(
+            {
+                "recommendedMaxRetries": Whole(0),
+                "recommendedBaseDelay": Span(),
+                "recommendedMaxDelay": Span(),
+                "recommendedBackoff": OneOf(BACKOFFS),
+            }
+        ),
+        "job": Fields(
+            {
+                "recommendedTtlSecondsAfterFinished": Whole(),
+                "recommendedBackoffLimit": Kubernetes(Whole(0)),
+                "recommendedRestartPolicy": Kubernetes(Text()),
+            }
+        ),
+        "storage": Storage(),
+        "images": Kubernetes(),
+        "resources": Kubernetes(),
+        "security": Kubernetes(),
+        "service": Kubernetes(),
+        "probes": Kubernetes(),
+        "rbac": Kubernetes(),
+    }
+)
+
+DELIVERY = Fields(
+    {
+        "dedupe": Fields({"mode": OneOf(("none", "token", "key")), "keyTemplate": Text()}),
+        "retry": Fields({"maxAttempts": Whole(0), "baseDelay": Text(), "maxDelay": Text(), "backoff": OneOf(BACKOFFS)}),
+    }
+)
+
+SECRETS = MapOf(Text(least=1))
+LABELS = MapOf(Text())
+TEXTS = ListOf(Text())

@@ -1,0 +1,211 @@
+"""StoryRuns and StepRuns (STY-047 to 050). The first problem ends the look: these are written by programs."""
+
+from perdure.dialects.story.document import denied
+from perdure.dialects.story.document.around import Case
+from perdure.dialects.story.document.errors import STRUCTURED_ERROR
+from perdure.dialects.story.document.look import ENGRAM_REFERENCE, INPUT_SCHEMA, STORY_REFERENCE, Look
+from perdure.dialects.story.document.policies import RETRY, STEP_RUN_OVERRIDES
+from perdure.dialects.story.document.sameness import same
+from perdure.dialects.story.document.shapes import (
+    Fields,
+    Flag,
+    ListOf,
+    Name,
+    Object,
+    ReferenceShape,
+    Span,
+    Text,
+    Whole,
+)
+from perdure.dialects.story.identity import input_hash, run_name
+from perdure.dialects.story.payloads import is_reference, malformed
+from perdure.dialects.story.resources import (
+    Reference,
+    Resource,
+    annotations_of,
+    read_reference,
+    spec_of,
+    version_of,
+)
+from perdure.dialects.story.schemas import BadSchema, Schema
+from perdure.kernel import jsontext
+
+TOKEN = "storyrun.bubustack.io/trigger-token"
+HASH = "storyrun.bubustack.io/trigger-input-hash"
+LARGEST = 1_048_576
+
+STORY_RUN = Fields(
+    {"storyRef": ReferenceShape(), "impulseRef": ReferenceShape(), "inputs": Object(), "cancelRequested": Flag()}
+)
+
+STEP_RUN = Fields(
+    {
+        "storyRunRef": ReferenceShape(),
+        "stepId": Name(),
+        "idempotencyKey": Text(most=256),
+        "engramRef": ReferenceShape(),
+        "templateGeneration": Whole(0),
+        "input": Object(),
+        "timeout": Span(),
+        "retry": RETRY,
+        "executionOverrides": STEP_RUN_OVERRIDES,
+        "downstreamTargets": ListOf(Object()),
+    }
+)
+
+
+def judge_story_run(case: Case) -> None:
+    if case.stored is not None:
+        _update(case, case.stored)
+        return
+    spec = case.spec
+    target = read_reference(spec.at("storyRef").value, case.namespace)
+    if target is None:
+        spec.problem("spec.storyRef.name is required")
+        return
+    _token(case, target)
+    check_inputs(spec.at("inputs"), case, case.around.settings.max_inline_inputs_size)
+    story = find_pinned(case, "Story", spec.at("storyRef"), target, STORY_REFERENCE)
+    if story is not None:
+        _fits(spec.at("inputs"), story)
+
+
+def _update(case: Case, stored: Resource) -> None:
+    """STY-049, and the token of STY-048."""
+    token = annotations_of(stored).get(TOKEN)
+    if token is not None and annotations_of(case.resource).get(TOKEN) != token:
+        case.root.at("metadata", "annotations").problem(f"annotation {TOKEN} is immutable once set")
+    old, new = dict(spec_of(stored)), dict(spec_of(case.resource))
+    was, is_now = bool(old.pop("cancelRequested", False)), bool(new.pop("cancelRequested", False))
+    if not same(old, new):
+        case.spec.problem("spec of a StoryRun is immutable", hint="Only cancelRequested may change, to true.")
+    elif was and not is_now:
+        case.spec.problem("spec.cancelRequested cannot be taken back once it is true")
+
+
+def _token(case: Case, target: Reference) -> None:
+    """STY-048: what was started under a token is found by it, and only with the same inputs."""
+    annotations = annotations_of(case.resource)
+    token = annotations.get(TOKEN)
+    if not isinstance(token, str) or not token:
+        return
+    metadata = case.root.at("metadata")
+    if metadata.at("generateName").value:
+        metadata.at("generateName").problem(f"metadata.generateName must be empty when {TOKEN} is set")
+    wanted = run_name(target.namespace, target.name, token)
+    if case.name != wanted:
+        metadata.problem(f'metadata.name must be "{wanted}" when {TOKEN} is set, not "{case.name}"')
+    given = annotations.get(HASH)
+    inputs = case.spec.at("inputs").value
+    if not given:
+        metadata.at("annotations").problem(f"annotation {HASH} is required when {TOKEN} is set")
+    elif isinstance(inputs, dict | None) and not _has_references(inputs) and given != input_hash(inputs):
+        metadata.at("annotations", HASH).problem(f"annotation {HASH} must match the inputs of the StoryRun")
+
+
+def _has_references(value: object) -> bool:
+    """Whether part of it lies elsewhere; what it hashes to is only known when that is read (STY-146)."""
+    if isinstance(value, dict):
+        return is_reference(value) or any(map(_has_references, value.values()))
+    return isinstance(value, list) and any(map(_has_references, value))
+
+
+def check_inputs(look: Look, case: Case, most: int) -> None:
+    """An object within the limit, whose references are well-formed (STY-047)."""
+    if not isinstance(look.value, dict):
+        return
+    size = len(jsontext.encode(look.value))
+    if size > most:
+        hint = "Put large values into storage and pass references to them."
+        look.problem(f"{look.spelled} too large ({size} bytes > {most}). {hint}")
+    for path, problem in malformed(look.value, case.namespace):
+        look.at(*path).problem(problem)
+
+
+def find_pinned(case: Case, kind: str, look: Look, target: Reference, code: str) -> Resource | None:
+    """The resource a run object names; reports when it may not, or there is none, or another version of it."""
+    referrer = str(case.resource.get("kind"))
+    if not case.around.may_name(look, referrer, case.namespace, kind, target, code):
+        return None
+    word = kind.lower()
+    found = case.around.find(kind, target)
+    if found is None:
+        look.problem(f"referenced {word} '{target.key}' not found")
+    elif not target.fits(found):
+        version = version_of(found)
+        look.problem(f"referenced {word} '{target.key}' has version '{version}', expected '{target.version}'")
+    elif not target.means(found):
+        look.problem(f"referenced {word} '{target.key}' is not the one with uid '{target.uid}'")
+    return found
+
+
+def _fits(look: Look, story: Resource) -> None:
+    """STY-210: what the Story asks for, once its defaults are filled in. References are read later."""
+    schema = spec_of(story).get("inputsSchema")
+    given = {} if look.value is None else look.value
+    if schema is None or not isinstance(given, dict):
+        return
+    try:
+        compiled = Schema(schema)
+    except BadSchema:
+        return  # told where the schema stands
+    whole = compiled.complete(given)
+    misfits = compiled.static_misfits(whole) if _has_references(whole) else compiled.misfits(whole)
+    for misfit in misfits:
+        look.at(*misfit.path).problem(f"StoryRun inputs failed schema validation: {misfit}", code=INPUT_SCHEMA)
+
+
+def judge_step_run(case: Case) -> None:
+    """STY-050"""
+    spec = case.spec
+    size = len(jsontext.encode(case.resource))
+    if size > LARGEST:
+        case.root.problem(f"steprun size of {size} bytes exceeds maximum allowed size of {LARGEST} bytes")
+    run = read_reference(spec.at("storyRunRef").value, case.namespace)
+    if run is None:
+        spec.problem("spec.storyRunRef.name is required")
+    if not spec.at("stepId").value:
+        spec.problem("spec.stepId is required")
+    if case.stored is None or not same(spec_of(case.stored), spec_of(case.resource)):
+        _work(case, run)
+    _status(case)
+
+
+def _work(case: Case, run: Reference | None) -> None:
+    spec = case.spec
+    if case.stored is not None:
+        _one_step(case, case.stored)
+    if run is not None:
+        case.around.may_name(spec.at("storyRunRef"), "StepRun", case.namespace, "StoryRun", run, "ValidationFailed")
+    engram = read_reference(spec.at("engramRef").value, case.namespace)
+    if engram is not None:
+        find_pinned(case, "Engram", spec.at("engramRef"), engram, ENGRAM_REFERENCE)
+    check_inputs(spec.at("input"), case, case.around.settings.max_inline_size)
+    denied.check(spec.at("input"))
+
+
+def _one_step(case: Case, stored: Resource) -> None:
+    """STY-014: one name, one step of one run."""
+    old, new = spec_of(stored), spec_of(case.resource)
+    runs = [read_reference(one.get("storyRunRef"), case.namespace) for one in (old, new)]
+    if runs[0] != runs[1] or old.get("stepId") != new.get("stepId"):
+        held = runs[0].key if runs[0] is not None else ""
+        case.spec.problem(f"the name is held by step '{old.get('stepId')}' of run '{held}'")
+
+
+def _status(case: Case) -> None:
+    status = case.root.at("status")
+    needs = status.at("needs").value
+    if isinstance(needs, list) and case.name in needs:
+        status.at("needs").problem("status.needs must not name the StepRun itself")
+    if status.at("error").value is not None:
+        STRUCTURED_ERROR.judge(status.at("error"))
+    check_generation(case)
+
+
+def check_generation(case: Case) -> None:
+    """Observed generations never decrease (STY-050)."""
+    now = case.root.at("status", "observedGeneration")
+    before = ((case.stored or {}).get("status") or {}).get("observedGeneration")
+    if isinstance(before, int) and isinstance(now.value, int) and now.value < before:
+        now.problem(f"status.observedGeneration must not decrease (was {before}, is {now.value})")

@@ -1,0 +1,297 @@
+"""The form of values: what each may be, told with its place when it is not, and the one way to keep it.
+
+`judge` reports, `tidy` gives the value as it is kept: null members are no members, a bare name is a reference.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.dialects.story.document.look import Findings, Look, listed
+from perdure.dialects.story.durations import BadDuration, read_duration
+from perdure.dialects.story.schemas import BadSchema, Schema
+from perdure.kernel.problems import guess
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+NAME_RULE = "small letters, digits and dashes, with a letter or digit at both ends"
+
+
+class Shape(Protocol):
+    def judge(self, look: Look) -> None: ...
+
+    def tidy(self, value: Any) -> Any: ...
+
+
+class _Plain:
+    """Kept as it is."""
+
+    __slots__ = ()
+
+    def tidy(self, value: Any) -> Any:
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Text(_Plain):
+    least: int = 0
+    most: int | None = None
+
+    def judge(self, look: Look) -> None:
+        if not isinstance(look.value, str):
+            look.problem(f"must be a text, not {shown(look.value)}")
+        elif len(look.value.strip()) < self.least:
+            look.problem("must not be empty")
+        elif self.most is not None and len(look.value) > self.most:
+            look.problem(f"must have at most {self.most} characters, not {len(look.value)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Name(_Plain):
+    """A name that others may refer to (STY-002)."""
+
+    most: int = 63
+
+    def judge(self, look: Look) -> None:
+        value = look.value
+        if not isinstance(value, str):
+            look.problem(f"must be a name, not {shown(value)}")
+        elif not 1 <= len(value) <= self.most:
+            look.problem(f"a name has 1 to {self.most} characters, not {len(value)}")
+        elif not NAME.fullmatch(value):
+            look.problem(f"{value!r} is no name: it must match ^{NAME.pattern}$", hint=f"Use {NAME_RULE}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(_Plain):
+    least: int | None = None
+    most: int | None = None
+
+    def judge(self, look: Look) -> None:
+        value = look.value
+        if isinstance(value, bool) or not isinstance(value, int):
+            look.problem(f"must be a whole number, not {shown(value)}")
+        elif self.least is not None and self.most is not None and not self.least <= value <= self.most:
+            look.problem(f"must be between {self.least} and {self.most}, not {value}")
+        elif self.least is not None and value < self.least:
+            look.problem(f"must be {self.least} or more, not {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(_Plain):
+    def judge(self, look: Look) -> None:
+        if not isinstance(look.value, bool):
+            look.problem(f"must be true or false, not {shown(look.value)}")
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(_Plain):
+    """A word of a few; `other` are further ones kept as the word they stand for. Blank is absent."""
+
+    words: tuple[str, ...]
+    other: tuple[tuple[str, str], ...] = ()
+
+    def judge(self, look: Look) -> None:
+        known = (*self.words, *(word for word, _ in self.other))
+        if look.value in known or look.value == "":
+            return
+        near = guess(look.value, known) if isinstance(look.value, str) else ""
+        look.problem(f"unsupported value {shown(look.value)} (expected {listed(known)}){near}")
+
+    def tidy(self, value: Any) -> Any:
+        return dict(self.other).get(value, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Span(_Plain):
+    """A duration that the run passes over when it is none (STY-127, STY-133): worth a warning."""
+
+    def judge(self, look: Look) -> None:
+        if not isinstance(look.value, str):
+            look.problem(f"must be a text such as 30s, not {shown(look.value)}")
+            return
+        try:
+            read_duration(look.value)
+        except BadDuration as refusal:
+            look.warn(f"{refusal}: it is passed over")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment(_Plain):
+    """An instant as RFC 3339 has it."""
+
+    def judge(self, look: Look) -> None:
+        if read_moment(look.value) is None:
+            look.problem(f"must be a time such as 2026-01-31T12:00:00Z, not {shown(look.value)}")
+
+
+def read_moment(written: Any) -> datetime | None:
+    if not isinstance(written, str) or not _MOMENT.fullmatch(written):
+        return None
+    try:
+        return datetime.fromisoformat(written)
+    except ValueError:
+        return None
+
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Anything(_Plain):
+    """Free-form: any value, members of any name (STY-003)."""
+
+    def judge(self, look: Look) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Object(_Plain):
+    """Free-form, but an object."""
+
+    def judge(self, look: Look) -> None:
+        look.is_object()
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema(_Plain):
+    """A schema; `what` it is of stands in the message (STY-039)."""
+
+    what: str
+
+    def judge(self, look: Look) -> None:
+        try:
+            Schema(look.value)
+        except BadSchema as refusal:
+            look.problem(f"error validating {self.what} schema: {refusal}")
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    item: Shape
+    least: int = 0
+    most: int | None = None
+
+    def judge(self, look: Look) -> None:
+        if not isinstance(look.value, list):
+            look.problem(f"must be a list, not {shown(look.value)}")
+            return
+        count = len(look.value)
+        if count < self.least or (self.most is not None and count > self.most):
+            bounds = f"between {self.least} and {self.most}" if self.most is not None else f"at least {self.least}"
+            look.problem(f"must have {bounds} items, not {count}")
+        for one in look.items():
+            self.item.judge(one)
+
+    def tidy(self, value: Any) -> Any:
+        return [self.item.tidy(one) for one in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    member: Shape
+
+    def judge(self, look: Look) -> None:
+        if look.is_object():
+            for _, one in look.members():
+                self.member.judge(one)
+
+    def tidy(self, value: Any) -> Any:
+        return {name: self.member.tidy(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """An object of known members. Null is absent, as everywhere in Kubernetes."""
+
+    members: Mapping[str, Shape]
+    required: Sequence[str] = ()
+
+    def judge(self, look: Look) -> None:
+        if not look.is_object():
+            return
+        for name in self.required:
+            if look.value.get(name) is None:
+                look.problem(f"{look.at(name).spelled} is required")
+        for name, one in look.members():
+            shape = self.members.get(name)
+            if shape is None:
+                look.unknown(name, tuple(self.members))
+            elif one.value is not None:
+                shape.judge(one)
+
+    def tidy(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: self.members[name].tidy(member) if name in self.members else member
+            for name, member in value.items()
+            if member is not None
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """A field that only means something to Kubernetes (STY-004)."""
+
+    shape: Shape = Object()
+
+    def judge(self, look: Look) -> None:
+        look.ignore()
+        self.shape.judge(look)
+
+    def tidy(self, value: Any) -> Any:
+        return self.shape.tidy(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One of two forms."""
+
+    first: Shape
+    second: Shape
+    what: str
+
+    def judge(self, look: Look) -> None:
+        for shape in (self.first, self.second):
+            trial = Look(Findings(), look.value, look.path)
+            shape.judge(trial)
+            if not trial.findings.has_errors:
+                return
+        look.problem(f"must be {self.what}, not {shown(look.value)}")
+
+    def tidy(self, value: Any) -> Any:
+        return value
+
+
+REFERENCE = Fields({"name": Name(253), "namespace": Name(63), "version": Text(most=64), "uid": Text()})
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceShape:
+    """A name alone, or an object with one (STY-002). That there is a name is checked where its sentence is known."""
+
+    def judge(self, look: Look) -> None:
+        if isinstance(look.value, str):
+            if look.value.strip():
+                Name(253).judge(look)
+        elif isinstance(look.value, dict):
+            written = {name: member for name, member in look.value.items() if member != ""}
+            REFERENCE.judge(Look(look.findings, written, look.path))
+        else:
+            look.problem(f"must be a name or an object with one, not {shown(look.value)}")
+
+    def tidy(self, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else REFERENCE.tidy(value)
+
+
+def shown(value: Any) -> str:
+    """A value in a message, shortened."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= 60 else f"{text[:50]}…"

@@ -1,0 +1,284 @@
+"""One step, in whatever block or branch it stands (STY-024 to 043, STY-229)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.dialects.story import scopes
+from perdure.dialects.story.document import templates
+from perdure.dialects.story.document.around import Around
+from perdure.dialects.story.document.look import NOT_FOUND, STORY_REFERENCE, TRANSPORT_REFERENCE, Look
+from perdure.dialects.story.document.policies import OVERRIDES, SECRETS, TEXTS
+from perdure.dialects.story.document.primitives import PRIMITIVES, StepType
+from perdure.dialects.story.document.shapes import (
+    Fields,
+    Flag,
+    Kubernetes,
+    Name,
+    Object,
+    ReferenceShape,
+    Text,
+    shown,
+)
+from perdure.dialects.story.document.usage import check_step
+from perdure.dialects.story.graph import StepGraph
+from perdure.dialects.story.resources import read_reference, version_of
+from perdure.expressions.gotemplate import Environment, References
+from perdure.expressions.gotemplate.aliases import find_aliased
+from perdure.kernel import jsontext
+from perdure.kernel.problems import guess
+
+_STEP = Fields(
+    {
+        "name": Name(),
+        "id": Kubernetes(Name()),
+        "needs": TEXTS,
+        "type": StepType(),
+        "ref": ReferenceShape(),
+        "if": Text(),
+        "allowFailure": Flag(),
+        "sideEffects": Flag(),
+        "requires": TEXTS,
+        "idempotencyKeyTemplate": Text(most=512),
+        "with": Object(),
+        "runtime": Object(),
+        "transport": Text(),
+        "secrets": SECRETS,
+        "execution": OVERRIDES,
+        "postExecution": Fields({"condition": Text(least=1), "failureMessage": Text()}, required=("condition",)),
+    },
+    required=("name",),
+)
+
+
+class StepShape:
+    """The form of a step; branches of a parallel one have it too."""
+
+    def judge(self, look: Look) -> None:
+        _STEP.judge(look)
+        if look.at("type").value == "parallel":
+            for branch in look.at("with", "steps").items():
+                _STEP.judge(branch)
+
+    def tidy(self, value: Any) -> Any:
+        step = _STEP.tidy(value)
+        given = step.get("with") if isinstance(step, dict) else None
+        if not isinstance(given, dict):
+            return step
+        if step.get("type") == "parallel" and isinstance(given.get("steps"), list):
+            step["with"] = {**given, "steps": [_STEP.tidy(branch) for branch in given["steps"]]}
+        elif step.get("type") == "executeStory" and isinstance(given.get("storyRef"), str):
+            step["with"] = {**given, "storyRef": {"name": given["storyRef"]}}
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class Tale:
+    """The Story a step belongs to, as far as its steps have to know."""
+
+    name: str
+    namespace: str
+    is_streaming: bool
+    graph: StepGraph
+    transports: tuple[str, ...]
+    around: Around
+
+    def streams(self, block: str) -> bool:
+        """Cleanup is batch also in streaming Stories (STY-139)."""
+        return self.is_streaming and block == "steps"
+
+
+def judge_step(look: Look, block: str, tale: Tale) -> None:
+    if not isinstance(look.value, dict):
+        return
+    step = look.value
+    name = step["name"] if isinstance(step.get("name"), str) else ""
+    _kind(look, name, tale)
+    _needs(look, name, block, tale)
+    _requires(look, name, block, tale)
+    _sizes(look, tale)
+    _transport(look, name, tale)
+    _cache(look)
+    kind = step.get("type")
+    if isinstance(kind, str) and kind in PRIMITIVES:
+        PRIMITIVES[kind](look, name)
+    if kind == "executeStory":
+        _sub_story(look, name, tale)
+    _templates(look, name, block, tale)
+    check_step(look, name, tale.namespace, is_streaming=tale.streams(block), around=tale.around)
+    for branch in _branches(look):
+        _cache(branch)
+        _transport(branch, str(branch.value.get("name") or ""), tale)
+        _templates(branch, name, block, tale)
+        check_step(branch, str(branch.value.get("name") or ""), tale.namespace, tale.streams(block), tale.around)
+
+
+def _branches(look: Look) -> Iterator[Look]:
+    if look.value.get("type") == "parallel":
+        yield from (branch for branch in look.at("with", "steps").items() if isinstance(branch.value, dict))
+
+
+def _kind(look: Look, name: str, tale: Tale) -> None:
+    ref, kind = look.value.get("ref"), look.value.get("type")
+    if ref is not None and kind:
+        look.problem(f"step '{name}' must not set both ref and type")
+    if ref is None and not kind:
+        look.problem(f"step '{name}' must set either ref or type")
+    if tale.is_streaming and kind in ("gate", "wait"):
+        look.at("type").problem(f"step '{name}' of type '{kind}' is only supported for batch stories")
+
+
+def _needs(look: Look, name: str, block: str, tale: Tale) -> None:
+    visible = tale.graph.visible(block)
+    for one in look.at("needs").items():
+        if not isinstance(one.value, str):
+            continue
+        if one.value == name:
+            one.problem(f"step '{name}' cannot depend on itself in needs")
+        elif visible.get(one.value) != one.value:
+            parent = visible.get(one.value)
+            hint = f"It is a branch of step {parent!r}; name that one." if parent else ""
+            near = "" if parent else guess(one.value, tuple(visible))
+            one.problem(f"step '{name}' lists unknown dependency '{one.value}' in needs{near}", hint=hint)
+
+
+def _requires(look: Look, name: str, block: str, tale: Tale) -> None:
+    """STY-038"""
+    visible = tale.graph.visible(block)
+    upstream = tale.graph.needed(name) if name in tale.graph.nodes else frozenset()
+    for one in look.at("requires").items():
+        if not isinstance(one.value, str):
+            continue
+        parts = one.value.split(".")
+        if parts[0] != "steps":
+            one.problem(f"a requires path must start with 'steps.', not {shown(one.value)}")
+        elif len(parts) < 3 or not all(parts):
+            one.problem(f"a requires path has at least 3 segments, steps.<name>.<field>, not {shown(one.value)}")
+        elif parts[1] not in visible:
+            one.problem(f"requires references unknown step {shown(parts[1])}{guess(parts[1], tuple(visible))}")
+        elif visible[parts[1]] not in upstream:
+            step = shown(parts[1])
+            one.problem(f"requires references step {step} which is not upstream (add it to needs or needs chain)")
+
+
+def _sizes(look: Look, tale: Tale) -> None:
+    check_size(look.at("with"), "with", tale.around.settings.max_with_bytes)
+
+
+def check_size(look: Look, what: str, most: int) -> None:
+    """STY-029"""
+    if look.value is None:
+        return
+    size = len(jsontext.encode(look.value))
+    if size > most:
+        look.problem(f"'{what}' block size of {size} bytes exceeds maximum allowed size of {most} bytes")
+
+
+def _transport(look: Look, name: str, tale: Tale) -> None:
+    lane = look.at("transport")
+    if isinstance(lane.value, str) and lane.value.strip() and lane.value not in tale.transports:
+        message = f"step '{name}' references unknown transport {shown(lane.value)}{guess(lane.value, tale.transports)}"
+        lane.problem(message, code=TRANSPORT_REFERENCE)
+
+
+def _cache(look: Look) -> None:
+    """STY-229"""
+    cache = look.at("execution", "cache")
+    if look.value.get("sideEffects") is True and cache.value is not None:
+        cache.problem("cache cannot be used on a step with sideEffects: a hit would skip the effect")
+
+
+def _sub_story(look: Look, name: str, tale: Tale) -> None:
+    """The Story that an executeStory step names (STY-031, STY-042)."""
+    at = look.at("with", "storyRef")
+    target = read_reference(at.value, tale.namespace)
+    if target is None or not tale.around.may_name(at, "Story", tale.namespace, "Story", target, STORY_REFERENCE):
+        return
+    if (target.namespace, target.name) == (tale.namespace, tale.name):
+        message = f"step '{name}' of type 'executeStory' cannot reference the same story"
+        at.problem(message, code=STORY_REFERENCE)
+        return
+    found = tale.around.find("Story", target)
+    if found is None:
+        at.warn(f"step '{name}': there is no Story '{target.key}' yet: the step will wait for it", code=NOT_FOUND)
+    elif not target.fits(found):
+        message = f"Story '{target.key}' has version '{version_of(found)}', expected '{target.version}'"
+        at.warn(f"step '{name}': {message}: the step will fail", code=STORY_REFERENCE)
+
+
+# Templates.
+
+
+def _templates(look: Look, name: str, block: str, tale: Tale) -> None:
+    """`name` is the step that waits for what is read: of a branch, its parent."""
+    streams = tale.streams(block)
+    step = look.value
+    makes_edges = step.get("ref") is not None or step.get("type") == "executeStory"
+    runtime = scopes.STREAMING_RUNTIME
+    given = scopes.STREAMING_STATIC if streams else scopes.BATCH
+    sight = _Sight(name, block, tale)
+    if step.get("type") == "parallel":
+        look = Look(look.findings, {**step, "with": _without_branches(step)}, look.path)
+    sight.check(look.at("if"), runtime if streams else scopes.BATCH, is_edge=True)
+    sight.check(look.at("with"), given, is_edge=makes_edges)
+    sight.check(look.at("idempotencyKeyTemplate"), scopes.BATCH)
+    templates.check(look.at("execution", "cache", "key"), scopes.CACHE_KEY)
+    own = str(step.get("name") or "")
+    for other in sorted(templates.check(look.at("postExecution", "condition"), scopes.BATCH).steps - {own}):
+        if find_aliased({own: None}, other) is None:
+            at = look.at("postExecution", "condition")
+            at.warn(f"step '{own}' reads step '{other}' after execution, where only its own output is to be seen")
+    if step.get("runtime") is None:
+        return
+    if not tale.is_streaming and not _is_bridged(look, tale):
+        message = "runtime is only supported for realtime stories or bridged realtime steps"
+        look.at("runtime").problem(message)
+        return
+    sight.check(look.at("runtime"), runtime)
+
+
+def _without_branches(step: Any) -> Any:
+    given = step.get("with")
+    return {name: member for name, member in given.items() if name != "steps"} if isinstance(given, dict) else given
+
+
+def _is_bridged(look: Look, tale: Tale) -> bool:
+    """STY-037"""
+    if isinstance(look.value.get("transport"), str) and look.value["transport"].strip():
+        return True
+    target = read_reference(look.value.get("ref"), tale.namespace)
+    engram = tale.around.find("Engram", target) if target is not None else None
+    return engram is not None and (engram.get("spec") or {}).get("mode") in ("deployment", "statefulset")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """Which steps the templates of one step may read (STY-043)."""
+
+    name: str
+    block: str
+    tale: Tale
+
+    def check(self, look: Look, scope: Environment, *, is_edge: bool = False) -> None:
+        self._steps(look, templates.check(look, scope), is_edge)
+
+    def _steps(self, look: Look, read: References, is_edge: bool) -> None:
+        graph = self.tale.graph
+        visible = graph.visible(self.block)
+        upstream = graph.upstream(self.name) if self.name in graph.nodes else frozenset()
+        for written in sorted(read.steps):
+            meant = find_aliased(visible, written)
+            if meant is None:
+                message = f"step '{self.name}' references unknown step '{written}' in a template"
+                near = guess(written, tuple(visible))
+                if is_edge:
+                    look.problem(message + near)
+                else:
+                    look.warn(message + near)
+            elif not is_edge and self._is_beside(visible[meant], upstream):
+                message = f"step '{self.name}' references step '{written}' which is not upstream"
+                look.warn(message, hint="Add it to needs.")
+
+    def _is_beside(self, meant: str, upstream: frozenset[str]) -> bool:
+        """Not waited for: neither upstream nor of a block that ended before."""
+        return meant not in upstream and self.tale.graph.nodes[meant].block == self.block

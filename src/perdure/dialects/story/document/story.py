@@ -1,0 +1,161 @@
+"""A Story as a whole (section 2.1)."""
+
+from typing import Any
+
+from perdure.dialects.story import scopes
+from perdure.dialects.story.document import streaming, templates
+from perdure.dialects.story.document.around import Around, Case
+from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.policies import POLICY, RETRY, Storage
+from perdure.dialects.story.document.shapes import (
+    Fields,
+    Flag,
+    JsonSchema,
+    ListOf,
+    Name,
+    Object,
+    OneOf,
+    Text,
+    Whole,
+    shown,
+)
+from perdure.dialects.story.document.steps import StepShape, Tale, check_size, judge_step
+from perdure.dialects.story.durations import BadDuration, read_positive
+from perdure.dialects.story.graph import BLOCKS, StepGraph
+from perdure.dialects.story.resources import Resource
+from perdure.expressions.gotemplate.aliases import find_aliased
+from perdure.kernel import jsontext
+from perdure.kernel.problems import guess
+
+LARGEST = 1_048_576
+
+STORY = Fields(
+    {
+        "version": Text(most=64),
+        "pattern": OneOf(("batch", "streaming"), (("realtime", "streaming"),)),
+        "concurrency": Fields(
+            {"mode": OneOf(("serial", "cancelPrevious", "parallel")), "scope": OneOf(("storyrun", "participant"))}
+        ),
+        "inputsSchema": JsonSchema("Story inputs"),
+        "outputsSchema": JsonSchema("Story outputs"),
+        "output": Object(),
+        "steps": ListOf(StepShape(), 1, 100),
+        "compensations": ListOf(StepShape(), 0, 50),
+        "finally": ListOf(StepShape(), 0, 50),
+        "policy": Fields(
+            {
+                "timeouts": Fields({"story": Text(), "step": Text(), "gracefulShutdownTimeout": Text()}),
+                "with": Object(),
+                "retries": Fields({"stepRetryPolicy": RETRY, "continueOnStepFailure": Flag()}),
+                "concurrency": Whole(),
+                "queue": Name(),
+                "priority": Whole(0),
+                "storage": Storage(),
+                "execution": POLICY,
+            }
+        ),
+        "transports": ListOf(
+            Fields(
+                {
+                    "name": Text(),
+                    "transportRef": Text(),
+                    "description": Text(),
+                    "streaming": streaming.SETTINGS,
+                    "settings": Object(),
+                }
+            )
+        ),
+    },
+    required=("steps",),
+)
+
+
+def too_large(resource: Resource) -> str | None:
+    """The one problem that is told alone (STY-019, STY-022)."""
+    size = len(jsontext.encode(resource))
+    return f"story size of {size} bytes exceeds maximum allowed size of {LARGEST} bytes" if size > LARGEST else None
+
+
+def judge_story(case: Case) -> None:
+    look, around = case.spec, case.around
+    spec = look.value
+    graph = StepGraph(spec)
+    transports = tuple(_transports(look, graph))
+    is_streaming = spec.get("pattern") in ("streaming", "realtime")
+    tale = Tale(case.name, case.namespace, is_streaming, graph, transports, around)
+    _names(look)
+    for block in BLOCKS:
+        for step in look.at(block).items():
+            judge_step(step, block, tale)
+        if cycle := graph.cycle(block):
+            steps = ", ".join(cycle)
+            look.at(block).problem(f"{block} contains a dependency cycle involving step(s): {steps}")
+    _output(look.at("output"), graph, around)
+    _policy(look.at("policy"), graph, around)
+    if spec.get("concurrency") is not None and not is_streaming:
+        look.at("concurrency").warn("spec.concurrency is for streaming stories: it has no effect here")
+
+
+def _names(look: Look) -> None:
+    """STY-024: once over the three blocks, branches included."""
+    seen: set[str] = set()
+    for block in BLOCKS:
+        for step in look.at(block).items():
+            branches = step.at("with", "steps").items() if step.at("type").value == "parallel" else ()
+            for one in (step, *branches):
+                name = one.at("name")
+                if not isinstance(name.value, str):
+                    continue
+                if name.value in seen:
+                    name.problem(f"duplicate step name '{name.value}'")
+                seen.add(name.value)
+
+
+def _output(look: Look, graph: StepGraph, around: Around) -> None:
+    if look.value is None:
+        return
+    check_size(look, "output", around.settings.max_with_bytes)
+    visible = graph.visible("finally")
+    for written in sorted(templates.check(look, scopes.OUTPUT).steps):
+        if find_aliased(visible, written) is None:
+            near = guess(written, tuple(visible))
+            look.warn(f"the output references unknown step '{written}' in a template{near}")
+
+
+def _policy(look: Look, graph: StepGraph, around: Around) -> None:
+    for word in ("story", "step", "gracefulShutdownTimeout"):
+        span = look.at("timeouts", word)
+        if not isinstance(span.value, str) or not span.value.strip():
+            continue
+        try:
+            read_positive(span.value)
+        except BadDuration as refusal:
+            span.problem(str(refusal))
+    given = look.at("with")
+    if given.value is not None:
+        check_size(given, "policy.with", around.settings.max_with_bytes)
+        templates.check(given, scopes.BATCH)
+    templates.check(look.at("execution", "cache", "key"), scopes.CACHE_KEY)
+
+
+def _transports(look: Look, graph: StepGraph) -> dict[str, Any]:
+    """STY-040"""
+    declared: dict[str, Any] = {}
+    for one in look.at("transports").items():
+        if not isinstance(one.value, dict):
+            continue
+        name = one.value.get("name")
+        if not isinstance(name, str) or not name.strip():
+            one.problem("a transport must have a name")
+        elif name in declared:
+            one.at("name").problem(f"transport name {shown(name)} is duplicated; names must be unique per story")
+        else:
+            Name().judge(one.at("name"))
+            declared[name] = one.value
+        target = one.value.get("transportRef")
+        if target is None or (isinstance(target, str) and not target.strip()):
+            one.problem(f"transport '{name or ''}' must set transportRef")
+        settings = one.at("streaming")
+        if isinstance(settings.value, dict):
+            streaming.check(settings, tuple(graph.nodes))
+    return declared

@@ -1,0 +1,189 @@
+"""The streaming settings of Transports and of Stories' transports (section 15, STY-040)."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.dialects.story import scopes
+from perdure.dialects.story.document import templates
+from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.shapes import Fields, Flag, ListOf, Name, OneOf, Shape, Text, Whole, shown
+from perdure.dialects.story.durations import BadDuration, read_positive
+from perdure.kernel.problems import guess
+
+
+@dataclass(frozen=True, slots=True)
+class PositiveSpan:
+    def judge(self, look: Look) -> None:
+        try:
+            read_positive(look.value)
+        except BadDuration as refusal:
+            look.problem(f"must be a positive duration: {refusal}")
+
+    def tidy(self, value: Any) -> Any:
+        return value
+
+
+_COUNT = Whole(0)
+_SOME = Whole(1)
+_PERCENT = Whole(0, 100)
+_AMOUNT: dict[str, Shape] = {"messages": _COUNT, "bytes": _COUNT}
+
+SETTINGS = Fields(
+    {
+        "backpressure": Fields(
+            {
+                "buffer": Fields(
+                    {
+                        "maxMessages": _COUNT,
+                        "maxBytes": _COUNT,
+                        "maxAgeSeconds": _COUNT,
+                        "dropPolicy": OneOf(("drop_newest", "drop_oldest")),
+                    }
+                )
+            }
+        ),
+        "flowControl": Fields(
+            {
+                "mode": OneOf(("none", "credits", "window")),
+                "initialCredits": Fields(_AMOUNT),
+                "ackEvery": Fields({**_AMOUNT, "maxDelay": PositiveSpan()}),
+                "pauseThreshold": Fields({"bufferPct": _PERCENT}),
+                "resumeThreshold": Fields({"bufferPct": _PERCENT}),
+            }
+        ),
+        "delivery": Fields(
+            {
+                "ordering": OneOf(("none", "per_stream", "per_partition")),
+                "semantics": OneOf(("best_effort", "at_least_once")),
+                "replay": Fields(
+                    {
+                        "mode": OneOf(("none", "memory", "durable")),
+                        "retentionSeconds": _COUNT,
+                        "checkpointInterval": PositiveSpan(),
+                    }
+                ),
+            }
+        ),
+        "routing": Fields(
+            {
+                "mode": OneOf(("auto", "hub", "p2p")),
+                "fanOut": OneOf(("sequential", "parallel")),
+                "maxDownstreams": _SOME,
+                "rules": ListOf(
+                    Fields(
+                        {
+                            "name": Text(),
+                            "when": Text(),
+                            "action": OneOf(("allow", "deny")),
+                            "target": Fields({"steps": ListOf(Text())}),
+                        }
+                    )
+                ),
+            }
+        ),
+        "lanes": ListOf(
+            Fields(
+                {
+                    "name": Name(),
+                    "kind": OneOf(("audio", "video", "binary", "payload", "control")),
+                    "direction": OneOf(("publish", "subscribe", "bidirectional")),
+                    "description": Text(),
+                    "maxMessages": _COUNT,
+                    "maxBytes": _COUNT,
+                }
+            )
+        ),
+        "fanIn": Fields(
+            {
+                "mode": OneOf(("all", "any", "quorum")),
+                "quorum": _SOME,
+                "timeoutSeconds": _COUNT,
+                "maxEntries": _SOME,
+            }
+        ),
+        "partitioning": Fields(
+            {
+                "mode": OneOf(("none", "preserve", "hash")),
+                "key": Text(least=1),
+                "partitions": _SOME,
+                "sticky": Flag(),
+            }
+        ),
+        "lifecycle": Fields(
+            {
+                "strategy": OneOf(("rolling", "drain_cutover", "blue_green")),
+                "drainTimeoutSeconds": _COUNT,
+                "maxInFlight": _COUNT,
+            }
+        ),
+        "observability": Fields(
+            {
+                "metrics": Fields({"enabled": Flag()}),
+                "tracing": Fields(
+                    {
+                        "enabled": Flag(),
+                        "sampleRate": _PERCENT,
+                        "samplePolicy": OneOf(("rate", "random", "always", "never")),
+                    }
+                ),
+                "watermark": Fields({"enabled": Flag(), "timestampSource": Text()}),
+            }
+        ),
+        "recording": Fields(
+            {
+                "mode": OneOf(("off", "metadata", "payload")),
+                "sampleRate": _PERCENT,
+                "retentionSeconds": _COUNT,
+                "redactFields": ListOf(Text(least=1)),
+            }
+        ),
+    }
+)
+
+
+def check(look: Look, steps: Collection[str] | None) -> None:
+    """What the parts have to do with each other. `steps` may be targets of rules; None when nobody knows them."""
+    _lanes(look.at("lanes"))
+    _quorum(look.at("fanIn"))
+    for rule in look.at("routing", "rules").items():
+        if isinstance(rule.at("when").value, str):
+            templates.check(rule.at("when"), scopes.STREAMING_RUNTIME)
+        _targets(rule.at("target", "steps"), steps)
+
+
+def _lanes(look: Look) -> None:
+    seen: dict[str, set[str]] = {"name": set(), "kind": set()}
+    for lane in look.items():
+        for word, values in seen.items():
+            value = lane.at(word).value
+            if value is None or value == "":
+                lane.problem(f"a lane must have a {word}")
+            elif isinstance(value, str) and value in values:
+                lane.at(word).problem(f"duplicate lane {word} {shown(value)}")
+            elif isinstance(value, str):
+                values.add(value)
+
+
+def _quorum(look: Look) -> None:
+    quorum = look.at("quorum")
+    if look.at("mode").value == "quorum":
+        if quorum.value is None:
+            look.problem("quorum must be set when mode=quorum")
+    elif quorum.value is not None:
+        quorum.problem("quorum is only valid when mode=quorum")
+
+
+def _targets(look: Look, steps: Collection[str] | None) -> None:
+    seen: set[str] = set()
+    for target in look.items():
+        name = target.value
+        if not isinstance(name, str):
+            continue
+        if not name.strip():
+            target.problem("a target step must not be empty")
+        elif steps is not None and name not in steps:
+            target.problem(f"unknown step {shown(name)}{guess(name, tuple(steps))}")
+        elif name in seen:
+            target.problem(f"duplicate step {shown(name)}")
+        seen.add(name)

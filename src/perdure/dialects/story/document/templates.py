@@ -1,0 +1,26 @@
+"""Templates in a resource: does each parse, and does it read and call only what its place has? (STY-035, STY-036)"""
+
+from typing import Any
+
+from perdure.dialects.story.document.look import INVALID, Found, Look
+from perdure.dialects.story.graph import references_in
+from perdure.dialects.story.scopes import under
+from perdure.expressions.gotemplate import BadStructure, Environment, References, Structure, is_template
+
+
+def check(look: Look, scope: Environment) -> References:
+    """Every template in a value; returns what they read, as far as they are templates at all."""
+    try:
+        return Structure(look.value, under(scope, look.findings.settings)).references
+    except BadStructure as bad:
+        for problem in bad.problems:
+            finding = problem.finding
+            message = problem.message if finding is None else finding.message
+            hint = "" if finding is None else f"At {finding.position} of the template."
+            look.findings.found.append(Found(INVALID, message, (*look.path, *problem.path), hint))
+        return references_in(look.value)
+
+
+def is_literal(value: Any) -> bool:
+    """Whether a value is what it is before the run."""
+    return isinstance(value, str) and not is_template(value)

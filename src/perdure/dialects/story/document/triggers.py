@@ -1,0 +1,158 @@
+"""StoryTriggers and EffectClaims: requests and leases that programs write (STY-051, STY-052)."""
+
+from perdure.dialects.story.document.around import Case
+from perdure.dialects.story.document.look import STORY_REFERENCE
+from perdure.dialects.story.document.runs import find_pinned
+from perdure.dialects.story.document.sameness import same
+from perdure.dialects.story.document.shapes import (
+    Fields,
+    Moment,
+    Object,
+    OneOf,
+    ReferenceShape,
+    Text,
+    Whole,
+    read_moment,
+)
+from perdure.dialects.story.identity import claim_name, input_hash, trigger_name
+from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of
+
+STORY_TRIGGER = Fields(
+    {
+        "storyRef": ReferenceShape(),
+        "impulseRef": ReferenceShape(),
+        "inputs": Object(),
+        "deliveryIdentity": Fields(
+            {
+                "mode": OneOf(("none", "token", "key")),
+                "key": Text(most=256),
+                "inputHash": Text(most=64),
+                "submissionId": Text(most=253),
+            }
+        ),
+    }
+)
+
+EFFECT_CLAIM = Fields(
+    {
+        "stepRunRef": ReferenceShape(),
+        "effectKey": Text(most=256),
+        "idempotencyKey": Text(most=256),
+        "holderIdentity": Text(most=253),
+        "leaseDurationSeconds": Whole(1),
+        "acquireTime": Moment(),
+        "renewTime": Moment(),
+        "leaseTransitions": Whole(0),
+        "completionStatus": OneOf(("completed", "released", "abandoned")),
+        "completedAt": Moment(),
+        "details": Object(),
+    }
+)
+
+_IDENTITY = ("stepRunRef", "effectKey", "idempotencyKey")
+_LEASE = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
+
+
+def judge_story_trigger(case: Case) -> None:
+    spec = case.spec
+    if case.stored is not None and not same(spec_of(case.stored), spec.value):
+        spec.problem("spec of a StoryTrigger is immutable")
+        return
+    target = read_reference(spec.at("storyRef").value, case.namespace)
+    if target is None:
+        spec.problem("spec.storyRef.name is required")
+        return
+    identity = spec.at("deliveryIdentity")
+    mode, key, given = (identity.at(word).value or "" for word in ("mode", "key", "inputHash"))
+    submission = identity.at("submissionId").value
+    if not submission:
+        spec.problem("spec.deliveryIdentity.submissionId is required")
+        return
+    if mode == "none" and key:
+        identity.at("key").problem("spec.deliveryIdentity.key must be empty when its mode is none")
+    elif mode in ("token", "key") and not key:
+        identity.problem(f"spec.deliveryIdentity.key is required when its mode is {mode}")
+    elif key and not given:
+        identity.problem("spec.deliveryIdentity.inputHash is required when a key is set")
+    inputs = spec.at("inputs").value
+    if given and isinstance(inputs, dict | None) and given != input_hash(inputs):
+        identity.at("inputHash").problem("spec.deliveryIdentity.inputHash does not match spec.inputs")
+    _named(case, trigger_name(target.namespace, target.name, str(key or submission)))
+    if case.stored is None:
+        find_pinned(case, "Story", spec.at("storyRef"), target, STORY_REFERENCE)
+
+
+def judge_effect_claim(case: Case) -> None:
+    spec = case.spec
+    target = read_reference(spec.at("stepRunRef").value, case.namespace)
+    if target is None:
+        spec.problem("spec.stepRunRef.name is required")
+        return
+    effect = spec.at("effectKey").value
+    if not isinstance(effect, str) or not effect:
+        spec.problem("spec.effectKey is required")
+        return
+    _named(case, claim_name(case.namespace, target.name, effect))
+    _times(case)
+    if case.stored is not None:
+        _transition(case, case.stored)
+    else:
+        _owner(case, target)
+
+
+def _named(case: Case, wanted: str) -> None:
+    kind = case.resource.get("kind")
+    metadata = case.root.at("metadata")
+    if metadata.at("generateName").value:
+        metadata.at("generateName").problem(f"metadata.generateName must be empty for a {kind}")
+    if case.name != wanted:
+        metadata.problem(f'metadata.name must be "{wanted}" for this {kind}, not "{case.name}"')
+
+
+def _owner(case: Case, target: Reference) -> None:
+    """A claim and its StepRun share a namespace, whatever the policy says (STY-250)."""
+    at = case.spec.at("stepRunRef")
+    if target.namespace != case.namespace:
+        at.problem("cross-namespace StepRunRef references are not allowed")
+        return
+    found = case.around.find("StepRun", target)
+    if found is None:
+        at.problem(f"referenced steprun '{target.key}' not found")
+    elif not target.means(found):
+        at.problem(f"referenced steprun '{target.key}' is not the one with uid '{target.uid}'")
+
+
+def _times(case: Case) -> None:
+    spec = case.spec
+    status = spec.at("completionStatus").value
+    acquired, renewed, completed = (
+        read_moment(spec.value.get(word)) for word in ("acquireTime", "renewTime", "completedAt")
+    )
+    if completed is not None and not status:
+        spec.at("completedAt").problem("spec.completedAt needs a spec.completionStatus")
+    if completed is None and status in ("completed", "abandoned"):
+        spec.problem(f"spec.completedAt is required when spec.completionStatus is {status}")
+    if renewed is not None and acquired is None:
+        spec.at("renewTime").problem("spec.renewTime needs a spec.acquireTime")
+    if renewed is not None and acquired is not None and renewed < acquired:
+        spec.at("renewTime").problem("spec.renewTime cannot be before spec.acquireTime")
+    for word, moment in (("acquireTime", acquired), ("renewTime", renewed)):
+        if completed is not None and moment is not None and completed < moment:
+            spec.at("completedAt").problem(f"spec.completedAt cannot be before spec.{word}")
+
+
+def _transition(case: Case, stored: Resource) -> None:
+    spec = case.spec
+    old, new = spec_of(stored), spec_of(case.resource)
+    if any(not same(old.get(word), new.get(word)) for word in _IDENTITY):
+        spec.problem(f"{', '.join(_IDENTITY)} of an EffectClaim are immutable")
+    before, now = read_moment(old.get("completedAt")), read_moment(new.get("completedAt"))
+    if before is not None and now is None:
+        spec.problem("spec.completedAt cannot be cleared")
+    elif before is not None and now is not None and now < before:
+        spec.at("completedAt").problem("spec.completedAt cannot be moved back")
+    if old.get("completionStatus") == "completed":
+        if new.get("completionStatus") != "completed":
+            spec.problem("an EffectClaim that is completed stays completed")
+        elif any(not same(old.get(word), new.get(word)) for word in _LEASE):
+            spec.problem("holder and lease of a completed EffectClaim cannot change")

@@ -1,0 +1,56 @@
+"""Resources for tests, and what the judge says of them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from perdure.dialects.story.document import judge
+from perdure.dialects.story.resources import NOTHING, Known, Resource, Shelf
+from perdure.dialects.story.settings import DEFAULTS, Settings
+from perdure.kernel.problems import Problem, Severity
+
+HEAD = "apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {name: tale}\nspec:\n"
+
+
+def story(spec: str) -> str:
+    """A Story of this spec, which is written in one line per member."""
+    return HEAD + "".join(f"  {line}\n" for line in spec.strip().splitlines())
+
+
+def steps(*written: str, also: str = "") -> str:
+    """A Story of these steps, each in flow style."""
+    return story("steps:\n" + "".join(f"- {one}\n" for one in written) + also)
+
+
+def resource(kind: str, name: str, spec: Any, namespace: str = "", **metadata: Any) -> Resource:
+    from perdure.dialects.story.kinds import KINDS
+
+    place = {"namespace": namespace} if namespace else {}
+    head = {"apiVersion": KINDS[kind].api_version, "kind": kind}
+    return {**head, "metadata": {"name": name, **place, **metadata}, "spec": spec}
+
+
+def template(name: str = "t", **spec: Any) -> Resource:
+    return resource("EngramTemplate", name, {"version": "1.0.0", "supportedModes": ["job"], **spec})
+
+
+def engram(name: str = "e", of: str = "t", namespace: str = "", **spec: Any) -> Resource:
+    return resource("Engram", name, {"templateRef": {"name": of}, **spec}, namespace)
+
+
+def problems(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -> list[Problem]:
+    return list(judge(text.encode(), known, settings).problems)
+
+
+def errors(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -> list[tuple[str, str, str]]:
+    """Path, message and reason of every error."""
+    found = problems(text, known, settings)
+    return [(one.path, one.message, one.code) for one in found if one.severity is Severity.ERROR]
+
+
+def warnings(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -> list[tuple[str, str, str]]:
+    found = problems(text, known, settings)
+    return [(one.path, one.message, one.code) for one in found if one.severity is Severity.WARNING]
+
+
+def shelf(*resources: Resource, also: Iterable[Resource] = ()) -> Shelf:
+    return Shelf([*resources, *also])
