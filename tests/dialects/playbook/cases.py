@@ -5,7 +5,7 @@ An expectation names what must be in the run's object: members that it leaves ou
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ from perdure.kernel import inputs as i
 from perdure.kernel.execution import Limits
 from perdure.kernel.outcomes import Failed
 from perdure.kernel.values import SECOND
+from tests.dialects.differences import differences
 from tests.dialects.playbook.world import Answer, Work, World
+
+__all__ = ["WAYS", "Case", "Player", "all_cases", "differences", "play", "tools"]
 
 FOLDER = Path(__file__).parent / "cases"
 
@@ -92,24 +95,6 @@ def _say(world: World, said: dict[str, Any]) -> None:
         world.tell(i.Cancel(said["cancel"]))
     else:
         world.tell(i.Steer(said["verb"], b"{}"))
-
-
-def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
-    """What is expected and not there."""
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        for name, value in expected.items():
-            if name in actual:
-                yield from differences(value, actual[name], f"{path}.{name}")
-            elif value is not None:
-                yield f"{path}.{name}: missing, expected {value!r}"
-    elif isinstance(expected, list) and isinstance(actual, list):
-        if len(expected) != len(actual):
-            yield f"{path}: expected {expected!r}, found {actual!r}"
-        else:
-            for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
-                yield from differences(one, other, f"{path}[{index}]")
-    elif type(expected) is not type(actual) or expected != actual:
-        yield f"{path}: expected {expected!r}, found {actual!r}"
 
 
 Player = Callable[[Case], World]

@@ -19,7 +19,7 @@ def test_a_case_has_no_problems(case: Case) -> None:
 
     world = World(case.document, work={"say": str, "flaky": str, "slow": str, "fail": str})
 
-    judged = world.dialect.parse(world.text)  # type: ignore[attr-defined]
+    judged = world.dialect.parse(world.text)
     program, problems = judged.program, judged.problems
 
     assert program is not None, [problem.describe(case.name) for problem in problems]

@@ -124,7 +124,7 @@ def assert_consistent(world: World) -> None:
 def test_a_random_playbook_ends_or_waits(seed: int) -> None:
     random = Random(seed)
     text = document(random)
-    judged = World(text, work=tools()).dialect.parse(text)  # type: ignore[attr-defined]
+    judged = World(text, work=tools()).dialect.parse(text)
     program, problems = judged.program, judged.problems
     assert program is not None, [problem.describe("random") for problem in problems]
     ways: list[dict[str, Any]] = [{}, {"seed": seed, "slots": 1}, {"crash": True, "limits": Limits(slice=1)}]

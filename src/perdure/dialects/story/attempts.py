@@ -1,0 +1,204 @@
+"""Attempts of a StepRun: begun, bounded, judged, repeated (section 6).
+
+A retry is the language's, with its count and its wait. A lost execution is the kernel's: it is handed out again under
+the same attempt and costs no retry (STY-180 to STY-182).
+"""
+
+from typing import Any
+
+from perdure.dialects.story import caching
+from perdure.dialects.story import events as s
+from perdure.dialects.story.body import Body, StepState
+from perdure.dialects.story.contract import Verdict, provider_of, verdict
+from perdure.dialects.story.durations import write_duration
+from perdure.dialects.story.ending import end_step, said
+from perdure.dialects.story.errors import StepError
+from perdure.dialects.story.phases import Phase, Reason
+from perdure.dialects.story.policies import Execution, grace
+from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.references import Engram, find_engram
+from perdure.dialects.story.rendering import Scope
+from perdure.dialects.story.resources import spec_of
+from perdure.dialects.story.schemas import Schema
+from perdure.dialects.story.timers import BOUND_RANK
+from perdure.expressions.gotemplate import TemplateError
+from perdure.kernel import events as e
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
+
+COMPLETED = "StepRun completed successfully."
+RETRIED = ("retry", "rateLimited", "unknown")  # STY-125
+
+
+def repeat(turn: Turn, step: Step, state: StepState) -> None:
+    """The next attempt, with the same arguments (STY-205)."""
+    assert state.run is not None and state.run.arguments is not None
+    begin(turn, step, state, state.run.arguments, _execution(turn, step))
+
+
+def begin(turn: Turn, step: Step, state: StepState, arguments: Payload, execution: Execution) -> None:
+    program: Program = turn.program
+    assert state.run is not None
+    template, _, version = state.run.template.rpartition("@")
+    timeout = execution.timeout()
+    due = None if timeout is None else turn.now + timeout
+    timer = 0 if due is None else turn.set_timer(due, BOUND_RANK)
+    most = program.settings.max_restarts
+    turn.drop_timer(state.poll)
+    task = turn.schedule_task(
+        provider_of(template, version),
+        step.name,
+        arguments,
+        attempt=state.run.attempt + 1,
+        deadline=due,
+        max_deliveries=most + 1 if most > 0 else 0,
+        grace=grace(program),
+    )
+    turn.emit(s.AttemptStarted(step.name, task, timer, turn.now))
+
+
+def expire(turn: Turn, step: Step, state: StepState) -> None:
+    """An attempt's time is up: it is asked to stop, and counts as timed out once it has (STY-133, STY-181)."""
+    if state.task in turn.state.tasks:
+        turn.emit(s.StepExpired(step.name))
+        turn.cancel_task(state.task, "its time is up")
+
+
+def land(turn: Turn, name: str, ended: e.TaskEnded) -> None:
+    """A task of the step has ended."""
+    body: Body = turn.body
+    program: Program = turn.program
+    step, state = program.steps[name], body.steps[name]
+    run = state.run
+    assert run is not None
+    if isinstance(ended.outcome, Succeeded) and not run.expired:
+        _succeed(turn, step, state, ended.outcome)
+        return
+    outcome = Cancelled("its time was up") if isinstance(ended.outcome, Succeeded) else ended.outcome
+    if run.recalled:
+        stopped = verdict(outcome, expired=False)
+        end_step(turn, name, Phase.CANCELED, state.message, error=stopped.error, interrupted=True)
+        return
+    _fail(turn, step, state, outcome)
+
+
+# It ended well.
+
+
+def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> None:
+    value = jsontext.decode(turn.text(outcome.value))
+    is_object = isinstance(value, dict)
+    output: dict[str, Any] = value if is_object else {} if value is None else {"value": value}  # STY-121
+    found = _engram(turn, step)
+    problem = _output_problem(found, output) if found is not None else None
+    if problem is not None:
+        error = StepError.make("validation_error", problem, exit_code=0, exit_class="terminal", retryable=False)
+        end_step(
+            turn, step.name, Phase.FAILED, problem, reason=Reason.OUTPUT_SCHEMA_FAILED, error=error, exit_code=0,
+            exit_class="terminal",
+        )  # fmt: skip
+        return
+    problem = _verification_problem(turn, step, output)
+    if problem is not None:
+        error = StepError.make("execution_error", problem, exit_code=0, exit_class="terminal", retryable=False)
+        end_step(
+            turn, step.name, Phase.FAILED, problem, reason=Reason.EXPRESSION_FAILED, error=error, exit_code=0,
+            exit_class="terminal",
+        )  # fmt: skip
+        return
+    declared = spec_of(found.template).get("declaredOutputKeys") if found is not None else None
+    if isinstance(declared, list) and set(declared) != set(output):
+        missing, extra = sorted(set(declared) - set(output)), sorted(set(output) - set(declared))
+        message = f"the output misses {missing} and has {extra} besides what is declared"
+        turn.emit(s.Noted(step.name, "OutputKeyMismatch", message, turn.now))
+    caching.keep(turn, step, state, output)
+    if is_object:
+        end_step(turn, step.name, Phase.SUCCEEDED, COMPLETED, landed=True, exit_code=0, exit_class="success")
+    else:
+        given = jsontext.encode(output)
+        end_step(turn, step.name, Phase.SUCCEEDED, COMPLETED, output=given, exit_code=0, exit_class="success")
+
+
+def _output_problem(found: Engram, output: dict[str, Any]) -> str | None:
+    """STY-215."""
+    written = spec_of(found.template).get("outputSchema")
+    if written is None:
+        return None
+    if not output:
+        return "Step output failed schema validation: the output is empty"
+    misfits = Schema(written).misfits(output)
+    return f"Step output failed schema validation: {'; '.join(map(str, misfits))}" if misfits else None
+
+
+def _verification_problem(turn: Turn, step: Step, output: dict[str, Any]) -> str | None:
+    """`postExecution` is asked before anybody else hears of the success (STY-216)."""
+    written = step.data.get("postExecution")
+    if not isinstance(written, dict) or not isinstance(written.get("condition"), str):
+        return None
+    try:
+        if Scope(turn, step, "postExecution").verifies(written["condition"], step.name, output):
+            return None
+        text = "the condition is false"
+    except TemplateError as problem:
+        text = said(problem)
+    return f"Post-execution verification failed: {written.get('failureMessage') or text}"
+
+
+# It did not.
+
+
+def _fail(turn: Turn, step: Step, state: StepState, outcome: Failed | Cancelled) -> None:
+    run = state.run
+    assert run is not None
+    execution = _execution(turn, step)
+    timeout = execution.timeout()
+    found = verdict(outcome, expired=run.expired, timeout="" if timeout is None else write_duration(timeout))
+    policy = execution.retry()
+    if found.exit_class in RETRIED and found.may_retry and run.retries < policy.most:
+        retry = run.retries + 1
+        wait = policy.wait(retry, lambda: turn.draw(f"{step.name}/{turn.body.life}/retry", retry))
+        _schedule_retry(turn, step, found, retry, policy.most, wait)
+        return
+    end_step(
+        turn,
+        step.name,
+        Phase.TIMEOUT if found.is_timeout else Phase.FAILED,
+        found.error.message,
+        error=found.error,
+        exit_code=found.exit_code,
+        exit_class=found.exit_class,
+    )
+
+
+def _schedule_retry(turn: Turn, step: Step, found: Verdict, retry: int, most: int, wait: int) -> None:
+    """STY-126."""
+    due = turn.now + wait
+    turn.drop_timer(turn.body.steps[step.name].timer)
+    timer = turn.set_timer(due)
+    message = f"Retrying in {write_duration(wait)} (attempt {retry}/{most})"
+    turn.emit(
+        s.RetryScheduled(
+            step.name,
+            retry,
+            timer,
+            due,
+            message,
+            found.error.message,
+            found.exit_code,
+            found.exit_class,
+            turn.now,
+            found.error.encode(),
+        )
+    )
+
+
+def _engram(turn: Turn, step: Step) -> Engram | None:
+    found = find_engram(turn, step)
+    return found if isinstance(found, Engram) else None
+
+
+def _execution(turn: Turn, step: Step) -> Execution:
+    found = _engram(turn, step)
+    return Execution(turn.program, step, found.engram if found else {}, found.template if found else {})

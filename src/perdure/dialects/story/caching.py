@@ -1,0 +1,106 @@
+"""Outputs kept over runs (section 14): what one run's step gave, another with the same key need not do again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from perdure.dialects.story import events as s
+from perdure.dialects.story.body import Body, StepState
+from perdure.dialects.story.identity import canonical
+from perdure.dialects.story.naming import step_run_name
+from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.references import Engram
+from perdure.dialects.story.resources import spec_of
+from perdure.dialects.story.schemas import Schema
+from perdure.dialects.story.scopes import CACHE_KEY, under
+from perdure.dialects.story.times import timestamp
+from perdure.expressions.gotemplate import TemplateError, compile_template
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import SECOND
+
+HIT = "Cache hit; reused output."
+MODES = ("read", "write", "readWrite")
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Where a step's output is kept; `found` is what lies there, if it may be used."""
+
+    entry: str
+    mode: str
+    ttl: int
+    found: dict[str, Any] | None = None
+
+    @property
+    def status(self) -> str:
+        return "hit" if self.found is not None else "miss"
+
+
+def look(
+    turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any] | None, inputs: dict[str, Any]
+) -> Lookup | None:
+    """None when nothing is to be kept; a key that cannot be made never fails the step (STY-224)."""
+    if policy is None or step.has_side_effects:
+        return None
+    mode = policy.get("mode") or "readWrite"
+    key = _material(turn, step, engram, policy, inputs)
+    if mode not in MODES or key is None:
+        return None
+    name, version = engram.reference.name, engram.version or "latest"
+    entry = f"cache/{engram.reference.namespace}/{name}/{version}/{sha256(key.encode()).hexdigest()}.json"
+    ttl = policy.get("ttlSeconds")
+    seconds = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else 0
+    found = None if mode == "write" else _kept(turn, entry, engram)
+    return Lookup(entry, mode, seconds, found)
+
+
+def _material(turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any], inputs: dict[str, Any]) -> str | None:
+    """STY-225."""
+    body: Body = turn.body
+    program: Program = turn.program
+    head = f"engram:{engram.reference.name}|version:{engram.version or 'latest'}"
+    written = policy.get("key")
+    if isinstance(written, str) and written:
+        roots = {
+            "inputs": inputs,
+            "step": {"id": step.name, "run": step_run_name(body, step.name), "story": program.name},
+            "engram": {"name": engram.reference.name, "version": engram.version or "latest"},
+        }
+        try:
+            rendered = compile_template(written, under(CACHE_KEY, program.settings)).render(roots)
+        except TemplateError:
+            return None
+        key = rendered if isinstance(rendered, str) else canonical(rendered)
+        if not key.strip():
+            return None
+        head += f"|key:{key}"
+    else:
+        head += f"|step:{step.name}|input:{canonical(inputs)}"
+    salt = policy.get("salt")
+    return f"{head}|salt:{salt}" if isinstance(salt, str) and salt else head
+
+
+def _kept(turn: Turn, entry: str, engram: Engram) -> dict[str, Any] | None:
+    """A valid entry: not too old, not empty, and as the template wants it today (STY-227)."""
+    memory = turn.cached(entry)
+    if memory is None:
+        return None
+    output = jsontext.decode(memory.value).get("output")
+    if not isinstance(output, dict) or not output:
+        return None
+    schema = spec_of(engram.template).get("outputSchema")
+    return None if schema is not None and Schema(schema).misfits(output) else output
+
+
+def keep(turn: Turn, step: Step, state: StepState, output: dict[str, Any]) -> None:
+    """After success, for whoever comes next (STY-228)."""
+    cached = state.run.cached if state.run is not None else None
+    if cached is None or cached.mode == "read" or not output:
+        return
+    entry: dict[str, Any] = {"createdAt": timestamp(turn.now), "output": output}
+    if cached.ttl:
+        entry["ttlSeconds"] = cached.ttl
+    turn.remember(cached.entry, jsontext.encode(entry), cached.ttl * SECOND if cached.ttl else None)
+    turn.emit(s.CacheNoted(step.name, cached.entry, cached.mode, cached.ttl, "stored"))

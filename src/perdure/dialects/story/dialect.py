@@ -1,0 +1,65 @@
+"""Stories as a dialect: ties programs, state and moves together. `language` is the door in front of it."""
+
+from perdure.dialects.story import attempts, interrupting, moving, steering, telling
+from perdure.dialects.story import events as s
+from perdure.dialects.story.body import Body
+from perdure.dialects.story.finishing import end_run
+from perdure.dialects.story.phases import Phase, Reason
+from perdure.dialects.story.steps import KINDS, execute_story
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+
+
+def accept(turn: Turn, given: i.Input) -> None:
+    match given:
+        case i.TaskResult() | i.TaskLost() | i.ChildResult():
+            _land(turn)
+        case i.TimerDue(timer):
+            _ring(turn, timer)
+        case i.Signal():
+            telling.from_outside(turn, given)
+        case i.TaskReport():
+            telling.report(turn, given)
+        case i.EffectDone():
+            telling.performed(turn, given)
+        case i.Cancel():
+            interrupting.cancel(turn)
+        case i.Steer(verb, body, _, by):
+            steering.steer(turn, verb, jsontext.decode(turn.text(body)), by)
+        case i.Reopen(body, _, by):
+            steering.reopen(turn, jsontext.decode(turn.text(body)), by)
+
+
+def advance(turn: Turn) -> bool:
+    return moving.advance(turn)
+
+
+def exhausted(turn: Turn) -> None:
+    """A graph without cycles cannot spin; should it seem to, the run ends."""
+    end_run(turn, Phase.FAILED, Reason.EXECUTION_FAILED, "the run moved too long without anything from outside")
+
+
+def _land(turn: Turn) -> None:
+    body: Body = turn.body
+    match turn.events[-1] if turn.events else None:
+        case e.TaskEnded() as ended if ended.task in body.tasks:
+            attempts.land(turn, body.tasks[ended.task], ended)
+        case e.ChildEnded() as ended if ended.child in body.tasks:
+            execute_story.land(turn, body.tasks[ended.child], ended)
+        case e.TaskRedelivered(task, delivery, reason) if task in body.tasks:
+            message = f"execution {delivery} begins: {reason}"
+            turn.emit(s.Noted(body.tasks[task], "JobRestarted", message, turn.now))
+
+
+def _ring(turn: Turn, timer: int) -> None:
+    """A deadline has passed, or a wait between two attempts or looks is over."""
+    body: Body = turn.body
+    name, is_deadline = body.rang
+    if name:
+        step, state = turn.program.steps[name], body.steps[name]
+        if is_deadline:
+            KINDS[step.kind].ring(turn, step, state)
+    elif is_deadline:
+        interrupting.time_out(turn)

@@ -1,0 +1,113 @@
+"""The door to Stories. Cheap to open, for every command of the tool pays for it: what stands behind it is imported
+when the first Story is met.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from perdure.kernel import inputs as i
+from perdure.kernel.events import Event
+from perdure.kernel.execution import Execution
+from perdure.kernel.judging import Declared, Judged, Surroundings
+from perdure.kernel.kinds import Kind
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import RunId
+
+
+class Story:
+    name = "story"
+    version = 1
+
+    # Documents.
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return ()
+
+    def recognizes(self, text: bytes) -> bool:
+        return b"bubustack.io/" in text
+
+    def title(self, program: Any) -> str:
+        return str(program.name)
+
+    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
+        """The StoryRun's name, by which people and other resources find it."""
+        from perdure.dialects.story.identity import run_name
+        from perdure.dialects.story.labels import RUN, TOKEN
+        from perdure.dialects.story.starting import generated_name
+
+        if token is None:
+            return {RUN: generated_name(program, run)}
+        return {RUN: run_name(program.namespace, program.name, token), TOKEN: token}
+
+    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+        return []
+
+    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+        raise NotImplementedError
+
+    def load(self, text: bytes) -> Any:
+        from perdure.dialects.story.compiling import load
+
+        return load(text)
+
+    # Runs.
+
+    @property
+    def events(self) -> tuple[type[Event], ...]:
+        from perdure.dialects.story.events import OWN_EVENTS
+
+        return OWN_EVENTS
+
+    def begin(self, program: Any) -> Any:
+        from perdure.dialects.story.body import Body
+
+        return Body(program.plan)
+
+    def accept(self, turn: Turn, given: i.Input) -> None:
+        from perdure.dialects.story.dialect import accept
+
+        accept(turn, given)
+
+    @cached_property
+    def advance(self) -> Callable[[Turn], bool]:
+        from perdure.dialects.story.moving import advance
+
+        return advance
+
+    def exhausted(self, turn: Turn) -> None:
+        from perdure.dialects.story.dialect import exhausted
+
+        exhausted(turn)
+
+    def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
+        from perdure.dialects.story.steering import refusal
+
+        return refusal(execution, given)
+
+    @cached_property
+    def evolve(self) -> Callable[[Any, Event], None]:
+        from perdure.dialects.story.folding import evolve
+
+        return evolve
+
+    def freeze(self, body: Any) -> bytes:
+        from perdure.dialects.story.body import freeze
+
+        return freeze(body)
+
+    def thaw(self, program: Any, frozen: bytes) -> Any:
+        from perdure.dialects.story.body import thaw
+
+        return thaw(program.plan, frozen)
+
+    def awaits(self, execution: Execution) -> list[str]:
+        from perdure.dialects.story.showing import awaited_gates
+
+        return awaited_gates(execution)
+
+    def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
+        from perdure.dialects.story.showing import show
+
+        return show(execution, texts)

@@ -1,0 +1,68 @@
+"""Places under limits over many runs: of the Story, of its queue, of all (section 3.4). Kept by the kernel's permits.
+
+A step asks for one permit at a time, always in this order, so that no two can wait for each other.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.dialects.story import events as s
+from perdure.dialects.story.body import Body
+from perdure.dialects.story.program import Program, Step
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import SECOND, Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    scope: str
+    word: str
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run stands in line: its queue, its priority there, and how fast waiting raises it."""
+
+    queue: str
+    priority: int
+    ageing: Instant
+
+
+def place_of(program: Program, options: dict[str, Any]) -> Place:
+    """A sub-run stands where its own Story says, else where its parent stands (STY-076)."""
+    queue = program.queue or options.get("queue") or "default"
+    served = program.settings.queue(queue)
+    priority = program.priority
+    if priority is None:
+        inherited = options.get("priority")
+        priority = inherited if isinstance(inherited, int) else served.default_priority
+    return Place(queue, priority, served.priority_aging_seconds * SECOND)
+
+
+def admit(turn: Turn, step: Step) -> bool:
+    """Whether the step has a place under every limit; otherwise it is queued for the next one."""
+    body: Body = turn.body
+    program: Program = turn.program
+    place = place_of(program, jsontext.decode(turn.state.options))
+    limits = _limits(program, body.namespace, place)
+    state = body.steps.get(step.name)
+    held = len(state.permits) if state is not None else 0
+    if held >= len(limits):
+        return True
+    limit = limits[held]
+    permit = turn.request_permit(limit.scope, place.priority, limit.most)
+    message = f"Queued due to {limit.word} concurrency limit ({limit.most} running, limit {limit.most})"
+    turn.emit(s.StepQueued(step.name, permit, message, turn.now))
+    return False
+
+
+def _limits(program: Program, namespace: str, place: Place) -> list[Limit]:
+    settings = program.settings
+    known = (
+        Limit(f"story:{namespace}/{program.name}", "story", program.concurrency),
+        Limit(f"queue:{place.queue}", "queue", settings.queue(place.queue).concurrency),
+        Limit("stories", "global", settings.global_concurrency),
+    )
+    return [limit for limit in known if limit.most > 0]

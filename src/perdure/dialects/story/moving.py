@@ -1,0 +1,90 @@
+"""One internal move of a run: what is next, in a fixed order (STY-056, STY-078).
+
+First the failure policy, then waits that may have come true, then steps in story order, then the block's end:
+so every order is the same after a crash.
+"""
+
+from perdure.dialects.story import finishing, redriving, starting
+from perdure.dialects.story.body import Body
+from perdure.dialects.story.ending import end_step, said, skip
+from perdure.dialects.story.phases import Phase, Reason
+from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.rendering import Scope
+from perdure.dialects.story.steps import KINDS
+from perdure.expressions.gotemplate import TemplateError
+from perdure.kernel.turn import Turn
+
+FAIL_FAST = "Skipped due to fail-fast policy"  # STY-064
+IF_FALSE = "Skipped due to 'if' condition"  # STY-060
+
+
+def advance(turn: Turn) -> bool:
+    body: Body = turn.body
+    if not body.begun:
+        starting.begin(turn)
+    elif _fails_fast(turn):
+        skip(turn, [name for name in body.unstarted if name not in body.plan.parents], FAIL_FAST)
+    elif body.stale:
+        name = next(iter(body.stale))
+        KINDS["wait"].resume(turn, turn.program.steps[name], body.steps[name])
+    elif body.agenda:
+        _move(turn, turn.program.steps[min(body.agenda, key=body.plan.order.__getitem__)])
+    elif body.open:
+        return False
+    elif body.redrive is not None:
+        redriving.start_over(turn)
+    else:
+        finishing.next_block(turn)
+    return True
+
+
+def _fails_fast(turn: Turn) -> bool:
+    """A failure of the main block that counts keeps everything from starting that has not (STY-064)."""
+    body: Body = turn.body
+    if not body.failed or body.block != "steps" or turn.program.goes_on_after_failure:
+        return False
+    return any(name not in body.plan.parents for name in body.unstarted)
+
+
+def _move(turn: Turn, step: Step) -> None:
+    body: Body = turn.body
+    state = body.steps.get(step.name)
+    if state is not None and state.has_begun:
+        KINDS[step.kind].resume(turn, step, state)
+        return
+    if state is None and not _may_start(turn, step):
+        return
+    KINDS[step.kind].start(turn, step)
+
+
+def _may_start(turn: Turn, step: Step) -> bool:
+    """What is decided once, before the step begins: its dependencies and its `if`. False: it is settled already."""
+    failed = _failed_dependency(turn, step)
+    if failed is not None:
+        skip(turn, [step.name], f"Skipped due to failed dependency: {failed}", follows_failure=True)
+        return False
+    if not step.condition.strip():
+        return True
+    try:
+        holds = Scope(turn, step, f"{step.name}.if").holds(step.condition)
+    except TemplateError as problem:  # nothing it reads will change any more (STY-062)
+        end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
+        return False
+    if not holds:
+        skip(turn, [step.name], IF_FALSE)
+    return holds
+
+
+def _failed_dependency(turn: Turn, step: Step) -> str | None:
+    """The first dependency whose failure, or skipping after one, keeps a main step from running (STY-066, 067)."""
+    body: Body = turn.body
+    program: Program = turn.program
+    if step.block != "steps" or step.parent:
+        return None
+    for name in sorted(program.plan.waits[step.name], key=program.plan.order.__getitem__):
+        state = body.steps.get(name)
+        if state is None:
+            continue
+        if state.follows_failure or (state.phase.is_failure and name not in program.plan.allowed):
+            return name
+    return None

@@ -1,0 +1,140 @@
+"""How a step is executed: retries, timeouts, cache, sizes; per field, from the most specific place (STY-008)."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.dialects.story.durations import BadDuration, read_duration, read_positive
+from perdure.dialects.story.program import Data, Program, Step, part
+from perdure.kernel.retry import Backoff, delay
+from perdure.kernel.values import SECOND, Instant
+
+SHORTEST_WAIT: Instant = 10_000  # STY-127
+LAST_GRACE: Instant = 30 * SECOND  # STY-187: when nobody says anything sensible
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    most: int
+    base: Instant = SECOND
+    ceiling: Instant | None = None
+    jitter: int = 0
+    backoff: Backoff = Backoff.EXPONENTIAL
+
+    def wait(self, retry: int, draw: Callable[[], float]) -> Instant:
+        """Before the n-th retry: grown, capped, jittered, capped again, never below ten milliseconds (STY-127)."""
+        ceiling = None if self.ceiling is None else max(self.ceiling, SHORTEST_WAIT)
+        found = delay(self.backoff, self.base, retry, ceiling)
+        if self.jitter:
+            found = int(found * (1 + draw() * self.jitter / 100))
+        if ceiling is not None:
+            found = min(found, ceiling)
+        return max(found, SHORTEST_WAIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The places that may speak about one step's execution, most specific first."""
+
+    program: Program
+    step: Step
+    engram: Data
+    template: Data
+
+    def _levels(self) -> list[Data]:
+        """Blocks of the same shape: ExecutionOverrides and ExecutionPolicy."""
+        spec = part(self.engram, "spec")
+        return [
+            self.step.execution,
+            part(self.program.policy, "execution"),
+            part(spec, "overrides"),
+            part(spec, "executionPolicy"),
+        ]
+
+    def retry(self) -> Retry:
+        written = part(self.step.execution, "retry")
+        if self.step.has_side_effects and not written:
+            return Retry(0)  # STY-129
+        step, story, override, policy = self._levels()
+        levels = [
+            part(step, "retry"),
+            part(self.program.policy, "retries", "stepRetryPolicy"),
+            *(part(level, "retry") for level in (story, override, policy)),
+        ]
+        advice = part(self.template, "spec", "execution", "retry")
+        levels.append(
+            {
+                # How often is the author's to say, if the author says anything at all (STY-131).
+                **({} if any(levels) else {"maxRetries": advice.get("recommendedMaxRetries")}),
+                "delay": advice.get("recommendedBaseDelay"),
+                "maxDelay": advice.get("recommendedMaxDelay"),
+                "backoff": advice.get("recommendedBackoff"),
+            }
+        )
+        return Retry(
+            max(0, _first(levels, "maxRetries", _whole, self.program.settings.max_retries)),
+            _first(levels, "delay", _span, SECOND),
+            _first(levels, "maxDelay", _span, None),
+            _first(levels, "jitter", _whole, 0),
+            _first(levels, "backoff", _backoff, Backoff.EXPONENTIAL),
+        )
+
+    def timeout(self) -> Instant | None:
+        """Of one attempt (STY-133)."""
+        step, *others = self._levels()
+        levels = [step, {"timeout": part(self.program.policy, "timeouts").get("step")}, *others]
+        levels.append(part(self.template, "spec", "execution"))
+        return _first(levels, "timeout", _positive, None) or _positive(self.program.settings.default_step_timeout)
+
+    def inline_limit(self) -> int:
+        return int(_first(self._levels(), "maxInlineSize", _whole, self.program.settings.max_inline_size))
+
+    def cache(self) -> Data | None:
+        """The policy of step, Engram or Story, per field; None when nobody asks for one (STY-224)."""
+        step, story, override, policy = self._levels()
+        blocks = [part(level, "cache") for level in (step, override, policy, story) if "cache" in level]
+        if not blocks:
+            return None
+        found: dict[str, Any] = {}
+        for block in reversed(blocks):
+            found |= block
+        return found if found.get("enabled", True) is True else None
+
+
+def grace(program: Program) -> Instant:
+    """Between the wish that work stops and its end (STY-187)."""
+    written = program.bounds.get("gracefulShutdownTimeout")
+    if written is not None:
+        return written
+    seconds = program.settings.graceful_shutdown_seconds
+    return seconds * SECOND if seconds >= 0 else LAST_GRACE
+
+
+def _first(levels: Iterable[Data], name: str, read: Callable[[Any], Any], default: Any) -> Any:
+    """The first level that says something sensible; nonsense counts as not said."""
+    for level in levels:
+        if level.get(name) is not None and (found := read(level[name])) is not None:
+            return found
+    return default
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _span(value: Any) -> Instant | None:
+    try:
+        return max(0, read_duration(value))
+    except BadDuration:
+        return None
+
+
+def _positive(value: Any) -> Instant | None:
+    try:
+        return read_positive(value)
+    except BadDuration:
+        return None
+
+
+def _backoff(value: Any) -> Backoff | None:
+    return Backoff(value) if value in tuple(Backoff) else None

@@ -1,0 +1,177 @@
+"""The program of a Story: the bundle a run is pinned to, ready to be run. Immutable; shared by every run of it.
+
+A bundle is one JSON object: the Story itself, every Engram, template and Story it refers to as they were when the
+run was started, the grants between namespaces, and the operator's settings (STY-255).
+Templates are compiled when a step starts: a step's input is known only together with its Engram's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from perdure.dialects.story.resources import Shelf
+from perdure.dialects.story.scopes import BATCH, OUTPUT, under
+from perdure.dialects.story.settings import Settings
+from perdure.expressions.gotemplate import Environment
+from perdure.kernel.values import Instant
+
+Data = Mapping[str, Any]
+
+ENGRAM = "engram"
+"""The kind of a step that refers to an Engram; every other kind is written in `type`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of any block, or one branch of a parallel step, which then is its `parent`."""
+
+    name: str
+    block: str
+    kind: str
+    data: Data
+    parent: str = ""
+    branches: tuple["Step", ...] = ()
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is written under `with`."""
+        found = self.data.get("with")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def condition(self) -> str:
+        found = self.data.get("if")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def allows_failure(self) -> bool:
+        return self.data.get("allowFailure") is True
+
+    @property
+    def has_side_effects(self) -> bool:
+        return self.data.get("sideEffects") is True
+
+    @property
+    def execution(self) -> Data:
+        return part(self.data, "execution")
+
+
+class Plan:
+    """The graph as folding needs it: who waits for whom, who stands where. Static, so no part of a snapshot."""
+
+    __slots__ = ("allowed", "block_of", "blocks", "branches", "dependents", "order", "parents", "waits")
+
+    def __init__(
+        self,
+        blocks: Mapping[str, tuple[str, ...]],
+        waits: Mapping[str, tuple[str, ...]],
+        branches: Mapping[str, tuple[str, ...]],
+        allowed: frozenset[str],
+    ) -> None:
+        self.blocks = blocks
+        self.waits = waits
+        self.branches = branches
+        self.allowed = allowed
+        self.block_of = {name: block for block, names in blocks.items() for name in names}
+        self.parents = {branch: parent for parent, names in branches.items() for branch in names}
+        self.block_of.update({branch: self.block_of[parent] for branch, parent in self.parents.items()})
+        ordered = [name for names in blocks.values() for step in names for name in (step, *branches.get(step, ()))]
+        self.order = {name: at for at, name in enumerate(ordered)}
+        self.dependents: dict[str, list[str]] = {}
+        for name, needed in waits.items():
+            for one in needed:
+                self.dependents.setdefault(one, []).append(name)
+
+    def downstream(self, name: str) -> set[str]:
+        """The step and everything in its block that waits for it, at any distance (STY-184)."""
+        found = {name}
+        pending = [name]
+        while pending:
+            for one in self.dependents.get(pending.pop(), ()):
+                if one not in found and self.block_of[one] == self.block_of[name]:
+                    found.add(one)
+                    pending.append(one)
+        return found
+
+
+NO_PLAN = Plan({}, {}, {}, frozenset())
+
+
+@dataclass(frozen=True)
+class Program:
+    bundle: Data
+    namespace: str
+    name: str
+    steps: Mapping[str, Step]  # of all blocks in story order, branches behind their parents
+    plan: Plan
+    settings: Settings
+    refusal: str | None = None  # why its graph cannot run (STY-055)
+    bounds: Mapping[str, Instant | None] = field(default_factory=dict)  # `policy.timeouts`, what of it makes sense
+
+    @property
+    def story(self) -> Data:
+        found: Data = self.bundle["story"]
+        return found
+
+    @cached_property
+    def spec(self) -> Data:
+        return part(self.story, "spec")
+
+    @cached_property
+    def policy(self) -> Data:
+        return part(self.spec, "policy")
+
+    @property
+    def is_batch(self) -> bool:
+        return bool(self.spec.get("pattern", "batch") == "batch")
+
+    @property
+    def goes_on_after_failure(self) -> bool:
+        return part(self.policy, "retries").get("continueOnStepFailure") is True
+
+    @cached_property
+    def environment(self) -> Environment:
+        """What the templates of steps may use."""
+        return under(BATCH, self.settings)
+
+    @cached_property
+    def output_environment(self) -> Environment:
+        return under(OUTPUT, self.settings)
+
+    @cached_property
+    def shelf(self) -> Shelf:
+        """Everything the bundle holds besides the Story itself."""
+        bundle = self.bundle
+        return Shelf(
+            [
+                *part(bundle, "engrams").values(),
+                *part(bundle, "templates").values(),
+                *part(bundle, "stories").values(),
+                *(one for one in bundle.get("grants") or () if isinstance(one, dict)),
+            ]
+        )
+
+    # Where limits over many runs are counted (STY-071, 072, 076).
+
+    @cached_property
+    def queue(self) -> str | None:
+        found = self.policy.get("queue")
+        return found.lower() if isinstance(found, str) and found else None
+
+    @cached_property
+    def priority(self) -> int | None:
+        found = self.policy.get("priority")
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+    @cached_property
+    def concurrency(self) -> int:
+        found = self.policy.get("concurrency")
+        return found if isinstance(found, int) and not isinstance(found, bool) else 0
+
+
+def part(data: Any, *names: str) -> dict[str, Any]:
+    """An object inside an object; empty when it is not there."""
+    for name in names:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}

@@ -1,0 +1,80 @@
+"""How a run begins, in the order of STY-111: sizes, references, graph, inputs."""
+
+from typing import Any
+
+from perdure.dialects.story import events as s
+from perdure.dialects.story.body import Body
+from perdure.dialects.story.finishing import end_run
+from perdure.dialects.story.labels import RUN
+from perdure.dialects.story.phases import Phase, Reason
+from perdure.dialects.story.program import Program
+from perdure.dialects.story.schemas import Schema
+from perdure.dialects.story.timers import BOUND_RANK
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import RunId
+
+STREAMING_MISSING = (
+    "Streaming Stories are not run yet: the hub that carries packets between workers (section 15) is missing"
+)
+LETTERS_OF_ID = 10
+
+
+def begin(turn: Turn) -> None:
+    program: Program = turn.program
+    options = jsontext.decode(turn.state.options)
+    given = jsontext.decode(turn.text(turn.state.input))
+    name, namespace = names_of(turn, options)
+    found = _problem(program, given)
+    inputs = given if isinstance(given, dict) else {}
+    if found is None:
+        found, inputs = _fitted(program, inputs)
+    text = jsontext.encode(inputs)
+    bound = program.bounds.get("story")
+    if found is not None:
+        turn.emit(s.StoryStarted(name, namespace, turn.keep(text), turn.now, is_refused=True))
+        end_run(turn, Phase.FAILED, *found)
+        return
+    timer = 0 if bound is None else turn.set_timer(turn.now + bound, BOUND_RANK)
+    turn.emit(s.StoryStarted(name, namespace, turn.keep(text), turn.now, timer))
+
+
+def names_of(turn: Turn, options: dict[str, Any]) -> tuple[str, str]:
+    body: Body = turn.body
+    program: Program = turn.program
+    name = body.name or options.get("name") or turn.state.labels.get(RUN)
+    namespace = body.namespace or options.get("namespace") or program.namespace
+    return name or generated_name(program, turn.execution.id), namespace
+
+
+def generated_name(program: Program, run: RunId) -> str:
+    """Of a run that nobody has named: its Story's, and the end of its id."""
+    tail = "".join(letter for letter in run.lower() if letter.isalnum())[-LETTERS_OF_ID:]
+    return f"{program.name[:50].rstrip('-')}-{tail}"
+
+
+def _problem(program: Program, given: Any) -> tuple[str, str] | None:
+    if given is not None and not isinstance(given, dict):
+        return Reason.INPUT_SCHEMA_FAILED, "StoryRun inputs failed schema validation: inputs must be an object"
+    size, most = len(jsontext.encode(given or {})), program.settings.max_inline_inputs_size
+    if size > most:
+        return Reason.INPUT_TOO_LARGE, f"spec.inputs too large ({size} bytes > {most})"
+    if not program.is_batch:
+        return Reason.INVALID_CONFIGURATION, STREAMING_MISSING
+    if program.refusal is not None:
+        return Reason.INVALID_CONFIGURATION, program.refusal
+    return None
+
+
+def _fitted(program: Program, inputs: dict[str, Any]) -> tuple[tuple[str, str] | None, dict[str, Any]]:
+    """Inputs with their defaults, and what is still wrong with them (STY-209, STY-210)."""
+    written = program.spec.get("inputsSchema")
+    if written is None:
+        return None, inputs
+    schema = Schema(written)
+    inputs = schema.complete(inputs)
+    misfits = schema.misfits(inputs)
+    if not misfits:
+        return None, inputs
+    message = f"StoryRun inputs failed schema validation: {'; '.join(map(str, misfits))}"
+    return (Reason.INPUT_SCHEMA_FAILED, message), inputs

@@ -1,0 +1,102 @@
+"""Words of operators: decide a gate, retry now, redrive, cancel; and why one cannot be taken (STY-105, 128, 183)."""
+
+from typing import Any
+
+from perdure.dialects.story import events as s
+from perdure.dialects.story import redriving, telling
+from perdure.dialects.story.body import Body
+from perdure.dialects.story.phases import Phase
+from perdure.dialects.story.program import Program
+from perdure.dialects.story.steps.gate import DECISIONS
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
+
+
+def steer(turn: Turn, verb: str, said: Any, by: str) -> None:
+    said = said if isinstance(said, dict) else {}
+    match verb:
+        case "gate":
+            who = said.get("by") or by
+            turn.emit(s.GateDecided(said["step"], said["state"], said.get("message") or "", who, turn.now))
+        case "retry":
+            turn.drop_timer(turn.body.steps[said["step"]].poll)
+            turn.emit(s.RetryHastened(said["step"], by))
+        case "redrive":
+            redriving.ask(turn, said.get("step") or "", said.get("token") or "", by)
+
+
+def reopen(turn: Turn, said: Any, by: str) -> None:
+    said = said if isinstance(said, dict) else {}
+    redriving.reopen(turn, said.get("step") or "", said.get("token") or "", by)
+
+
+def refusal(execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
+    """Why an operator's word cannot be taken now."""
+    body: Body = execution.body
+    program: Program = execution.program
+    match given:
+        case i.Signal(name, _, _, by):
+            if telling.step_of_task(program, by) is not None:
+                return None
+            step, _, key = name.partition(".")
+            if step not in program.steps or not key:
+                return "a signal to a Story is named <step>.<key>"
+            return None
+        case i.Reopen(said):
+            return _why_no_redrive(program, said)
+        case i.Steer(verb) if execution.state.status.is_final:
+            hint = "; redrive it instead" if verb != "redrive" else "; reopen it"
+            return f"the run has already {execution.state.status}{hint}"
+        case i.Steer("gate", said):
+            return _why_no_decision(body, program, said)
+        case i.Steer("retry", said):
+            return _why_no_retry(body, said)
+        case i.Steer("redrive", said):
+            return "a redrive is under way" if body.redrive is not None else _why_no_redrive(program, said)
+        case i.Steer(verb):
+            return f"a Story cannot be asked to {verb!r}"
+
+
+def _decoded(given: Payload) -> dict[str, Any] | None:
+    said = jsontext.decode(given) if isinstance(given, bytes) else None
+    return said if isinstance(said, dict) else None
+
+
+def _why_no_decision(body: Body, program: Program, given: Payload) -> str | None:
+    said = _decoded(given)
+    if said is None or not set(said) <= {"step", "state", "message", "by"}:
+        return 'a decision is {"step": …, "state": …, "message"?: …, "by"?: …}'
+    step = program.steps.get(str(said.get("step")))
+    if step is None:
+        return f"there is no step {said.get('step')!r}"
+    if step.kind != "gate":
+        return f"step {step.name!r} is no gate"
+    if said.get("state") not in DECISIONS:
+        return f"a gate's state is {', '.join(DECISIONS)}, not {said.get('state')!r}"
+    if any(not isinstance(said.get(name, ""), str | None) for name in ("message", "by")):
+        return "message and by are texts"
+    state = body.steps.get(step.name)
+    if state is not None and state.phase.is_terminal:
+        return f"gate {step.name!r} has already ended as {state.phase}"
+    return None
+
+
+def _why_no_retry(body: Body, given: Payload) -> str | None:
+    said = _decoded(given) or {}
+    state = body.steps.get(str(said.get("step")))
+    if state is None or state.phase is not Phase.PENDING or state.run is None or not state.run.next_retry_at:
+        return f"step {said.get('step')!r} does not wait for a retry"
+    return None
+
+
+def _why_no_redrive(program: Program, given: Payload) -> str | None:
+    said = _decoded(given)
+    if said is None:
+        return None if given == b"null" else 'a redrive is {"token"?: …, "step"?: …}'
+    step = said.get("step")
+    if step and (step not in program.steps or program.steps[step].parent):
+        return f"there is no step {step!r} to redrive from"
+    return None

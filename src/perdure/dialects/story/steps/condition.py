@@ -1,0 +1,18 @@
+"""`condition`: only its `if` matters (STY-081)."""
+
+from perdure.dialects.story.body import StepState
+from perdure.dialects.story.ending import end_step
+from perdure.dialects.story.phases import Phase
+from perdure.dialects.story.program import Step
+from perdure.kernel.turn import Turn
+
+
+class Condition:
+    def start(self, turn: Turn, step: Step) -> None:
+        end_step(turn, step.name, Phase.SUCCEEDED, "Primitive evaluated and outputs are available.")
+
+    def resume(self, turn: Turn, step: Step, state: StepState) -> None:
+        """It waits for nothing."""
+
+    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+        """It has no deadline."""

@@ -1,0 +1,181 @@
+"""A step that refers to an Engram: it has a StepRun, and a worker does it (STY-118, section 13).
+
+requires ─▶ render `with` ─▶ defaults ─▶ schema ─▶ kept output? ─▶ execute ─▶ schema ─▶ verification ─▶ end   STY-214
+"""
+
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.story import attempts, caching, limits, references
+from perdure.dialects.story import events as s
+from perdure.dialects.story.body import Body, StepState
+from perdure.dialects.story.ending import end_step, said
+from perdure.dialects.story.errors import StepError
+from perdure.dialects.story.identity import business_key, default_key
+from perdure.dialects.story.merging import merged
+from perdure.dialects.story.naming import step_run_name, step_run_uid
+from perdure.dialects.story.payloads import is_reference, malformed
+from perdure.dialects.story.phases import Phase, Reason
+from perdure.dialects.story.policies import Execution
+from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.references import Engram, Invalid, Missing
+from perdure.dialects.story.rendering import Scope
+from perdure.dialects.story.resources import spec_of
+from perdure.dialects.story.schemas import Schema
+from perdure.expressions.gotemplate import TemplateError
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+
+NEAR_LIMIT = 0.8  # STY-223
+
+
+class EngramStep:
+    def start(self, turn: Turn, step: Step) -> None:
+        body: Body = turn.body
+        state = body.steps.get(step.name)
+        if state is not None and references.is_held_back(state):
+            references.release_waiter(turn, state)
+            return  # the step is still due: its next move looks
+        found = references.find_engram(turn, step)
+        if isinstance(found, Missing):
+            if not references.look_again(turn, found):
+                references.block(turn, step, found)
+            return
+        if isinstance(found, Invalid):
+            end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
+        elif limits.admit(turn, step):
+            _prepare(turn, step, found)
+
+    def resume(self, turn: Turn, step: Step, state: StepState) -> None:
+        """A retry's wait is over."""
+        attempts.repeat(turn, step, state)
+
+    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+        attempts.expire(turn, step, state)
+
+
+class _Refused(Exception):
+    """The step fails before it is executed; such failures are never retried (STY-132)."""
+
+    def __init__(self, reason: Reason, message: str, type: str = "validation_error") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.type = type
+
+
+def _prepare(turn: Turn, step: Step, found: Engram) -> None:
+    program: Program = turn.program
+    scope = Scope(turn, step)
+    key = _key(turn, step, scope)
+    created = s.StepRunCreated(
+        step.name,
+        key,
+        found.reference.key,
+        f"{found.template_name}@{found.template_version}",
+        found.template_generation,
+        turn.now,
+    )
+    execution = Execution(program, step, found.engram, found.template)
+    try:
+        inputs = _inputs(turn, step, found, scope)
+        arguments = jsontext.encode(_envelope(turn, step, found, key, inputs))
+    except _Refused as refused:
+        turn.emit(created)
+        error = StepError.make(refused.type, refused.message, retryable=False)
+        end_step(turn, step.name, Phase.FAILED, refused.message, reason=refused.reason, error=error)
+        return
+    lookup = caching.look(turn, step, found, execution.cache(), inputs)
+    if lookup is not None and lookup.found is not None:
+        turn.emit(msgspec.structs.replace(created, arguments=turn.keep(arguments)))
+        turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "hit"))
+        end_step(turn, step.name, Phase.SUCCEEDED, caching.HIT, output=jsontext.encode(lookup.found))
+        return
+    turn.emit(created)
+    if lookup is not None:
+        turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "miss"))
+    size, most = len(jsontext.encode(inputs)), execution.inline_limit()
+    if NEAR_LIMIT * most <= size <= most:
+        message = f"the step's input has {size} bytes, {most} may stay inline"
+        turn.emit(s.Noted(step.name, "StepInputNearLimit", message, turn.now))
+    attempts.begin(turn, step, turn.body.steps[step.name], arguments, execution)
+
+
+def _key(turn: Turn, step: Step, scope: Scope) -> str:
+    """Who repeats the step's business elsewhere recognises it by this (STY-016)."""
+    body: Body = turn.body
+    usual = default_key(body.namespace, body.name, step.name)
+    template = step.data.get("idempotencyKeyTemplate")
+    if not isinstance(template, str) or not template:
+        return usual
+    try:
+        rendered = scope.render(template)
+    except TemplateError:
+        return usual
+    return business_key(rendered if isinstance(rendered, str) else jsontext.encode(rendered).decode()) or usual
+
+
+def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, Any]:
+    _check_requires(step, scope)
+    base = spec_of(found.engram).get("with")
+    template = merged(base if isinstance(base, dict) else {}, step.given)
+    try:
+        inputs = scope.render(template)
+    except TemplateError as problem:  # every dependency has ended: what is missing now will not come (STY-136)
+        message = f"Input resolution failed after dependencies completed: {said(problem)}"
+        raise _Refused(Reason.EXPRESSION_FAILED, message, "execution_error") from None
+    if not isinstance(inputs, dict):
+        raise _Refused(Reason.INPUT_SCHEMA_FAILED, "the step's input must be an object")
+    body: Body = turn.body
+    for path, wrong in malformed(inputs, body.namespace):
+        where = ".".join(map(str, path))
+        raise _Refused(Reason.INVALID_CONFIGURATION, f"{where}: {wrong}" if where else wrong)
+    written = spec_of(found.template).get("inputSchema")
+    if written is None:
+        return inputs
+    schema = Schema(written)
+    completed: dict[str, Any] = schema.complete(inputs)
+    # What a worker hydrates cannot be judged here; everything else is judged as it is (STY-212).
+    misfits = schema.static_misfits(completed) if _holds_reference(completed) else schema.misfits(completed)
+    if misfits:
+        problems = "; ".join(map(str, misfits))
+        raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
+    return completed
+
+
+def _check_requires(step: Step, scope: Scope) -> None:
+    """STY-213."""
+    for path in step.data.get("requires") or ():
+        if isinstance(path, str) and scope.at(path) is None:
+            message = f"required context '{path}' is nil — upstream step produced no output for this key"
+            raise _Refused(Reason.DEPENDENCY_FAILED, message)
+
+
+def _holds_reference(value: Any) -> bool:
+    if is_reference(value):
+        return True
+    inner: Any = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(map(_holds_reference, inner))
+
+
+def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    """The task's arguments: see `contract`."""
+    body: Body = turn.body
+    program: Program = turn.program
+    of_engram = spec_of(found.engram).get("secrets")
+    of_step = step.data.get("secrets")
+    return {
+        "inputs": inputs,
+        "secrets": merged(of_engram if isinstance(of_engram, dict) else {}, of_step or {}),
+        "step": {
+            "id": step.name,
+            "run": step_run_name(body, step.name),
+            "uid": step_run_uid(turn.execution.id, body.life, step.name),
+        },
+        "story": {"name": program.name, "namespace": program.namespace},
+        "storyRun": {"name": body.name, "namespace": body.namespace, "uid": turn.execution.id},
+        "engram": {"name": found.reference.name, "namespace": found.reference.namespace, "version": found.version},
+        "template": {"name": found.template_name, "version": found.template_version},
+        "idempotencyKey": key,
+    }

@@ -1,0 +1,50 @@
+"""`gate`: Paused until somebody decides; a decision made before it was reached counts at once (STY-101 to STY-105)."""
+
+from perdure.dialects.story import events as s
+from perdure.dialects.story.body import Body, StepState
+from perdure.dialects.story.durations import read_positive
+from perdure.dialects.story.ending import end_step
+from perdure.dialects.story.phases import Phase
+from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.steps.waiting import time_out, timeout_of
+from perdure.dialects.story.timers import BOUND_RANK
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+
+DECISIONS = ("Approved", "Rejected", "Pending")
+WAITING = "Waiting for gate decision."
+_DEFAULT_TIMEOUT = "timeout.approval-default"
+
+
+class GateStep:
+    def start(self, turn: Turn, step: Step) -> None:
+        if self._decided(turn, step):
+            return
+        program: Program = turn.program
+        timeout = timeout_of(step)
+        if timeout is None and _DEFAULT_TIMEOUT in program.settings.written:  # only if somebody set it (STY-104)
+            timeout = read_positive(program.settings.approval_timeout)
+        due = None if timeout is None else turn.now + timeout
+        timer = 0 if due is None else turn.set_timer(due, BOUND_RANK)
+        turn.emit(s.StepStarted(step.name, Phase.PAUSED, WAITING, turn.now, timer, due))
+
+    def resume(self, turn: Turn, step: Step, state: StepState) -> None:
+        if not self._decided(turn, step):
+            turn.emit(s.WaitChecked(step.name))
+
+    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+        """The decision is read before the deadline (STY-103)."""
+        if not self._decided(turn, step):
+            time_out(turn, step)
+
+    def _decided(self, turn: Turn, step: Step) -> bool:
+        body: Body = turn.body
+        gate = body.gates.get(step.name)
+        if gate is None or gate.state == "Pending":
+            return False
+        output = {"decision": gate.state, "message": gate.message, "updatedBy": gate.by}  # STY-082
+        phase, words = (
+            (Phase.SUCCEEDED, "Gate approved.") if gate.state == "Approved" else (Phase.FAILED, "Gate rejected.")
+        )
+        end_step(turn, step.name, phase, gate.message or words, output=jsontext.encode(output))
+        return True

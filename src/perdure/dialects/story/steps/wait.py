@@ -1,0 +1,100 @@
+"""`wait`: Paused until its condition holds (STY-096 to STY-100).
+
+A condition that reads steps is looked at whenever one of them changed; one that asks for time or chance by the clock.
+Between those moments it cannot change, so nobody looks.
+"""
+
+from perdure.dialects.story import events as s
+from perdure.dialects.story.body import StepState
+from perdure.dialects.story.durations import SHORTEST_POLL, BadDuration, read_positive
+from perdure.dialects.story.ending import end_step, said
+from perdure.dialects.story.phases import Phase, Reason
+from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.rendering import Scope
+from perdure.dialects.story.steps.waiting import time_out, timeout_of
+from perdure.dialects.story.timers import BOUND_RANK
+from perdure.expressions.gotemplate import (
+    DETERMINISTIC,
+    RUNTIME,
+    References,
+    SyntaxFault,
+    TemplateError,
+    compile_template,
+    is_template,
+)
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import SECOND, Instant
+
+CADENCE: Instant = 2 * SECOND  # of looks by the clock, where the author says nothing
+
+
+class Wait:
+    def start(self, turn: Turn, step: Step) -> None:
+        program: Program = turn.program
+        until = _until(step)
+        reads_steps = reads_clock = False
+        if is_template(until):
+            try:
+                references = compile_template(until, program.environment).references
+            except SyntaxFault as problem:
+                end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
+                return
+            reads_steps = bool(references.steps) or references.reads_any_step
+            reads_clock = _asks_the_world(references)
+        if self._holds(turn, step):
+            end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
+            return
+        timeout = timeout_of(step)
+        due = None if timeout is None else turn.now + timeout
+        timer = 0 if due is None else turn.set_timer(due, BOUND_RANK)
+        poll = turn.set_timer(turn.now + _interval(step)) if reads_clock else 0
+        turn.emit(s.StepStarted(step.name, Phase.PAUSED, WAITING, turn.now, timer, due, poll, reads_steps=reads_steps))
+
+    def resume(self, turn: Turn, step: Step, state: StepState) -> None:
+        """Something changed: look again. A poll that has just rung is set anew."""
+        if self._holds(turn, step):
+            end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
+            return
+        rang = not state.poll and _reads_clock(turn.program, step)
+        turn.emit(s.WaitChecked(step.name, turn.set_timer(turn.now + _interval(step)) if rang else 0))
+
+    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+        """A condition that is true at the deadline wins (STY-098)."""
+        if self._holds(turn, step):
+            end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
+        else:
+            time_out(turn, step)
+
+    def _holds(self, turn: Turn, step: Step) -> bool:
+        """False, missing data and errors are all the same here: not yet (STY-097)."""
+        try:
+            return Scope(turn, step).holds(_until(step))
+        except TemplateError:
+            return False
+
+
+SATISFIED = "Wait condition satisfied."
+WAITING = "Waiting for condition."
+
+
+def _until(step: Step) -> str:
+    found = step.given.get("until")
+    return found if isinstance(found, str) else str(found).lower() if isinstance(found, bool) else ""
+
+
+def _reads_clock(program: Program, step: Step) -> bool:
+    until = _until(step)
+    if not is_template(until):
+        return False
+    return _asks_the_world(compile_template(until, program.environment).references)
+
+
+def _asks_the_world(references: References) -> bool:
+    return bool(references.functions & (RUNTIME.functions.keys() - DETERMINISTIC.functions.keys()))
+
+
+def _interval(step: Step) -> Instant:
+    try:
+        return max(SHORTEST_POLL, read_positive(step.given.get("pollInterval")))
+    except BadDuration:
+        return CADENCE

@@ -1,0 +1,341 @@
+"""A scripted universe: drives runs purely, without an engine, on a clock that jumps to the next due thing.
+
+Tasks are answered by plain functions. The order in which results arrive is the test's to choose: in order, reversed, or
+shuffled by a seed. After every commit a run can be folded anew from its log and go on from the fold: a crash.
+Children are runs of their own on the same clock; permits are granted by the kernel's allocator.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.codec import decode_turns, encode_turns
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.judging import Resource
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.permits import Request, grant, resource_scope
+from perdure.kernel.questions import Cached, Memory, Named, Question
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
+
+START: Instant = 1_800_000_000_000_000
+ENOUGH = 1_000_000
+
+
+@dataclass
+class Answer:
+    """What a task will say, and how long it takes. `says` it reports on the way, `does` are effects it completes."""
+
+    value: Any = None
+    failure: Outcome | None = None
+    after: Instant = 0
+    says: list[dict[str, Any]] = field(default_factory=list)
+    does: dict[str, Any] = field(default_factory=dict)
+    stubborn: bool = False  # goes on when it is asked to stop, until its grace has passed
+
+    def outcome(self) -> Outcome:
+        return self.failure or Succeeded(jsontext.encode(self.value))
+
+
+Work = Callable[[dict[str, Any]], Any]
+
+
+class Life:
+    """One run as it is in memory, with its log."""
+
+    def __init__(self, universe: "Universe", run: RunId, dialect: Dialect, text: bytes) -> None:
+        self.universe = universe
+        self.id = run
+        self.dialect = dialect
+        self.text = text
+        self.rows: list[bytes] = []
+        self.events: list[e.Event] = []
+        self.moves = 0
+        self.execution = self._fresh()
+        self.attempts: dict[int, int] = {}
+        self.deliveries: dict[int, int] = {}
+        self.stubborn: set[int] = set()
+        self.cancelled: list[int] = []
+
+    def _fresh(self) -> Execution:
+        return Execution(self.id, self.dialect, self.dialect.load(self.text))
+
+    @property
+    def is_over(self) -> bool:
+        return self.execution.state.status.is_final
+
+    def show(self) -> Any:
+        return self.dialect.show(self.execution, self.universe.values)
+
+    def take(self, given: i.Input, arrived: Instant) -> Turn:
+        universe = self.universe
+        turn = Turn(self.execution, given, arrived, universe.now)
+        while (needs := decide(turn, universe.limits)) is not None:
+            missing = {name for name in needs.wanted if name not in universe.values}
+            assert needs.may_be_absent or not missing
+            turn.absent |= missing
+            turn.texts |= {name: universe.values[name] for name in needs.wanted if name not in missing}
+            turn.answers |= {question: universe.answer(question) for question in needs.asked}
+        universe.values |= turn.values
+        universe.memories |= turn.remembered
+        universe.programs |= turn.programs
+        self.moves += turn.moves
+        self.events += turn.events
+        if turn.events:
+            self.rows.append(encode_turns([(turn.now, turn.events)]))
+            if universe.crash:
+                self._fold_and_compare()
+        for event in turn.events:
+            universe.obey(self, event)
+        if self.execution.state.sliced:
+            universe.offer(universe.now, -1, self.id, i.Proceed())
+        return turn
+
+    def _fold_and_compare(self) -> None:
+        """A crash: what is in memory is gone, and what the log says is the same."""
+        folded = self._fresh()
+        for row in self.rows:
+            folded.fold(decode_turns(self.dialect, row))
+        freeze = self.dialect.freeze
+        assert freeze(folded.body) == freeze(self.execution.body), "the fold differs from what was live"
+        thawed = self.dialect.thaw(folded.program, freeze(folded.body))
+        assert freeze(thawed) == freeze(folded.body)
+        folded.body = thawed
+        self.execution = folded
+
+
+class Universe:
+    """`work` answers tasks by provider name: a value, an `Outcome`, an `Answer`, or an exception.
+
+    `slots` bounds how many tasks work at once, as a worker would; the others wait their turn in order.
+    """
+
+    def __init__(
+        self,
+        dialects: dict[str, Dialect],
+        *,
+        work: dict[str, Work] | None = None,
+        crash: bool = False,
+        seed: int | None = None,
+        slots: int = ENOUGH,
+        limits: Limits | None = None,
+    ) -> None:
+        self.dialects = dialects
+        self.work = work or {}
+        self.crash = crash
+        self.random = None if seed is None else Random(seed)
+        self.slots = slots
+        self.limits = limits or Limits()
+        self.now = START
+        self.values: dict[bytes, bytes] = {}
+        self.memories: dict[str, Memory] = {}
+        self.programs: dict[bytes, tuple[str, bytes]] = {}
+        self.catalog: dict[tuple[str, str, str], Resource] = {}
+        self.lives: dict[RunId, Life] = {}
+        self.queue: list[tuple[Instant, int, float, int, RunId, i.Input]] = []
+        self.count = 0
+        self.busy: set[tuple[RunId, int]] = set()
+        self.queued: list[tuple[Life, e.TaskScheduled]] = []
+        self.performed: list[tuple[str, dict[str, Any]]] = []
+        self.keys: list[str] = []
+        self.permits: dict[tuple[RunId, int], tuple[e.PermitRequested, Instant]] = {}
+        self.granted: set[tuple[RunId, int]] = set()
+
+    # Runs.
+
+    def start(
+        self,
+        language: str,
+        text: bytes,
+        input: Any = None,
+        options: dict[str, Any] | None = None,
+        *,
+        run: str = "run",
+        labels: dict[str, str] | None = None,
+    ) -> Life:
+        life = self.lives[RunId(run)] = Life(self, RunId(run), self.dialects[language], text)
+        given = self.kept(jsontext.encode(input))
+        told = jsontext.encode(options or {})
+        self.offer(self.now, 0, life.id, i.Start(language, digest(text), "test", given, told, 7, labels=labels or {}))
+        return life
+
+    def offer(self, at: Instant, rank: int, run: RunId, given: i.Input) -> None:
+        self.count += 1
+        tie = self.random.random() if self.random is not None and rank == 0 else 0.0
+        heappush(self.queue, (at, rank, tie, self.count, run, given))
+
+    # Time passes.
+
+    def settle(self, until: Instant | None = None) -> None:
+        """Until nothing but the outside can move anything, or until this instant."""
+        while self.queue and (until is None or self.queue[0][0] <= until):
+            self._next()
+        if until is not None:
+            self.now = max(self.now, until)
+
+    def pass_time(self, seconds: float) -> None:
+        self.settle(self.now + int(seconds * SECOND))
+
+    def _next(self) -> None:
+        at, _, _, _, run, given = heappop(self.queue)
+        life = self.lives.get(run)
+        if life is None or (life.is_over and not isinstance(given, i.Start | i.Reopen)):
+            if isinstance(given, i.TaskResult):
+                self.busy.discard((run, given.task))
+            return
+        if isinstance(given, i.TimerDue) and given.timer not in life.execution.state.timers:
+            return  # dropped meanwhile: no time passes for it
+        self.now = max(self.now, at)
+        self.take(life, given, at)
+
+    def take(self, life: Life, given: i.Input, arrived: Instant) -> Turn:
+        if isinstance(given, i.TaskResult):
+            self.busy.discard((life.id, given.task))
+        turn = life.take(given, arrived)
+        while self.queued and len(self.busy) < self.slots and self.queued[0][1].provider in self.work:
+            self._perform(*self.queued.pop(0))
+        return turn
+
+    def ask(self, life: Life, given: i.Input) -> i.Answer:
+        return self.take(life, given, self.now).answer
+
+    # The outside obeys.
+
+    def obey(self, life: Life, event: e.Event) -> None:
+        match event:
+            case e.TimerSet(timer, due, rank):
+                self.offer(due, 1 + rank, life.id, i.TimerDue(timer))
+            case e.TaskScheduled():
+                life.attempts[event.task], life.deliveries[event.task] = event.attempt, 1
+                self.queued.append((life, event))
+            case e.TaskRedelivered(task, delivery):
+                life.deliveries[task] = delivery
+                scheduled = next(one for one in life.events if isinstance(one, e.TaskScheduled) and one.task == task)
+                self.queued.append((life, scheduled))
+            case e.TaskCancelRequested(task):
+                life.cancelled.append(task)
+                self.queued = [one for one in self.queued if not (one[0] is life and one[1].task == task)]
+                wait = life.execution.state.tasks[task].grace if task in life.stubborn else 0
+                stopped = Cancelled("asked to")
+                self.offer(
+                    self.now + wait,
+                    0,
+                    life.id,
+                    i.TaskResult(task, life.attempts[task], life.deliveries[task], stopped),
+                )
+            case e.ChildStarted():
+                self.start_child(life, event)
+            case e.ChildCancelRequested(child, reason):
+                self.offer(self.now, 0, life.execution.child_id(child), i.Cancel(reason))
+            case e.RunEnded(status, outcome):
+                self._forget(life)
+                parent = life.execution.state.parent
+                if parent is not None and parent[1] and life.execution.state.incarnation == 1:
+                    self.offer(self.now, 0, parent[0], i.ChildResult(parent[1], status, outcome))
+            case e.PermitRequested(permit):
+                self.permits[(life.id, permit)] = (event, self.now)
+                self.allocate(event.scope)
+            case e.PermitReleased(permit):
+                self._release(life.id, permit)
+            case _:
+                pass
+
+    def start_child(self, life: Life, event: e.ChildStarted) -> None:
+        run = life.execution.child_id(event.child)
+        language, text = self.programs[event.program]
+        self.lives[run] = Life(self, run, self.dialects[language], text)
+        parent = (life.id, event.child if event.awaited else 0)
+        start = i.Start(language, event.program, event.name, event.input, event.options, 8, parent, event.labels)
+        self.offer(self.now, 0, run, start)
+
+    def _forget(self, life: Life) -> None:
+        self.queued = [one for one in self.queued if one[0] is not life]
+        self.busy = {one for one in self.busy if one[0] != life.id}
+        for run, permit in [key for key in self.permits if key[0] == life.id]:
+            self._release(run, permit)
+
+    # Permits, resources, memories.
+
+    def _release(self, run: RunId, permit: int) -> None:
+        found = self.permits.pop((run, permit), None)
+        self.granted.discard((run, permit))
+        if found is not None:
+            self.allocate(found[0].scope)
+
+    def allocate(self, scope: str) -> None:
+        asked = {key: one for key, one in self.permits.items() if one[0].scope == scope}
+        if not asked:
+            return
+        limit = min((one[0].limit if one[0].limit is not None else ENOUGH) for one in asked.values())
+        if scope in {resource_scope(*key) for key in self.catalog}:
+            limit = ENOUGH
+        held = sum(key in self.granted for key in asked)
+        waiting = [
+            Request(run, permit, one.priority, at)
+            for (run, permit), (one, at) in asked.items()
+            if (run, permit) not in self.granted
+        ]
+        for request in grant(limit, held, waiting, self.now):
+            self.granted.add((request.run, request.permit))
+            self.offer(self.now, 0, request.run, i.PermitGrant(request.permit))
+
+    def apply(self, resource: Resource) -> None:
+        metadata = resource["metadata"]
+        namespace = "" if resource["kind"].endswith("Template") else metadata.get("namespace", "default")
+        self.catalog[(resource["kind"], namespace, metadata["name"])] = resource
+        self.allocate(resource_scope(resource["kind"], namespace, metadata["name"]))
+
+    def answer(self, question: Question) -> Any:
+        match question:
+            case Named(kind, namespace, name):
+                return self.catalog.get((kind, namespace, name))
+            case Cached(key):
+                return self.memories.get(key)
+            case _:
+                return []
+
+    # Work.
+
+    def _perform(self, life: Life, event: e.TaskScheduled) -> None:
+        self.busy.add((life.id, event.task))
+        arguments = self.data(event.arguments)
+        self.performed.append((event.provider, arguments))
+        self.keys.append(event.path)
+        try:
+            answer = self.work[event.provider](arguments)
+        except Exception as error:
+            answer = Failed(f"Provider.Call.X.Errors.{type(error).__name__}", str(error))
+        if isinstance(answer, Failed | Cancelled):
+            answer = Answer(failure=answer)
+        if not isinstance(answer, Answer):
+            answer = Answer(answer)
+        delivery = life.deliveries[event.task]
+        if answer.stubborn:
+            life.stubborn.add(event.task)
+        for said in answer.says:
+            self.offer(self.now, -1, life.id, i.TaskReport(event.task, delivery, jsontext.encode(said)))
+        for key, result in answer.does.items():
+            self.offer(self.now, -1, life.id, i.EffectClaim(event.task, delivery, key))
+            self.offer(self.now, -1, life.id, i.EffectDone(event.task, delivery, key, jsontext.encode(result)))
+        outcome = answer.outcome()
+        if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes):
+            outcome = Succeeded(self.kept(outcome.value))
+        result = i.TaskResult(event.task, event.attempt, delivery, outcome)
+        self.offer(self.now + answer.after, 0, life.id, result)
+
+    def kept(self, text: bytes) -> Payload:
+        """As the engine does it: what is large is put beside the log before the run hears of it."""
+        if len(text) <= INLINE_BYTES:
+            return text
+        name = digest(text)
+        self.values[name] = text
+        return Ref(name, len(text))
+
+    def data(self, payload: Any) -> Any:
+        return jsontext.decode(payload if isinstance(payload, bytes) else self.values[payload.digest])
