@@ -42,7 +42,7 @@ ARROWS: dict[str, tuple[set[str], str]] = {
     "workers": ({"kernel", "providers", "stores"}, "a worker does tasks; it knows no runs and decides nothing"),
     "testing": ({"kernel", "engine", "stores", "wiring", "workers"}, "what users test with stands outside the engine"),
     "cli": (
-        {"engine", "kernel", "wiring", "providers", "stores", "testing", "dialects"},
+        {"engine", "kernel", "wiring", "providers", "stores", "testing", "dialects", "documents"},
         "the command line is a client of the engine",
     ),
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.catalog import ResourceNotFound, UnknownKind
+from perdure.engine.catalog import ResourceNotFound, UnknownKind, key_of
 from perdure.engine.entries import Rejected
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
@@ -188,9 +188,9 @@ async def test_an_entry_that_was_deleted_and_made_anew_is_another_one(tmp_path: 
         await world.apply(file("a", thing("Box", "red", {"size": 1}), thing("Box", "blue")))
         first = await world.get(BOX, "red")
         with pytest.raises(ResourceNotFound):
-            await world.engine.catalog.delete(BOX, ["red", "green"])
-        assert (await world.get(BOX, "red")) == first  # all of them or none
-        await world.engine.catalog.delete(BOX, ["red", "blue"])
+            await world.engine.catalog.row(BOX, "green")
+        gone = await world.engine.catalog.delete([key_of(BOX, name) for name in ("red", "blue", "green")])
+        assert sorted(key.name for key in gone) == ["blue", "red"]
         await world.apply(file("a", thing("Box", "red", {"size": 1})))
 
         second = await world.get(BOX, "red")
@@ -263,7 +263,7 @@ async def test_a_run_waits_for_an_entry_over_a_crash_and_is_woken_when_it_is_app
         assert world.engine is not None
         late = await world.start({"drill": 1, "steps": steps})
         assert (await late.result())["spec"] == {"size": 2}
-        await world.engine.catalog.delete(BOX, ["red"])
+        await world.engine.catalog.delete([key_of(BOX, "red")])
         after = await world.start({"drill": 1, "steps": steps})
         assert await after.status() == "waiting"
         await world.apply(file("a", thing("Box", "red", {"size": 4})))

@@ -40,7 +40,38 @@ def add_load(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="the run's id, or an unambiguous beginning of it")
+    parser.add_argument("run", metavar="RUN", help="the run's id or name, or an unambiguous beginning of the id")
+
+
+def add_files(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    parser.add_argument(
+        "-f",
+        "--filename",
+        dest="files",
+        metavar="PATH",
+        action="append",
+        required=required,
+        default=None if required else [],
+        help="a file or folder; - for standard input; may be repeated",
+    )
+
+
+def add_namespace(parser: argparse.ArgumentParser, purpose: str) -> "argparse._MutuallyExclusiveGroup":
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("-n", "--namespace", metavar="NS", help=purpose)
+    return group
+
+
+def add_selector(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-l",
+        "--selector",
+        metavar="K=V",
+        type=pairs,
+        action="extend",
+        default=[],
+        help="only with these labels: a=b,c=d",
+    )
 
 
 def add_key(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +103,10 @@ def _read_pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _read_pairs(text: str) -> list[tuple[str, str]]:
+    return [_read_pair(one.replace("==", "=", 1)) for one in text.split(",") if one]
+
+
 def _read_json(text: str) -> Any:
     if not text.startswith("@"):
         return jsontext.read_strict(text)
@@ -92,6 +127,7 @@ def _read_past(text: str) -> Instant:
 
 
 pair = _checked(_read_pair)
+pairs = _checked(_read_pairs)
 duration = _checked(read_span)
 instant = _checked(_read_past)
 json_or_file = _checked(_read_json)

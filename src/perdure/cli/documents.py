@@ -1,17 +1,21 @@
 """Documents on their way in: read, recognised, judged; nothing is stored before they are found good."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from perdure.engine.judging import Judge, Language
+from perdure.engine.answering import answer
+from perdure.engine.client import Client
+from perdure.engine.entries import Finding
+from perdure.engine.judging import Judge, Language, nothing_known
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.judging import Applied
 from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.questions import Answers, Question
 
 UNKNOWN_LANGUAGE = "DOC-LANGUAGE"
 APPLIED_SUFFIXES = (".yaml", ".yml", ".json")
@@ -46,10 +50,31 @@ class ProblemsFound(InvalidDocument):
         super().__init__(f"{judged.origin} has {count}; nothing was started", problems=judged.plain())
 
 
+class NotApplied(InvalidDocument):
+    """Resources that were to be applied have problems; they have been listed already."""
+
+    hint = "Correct them; `perdure check FILE…` lists the problems of files together and stores nothing."
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        errors = sum(one.problem.severity is Severity.ERROR for one in findings)
+        count = f"{errors} problem" + ("s" if errors > 1 else "")
+        super().__init__(f"{count}; nothing was applied", problems=[one.plain() for one in findings])
+
+
 class NothingToRun(InvalidDocument):
     """The file is in order, but what it holds is referred to by others and is no workflow itself."""
 
     hint = "Name a file with a workflow in it; what it refers to is given with --apply."
+
+
+def judge_for(languages: Mapping[str, Language], store: Callable[[], Client | None]) -> Judge:
+    """Judges among what the store's catalog holds; the store is opened only if a document asks for something."""
+
+    async def fetch(asked: Sequence[Question]) -> Answers:
+        client = store()
+        return await (nothing_known(asked) if client is None else answer(client.store, asked))
+
+    return Judge(languages, fetch)
 
 
 def read(name: str) -> tuple[str, bytes]:
@@ -74,8 +99,12 @@ async def judge(
 def read_applied(places: Iterable[str]) -> list[Applied]:
     """The files named with --apply, folders in order of name: what a language may find beside the document."""
     found = []
-    for place in map(Path, places):
+    for name in places:
+        if name == "-":
+            found.append(Applied("<stdin>", sys.stdin.buffer.read().decode(errors="replace")))
+            continue
+        place = Path(name)
         folder = sorted(one for one in place.rglob("*") if one.suffix in APPLIED_SUFFIXES) if place.is_dir() else None
         for path in [place] if folder is None else folder:
-            found.append(Applied(str(path), path.read_text(encoding="utf-8")))
+            found.append(Applied(str(path), path.read_text(encoding="utf-8", errors="replace")))
     return found

@@ -1,14 +1,17 @@
 """How a verb gets at the engine: what is loaded first, and which store is opened."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 
 from perdure.cli.errors import LoadFailed
 from perdure.cli.idlehands import IdleHands
 from perdure.cli.logs import log_to
 from perdure.cli.talk import Talk
+from perdure.engine.client import Client
 from perdure.engine.clock import SystemClock
-from perdure.wiring import Engine, Observer, open_store
+from perdure.stores.errors import StoreMissing
+from perdure.wiring import Engine, Observer, languages, open_store
 
 
 def open_engine(asked: argparse.Namespace, talk: Talk, *, must_exist: bool = False) -> Engine:
@@ -26,6 +29,34 @@ def open_engine(asked: argparse.Namespace, talk: Talk, *, must_exist: bool = Fal
 def open_observer(asked: argparse.Namespace, talk: Talk) -> Observer:
     log_to(talk, asked.verbose)
     return Observer(asked.db)
+
+
+def open_client(asked: argparse.Namespace, talk: Talk, *, must_exist: bool = False) -> Client:
+    """The store without an engine: for the catalog, which may be written before anything has ever been run."""
+    log_to(talk, asked.verbose)
+    clock = SystemClock()
+    return Client(open_store(asked.db, clock, must_exist=must_exist), languages(), clock, None)
+
+
+@asynccontextmanager
+async def store_if_any(asked: argparse.Namespace, talk: Talk) -> AsyncIterator[Callable[[], Client | None]]:
+    """The store, opened when it is first asked for; None where there is none. A look creates nothing."""
+    opened: list[Client | None] = []
+
+    def look() -> Client | None:
+        if not opened:
+            try:
+                opened.append(open_client(asked, talk, must_exist=True))
+            except StoreMissing:
+                opened.append(None)
+        return opened[0]
+
+    try:
+        yield look
+    finally:
+        for client in opened:
+            if client is not None:
+                await client.store.close()
 
 
 def load_sources(sources: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from perdure.documents.limits import DEFAULT_LIMITS, Limits
 from perdure.documents.paths import Path, Step, spell
 from perdure.documents.reading import read_document, read_documents
 from perdure.documents.refusal import UnreadableText
+from perdure.documents.writing import write_document
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -24,4 +25,5 @@ __all__ = [
     "read_document",
     "read_documents",
     "spell",
+    "write_document",
 ]

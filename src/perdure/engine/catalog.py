@@ -11,6 +11,8 @@ Where anything is wrong with any of the texts, nothing is written.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from perdure.engine.answering import document
 from perdure.engine.entries import (
     DEFAULT_NAMESPACE,
@@ -30,7 +32,7 @@ from perdure.kernel.judging import Applied, Resource
 from perdure.kernel.kinds import Kind
 from perdure.kernel.problems import Problem, Severity, guess
 from perdure.kernel.questions import Named
-from perdure.stores.protocol import Overtaken, ResourceRemoval, ResourceRow, ResourceWrite, Store
+from perdure.stores.protocol import Edition, ResourceRemoval, ResourceRow, ResourceWrite, Store
 
 TRIES = 10
 
@@ -47,6 +49,19 @@ class UnknownKind(PerdureError):
 
     code = "KIND-UNKNOWN"
     hint = "`perdure get` lists the kinds there are."
+
+
+class Runnable(msgspec.Struct, frozen=True):
+    """A document that was found in the catalog."""
+
+    kind: Kind
+    key: Named
+    generation: int
+    text: bytes
+
+    @property
+    def origin(self) -> str:
+        return f"{self.kind.title(self.key.name)}@{self.generation}"
 
 
 class Catalog:
@@ -87,10 +102,11 @@ class Catalog:
 
     async def search(
         self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> list[Resource]:
-        """Entries of a kind in order of namespace and name; without a namespace those of all."""
+    ) -> list[tuple[str, Resource]]:
+        """Entries of a kind by their names in the catalog, in order of namespace and name; None: of all namespaces."""
         within = namespace if kind.has_namespace else None
-        return [document(row) for row in await self._store.list_resources(kind.name, within, labels)]
+        rows = await self._store.list_resources(kind.name, within, labels)
+        return [(row.key.name, document(row)) for row in rows]
 
     async def text(self, kind: Kind, name: str, namespace: str = "", generation: int | None = None) -> bytes:
         """The text of an entry that can be run: as it was written, now or in an earlier generation."""
@@ -102,11 +118,33 @@ class Catalog:
                 return edition.source or edition.body
         raise ResourceNotFound(f"{kind.title(name)} has no version {generation}; the latest is {row.generation}")
 
+    async def editions(self, kind: Kind, name: str, namespace: str = "") -> list[Edition]:
+        return await self._store.editions(key_of(kind, name, namespace))
+
+    async def find(self, word: str) -> Runnable | None:
+        """The entry that can be run and is called so: `name`, `namespace/name`, a path; `kind/…`; with `@version`."""
+        name, _, version = word.rpartition("@")
+        generation = int(version) if name and version.isdecimal() else None
+        called = word if generation is None else name
+        kinds = [kind for kind in self.kinds if kind.can_run]
+        meant = [(kind, key) for kind in kinds for key in _keys_called(kind, called)]
+        prefix, _, rest = called.partition("/")
+        meant += [(kind, key) for kind in kinds if rest and kind.is_called(prefix) for key in _keys_called(kind, rest)]
+        there = await self._store.resources([key for _, key in meant])
+        found = {key: kind for kind, key in meant if key in there}
+        if len(found) > 1:
+            titles = " and ".join(f"{kind.name.lower()}/{key.name}" for key, kind in found.items())
+            raise Conflict(f"{word!r} can be {titles}", hint="Say which one is meant.")
+        for key, kind in found.items():
+            text = await self.text(kind, key.name, key.namespace, generation)
+            return Runnable(kind, key, generation or there[key].generation, text)
+        return None
+
     # Writing.
 
     async def apply(self, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
         """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`."""
-        entries, findings = self._entries(texts, namespace)
+        entries, findings = self.entries(texts, namespace)
         for _ in range(TRIES):
             rows = await self._store.resources([entry.key for entry in entries])
             steps = [compare(entry, rows.get(entry.key)) for entry in entries]
@@ -120,7 +158,8 @@ class Catalog:
                 return [step.change for step in steps], found
         raise Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
 
-    def _entries(self, texts: Sequence[Applied], namespace: str) -> tuple[list[Entry], list[Finding]]:
+    def entries(self, texts: Sequence[Applied], namespace: str) -> tuple[list[Entry], list[Finding]]:
+        """What these texts declare, and what the catalog cannot take of it."""
         entries: list[Entry] = []
         findings: list[Finding] = []
         seen: dict[Named, Entry] = {}
@@ -176,14 +215,21 @@ class Catalog:
                 return
         raise overtaken(kind, row.key)
 
-    async def delete(self, kind: Kind, names: Sequence[str], namespace: str = "") -> None:
-        """Remove entries, all of them or none. What runs have pinned stays with them."""
+    async def delete(self, keys: Sequence[Named]) -> list[Named]:
+        """Remove those of the entries that are there, in one transaction; which. What runs have pinned stays theirs."""
         for _ in range(TRIES):
-            rows = [await self.row(kind, name, namespace) for name in names]
+            rows = (await self._store.resources(keys)).values()
             removals = [ResourceRemoval(row.key, row.version) for row in rows]
-            if not isinstance(await self._store.write_catalog(removals), Overtaken):
-                return
+            if not removals or await self._store.write_catalog(removals) is None:
+                return [row.key for row in rows]
         raise Conflict("others keep changing the same entries; nothing was removed", hint="Try again.")
+
+
+def _keys_called(kind: Kind, word: str) -> list[Named]:
+    namespace, slash, name = word.rpartition("/")
+    if not kind.has_namespace:
+        return [key_of(kind, word)]
+    return [key_of(kind, name, namespace)] if "/" not in namespace and (namespace or not slash) else []
 
 
 def key_of(kind: Kind, name: str, namespace: str = "") -> Named:

@@ -100,8 +100,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.languages = languages
         self.clock = clock
         self.runtime = runtime
-        self._judge = Judge(languages, lambda asked: answer(store, asked))
-        self.catalog = Catalog(store, languages, self._judge)
+        self.judge = Judge(languages, lambda asked: answer(store, asked))
+        self.catalog = Catalog(store, languages, self.judge)
 
     async def __aenter__(self) -> Self:
         if self.runtime is not None:
@@ -130,11 +130,11 @@ class Client(AbstractAsyncContextManager["Client"]):
         self, text: bytes, origin: str = "document", *, applied: Sequence[Applied] = (), chosen: str = ""
     ) -> tuple[Language, Judged]:
         """The language of a document, its program, and every problem it has among what was applied with it."""
-        language = self._judge.language_of(text)
+        language = self.judge.language_of(text)
         if language is None:
             known = ", ".join(sorted(self.languages))
             raise InvalidDocument(f"{origin}: the document is in no language known here ({known})")
-        return language, await self._judge.judge(language, text, applied, chosen=chosen)
+        return language, await self.judge.judge(language, text, applied, chosen=chosen)
 
     async def start(
         self,
@@ -233,16 +233,23 @@ class Client(AbstractAsyncContextManager["Client"]):
         return Handle(self, RunId(run))
 
     async def resolve(self, prefix: str) -> RunId:
-        """The run whose id begins so; an ambiguous beginning is refused."""
+        """The run of this id or name, or the one whose id begins so; an ambiguous word is refused."""
         found = await self.store.find(RunId(prefix))
         if found is not None:
             return found.id
-        candidates = await self.store.begins_with(prefix)
+        named = await self._named(prefix)
+        candidates = named or await self.store.begins_with(prefix)
         if len(candidates) == 1:
             return candidates[0]
         if not candidates:
             raise RunNotFound(f"there is no run {prefix!r}")
-        raise RunNotFound(f"{prefix!r} is the beginning of several runs: {', '.join(candidates)}")
+        what = "name" if named else "beginning"
+        raise RunNotFound(f"{prefix!r} is the {what} of several runs: {', '.join(candidates[:3])}")
+
+    async def _named(self, name: str) -> list[RunId]:
+        """Runs of languages that give theirs a name."""
+        labels = [language.name_label for language in self.languages.values() if language.name_label]
+        return [row.id for label in labels for row in await self.search(Filter(labels={label: name}, limit=4))]
 
     async def find(self, run: RunId) -> RunRow:
         row = await self.store.find(run)

@@ -95,7 +95,7 @@ def read_entry(kind: Kind, declared: Declared, file: str, namespace: str) -> Ent
     return Entry(
         kind,
         key,
-        jsontext.canonical({**body, "metadata": metadata}),
+        jsontext.encode({**body, "metadata": metadata}),
         declared.source,
         {name: str(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
         int(version) if version.isdecimal() else None,
@@ -124,7 +124,7 @@ def compare(entry: Entry, row: ResourceRow | None) -> Step:
     if row is None:
         new = ResourceWrite(entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, None, 0)
         return Step(entry, Outcome.CREATED, 1, new)
-    if (entry.body, entry.source) == (row.body, row.source):
+    if entry.source == row.source and _canonical(entry) == _canonical(row):
         return Step(entry, Outcome.UNCHANGED, row.generation)
     if entry.seen not in (None, row.version):
         raise overtaken(entry.kind, entry.key)
@@ -135,11 +135,16 @@ def compare(entry: Entry, row: ResourceRow | None) -> Step:
     return Step(entry, Outcome.CONFIGURED, generation, write)
 
 
-def _said(entry: Entry | ResourceRow) -> Any:
+def _said(entry: Entry | ResourceRow) -> bytes:
     """What a new generation is counted for: the wording where it was kept, else everything but the metadata."""
     if entry.source:
         return entry.source
-    return {name: value for name, value in jsontext.decode(entry.body).items() if name != "metadata"}
+    body = jsontext.decode(entry.body)
+    return jsontext.canonical({name: value for name, value in body.items() if name != "metadata"})
+
+
+def _canonical(entry: Entry | ResourceRow) -> bytes:
+    return jsontext.canonical(jsontext.decode(entry.body))
 
 
 def overtaken(kind: Kind, key: Named) -> Conflict:

@@ -25,6 +25,10 @@ class Language(Dialect, Protocol):
     def kinds(self) -> tuple[Kind, ...]:
         """What its documents declare, and how its runs are shown as resources."""
 
+    @property
+    def name_label(self) -> str:
+        """The label that holds a run's own name, by which people call it; empty where runs have ids only."""
+
     def recognizes(self, text: bytes) -> bool: ...
 
     def declares(self, text: bytes, file: str = "") -> list[Declared]:

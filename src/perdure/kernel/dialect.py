@@ -71,6 +71,17 @@ class Dialect(Protocol):
 
 
 @runtime_checkable
+class Resourceful(Protocol):
+    """A dialect may show its runs as resources, of kinds that are views of runs, and understand changes to them."""
+
+    def resources(self, shown: Any) -> list[dict[str, Any]]:
+        """The resources in a run's picture (`show`): the run itself first, then its parts."""
+
+    def patched(self, kind: str, patch: dict[str, Any]) -> list["Input"]:
+        """What a change of such a resource asks of its run. Raises ValueError where it may not be changed so."""
+
+
+@runtime_checkable
 class Chronicler(Protocol):
     """A dialect may tell a run's history in event names of its own; without this the kernel's events are shown."""
 

@@ -165,7 +165,7 @@ class ResourceRow(msgspec.Struct, frozen=True):
     uid: str
     generation: int
     version: int  # given by the store, never twice
-    body: bytes  # the document as canonical JSON, without what the catalog adds and without status
+    body: bytes  # the document as JSON, without what the catalog adds and without status
     source: bytes  # the text it was written as, where the wording counts
     labels: dict[str, str]
     status: bytes | None  # JSON

@@ -4,12 +4,11 @@ import argparse
 
 from perdure.cli import arguments as a
 from perdure.cli.answer import give_json, give_text
-from perdure.cli.documents import judge, read, read_applied
+from perdure.cli.documents import judge, judge_for, read, read_applied
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
-from perdure.cli.opening import load_sources
+from perdure.cli.opening import load_sources, store_if_any
 from perdure.cli.talk import Talk
-from perdure.engine.judging import Judge
 from perdure.kernel.judging import Applied
 from perdure.wiring import languages
 
@@ -39,11 +38,12 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 
 async def _check(asked: argparse.Namespace, talk: Talk) -> int:
-    judging = Judge(languages())
     applied = read_applied(asked.apply)
     texts = [read(name) for name in asked.files]
     together = [*applied, *(Applied(origin, text.decode(errors="replace")) for origin, text in texts)]
-    judged = [await judge(origin, text, judging, together) for origin, text in texts]
+    async with store_if_any(asked, talk) as store:
+        judging = judge_for(languages(), store)
+        judged = [await judge(origin, text, judging, together) for origin, text in texts]
     if asked.json:
         give_json([problem for one in judged for problem in one.plain()])
     else:

@@ -69,7 +69,7 @@ async def _history(asked: argparse.Namespace, talk: Talk) -> int:
         if asked.json:
             give_json([_plain(event) for event in chosen])
         elif chosen:
-            show = _Line(asked.full)
+            show = EventLine(asked.full)
             give_text("\n".join(show(event) for event in chosen))
         return Exit.OK
 
@@ -81,7 +81,7 @@ async def _wanted(events: AsyncIterator[dict[str, Any]], names: Sequence[str]) -
 
 
 async def _stream_lines(events: AsyncIterator[dict[str, Any]], asked: argparse.Namespace) -> None:
-    show = _Line(asked.full)
+    show = EventLine(asked.full)
     async for event in events:
         give_text(show(event))
 
@@ -109,7 +109,7 @@ def _plain(event: dict[str, Any]) -> dict[str, Any]:
     return event if is_told(event) else {**event, "at": iso(event["at"])}
 
 
-class _Line:
+class EventLine:
     """An event as a line: number, time, name, then the fields that tell something."""
 
     def __init__(self, is_full: bool) -> None:

@@ -1,17 +1,29 @@
-"""`patch`: change the `ctx` of a Playbook's run; gates that wait for it open at once."""
+"""`patch`: change the `ctx` of a Playbook's run, where gates that wait for it open at once; or change a run that its
+language shows as a resource, in the manner of a merge patch.
+"""
 
 import argparse
+from typing import Any
 
 from perdure.cli import arguments as a
+from perdure.cli.errors import BadUsage
 from perdure.cli.interruption import complete
 from perdure.cli.steering import steer
 from perdure.cli.talk import Talk
+from perdure.engine.client import Client
+from perdure.engine.runviews import find_views
+from perdure.kernel import inputs as i
+from perdure.kernel.dialect import Resourceful
+from perdure.kernel.errors import RunNotFound
+from perdure.kernel.values import RunId
 
 EXAMPLES = """\
 examples:
   perdure patch 06g2k --ctx '{"approved": true}'
   perdure patch 06g2k --ctx @decision.json --reason "checked by hand" --by Ada
   perdure patch 06g2k --set approved=true              members, one by one; dots reach into maps
+  perdure patch storyrun deploy-x7k --type merge -p '{"spec": {"cancelRequested": true}}'
+  perdure patch storyrun deploy-x7k --subresource status -p '{"status": {"gates": {"ok": {"state": "Approved"}}}}'
 
 The patch is on disk when the command returns. A run that has ended is a conflict (exit code 9).
 """
@@ -19,15 +31,35 @@ The patch is on disk when the command returns. A run that has ended is a conflic
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    a.add_run(parser)
-    parser.add_argument("--ctx", metavar="JSON|@FILE", type=a.json_or_file, help="the members to set")
-    parser.add_argument("--set", metavar="K=V", type=a.pair, action="append", default=[], help="set one member")
+    parser.add_argument("run", metavar="RUN", help="the run's id or name; with -p the kind: `KIND NAME` or `KIND/NAME`")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the name of a run of that kind")
+    parser.add_argument("--ctx", metavar="JSON|@FILE", type=a.json_or_file, help="the members of ctx to set")
+    parser.add_argument("--set", metavar="K=V", type=a.pair, action="append", default=[], help="set one member of ctx")
+    parser.add_argument("-p", "--patch", metavar="JSON|@FILE", type=a.json_or_file, help="the members to change")
+    parser.add_argument("--type", choices=("merge", "strategic"), default="merge", help="how -p is meant")
+    parser.add_argument("--subresource", choices=("status",), help="-p changes this part")
+    a.add_namespace(parser, "of this namespace (default: any)")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the history")
     parser.add_argument("--by", metavar="WHO", default="", help="who says so")
     a.add_key(parser)
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    if asked.patch is None and asked.name is None:
+        return _patch_ctx(asked, talk)
+    if asked.patch is None or asked.ctx is not None or asked.set:
+        raise BadUsage("say KIND NAME -p PATCH, or RUN --ctx MEMBERS")
+    if not isinstance(asked.patch, dict):
+        raise BadUsage("a merge patch is a JSON object")
+    _check_parts(asked.patch, asked.subresource)
+    kind, _, name = asked.run.partition("/") if asked.name is None else (asked.run, "", asked.name)
+    if not name:
+        raise BadUsage("say which: KIND NAME or KIND/NAME")
+    asked.run = name
+    return complete(steer(asked, talk, "patched", lambda client, run: _send(client, run, kind, asked)))
+
+
+def _patch_ctx(asked: argparse.Namespace, talk: Talk) -> int:
     members = {} if asked.ctx is None else asked.ctx
     for name, text in asked.set:  # a dotted name stays one: the run assigns the nested path
         members = {**members, name: a.with_members(None, [("value", text)])["value"]}
@@ -37,3 +69,29 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
             asked, talk, "ctx patched", lambda client, run: client.steer(run, "patch", body, key=asked.key, by=asked.by)
         )
     )
+
+
+def _check_parts(patch: dict[str, Any], part: str | None) -> None:
+    """A patch of one part may touch nothing else; a patch of the whole does not touch the status."""
+    if part is not None and set(patch) - {part}:
+        raise BadUsage(f"--subresource {part} changes {part} only")
+    if part is None and "status" in patch:
+        raise BadUsage("the status is changed with --subresource status")
+
+
+async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace) -> None:
+    """What the language makes of the patch, in order."""
+    kind = client.catalog.kind(word)
+    language = client.catalog.language_of(kind)
+    if not kind.of_runs or not isinstance(language, Resourceful):
+        raise BadUsage(f"a {kind.name} is changed with `perdure apply`")
+    if not await find_views(client, kind, run, asked.namespace):
+        raise RunNotFound(f"run {run} is no {kind.name}")
+    try:
+        told = language.patched(kind.name, asked.patch)
+    except ValueError as error:
+        raise BadUsage(f"{kind.name.lower()} {asked.run}: {error}") from None
+    has_ended = (await client.find(run)).status.is_final
+    for given in told:
+        if not (has_ended and isinstance(given, i.Cancel)):  # to cancel what has ended changes nothing (STY-188)
+            await client.tell(run, given)

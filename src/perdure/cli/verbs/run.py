@@ -1,18 +1,18 @@
 """`run`: start a document and follow it to its end."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.beginning import add_waiting, begin_and_follow
-from perdure.cli.documents import Judged, NothingToRun, ProblemsFound, judge, read, read_applied
+from perdure.cli.documents import Judged, NothingToRun, ProblemsFound, judge, judge_for, read, read_applied
 from perdure.cli.interruption import complete
-from perdure.cli.opening import load_sources
+from perdure.cli.opening import load_sources, store_if_any
 from perdure.cli.talk import Talk
+from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client, Handle
-from perdure.engine.judging import Judge
 from perdure.kernel.judging import Applied
 from perdure.wiring import languages
 
@@ -24,6 +24,7 @@ examples:
   perdure run flow.json --token order-17               started only once, however often it is typed
   perdure run flow.json --load ./tasks.py              with providers of your own
   perdure run flow.json --json | jq .                  exactly one JSON value on stdout
+  perdure run math/sums@2                              version 2 of what `perdure apply` has put into the catalog
   perdure run flow.json --detach                       only record the start; `perdure resume` does the work
 
 Ctrl-C stops the process, not the run: `perdure resume` goes on with it.
@@ -32,7 +33,9 @@ Ctrl-C stops the process, not the run: `perdure resume` goes on with it.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("file", metavar="FILE", help="the document; - for standard input")
+    parser.add_argument(
+        "file", metavar="FILE", help="the document; - for standard input; or one of the catalog by its name"
+    )
     parser.add_argument("--name", metavar="NAME", default="", help="the document to run, where FILE holds several")
     parser.add_argument("--input", metavar="JSON|@FILE", type=a.json_or_file, help="the run's input")
     parser.add_argument("--args", metavar="JSON|@FILE", type=a.json_or_file, help="arguments of the document")
@@ -56,23 +59,45 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 async def _run(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
     applied = read_applied(asked.apply)
-    judged = await judge(*read(asked.file), Judge(languages()), applied, chosen=asked.name)
+    async with store_if_any(asked, talk) as store:
+        origin, text, entry = await _find(asked.file, store)
+        judged = await judge(origin, text, judge_for(languages(), store), applied, chosen=asked.name)
     for line in judged.lines():
         talk.insist(line)
     if judged.errors:
         raise ProblemsFound(judged)
     if judged.program is None:
         raise NothingToRun(f"{judged.origin} holds nothing that can be run; nothing was started")
-    return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, judged, applied, given))
+    name = entry.key.name if entry is not None else None if asked.file == "-" else Path(asked.file).stem
+    return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, judged, applied, given, name))
+
+
+async def _find(name: str, store: Callable[[], Client | None]) -> tuple[str, bytes, Runnable | None]:
+    """A file, or else what the catalog keeps under that name."""
+    if name != "-" and not Path(name).exists():
+        client = store()
+        found = None if client is None else await client.catalog.find(name)
+        if found is not None:
+            return found.origin, found.text, found
+        if not Path(name).suffix:
+            raise ResourceNotFound(
+                f"there is no file {name!r}, and nothing in the catalog that can be run under that name"
+            )
+    return *read(name), None
 
 
 async def _start(
-    engine: Client, asked: argparse.Namespace, judged: Judged, applied: Sequence[Applied], given: Any
+    engine: Client,
+    asked: argparse.Namespace,
+    judged: Judged,
+    applied: Sequence[Applied],
+    given: Any,
+    name: str | None,
 ) -> Handle:
     return await engine.start(
         judged.text,
         given,
-        name=None if asked.file == "-" else Path(asked.file).stem,
+        name=name,
         applied=applied,
         chosen=asked.name,
         options={} if asked.args is None else {"args": asked.args},

@@ -26,6 +26,7 @@ class Flow:
 
     name = "flow"
     version = 1
+    name_label = ""
     kinds: tuple[Kind, ...] = (Kind("Flow", "flows", "mwl.dev", can_run=True),)
 
     def __init__(

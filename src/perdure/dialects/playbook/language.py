@@ -24,6 +24,7 @@ class Playbook:
 
     name = "playbook"
     version = 2
+    name_label = ""
     kinds: tuple[Kind, ...] = (Kind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)
 
     def __init__(

@@ -20,7 +20,11 @@ class Drill:
     name = "drill"
     events = b.OWN_EVENTS
     version = 1
-    kinds: tuple[Kind, ...] = ()
+    name_label = "drill/name"
+    kinds: tuple[Kind, ...] = (
+        Kind("Drill", "drills", "testing.perdure", can_run=True),
+        Kind("DrillRun", "drillruns", "testing.perdure", ("dr",), of_runs=True),
+    )
 
     def __init__(self) -> None:
         self.trips: dict[str, Exception] = {}  # for tests: a `trip` step of this name raises
@@ -32,7 +36,11 @@ class Drill:
         return {}
 
     def declares(self, text: bytes, file: str = "") -> list[Declared]:
-        return []
+        program, _ = read(text)
+        if program is None:
+            return []
+        body = {"apiVersion": "testing.perdure/v1", "kind": "Drill", "metadata": {"name": program.name}}
+        return [Declared("Drill", "", program.name, {**body, "spec": jsontext.decode(text)}, text)]
 
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
         return Judged(*read(text), pinned=text)
@@ -82,6 +90,17 @@ class Drill:
 
     def awaits(self, execution: Execution) -> list[str]:
         return [f"signal {name!r}" for name, threads in execution.body.listeners.items() if threads]
+
+    def resources(self, shown: Any) -> list[dict[str, Any]]:
+        metadata = {"name": shown["id"], "labels": {"drill": shown["name"]}}
+        status = {"phase": shown["status"], "tasks": shown["tasks"]}
+        return [{"apiVersion": "testing.perdure/v1", "kind": "DrillRun", "metadata": metadata, "status": status}]
+
+    def patched(self, kind: str, patch: dict[str, Any]) -> list[i.Input]:
+        match patch:
+            case {"spec": {"cancelRequested": True, **more}, **rest} if not more and not rest:
+                return [i.Cancel("patched")]
+        raise ValueError("of a drill's run only spec.cancelRequested may be set")
 
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
         state = execution.state

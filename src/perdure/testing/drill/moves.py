@@ -236,7 +236,7 @@ def _permit(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
 
 def _resource(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
     """The entry's document; while there is none the thread waits for it."""
-    named = step.about.split("/")
+    named = step.about.split("/", 2)
     found = turn.resource(*named)
     told = [
         permit for permit, held in turn.state.permits.items() if held.granted and held.scope == resource_scope(*named)

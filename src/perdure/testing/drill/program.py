@@ -153,7 +153,7 @@ class _Checker:
                 self._problem((*path, kind), f"{kind!r} takes a whole number")
         if kind in _NAMING and not isinstance(step[kind], str):
             self._problem((*path, kind), f"{kind!r} takes a string")
-        elif kind == "resource" and step[kind].count("/") != 2:
+        elif kind == "resource" and step[kind].count("/") < 2:
             self._problem((*path, kind), "a resource is named KIND/NAMESPACE/NAME; the namespace may be empty")
 
     def _nested(self, kind: str, step: dict[str, Any], block: str, path: tuple[str | int, ...]) -> None:

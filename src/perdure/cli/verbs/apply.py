@@ -1,0 +1,71 @@
+"""`apply`: put resources into the catalog, all of them or none."""
+
+import argparse
+from collections.abc import Sequence
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.documents import NotApplied, read_applied
+from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
+from perdure.cli.opening import load_sources, open_client
+from perdure.cli.talk import Talk
+from perdure.engine.entries import Change, Finding, Rejected
+from perdure.kernel.judging import Applied
+
+EXAMPLES = """\
+examples:
+  perdure apply -f story.yaml
+  perdure apply -f engrams/ -f stories/ -n shop      every .yaml, .yml and .json file of the folders
+  perdure apply -f playbooks/sums.yaml               a Playbook, kept by its path; changed content is its next version
+  generate | perdure apply -f -
+
+Everything is judged before anything is stored: with a problem in any file, exit code 7 and no change. Documents
+that are applied together may refer to each other. Runs that wait for what is applied go on at once; those that have
+begun keep what they began with.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_files(parser, required=True)
+    a.add_namespace(parser, "where resources go that do not say so themselves")
+    a.add_load(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    load_sources(asked.load)
+    return complete(_apply(asked, talk, read_applied(asked.files)))
+
+
+async def _apply(asked: argparse.Namespace, talk: Talk, texts: Sequence[Applied]) -> int:
+    async with open_client(asked, talk) as client:
+        try:
+            changes, findings = await client.apply(texts, asked.namespace or "")
+        except Rejected as rejected:
+            _tell(rejected.findings, talk)
+            raise NotApplied(rejected.findings) from None
+    _tell(findings, talk)
+    if asked.json:
+        give_json([_plain(change) for change in changes])
+    elif changes:
+        give_text("\n".join(f"{one.kind.title(one.key.name)} {one.outcome.value}" for one in changes))
+    if not texts:
+        talk.say("there is no .yaml, .yml or .json file there")
+    return Exit.OK
+
+
+def _tell(findings: Sequence[Finding], talk: Talk) -> None:
+    for one in findings:
+        talk.insist(one.describe())
+
+
+def _plain(change: Change) -> dict[str, object]:
+    return {
+        "kind": change.kind.name,
+        "namespace": change.key.namespace or None,
+        "name": change.key.name,
+        "result": change.outcome.value,
+        "generation": change.generation,
+        "file": change.file,
+    }

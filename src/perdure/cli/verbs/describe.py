@@ -1,0 +1,168 @@
+"""`describe`: one resource for people: what it says, how it stands, which runs belong to it and what happened last."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
+from perdure.cli.naming import named
+from perdure.cli.notable import words
+from perdure.cli.opening import open_client
+from perdure.cli.resources import age, pairs
+from perdure.cli.tables import Column, table
+from perdure.cli.talk import Paint, Talk, width_of
+from perdure.cli.times import local, span
+from perdure.cli.verbs.history import EventLine
+from perdure.documents import write_document
+from perdure.engine.catalog import ResourceNotFound
+from perdure.engine.client import Client
+from perdure.engine.runviews import find_views
+from perdure.kernel.judging import Resource
+from perdure.kernel.kinds import Kind
+from perdure.kernel.values import Instant
+from perdure.stores.protocol import Edition, Filter, RunRow
+
+EXAMPLES = """\
+examples:
+  perdure describe story deploy
+  perdure describe playbook math/sums
+  perdure describe storyrun deploy-x7k -n shop
+"""
+
+RUNS_SHOWN = 10
+EVENTS_SHOWN = 10
+EDITIONS_SHOWN = 10
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("what", metavar="KIND NAME", nargs="+", help="KIND NAME or KIND/NAME")
+    a.add_namespace(parser, "of this namespace (default: default)")
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return complete(_describe(asked, talk))
+
+
+async def _describe(asked: argparse.Namespace, talk: Talk) -> int:
+    async with open_client(asked, talk, must_exist=True) as client:
+        told = []
+        for one in named(client.catalog, asked.what):
+            assert one.name is not None
+            tell = _of_run if one.kind.of_runs else _of_entry
+            told.append(await tell(client, one.kind, one.name, asked.namespace or ""))
+        if asked.json:
+            give_json(told[0] if len(told) == 1 else told)
+        else:
+            give_text("\n\n".join("\n".join(_lines(one, client.clock.now())) for one in told))
+        return Exit.OK
+
+
+async def _of_entry(client: Client, kind: Kind, name: str, namespace: str) -> dict[str, Any]:
+    resource = await client.catalog.get(kind, name, namespace)
+    editions = await client.catalog.editions(kind, name, namespace)
+    return {
+        "resource": resource,
+        "versions": [_edition(one) for one in editions[-EDITIONS_SHOWN:]],
+        "runs": [_run(row) for row in await _runs_of(client, kind, resource)],
+        "events": [],
+    }
+
+
+async def _of_run(client: Client, kind: Kind, name: str, namespace: str) -> dict[str, Any]:
+    views = await find_views(client, kind, name, namespace or None)
+    if not views:
+        raise ResourceNotFound(f"there is no {kind.title(name)}")
+    row, resource = views[0]
+    children = await client.search(Filter(parent=row.id, limit=RUNS_SHOWN))
+    events = await client.history(row.id)
+    return {
+        "resource": resource,
+        "versions": [],
+        "runs": [_run(row), *map(_run, children)],
+        "events": events[-EVENTS_SHOWN:],
+    }
+
+
+async def _runs_of(client: Client, kind: Kind, resource: Resource) -> list[RunRow]:
+    """Runs that were started from the entry, or from a document of its name."""
+    if not kind.can_run:
+        return []
+    metadata = resource["metadata"]
+    names = {
+        str(metadata.get("name")),
+        str(metadata.get("path")),
+        f"{metadata.get('namespace')}/{metadata.get('name')}",
+    }
+    language = client.catalog.language_of(kind).name
+    rows = [row for name in sorted(names) for row in await client.search(Filter(name=name, limit=RUNS_SHOWN))]
+    mine = [row for row in rows if row.language == language]
+    return sorted(mine, key=lambda row: row.created_at, reverse=True)[:RUNS_SHOWN]
+
+
+def _edition(one: Edition) -> dict[str, Any]:
+    return {"generation": one.generation, "created_at": one.created_at}
+
+
+def _run(row: RunRow) -> dict[str, Any]:
+    return {"id": row.id, "status": row.status, "created_at": row.created_at, "ended_at": row.ended_at}
+
+
+def _lines(told: dict[str, Any], now: Instant) -> list[str]:
+    resource: Resource = told["resource"]
+    metadata = resource.get("metadata", {})
+    paint = Paint(sys.stdout)
+    made = age(resource, now)
+    head = [
+        ("Name", str(metadata.get("path") or metadata.get("name"))),
+        ("Namespace", str(metadata.get("namespace", ""))),
+        ("Kind", f"{resource['kind']} ({resource.get('apiVersion', '')})"),
+        ("Labels", pairs(metadata.get("labels"))),
+        ("Annotations", pairs(metadata.get("annotations"))),
+        ("Generation", str(metadata.get("generation", ""))),
+        ("Created", f"{metadata.get('creationTimestamp', '')} ({made} ago)" if made else ""),
+        ("UID", str(metadata.get("uid", ""))),
+    ]
+    widest = max(len(name) for name, text in head if text)
+    lines = [f"{paint(name.ljust(widest), 'dim')}  {text}" for name, text in head if text]
+    status = resource.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    rest = {name: value for name, value in resource.items() if name not in ("apiVersion", "kind", "metadata", "status")}
+    lines += _section("Spec", rest.get("spec", {}) if set(rest) <= {"spec"} else rest, paint)
+    lines += _section("Status", {k: v for k, v in (status or {}).items() if k != "conditions"}, paint)
+    lines += _grid("Conditions", ["TYPE", "STATUS", "REASON", "MESSAGE"], [_condition(one) for one in conditions or []])
+    editions = [[str(one["generation"]), local(one["created_at"])] for one in told["versions"]]
+    lines += _grid("Versions", ["GENERATION", "CREATED"], editions if len(editions) > 1 else [])
+    runs = [
+        [one["id"], words(one["status"]), span((one["ended_at"] or now) - one["created_at"])] for one in told["runs"]
+    ]
+    lines += _grid("Runs", ["ID", "STATUS", "AGE"], runs)
+    if told["events"]:
+        line = EventLine(is_full=False)
+        lines += ["", paint("Events", "bold"), *(f"  {line(event).lstrip()}" for event in told["events"])]
+    return lines
+
+
+def _section(title: str, value: Any, paint: Paint) -> list[str]:
+    if not value:
+        return []
+    return ["", paint(title, "bold"), *(f"  {line}" for line in write_document(value).splitlines())]
+
+
+def _grid(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
+    width = width_of(sys.stdout)
+    columns = [Column(name, may_shrink=name == names[-1]) for name in names]
+    cells = [[(text, "") for text in row] for row in rows]
+    paint = Paint(sys.stdout)
+    shown = table(columns, cells, None if width is None else width - 2, paint)
+    return ["", paint(title, "bold"), *(f"  {line}" for line in shown)]
+
+
+def _condition(one: dict[str, Any]) -> list[str]:
+    return [str(one.get(name, "")) for name in ("type", "status", "reason", "message")]

@@ -1,0 +1,37 @@
+"""`approve` and `reject`: decide a gate of a run, whether it has been reached yet or not."""
+
+import argparse
+
+from perdure.cli import arguments as a
+from perdure.cli.interruption import complete
+from perdure.cli.steering import steer
+from perdure.cli.talk import Talk
+
+EXAMPLES = """\
+examples:
+  perdure approve deploy-x7k approve-prod --by Ada
+  perdure reject deploy-x7k approve-prod --message "not on a Friday" --by Ada
+
+The decision is on disk when the command returns, also for a gate that the run has not reached yet.
+A run that has ended is a conflict (exit code 9).
+"""
+
+STATES = {"approve": "Approved", "reject": "Rejected"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_run(parser)
+    parser.add_argument("step", metavar="STEP", help="the gate's step")
+    parser.add_argument("--message", metavar="TEXT", default="", help="why; kept with the decision")
+    parser.add_argument("--by", metavar="WHO", default="", help="who says so")
+    a.add_key(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    state = STATES[asked.verb]
+    body = {"step": asked.step, "state": state, "message": asked.message, "by": asked.by}
+    done = f"{asked.step!r} {state.lower()}"
+    return complete(
+        steer(asked, talk, done, lambda client, run: client.steer(run, "gate", body, key=asked.key, by=asked.by))
+    )

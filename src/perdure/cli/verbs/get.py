@@ -1,0 +1,113 @@
+"""`get`: what the catalog holds, and runs as resources."""
+
+import argparse
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
+from perdure.cli.naming import Wanted, wanted
+from perdure.cli.opening import open_client
+from perdure.cli.resources import FORMS, Named, give_resources
+from perdure.cli.tables import Column, table
+from perdure.cli.talk import Paint, Talk
+from perdure.engine.catalog import ResourceNotFound
+from perdure.engine.client import Client
+from perdure.engine.runviews import View, find_views, list_views
+from perdure.kernel.kinds import Kind
+
+EXAMPLES = """\
+examples:
+  perdure get                              the kinds there are
+  perdure get stories                      of namespace `default`; -n NS for another one, -A for all
+  perdure get story deploy -o yaml         as it can be applied again
+  perdure get stories,engrams -l team=blue
+  perdure get storyruns -A -o wide         runs, as their language shows them
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("what", metavar="KIND [NAME…]", nargs="*", help="KIND, KIND NAME… or KIND/NAME…")
+    where = a.add_namespace(parser, "only of this namespace (default: default)")
+    where.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+    parser.add_argument("-o", "--output", choices=FORMS, help="another form than a table")
+    a.add_selector(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return complete(_get(asked, talk))
+
+
+async def _get(asked: argparse.Namespace, talk: Talk) -> int:
+    async with open_client(asked, talk, must_exist=True) as client:
+        if not asked.what:
+            _give_kinds(client, as_json=asked.json)
+            return Exit.OK
+        found: list[Named] = []
+        asked_for = wanted(client.catalog, asked.what)
+        for one in asked_for:
+            found += await _resources(client, one, asked)
+        form = "json" if asked.json else asked.output
+        alone = len(asked_for) == 1 and asked_for[0].name is not None
+        everywhere = asked.all_namespaces
+        give_resources(found, form, client.clock.now(), alone=alone, all_namespaces=everywhere)
+        if not found and form not in ("json", "yaml"):
+            is_placed = not everywhere and any(one.kind.has_namespace for one in asked_for)
+            talk.say(f"there are none in namespace {asked.namespace or 'default'!r}" if is_placed else "there are none")
+        return Exit.OK
+
+
+async def _resources(client: Client, one: Wanted, asked: argparse.Namespace) -> list[Named]:
+    labels = dict(asked.selector)
+    namespace = None if asked.all_namespaces else asked.namespace or "default"
+    if one.kind.of_runs:
+        return [_seen(one.kind, view) for view in await _views(client, one, namespace, labels)]
+    if one.name is None:
+        return [Named(one.kind, *entry) for entry in await client.catalog.search(one.kind, namespace, labels)]
+    return [Named(one.kind, one.name, await client.catalog.get(one.kind, one.name, asked.namespace or ""))]
+
+
+async def _views(client: Client, one: Wanted, namespace: str | None, labels: dict[str, str]) -> list[View]:
+    if one.name is None:
+        return await list_views(client, one.kind, namespace, labels)
+    views = await find_views(client, one.kind, one.name, namespace)
+    if not views:
+        raise ResourceNotFound(f"there is no {one.kind.title(one.name)}")
+    return views
+
+
+def _seen(kind: Kind, view: View) -> Named:
+    row, resource = view
+    return Named(kind, str(resource.get("metadata", {}).get("name", row.id)), resource)
+
+
+def _give_kinds(client: Client, *, as_json: bool) -> None:
+    kinds = client.catalog.kinds
+    if as_json:
+        give_json(
+            [
+                {
+                    "kind": kind.name,
+                    "plural": kind.plural,
+                    "short": list(kind.short),
+                    "group": kind.group,
+                    "namespaced": kind.has_namespace,
+                }
+                for kind in kinds
+            ]
+        )
+        return
+    import sys
+
+    columns = [Column("KIND"), Column("PLURAL"), Column("SHORT"), Column("GROUP"), Column("IS", may_go=True)]
+    rows = [
+        [(text, "") for text in (kind.name, kind.plural, ",".join(kind.short) or "-", kind.group, _what(kind))]
+        for kind in kinds
+    ]
+    give_text("\n".join(table(columns, rows, None, Paint(sys.stdout))))
+
+
+def _what(kind: Kind) -> str:
+    where = "in a namespace" if kind.has_namespace else "for all namespaces"
+    return "a view of runs" if kind.of_runs else f"kept {where}"
