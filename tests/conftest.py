@@ -1,9 +1,16 @@
-"""Tests written as coroutines run on an event loop of their own."""
+"""Tests written as coroutines run on an event loop of their own; databases are real."""
 
 import asyncio
 import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.postgres import Server
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -13,3 +20,28 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 120))
     return True
+
+
+@pytest.fixture(scope="session")
+def postgres_server(testrun_uid: str) -> "Iterator[Callable[[int], Server]]":
+    """Version → a real server, the same one for the whole session (see `tests/postgres.py`)."""
+    from tests import postgres
+
+    with ExitStack() as stack:
+        started: dict[int, Server] = {}
+
+        def start(version: int) -> "Server":
+            if not os.environ.get(postgres.GIVEN) and postgres.binaries(version) is None:
+                pytest.skip(f"there is no PostgreSQL {version} on this machine")
+            if version not in started:
+                started[version] = stack.enter_context(postgres.server(version, testrun_uid))
+            return started[version]
+
+        yield start
+
+
+@pytest.fixture
+def postgres_url(postgres_server: "Callable[[int], Server]") -> Iterator[str]:
+    """The address of a fresh database on the newest PostgreSQL we test with."""
+    with postgres_server(18).database() as address:
+        yield address

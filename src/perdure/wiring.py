@@ -26,7 +26,7 @@ def languages() -> dict[str, Language]:
 
     spoken: tuple[Language, ...] = (
         Flow(shared.find, shared.names),
-        Playbook(shared.knows, shared.names),
+        Playbook(shared.knows, shared.names, shared.lacks),
         Drill(),
     )
     return {language.name: language for language in spoken}

@@ -10,6 +10,8 @@ import pytest
 from tests.workers.scene import failure_of, outcome_of
 
 from perdure.providers import DuplicateProvider, Mode, Provider, Registry
+from perdure.providers.engrams.shipped import PROVIDERS as SHIPPED_ENGRAMS
+from perdure.providers.registry import SHIPPED
 
 
 def nothing() -> None:
@@ -76,14 +78,24 @@ def test_a_name_is_given_once() -> None:
 
 def test_the_shipped_providers_have_descriptions_and_schemas() -> None:
     registry = Registry()
-    shipped: dict[str, Any] = {name: registry.find(name) for name in ("echo", "http", "python", "shell")}
+    shipped: dict[str, Any] = {name: registry.find(name) for name in SHIPPED if name not in SHIPPED_ENGRAMS}
 
     assert set(shipped) <= set(registry.names())
     for provider in shipped.values():
         assert provider.description
         assert provider.parameters["type"] == "object"
         assert provider.parameters["additionalProperties"] is False
-    assert [shipped[name].prefix for name in shipped] == ["Echo", "Http", "Python", "Shell"]
+    assert [shipped[name].prefix for name in ("echo", "http", "shell")] == ["Echo", "Http", "Shell"]
+
+
+def test_a_missing_library_is_known_without_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Registry().lacks("postgres") is None
+    assert Registry().lacks("shell") is None
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    assert Registry().lacks("postgres") == "perdure[postgres]"
+    assert Registry().lacks("sqlite") is None
 
 
 def test_the_registry_is_cheap_to_import() -> None:

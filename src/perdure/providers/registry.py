@@ -5,6 +5,7 @@ the file must stay cheap to import, for every command line call pays for it.
 """
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,14 +20,25 @@ from perdure.providers.verdict import code_prefix
 ENTRY_POINTS = "perdure.providers"
 
 SHIPPED: Mapping[str, str] = {
+    "container": "perdure.providers.container",
+    "duckdb": "perdure.providers.duckdb",
     "echo": "perdure.providers.echo",
     "http": "perdure.providers.http",
     "python": "perdure.providers.python",
-    "playbook.python": "perdure.providers.script",
+    "playbook.python": "perdure.providers.playbook_python",
+    "postgres": "perdure.providers.postgres",
+    "script": "perdure.providers.script",
     "shell": "perdure.providers.shell",
+    "sqlite": "perdure.providers.sqlite",
     **SHIPPED_ENGRAMS,
 }
 """Name → module whose `PROVIDER` is meant."""
+
+EXTRAS: Mapping[str, tuple[str, str]] = {"duckdb": ("duckdb", "duckdb"), "postgres": ("psycopg", "postgres")}
+"""Name → the library that it needs, and the extra of Perdure that brings it."""
+
+DATABASE = "database"
+"""The group of providers that talk to databases; a worker bounds how many of a group it has in hand."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -53,6 +65,7 @@ class Provider:
 
     `source` is what a subprocess imports to find the function again.
     `mode_for` lets the arguments choose the mode; `close` gives back what calls have shared.
+    Of a `group` a worker does only so many at a time.
     """
 
     name: str
@@ -65,6 +78,7 @@ class Provider:
     source: str = ""
     mode_for: Callable[[Mapping[str, Any]], Mode] | None = None
     close: Callable[[], Awaitable[None]] | None = None
+    group: str = ""
 
     @classmethod
     def of(cls, name: str, function: Callable[..., Any], *, mode: Mode | None = None, **rest: Any) -> "Provider":
@@ -109,6 +123,13 @@ class Registry:
     def knows(self, name: str) -> bool:
         """Whether `find` would answer, without importing anything."""
         return name in self._providers or name in SHIPPED or name in self._installed()
+
+    def lacks(self, name: str) -> str | None:
+        """What to install before this provider can work here; None when nothing is missing."""
+        library, extra = EXTRAS.get(name, (None, None))
+        if library is None or importlib.util.find_spec(library) is not None:
+            return None
+        return f"perdure[{extra}]"
 
     def names(self) -> list[str]:
         return sorted({*self._providers, *SHIPPED, *self._installed()})

@@ -1,80 +1,50 @@
-"""`playbook.python`: run the text of a small program, in a subprocess.
+"""`script`: run a script that lies outside of the document, in a folder of its own, without a container."""
 
-Values come in as variables. The result is the top-level variable `result`, or what a function `main` returns, whose
-parameters are bound by name.
-"""
-
-import importlib
-import inspect
-import json
-from collections.abc import Mapping
-from types import CodeType
+import asyncio
 from typing import Any
 
+from perdure.kernel import jsontext
+from perdure.providers.command import Command, environment
+from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.registry import Mode, Provider
+from perdure.providers.jobs import Runtime, folder, own_python
+from perdure.providers.registry import Provider
+from perdure.providers.sources import Script
 
-FILE = "<code>"
-
-
-def script(
-    code: str,
-    names: dict[str, Any] | None = None,
-    libs: dict[str, str] | None = None,
-    token_args: dict[str, Any] | None = None,
-    snapshot: dict[str, Any] | None = None,
-) -> Any:
-    """Run `code` with `names` as variables; `libs` maps further variables to modules."""
-    given = dict(names or {})
-    context = dict(snapshot or {})
-    variables: dict[str, Any] = {"__name__": "__playbook__", "args": token_args or {}, "context": context}
-    variables |= {alias: importlib.import_module(module) for alias, module in (libs or {}).items()}
-    variables |= {"input_data": dict(given), **given}
-    exec(_compiled(code), variables)  # noqa: S102 - running the document's own code is what this provider is for
-    return _Answer(variables, given, context).value()
+PREFIX = "Provider.Call.Script"
 
 
-def _compiled(code: str) -> CodeType:
-    return compile(code, FILE, "exec", dont_inherit=True)
+async def script(
+    context: TaskContext,
+    script: Script | str,
+    args: Any = None,
+    runtime: Runtime | None = None,
+    timeout: float | None = None,
+) -> dict[str, Any]:
+    """Fetch `script` and run it; answer with exit code and output.
+
+    It runs by its `#!` line, a `.py` file by Python, anything else of this kind by the shell; or `runtime.command` says
+    how. `args` come as JSON on the standard input and as the last argument. It runs in a new folder that holds it and
+    `runtime.files`. The image of a runtime is not used.
+    """
+    how = runtime or Runtime()
+    with folder(PREFIX) as job:
+        await asyncio.to_thread(job.fill, script, how.files)
+        if job.elsewhere:
+            message = "without a container a mountPath is relative: it lies in the script's own folder"
+            raise ProviderFailure(f"{PREFIX}.BadArguments", message, retryable=False)
+        place = str(job.path / "workspace")
+        ended = await Command(
+            PREFIX,
+            job.command(how, place, own_python(), args),
+            environment(how.environment(), context),
+            fed=jsontext.encode_finite(args) if args is not None else b"",
+            cwd=place,
+            timeout=how.timeout(timeout),
+        ).run()
+    if ended.exit_code != 0:
+        raise ended.failure(PREFIX)
+    return ended.result()
 
 
-class _Answer:
-    def __init__(self, variables: dict[str, Any], given: Mapping[str, Any], context: Mapping[str, Any]) -> None:
-        self.variables = variables
-        self.given = given
-        self.context = context
-
-    def value(self) -> Any:
-        main = self.variables.get("main")
-        found = self._call(main) if callable(main) else self.variables.get("result")
-        return self._checked(_awaited(found) if inspect.isawaitable(found) else found)
-
-    def _call(self, main: Any) -> Any:
-        named = {"context": self.context, "input_data": dict(self.given), **self.given}
-        bound: dict[str, Any] = {}
-        for parameter in inspect.signature(main).parameters.values():
-            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                bound |= {name: value for name, value in self.given.items() if name not in bound}
-            elif parameter.name in named:
-                bound[parameter.name] = named[parameter.name]
-        return main(**bound)
-
-    def _checked(self, value: Any) -> Any:
-        """A set or a date has no JSON form, though our own encoder would find one: data must not change silently."""
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as problem:
-            raise ProviderFailure("serialization", f"the result has no JSON form: {problem}", retryable=False) from None
-        return value
-
-
-def _awaited(found: Any) -> Any:
-    import asyncio
-
-    async def wait() -> Any:
-        return await found
-
-    return asyncio.run(wait())
-
-
-PROVIDER = Provider.of("playbook.python", script, mode=Mode.ISOLATED)
+PROVIDER = Provider.of("script", script)

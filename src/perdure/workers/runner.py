@@ -11,17 +11,18 @@ It knows nothing of runs, stores or languages, and it retries nothing.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
-from perdure.providers.registry import Mode, Registry, shared
+from perdure.providers.registry import DATABASE, Mode, Registry, shared
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.errand import Done, Errand
+from perdure.workers.groups import Groups
 from perdure.workers.secrets import Resolver, from_environment
 from perdure.workers.threads import Threads
 
@@ -43,6 +44,7 @@ class Limits:
     tasks_per_process: int = 1000
     process_memory: int | None = None  # bytes of address space
     grace: float = 5.0  # seconds
+    groups: Mapping[str, int] = field(default_factory=lambda: {DATABASE: 4})  # at a time, of providers of one group
 
 
 def system_clock() -> Instant:
@@ -65,6 +67,7 @@ class Worker:
         self._resolve_secret = resolve_secret
         self._limits = limits or Limits()
         self._errands: dict[_Key, Errand] = {}
+        self._groups = Groups(self._limits.groups)
         self._threads: Threads[Errand, Outcome | Coroutine[Any, Any, Any]] | None = None
         self._pool: Pool | None = None
         self._waits: set[asyncio.Future[Outcome]] = set()
@@ -99,6 +102,12 @@ class Worker:
             return
         if assignment.deadline is not None and not self._arm(errand, assignment.deadline):
             return
+        if self._groups.enter(errand):
+            self._begin(errand)
+        else:
+            self._track(errand)
+
+    def _begin(self, errand: Errand) -> None:
         match errand.mode:
             case Mode.INLINE | Mode.ASYNC:
                 self._continue(errand, errand.attempt())
@@ -253,7 +262,10 @@ class Worker:
         key = _key(errand.assignment)
         if self._errands.get(key) is errand:
             del self._errands[key]
+        following = self._groups.leave(errand)
         errand.done(errand.secrets.redact_outcome(errand.stopped or outcome))
+        if following is not None and not self._is_closed:
+            self._begin(following)
 
 
 def _key(assignment: Assignment) -> _Key:

@@ -35,6 +35,17 @@ async def test_a_registered_provider_is_called_by_its_uri(tmp_path: Path) -> Non
     assert await result_of(tmp_path, document, {"a": [1, None]}) == {"type": "success", "value": {"a": [1, None]}}
 
 
+async def test_a_database_is_a_provider_like_any_other(tmp_path: Path) -> None:
+    table = {"command": "CREATE TABLE t(a UNIQUE); INSERT INTO t VALUES (1)", "database": f"{tmp_path}/t.db"}
+    query = {"query": "SELECT a + ? AS b FROM t", "params": ["{{ 1 + 1 }}"], "database": f"{tmp_path}/t.db"}
+    steps = {"c": call(task("sqlite", **table), next="d"), "d": call(task("sqlite", **query)), "done": returns()}
+    again = flow({"c": call(task("sqlite", **{**table, "command": "INSERT INTO t VALUES (1)"})), "done": returns()})
+
+    found = await result_of(tmp_path, flow(steps))
+    assert found["value"] == {"rows": [{"b": 3}], "row_count": 1, "columns": ["b"]}
+    assert "Provider.Call.Sqlite.Constraint" in codes(await result_of(tmp_path, again))
+
+
 async def test_arguments_are_validated_before_the_provider_runs(tmp_path: Path) -> None:
     """MWL-253 MWL-071"""
     document = flow({"c": call(task("shell", bogus=1)), "done": returns()})

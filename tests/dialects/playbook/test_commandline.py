@@ -117,3 +117,18 @@ def test_the_past_is_shown_by_the_numbers_of_the_history(perdure: CommandLine) -
     assert f"the run has events 1 to {len(told)}" in perdure.here("show", run, "--at", "999", code=9).err
     forked = perdure.here("fork", run, "--at", at["token.pending"], "--detach").out.strip()
     assert perdure.here("show", forked, "--json").json["ctx"] == {}
+
+
+def test_scripts_are_found_beside_the_document(perdure: CommandLine) -> None:
+    """PBK-094: also when the command is given in another folder, and after a restart in a third."""
+    books = perdure.folder / "books"
+    books.mkdir()
+    (books / "calc.py").write_text("result = x + 1")
+    (books / "book.yaml").write_text(
+        playbook("workflow: [{step: a, tool: {kind: python, script: {uri: calc.py}, args: {x: 1}}}]")
+    )
+
+    assert perdure.here("run", "books/book.yaml", "--json").json["result"] == 2
+    run = perdure.here("run", "books/book.yaml", "--detach").out.strip()
+    perdure.here("resume", run)
+    assert perdure.here("show", run, "--json").json["result"] == 2

@@ -315,12 +315,12 @@ def test_a_request_may_choose_the_entry_and_seed_ctx() -> None:
 
 def test_what_the_executor_lacks_is_listed() -> None:
     """PBK-008."""
-    requires = "executor: {requires: {tools: [http, postgres], features: [joins]}}"
+    requires = "executor: {requires: {tools: [http, postgres, snowflake], features: [joins]}}"
     world = World(playbook(f"{requires}\nworkflow: [{{step: a, tool: {{kind: noop}}}}]"))
 
     shown = world.run()
 
     assert shown["code"] == "REQUIREMENTS_MISSING"
     assert world.execution.state.outcome == Failed(
-        "REQUIREMENTS_MISSING", "this executor lacks: tool postgres, feature joins", retryable=False
+        "REQUIREMENTS_MISSING", "this executor lacks: tool snowflake, feature joins", retryable=False
     )

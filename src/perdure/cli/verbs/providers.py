@@ -87,6 +87,8 @@ def _type(about: Mapping[str, Any]) -> str:
     """A schema in few words: `list of string`, `string or null`, `"json"`."""
     if "anyOf" in about:
         return " or ".join(_type(one) for one in about["anyOf"])
+    if "$ref" in about:
+        return "object"
     if "enum" in about:
         return " or ".join(jsontext.encode(one).decode() for one in about["enum"])
     kind = about.get("type", "any")

@@ -94,13 +94,17 @@ async def _start(
     given: Any,
     name: str | None,
 ) -> Handle:
+    options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
+    if asked.file != "-" and b"script" in judged.text:
+        # Where scripts beside the document are found. Others need no place, and start the same from any folder.
+        options["folder"] = str(Path(asked.file).resolve().parent)
     return await engine.start(
         judged.text,
         given,
         name=name,
         applied=applied,
         chosen=asked.name,
-        options={} if asked.args is None else {"args": asked.args},
+        options=options,
         token=asked.token,
         labels=dict(asked.label),
     )

@@ -115,15 +115,15 @@ class _Step:
     def _task(self, written: Written, labels: list[str], index: int) -> g.Task:
         body = self._called(written.body)
         kind = body["kind"]
-        text = tools.kind_of(kind).text
+        is_text = tools.kind_of(kind).is_text
         fields = {name: value for name, value in body.items() if name not in ("kind", "name", "spec")}
         spec = body.get("spec") or {}
         layered = self._layered(kind, spec)
         return g.Task(
             label=written.label,
             kind=kind,
-            fields={name: Template(value) for name, value in fields.items() if name not in text},
-            fixed={name: value for name, value in fields.items() if name in text},
+            fields={name: Template(value) for name, value in fields.items() if not is_text(name, value)},
+            fixed={name: value for name, value in fields.items() if is_text(name, value)},
             spec=layered,
             policy=_policy(spec.get("policy"), labels, index),
             result=_result(layered.get("result") or {}),

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Playbook:
-    """The language, given the providers that may be tool kinds: whether there is one, and which there are."""
+    """The language, given the providers that may be tool kinds: whether there is one, which there are, and what is
+    to be installed before one can work."""
 
     name = "playbook"
     version = 2
@@ -31,7 +32,9 @@ class Playbook:
         self,
         provides: Callable[[str], bool] = lambda name: False,
         kinds: Callable[[], Iterable[str]] = lambda: (),
+        lacks: Callable[[str], str | None] = lambda kind: None,
     ) -> None:
+        self._lacks = lacks
         self._provides = provides
         self._kinds = kinds
 
@@ -40,7 +43,7 @@ class Playbook:
         from perdure.dialects.playbook.dialect import PlaybookDialect
         from perdure.dialects.playbook.document.reading import Surroundings
 
-        return PlaybookDialect(Surroundings(self._provides, lambda: tuple(self._kinds())))
+        return PlaybookDialect(Surroundings(self._provides, lambda: tuple(self._kinds()), self._lacks))
 
     # Documents.
 

@@ -22,13 +22,19 @@ PRIVATE = "playbook."
 class Surroundings:
     """What a document may rely on: the providers that can be tool kinds. Those of the language itself are not."""
 
-    def __init__(self, provides: Callable[[str], bool], kinds: Callable[[], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        provides: Callable[[str], bool],
+        kinds: Callable[[], Sequence[str]],
+        lacks: Callable[[str], str | None] = lambda kind: None,
+    ) -> None:
+        self.lacks = lacks
         self.provides = lambda name: not name.startswith(PRIVATE) and provides(name)
         self.kinds = lambda: tuple(name for name in kinds() if not name.startswith(PRIVATE))
 
     def known(self, data: Any) -> Known:
         workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
-        return Known(self.provides, self.kinds, {name: body for name, (_, body) in workbook.items()})
+        return Known(self.provides, self.kinds, {name: body for name, (_, body) in workbook.items()}, self.lacks)
 
 
 def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Problem]]:

@@ -18,6 +18,7 @@ from perdure.kernel.problems import guess
 DIRECTIVES = tuple(one.value for one in Directive)
 RETRY_ONLY = ("attempts", "backoff", "delay")
 NEVER = ("loop", "next")
+SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Known:
     provides: Callable[[str], bool]
     kinds: Callable[[], Sequence[str]]
     workbook: Mapping[str, Any]
+    lacks: Callable[[str], str | None] = lambda kind: None  # what to install before a kind can work here
 
 
 def pipeline(look: Look, step: str, known: Known, iterator: str | None) -> None:
@@ -86,10 +88,16 @@ def task(look: Look, known: Known) -> None:
         _call_of_workbook(look, known)
     elif kind in tools.KINDS:
         _fields(look, kind, tools.KINDS[kind])
+        if "script" in tools.KINDS[kind].text and "script" in body:
+            _script(look.at("script"))
+        missing = known.lacks(kind)
+        if missing is not None:
+            hint = f"Before it runs here: pip install '{missing}'."
+            look.at("kind").warn("PBK-101", f"the kind {kind!r} cannot work on this machine", hint=hint)
     elif not known.provides(kind):
         _unknown_kind(look.at("kind"), kind, known)
     for name in body:
-        if name not in ("kind", "name", "spec", *legacy.TASK) and name not in tools.kind_of(kind).text:
+        if name not in ("kind", "name", "spec", *legacy.TASK) and not tools.kind_of(kind).is_text(name, body[name]):
             texts.data(look.at(name), texts.FIELDS)
     if "spec" in body and look.at("spec").has("a map", "PBK-020"):
         _spec(look.at("spec"))
@@ -123,6 +131,23 @@ def _fields(look: Look, kind: str, rules: tools.Kind) -> None:
             remedy = legacy.FIELDS.get(name)
             hint = f"Use {remedy}." if remedy else f"Allowed are: {', '.join(allowed)}."
             look.problem_of_key("PBK-020", f"a {kind} task has no field {name!r}{near}", name, hint=hint)
+
+
+def _script(look: Look) -> None:
+    """Program text, or where it is."""
+    if isinstance(look.value, str):
+        return
+    hint = "Write script: {uri: path/or/address, source: {type: file or http}}."
+    if not look.has("a map", "PBK-092", hint):
+        return
+    look.closed(("uri", "source", "sha256"), "PBK-092", "a script")
+    if "uri" not in look.value:
+        look.problem("PBK-092", "the script lacks 'uri'", hint=hint)
+    elif not look.at("uri").is_text("PBK-092"):
+        return
+    source = look.value.get("source")
+    if source is not None and look.at("source").has("a map", "PBK-092", hint) and "type" in source:
+        look.at("source").at("type").is_one_of(SOURCES, "PBK-092")
 
 
 def _call_of_workbook(look: Look, known: Known) -> None:

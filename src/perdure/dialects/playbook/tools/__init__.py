@@ -5,7 +5,19 @@ A further kind is one module here and its line in `KINDS`; a kind that is the na
 
 from collections.abc import Mapping
 
-from perdure.dialects.playbook.tools import artifact, http, noop, playbook, python, shell
+from perdure.dialects.playbook.tools import (
+    artifact,
+    container,
+    duckdb,
+    http,
+    noop,
+    playbook,
+    postgres,
+    python,
+    script,
+    shell,
+    sqlite,
+)
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
 from perdure.dialects.playbook.tools.provided import PROVIDED
 
@@ -16,6 +28,11 @@ KINDS: Mapping[str, Kind] = {
     "python": python.KIND,
     "http": http.KIND,
     "shell": shell.KIND,
+    "postgres": postgres.KIND,
+    "duckdb": duckdb.KIND,
+    "sqlite": sqlite.KIND,
+    "container": container.KIND,
+    "script": script.KIND,
     "playbook": playbook.KIND,
     "artifact": artifact.KIND,
 }

@@ -43,6 +43,10 @@ class Kind:
     text: frozenset[str] = field(default_factory=frozenset)  # program text, never a template (PBK-092)
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fields that take one of a few words
 
+    def is_text(self, name: str, value: Any) -> bool:
+        """A map in the place of a text says where the text is; that may be a template."""
+        return name in self.text and not isinstance(value, dict)
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

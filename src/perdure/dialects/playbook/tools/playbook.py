@@ -33,6 +33,9 @@ def _start(call: Call) -> None:
         call.fail(error("not_found", message, "PLAYBOOK_NOT_FOUND", source="playbook"))
         return
     options: dict[str, Any] = {"depth": depth, "applied": handed_on(turn.state.options, document)}
+    folder = jsontext.decode(turn.state.options).get("folder")
+    if folder is not None:
+        options["folder"] = folder
     if "iter" in call.makers:
         options["iter"] = call.makers["iter"](None)
     given = _with_bodies(call, given, options)

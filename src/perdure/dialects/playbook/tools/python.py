@@ -12,7 +12,8 @@ from typing import Any
 
 from perdure.dialects.playbook.errors import error
 from perdure.dialects.playbook.scopes import gather
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure, general_kind, seconds
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure, seconds
+from perdure.dialects.playbook.tools.scripts import kind_of_failure, located
 from perdure.dialects.playbook.values import Reader
 from perdure.expressions.jinja import Reads
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
@@ -23,8 +24,10 @@ SNAPSHOT = frozenset({"workload", "ctx", "iter", "args", "execution_id", "_prev"
 
 def _start(call: Call) -> None:
     fields = call.fields
+    script = fields.get("script")
+    is_elsewhere = isinstance(script, dict)
     try:
-        code = source_of(fields)
+        code = "" if is_elsewhere else source_of(fields)
     except ValueError as problem:
         call.fail(error("schema", f"code_b64: {problem}", source="python"))
         return
@@ -32,10 +35,11 @@ def _start(call: Call) -> None:
     if not isinstance(named, dict):
         call.fail(error("schema", "args must be a map of names to values", source="python"))
         return
-    arguments: dict[str, Any] = {"code": code, "names": named}
+    source = {"script": located(call, script)} if is_elsewhere else {"code": code}
+    arguments: dict[str, Any] = {**source, "names": named}
     if fields.get("libs"):
         arguments["libs"] = fields["libs"]
-    reads = _reads(code)
+    reads = EVERYTHING if is_elsewhere else _reads(code)
     if "args" in reads.names:
         arguments["token_args"] = call.makers["args"](None)
     if reads.snapshot:
@@ -44,6 +48,8 @@ def _start(call: Call) -> None:
 
 
 def source_of(fields: dict[str, Any]) -> str:
+    if fields.get("script") is not None:
+        return str(fields["script"])
     if "code_b64" in fields:
         try:
             return base64.b64decode(fields["code_b64"], validate=True).decode()
@@ -56,6 +62,9 @@ class _Reads:
     def __init__(self, names: frozenset[str], snapshot: frozenset[str]) -> None:
         self.names = names
         self.snapshot = snapshot
+
+
+EVERYTHING = _Reads(frozenset({"args"}), SNAPSHOT)  # of code that is not known when it is sent for
 
 
 @lru_cache(maxsize=1024)
@@ -91,7 +100,7 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
     if isinstance(outcome, Succeeded):
         return Landed()
     code = outcome.code if isinstance(outcome, Failed) else ""
-    kind = general_kind(code)
+    kind = kind_of_failure(outcome, {})
     facts = details_of(outcome)
     name = code.rpartition(".")[2] if kind == "exception" else None
     trace = facts.get("traceback")
@@ -102,7 +111,7 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
 KIND = Kind(
     _start,
     _land,
-    required=(("code", "code_b64"),),
-    fields=frozenset({"code", "code_b64", "libs", "args"}),
-    text=frozenset({"code", "code_b64"}),
+    required=(("script", "code", "code_b64"),),
+    fields=frozenset({"script", "code", "code_b64", "libs", "args"}),
+    text=frozenset({"script", "code", "code_b64"}),
 )

@@ -1,0 +1,60 @@
+"""What the database kinds share: one task is one transaction, its result is a table (PBK-097)."""
+
+from typing import Any
+
+from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure
+from perdure.dialects.playbook.tools.scripts import kind_of_failure, located, spoken
+from perdure.dialects.playbook.values import Reader
+from perdure.kernel.outcomes import Outcome, Succeeded
+
+TEXTS = ("command", "commands", "query", "command_b64", "commands_b64", "query_b64", "script")
+
+_KINDS = {
+    "BadArguments": "schema",
+    "BadStatement": "client_error",
+    "Broken": "server_error",
+    "Busy": "db_timeout",
+    "Connection": "db_connection",
+    "Constraint": "db_constraint",
+    "Deadlock": "db_deadlock",
+    "Denied": "auth",
+    "Full": "storage_quota",
+    "MissingExtra": "client_error",
+    "NotFound": "not_found",
+    "ServerTimeout": "db_timeout",
+    "Timeout": "timeout",
+    "TooLarge": "limit",
+    "Unavailable": "storage_access",
+}
+
+
+def database(name: str, connection: tuple[str, ...]) -> Kind:
+    """The kind of this name: `connection` are the fields that say where the database is."""
+
+    def start(call: Call) -> None:
+        fields = call.fields
+        if isinstance(fields.get("auth"), str):
+            call.fail(error("auth", f"there is no credential {fields['auth']!r}", "AUTH_UNKNOWN", source=name))
+            return
+        given = {field: fields[field] for field in (*TEXTS, "auth", "params", *connection) if field in fields}
+        arguments: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+        if "script" in arguments:
+            arguments["script"] = located(call, arguments["script"])
+        if "params" not in arguments and fields.get("args"):
+            arguments["params"] = fields["args"]  # a script can have its values in no other way (PBK-092)
+        timeout = call.task.spec.get("timeout")
+        if timeout is not None:
+            arguments["timeout"] = timeout
+        call.perform(name, arguments)
+
+    def land(outcome: Outcome, text: Reader) -> Landed:
+        state = details_of(outcome).get("sqlstate")
+        extras = {"pg": {"code": state, "sqlstate": state}} if name == "postgres" else {}
+        if isinstance(outcome, Succeeded):
+            return Landed(extras=extras)
+        kind = kind_of_failure(outcome, _KINDS)
+        return Landed(failure(outcome, kind, state or spoken(outcome), source=name), None, extras)
+
+    fields = frozenset({*TEXTS, "auth", "params", "args", *connection})
+    return Kind(start, land, required=(TEXTS,), fields=fields, text=frozenset({"script"}))

@@ -1,0 +1,125 @@
+"""One command, run to its end: what it is fed, what it said, and how it is stopped.
+
+Stopping ends its whole process group. Of its output only the beginning is kept.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.providers.context import TaskContext
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.process import Capture, Process, inherited_environment, read_end, write_end
+from perdure.providers.text import excerpt, readable
+
+LARGEST_OUTPUT = 1024 * 1024  # bytes of each stream
+GRACE = 2.0  # seconds between SIGTERM and SIGKILL
+
+_DRAIN = 0.5  # seconds that output may take to arrive after the process has ended
+
+
+@dataclass
+class Command:
+    """What is to run. `prefix` begins the codes of its failures."""
+
+    prefix: str
+    argv: list[str]
+    env: dict[str, str]
+    fed: bytes = b""
+    cwd: str | None = None
+    timeout: float | None = None
+    grace: float = GRACE
+    limit: int = LARGEST_OUTPUT
+    stop: Callable[[], Awaitable[None]] | None = None  # what else has to end when it is stopped
+
+    async def run(self) -> "Ended":
+        with ExitStack() as ours, ExitStack() as theirs:
+            feed, stdin = await write_end()
+            ours.callback(feed.abort)
+            theirs.callback(os.close, stdin)
+            out_pipe, out, stdout = await read_end(lambda: Capture(self.limit))
+            ours.callback(out_pipe.close)
+            theirs.callback(os.close, stdout)
+            err_pipe, err, stderr = await read_end(lambda: Capture(self.limit))
+            ours.callback(err_pipe.close)
+            theirs.pop_all()  # from here on they belong to the process
+            process = await self._start(stdin, stdout, stderr)
+            feed.send(self.fed)
+            try:
+                code = await asyncio.wait_for(asyncio.shield(process.exited), self.timeout)
+            except TimeoutError:
+                await self._end(process)
+                facts = {"timeout": self.timeout, "stdout": excerpt(out.kept), "stderr": excerpt(err.kept)}
+                message = f"not finished after {self.timeout} s"
+                raise ProviderFailure(f"{self.prefix}.Timeout", message, retryable=True, details=facts) from None
+            except asyncio.CancelledError:
+                await self._end(process)
+                raise
+            # A process that left the group may hold the pipes open for ever; what it still says is not ours.
+            await asyncio.wait([out.ended, err.ended], timeout=_DRAIN)
+            return Ended(code, out, err)
+
+    async def _start(self, stdin: int, stdout: int, stderr: int) -> Process:
+        try:
+            return await Process.start(self.argv, stdin=stdin, stdout=stdout, stderr=stderr, cwd=self.cwd, env=self.env)
+        except (OSError, ValueError) as error:
+            facts = {"command": self.argv[0], "cwd": self.cwd}
+            raise ProviderFailure(f"{self.prefix}.NotStarted", str(error), retryable=False, details=facts) from None
+
+    async def _end(self, process: Process) -> None:
+        if self.stop is not None:
+            await self.stop()
+        await process.stop(self.grace)
+
+
+class Ended:
+    """What is known of a process that has ended."""
+
+    def __init__(self, exit_code: int, out: Capture, err: Capture) -> None:
+        self.exit_code = exit_code
+        self.out = out
+        self.err = err
+
+    def result(self) -> dict[str, Any]:
+        return {"exit_code": self.exit_code, **self.output()}
+
+    def output(self) -> dict[str, Any]:
+        """Members for stdout and stderr; flags only where there is something to flag."""
+        members: dict[str, Any] = {}
+        for name, stream in (("stdout", self.out), ("stderr", self.err)):
+            members[name], encoding = readable(bytes(stream.kept), is_cut=stream.is_truncated)
+            if encoding:
+                members[f"{name}_encoding"] = encoding
+            if stream.is_truncated:
+                members[f"{name}_truncated"] = True
+        return members
+
+    def failure(self, prefix: str) -> ProviderFailure:
+        """For an exit code that does not count as success."""
+        facts: dict[str, Any] = self.output()
+        if self.exit_code >= 0:
+            facts["exit_code"] = self.exit_code
+            message = f"the command ended with exit code {self.exit_code}"
+            return ProviderFailure(f"{prefix}.Exit{self.exit_code}", message, details=facts)
+        name = signal.Signals(-self.exit_code).name
+        facts["signal"] = name
+        return ProviderFailure(f"{prefix}.Killed", f"the command was ended by {name}", details=facts)
+
+
+def task_environment(context: TaskContext) -> dict[str, str]:
+    """What a command may want to know of its task, to act once."""
+    return {
+        "PERDURE_RUN": context.run,
+        "PERDURE_PATH": context.path,
+        "PERDURE_ATTEMPT": str(context.attempt),
+        "PERDURE_IDEMPOTENCY_KEY": context.idempotency_key,
+    }
+
+
+def environment(overlay: dict[str, str] | None, context: TaskContext) -> dict[str, str]:
+    """Our own environment without the secrets, the task's facts, and what the task adds."""
+    return {**inherited_environment(), **task_environment(context), **(overlay or {})}

@@ -1,0 +1,242 @@
+"""One task, one transaction: everything its statements do is kept, or nothing.
+
+The work is done by a thread of its own, so that neither a slow query nor a large result holds up the event loop. A stop
+is asked for from outside until the thread has ended; a thread that was asked to stop never commits.
+"""
+
+import asyncio
+import base64
+import binascii
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.providers.databases.statements import BadStatement, Bound, Grammar, Statement, bind, split
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.sources import Script, read_text
+
+_ASKED_EVERY = 0.1  # seconds between two wishes that the statement should stop: one may fall between two statements
+_GRACE = 4.0  # seconds; below the worker's own patience, so that it is us who say how the task ended
+
+
+class Command(msgspec.Struct, forbid_unknown_fields=True):
+    """One of `commands` that brings its own values."""
+
+    command: str
+    params: list[Any] | dict[str, Any] | None = None
+
+
+class Timeouts(msgspec.Struct, forbid_unknown_fields=True):
+    """Seconds. `total` bounds the whole task; `connect` how long a connection may take; `read` bounds nothing here."""
+
+    connect: float = 10.0
+    read: float | None = None
+    total: float | None = None
+
+    @classmethod
+    def of(cls, given: "Timeouts | float | None") -> "Timeouts":
+        return given if isinstance(given, Timeouts) else cls(total=given)
+
+
+class Answer:
+    """What one statement gave: rows under columns, or a number of changed rows."""
+
+    __slots__ = ("changed", "columns", "rows")
+
+    def __init__(self, columns: list[str] | None, rows: list[dict[str, Any]], changed: int = 0) -> None:
+        self.columns = columns
+        self.rows = rows
+        self.changed = max(changed, 0)
+
+
+class Session(Protocol):
+    """A connection to one kind of database. All verbs but `interrupt` are used by one thread."""
+
+    grammar: Grammar
+    prefix: str
+
+    def open(self) -> None: ...
+
+    def begin(self, statements: list[Statement]) -> None: ...
+
+    def execute(self, text: str, values: list[Any]) -> Answer: ...
+
+    def commit(self) -> None: ...
+
+    def close(self) -> None:
+        """Without a commit before it, everything is undone. Must not fail."""
+
+    def interrupt(self) -> None:
+        """Stop the statement that is running, if there is one. Called from another thread; may fail."""
+
+    def explain(self, error: Exception) -> ProviderFailure | None:
+        """What the database's own exception means; None for one that is not its own."""
+
+
+Plain = str | list[str | Command]
+
+
+@dataclass(frozen=True)
+class Work:
+    """The statements as a task names them. `script` comes before `…_b64`, that before plain text."""
+
+    command: str | None
+    commands: Plain | None
+    query: str | None
+    command_b64: str | None
+    commands_b64: str | None
+    query_b64: str | None
+    script: Script | str | None
+    params: list[Any] | dict[str, Any] | None
+
+    def statements(self, grammar: Grammar) -> list[Bound]:
+        found = self._bound(self._text(), grammar)
+        if not found:
+            raise BadStatement("the text holds no statement")
+        for statement, _, _ in found:
+            if statement.is_transaction_control:
+                first = statement.words[0]
+                raise BadStatement(f"{first}: the whole task is one transaction already; leave {first} out")
+        return found
+
+    def _text(self) -> Plain:
+        if self.script is not None:
+            return read_text(self.script)
+        encoded = _one_of(command_b64=self.command_b64, commands_b64=self.commands_b64, query_b64=self.query_b64)
+        if encoded is not None:
+            try:
+                return base64.b64decode(encoded, validate=True).decode()
+            except (binascii.Error, UnicodeDecodeError) as problem:
+                raise BadStatement(f"the base64 text cannot be read: {problem}") from None
+        plain: Plain | None = _one_of(command=self.command, commands=self.commands, query=self.query)
+        if plain is None:
+            raise BadStatement("there is nothing to do: give command, commands, query or script")
+        return plain
+
+    def _bound(self, plain: Plain, grammar: Grammar) -> list[Bound]:
+        """Values of the task belong to all its statements together; a command may bring its own."""
+        items = [plain] if isinstance(plain, str) else plain
+        shared = [one for item in items if isinstance(item, str) for one in split(item, grammar)]
+        of_all = iter(bind(shared, self.params, grammar))
+        bound: list[Bound] = []
+        for item in items:
+            if isinstance(item, str):
+                bound += [next(of_all) for _ in split(item, grammar)]
+            else:
+                bound += bind(split(item.command, grammar), item.params, grammar)
+        return bound
+
+
+def _one_of(**given: Any) -> Any:
+    """The one that is given; of several names for one thing only one may be used."""
+    found = {name: value for name, value in given.items() if value is not None}
+    if len(found) > 1:
+        raise BadStatement(f"give one of {' and '.join(found)}, not both")
+    return next(iter(found.values()), None)
+
+
+async def perform(session: Session, work: Work, total: float | None) -> dict[str, Any]:
+    """The task's result; `ProviderFailure` with the session's prefix when it has none."""
+    doing = _Doing(session, work)
+    doing.thread.start()
+    try:
+        await asyncio.wait([doing.ended], timeout=total)
+        if not doing.ended.done():
+            await doing.stop()
+            if not doing.ended.done() or isinstance(doing.ended.exception(), _Stopped):
+                facts = {"timeout": total}
+                raise ProviderFailure(f"{session.prefix}.Timeout", f"not finished after {total} s", True, facts)
+        return doing.ended.result()
+    except asyncio.CancelledError:
+        await doing.stop()
+        raise
+
+
+class _Stopped(Exception):
+    """The task was asked to stop, and its transaction was undone."""
+
+
+class _Doing:
+    def __init__(self, session: Session, work: Work) -> None:
+        self.session = session
+        self.work = work
+        self.is_unwanted = False
+        self.loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[dict[str, Any]] = self.loop.create_future()
+        self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # it may end unheard
+        self.thread = threading.Thread(target=self._live, name="perdure-database", daemon=True)
+
+    async def stop(self) -> None:
+        """Ask until the thread has ended, within reason: it may hang in a connection that is not answered."""
+        self.is_unwanted = True
+        until = self.loop.time() + _GRACE
+        while not self.ended.done() and self.loop.time() < until:
+            threading.Thread(target=self._interrupt, name="perdure-interrupt", daemon=True).start()
+            await asyncio.wait([self.ended], timeout=_ASKED_EVERY)
+
+    def _interrupt(self) -> None:
+        try:
+            self.session.interrupt()
+        except Exception:  # the connection is gone or not there yet; we ask again
+            pass
+
+    def _live(self) -> None:
+        try:
+            result = self._transact()
+        except Exception as error:
+            self._tell(partial(self.ended.set_exception, error))
+        else:
+            self._tell(partial(self.ended.set_result, result))
+
+    def _tell(self, settle: Callable[[], None]) -> None:
+        try:
+            self.loop.call_soon_threadsafe(lambda: None if self.ended.done() else settle())
+        except RuntimeError:  # the loop is closed: nobody is left to hear
+            pass
+
+    def _transact(self) -> dict[str, Any]:
+        session = self.session
+        place = {}
+        try:
+            statements = self.work.statements(session.grammar)
+            session.open()
+            self._look()
+            session.begin([statement for statement, _, _ in statements])
+            answers: list[Answer] = []
+            for number, (_, text, values) in enumerate(statements, 1):
+                place = {"statement": number, "statements": len(statements)}
+                self._look()
+                answers.append(session.execute(text, values))
+            place = {}
+            self._look()
+            session.commit()
+            return _result(answers)
+        except BadStatement as problem:
+            raise ProviderFailure(f"{session.prefix}.BadStatement", str(problem), retryable=False) from None
+        except (ProviderFailure, _Stopped):
+            raise
+        except Exception as error:
+            self._look()
+            failure = session.explain(error)
+            if failure is None:
+                raise
+            failure.details = {**place, **(failure.details or {})} or None
+            raise failure from None
+        finally:
+            session.close()
+
+    def _look(self) -> None:
+        if self.is_unwanted:
+            raise _Stopped
+
+
+def _result(answers: list[Answer]) -> dict[str, Any]:
+    """Of several statements the last that gave rows speaks; if none did, all changed rows are counted."""
+    for answer in reversed(answers):
+        if answer.columns is not None:
+            return {"rows": answer.rows, "row_count": len(answer.rows), "columns": answer.columns}
+    return {"rows": [], "row_count": sum(answer.changed for answer in answers), "columns": []}

@@ -1,0 +1,84 @@
+"""What databases hold, as JSON can carry it. Nothing loses digits: what no JSON number can say becomes text."""
+
+import base64
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON data.
+
+    A decimal is a number where a double says exactly the same, else text. Instants are ISO 8601, those with a zone in
+    UTC; bytes are base64; what has no form of its own (addresses, ranges, uuids) is the text it is written as.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else _named(value)
+        case Decimal():
+            return _number(value)
+        case datetime():
+            return (value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z") if value.tzinfo else value.isoformat()
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return _duration(value)
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(value).decode("ascii")
+        case Mapping():
+            return {name if isinstance(name, str) else str(plain(name)): plain(item) for name, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(item) for item in value]
+        case _:
+            return str(value)
+
+
+def _named(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _number(value: Decimal) -> int | float | str:
+    if not value.is_finite():
+        return _named(float(value)) if not value.is_snan() else "NaN"
+    if value == value.to_integral_value() and -20 < value.adjusted() < 20:
+        return int(value)
+    near = float(value)
+    return near if math.isfinite(near) and Decimal(repr(near)) == value else str(value)
+
+
+def _duration(value: timedelta) -> str:
+    """`P1DT2H3.5S`; of a negative one every part is negative, as PostgreSQL writes it."""
+    sign = -1 if value < timedelta(0) else 1
+    value = abs(value)
+    minutes, seconds = divmod(value.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    exact = Decimal(seconds) + Decimal(value.microseconds) / 1_000_000
+    clock = "".join(
+        f"{sign * amount:f}{unit}" if isinstance(amount, Decimal) else f"{sign * amount}{unit}"
+        for amount, unit in ((hours, "H"), (minutes, "M"), (exact.normalize() if exact else 0, "S"))
+        if amount
+    )
+    days = f"{sign * value.days}D" if value.days else ""
+    return f"P{days}{'T' + clock if clock else ''}" if days or clock else "PT0S"
+
+
+def unique(names: Iterable[str]) -> list[str]:
+    """Column names of which a row can be made: a second `id` is `id_2`."""
+    taken: dict[str, None] = {}
+    for name in names:
+        free, count = name, 1
+        while free in taken:
+            count += 1
+            free = f"{name}_{count}"
+        taken[free] = None
+    return list(taken)
+
+
+def table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Columns, and each row as a map by column."""
+    names = unique(columns)
+    return names, [dict(zip(names, map(plain, row), strict=True)) for row in rows]

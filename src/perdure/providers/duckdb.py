@@ -1,0 +1,113 @@
+"""`duckdb`: statements on one DuckDB database, all of them in one transaction."""
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.providers.databases.statements import DUCKDB, Statement
+from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
+from perdure.providers.databases.values import table
+from perdure.providers.extras import need
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.registry import DATABASE, Provider
+from perdure.providers.sources import Script
+
+if TYPE_CHECKING:
+    import duckdb as library
+
+PREFIX = "Provider.Call.Duckdb"
+MEMORY = ":memory:"
+
+_CODES: tuple[tuple[str, str, bool], ...] = (
+    ("ConstraintException", "Constraint", False),
+    ("TransactionException", "Deadlock", True),  # two transactions changed the same rows: one of them has to begin anew
+    ("OutOfMemoryException", "TooLarge", False),
+    ("ConnectionException", "Connection", True),
+    ("HTTPException", "Connection", True),
+    ("PermissionException", "Unavailable", False),
+    ("InternalException", "Broken", False),
+    ("FatalException", "Broken", False),
+)
+_LOCKED = "Could not set lock"
+_CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE_INTO", "MERGE"})
+
+
+async def duckdb(
+    database: str | None = None,
+    command: str | None = None,
+    commands: Plain | None = None,
+    query: str | None = None,
+    params: list[Any] | dict[str, Any] | None = None,
+    script: Script | str | None = None,
+    command_b64: str | None = None,
+    commands_b64: str | None = None,
+    query_b64: str | None = None,
+    auth: dict[str, Any] | None = None,
+    timeout: Timeouts | float | None = None,
+) -> dict[str, Any]:
+    """Run statements on `database` (a file; default: in memory) in one transaction; answer with the last rows.
+
+    Values of `params` stand at `?` or `$1` (a list) or `$name` (a map). Needs `perdure[duckdb]`.
+    """
+    times = Timeouts.of(timeout)
+    session = _Session(database or (auth or {}).get("database") or MEMORY)
+    work = Work(command, commands, query, command_b64, commands_b64, query_b64, script, params)
+    return await perform(session, work, times.total)
+
+
+class _Session:
+    grammar = DUCKDB
+    prefix = PREFIX
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._library: Any = None
+        self._connection: library.DuckDBPyConnection | None = None
+
+    def open(self) -> None:
+        self._library = need("duckdb", PREFIX)
+        self._connection = self._library.connect(self._file)
+
+    def begin(self, statements: list[Statement]) -> None:
+        self._open.begin()
+
+    def execute(self, text: str, values: list[Any]) -> Answer:
+        [statement] = self._open.extract_statements(text)
+        done = self._open.execute(statement, values)
+        changes = self._library.ExpectedResultType.CHANGED_ROWS in statement.expected_result_type
+        has_rows = self._library.ExpectedResultType.QUERY_RESULT in statement.expected_result_type
+        if changes:  # a statement that changes rows has rows of its own only with RETURNING, and then no count
+            has_rows = statement.type.name in _CHANGING and done.rowcount < 0
+        if not has_rows:
+            return Answer(None, [], done.rowcount)
+        return Answer(*table([column[0] for column in done.description or ()], done.fetchall()))
+
+    def commit(self) -> None:
+        self._open.commit()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()  # undoes what was not committed
+
+    def interrupt(self) -> None:
+        if self._connection is not None:
+            self._connection.interrupt()
+
+    def explain(self, error: Exception) -> ProviderFailure | None:
+        if self._library is None or not isinstance(error, self._library.Error):
+            return None
+        facts = {"error": type(error).__name__}
+        code, retryable = "BadStatement", False
+        if isinstance(error, self._library.IOException):
+            is_locked = _LOCKED in str(error)  # another process has the file open
+            code, retryable = ("Busy", True) if is_locked else ("Unavailable", False)
+        for name, found, again in _CODES:
+            if isinstance(error, getattr(self._library, name, ())):
+                code, retryable = found, again
+        return ProviderFailure(f"{PREFIX}.{code}", str(error), retryable, facts)
+
+    @property
+    def _open(self) -> "library.DuckDBPyConnection":
+        assert self._connection is not None
+        return self._connection
+
+
+PROVIDER = Provider.of("duckdb", duckdb, group=DATABASE)

@@ -1,0 +1,146 @@
+"""Texts that live outside of a document: a script in a file, or behind an address.
+
+A file's name is relative to `folder`, and may not lead out of it, by `..` or by a link. The operator may fix another
+folder for all tasks of a worker with `PERDURE_SCRIPTS_DIR`; then nothing else is read.
+Blocking: call it from a thread or a process of its own.
+"""
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from perdure.providers.failure import ProviderFailure
+
+PREFIX = "Provider.Call.ScriptSource"
+ROOT = "PERDURE_SCRIPTS_DIR"
+LARGEST = 16 * 1024 * 1024  # bytes
+
+
+class Source(msgspec.Struct, forbid_unknown_fields=True):
+    """How to get it. `type` is read from the address when it is not said; the rest is for http."""
+
+    type: str | None = None
+    endpoint: str | None = None
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    timeout: float = 30.0
+    auth: Any = None
+
+
+class Script(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a text is; `sha256` refuses any other text than the one that was meant."""
+
+    uri: str
+    source: Source = msgspec.field(default_factory=Source)
+    sha256: str | None = None
+    folder: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of its address."""
+        return urlsplit(self.uri).path.rpartition("/")[2] or "script"
+
+
+def read_text(script: Script | str) -> str:
+    """The text; a script that is no descriptor is the text itself."""
+    if isinstance(script, str):
+        return script
+    try:
+        return read_bytes(script).decode()
+    except UnicodeDecodeError as problem:
+        raise _failure("Unreadable", script, f"it is not text in UTF-8: {problem}") from None
+
+
+def read_bytes(script: Script) -> bytes:
+    match script.source.type or _type_of(script.uri):
+        case "file":
+            data = _from_file(script)
+        case "http" | "https":
+            data = _from_http(script)
+        case other:
+            raise _failure("UnknownSource", script, f"there is no source of type {other!r}; use file or http")
+    if script.sha256 is not None and hashlib.sha256(data).hexdigest() != script.sha256.lower():
+        raise _failure("WrongDigest", script, "its content is not the one that `sha256` names")
+    return data
+
+
+def _type_of(uri: str) -> str:
+    scheme = urlsplit(uri).scheme
+    return scheme if scheme and len(scheme) > 1 else "file"
+
+
+def _from_file(script: Script) -> bytes:
+    written = urlsplit(script.uri)
+    name = unquote(written.path) if written.scheme == "file" else script.uri
+    folder = Path(os.environ.get(ROOT) or script.folder or Path.cwd()).resolve()
+    try:
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder):
+            problem = f"it is outside of {folder}; move it there, or set {ROOT} to a folder that holds all scripts"
+            raise _failure("Forbidden", script, problem)
+        if path.stat().st_size > LARGEST:
+            raise _failure("TooLarge", script, f"it has more than {LARGEST} bytes")
+        return path.read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise _failure("NotFound", script, f"there is no such file in {folder}") from None
+    except (OSError, ValueError) as problem:
+        raise _failure("Unreadable", script, str(problem)) from None
+
+
+def _from_http(script: Script) -> bytes:
+    import httpx
+
+    source = script.source
+    url = f"{source.endpoint.rstrip('/')}/{script.uri.lstrip('/')}" if source.endpoint else script.uri
+    try:
+        with (
+            httpx.Client(timeout=source.timeout, follow_redirects=True, headers={"user-agent": "perdure"}) as client,
+            client.stream(source.method.upper(), url, headers=source.headers | _credentials(script)) as response,
+        ):
+            if response.status_code >= 400:
+                raise _answered(script, response.status_code)
+            data = bytearray()
+            for piece in response.iter_bytes():
+                data += piece
+                if len(data) > LARGEST:
+                    raise _failure("TooLarge", script, f"it has more than {LARGEST} bytes")
+            return bytes(data)
+    except httpx.TimeoutException:
+        raise _failure("Timeout", script, f"no answer within {source.timeout} s", retryable=True) from None
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError, ValueError) as problem:
+        raise _failure("BadUrl", script, str(problem)) from None
+    except httpx.HTTPError as problem:
+        message = str(problem) or type(problem).__name__
+        raise _failure("ConnectionFailed", script, message, retryable=True) from None
+
+
+def _credentials(script: Script) -> dict[str, str]:
+    """The header that an `auth` stands for: a token, or a name and a password."""
+    match script.source.auth:
+        case None:
+            return {}
+        case {"token": str(token)}:
+            return {"authorization": f"Bearer {token}"}
+        case {"username": str(name), "password": str(password)}:
+            pair = base64.b64encode(f"{name}:{password}".encode()).decode()
+            return {"authorization": f"Basic {pair}"}
+    raise _failure("Denied", script, "its `auth` has neither a token nor a username with a password")
+
+
+def _answered(script: Script, status: int) -> ProviderFailure:
+    code = {401: "Denied", 403: "Denied", 404: "NotFound", 410: "NotFound", 429: "Busy"}.get(status)
+    code = code or ("ServerError" if status >= 500 else "Refused")
+    is_passing = status in (408, 425, 429) or status >= 500
+    return _failure(code, script, f"the server answered {status}", retryable=is_passing, status=status)
+
+
+def _failure(code: str, script: Script, problem: str, *, retryable: bool = False, **facts: Any) -> ProviderFailure:
+    uri = urlsplit(script.uri)
+    shown = script.uri if not uri.query and "@" not in uri.netloc else f"{uri.scheme}://{uri.hostname}{uri.path}"
+    message = f"the script {shown} cannot be had: {problem}"
+    return ProviderFailure(f"{PREFIX}.{code}", message, retryable, {"uri": shown, **facts})

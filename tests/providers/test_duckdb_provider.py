@@ -1,0 +1,127 @@
+"""The duckdb provider on real databases."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.workers.scene import Ledger, at_work, details_of, failure_of, is_cancelled, outcome_of, task, value_of
+
+from perdure.kernel.outcomes import Failed, Outcome
+
+ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE (a.range + b.range) % 7 = 3"
+
+
+async def duckdb(**arguments: Any) -> Outcome:
+    return await outcome_of("duckdb", arguments)
+
+
+async def test_a_query() -> None:
+    outcome = await duckdb(query="SELECT range AS n, range * 1.5 AS half FROM range(2)")
+
+    rows = [{"n": 0, "half": 0}, {"n": 1, "half": 1.5}]
+    assert value_of(outcome) == {"rows": rows, "row_count": 2, "columns": ["n", "half"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CREATE TABLE t(a INT)", {"rows": [], "row_count": 0, "columns": []}),
+        ("CREATE TABLE t(a INT); INSERT INTO t VALUES (1), (2)", {"rows": [], "row_count": 2, "columns": []}),
+        ("CREATE TABLE t AS SELECT 1 AS a; UPDATE t SET a = 2", {"rows": [], "row_count": 1, "columns": []}),
+        (
+            "CREATE TABLE t(a INT); INSERT INTO t VALUES (1) RETURNING a + 1 AS b",
+            {"rows": [{"b": 2}], "row_count": 1, "columns": ["b"]},
+        ),
+        ("SELECT 1 AS a WHERE false", {"rows": [], "row_count": 0, "columns": ["a"]}),
+        ("SET threads = 1", {"rows": [], "row_count": 0, "columns": []}),
+    ],
+)
+async def test_what_statements_answer(text: str, expected: Any) -> None:
+    found = value_of(await duckdb(command=text))
+
+    if text.startswith("CREATE TABLE t AS"):
+        assert found["rows"] == [] and found["columns"] == [] and found["row_count"] >= 1
+    else:
+        assert found == expected
+
+
+async def test_values_of_every_kind() -> None:
+    outcome = await duckdb(
+        query="""
+        SELECT TIMESTAMPTZ '2026-01-02 03:04:05+02' AS instant, TIMESTAMP '2026-01-02 03:04:05' AS local,
+               DATE '2026-01-02' AS day, TIME '01:02:03' AS clock, INTERVAL '90 seconds' AS span,
+               [1, 2] AS list, {'a': 1} AS struct, MAP {1: 'x'} AS map, 'ab'::BLOB AS bytes,
+               '00000000-0000-0000-0000-000000000001'::UUID AS id, 170141183460469231731687303715884105727 AS huge,
+               1.10::DECIMAL(10, 2) AS price, 'nan'::DOUBLE AS nan, NULL AS nothing, true AS yes
+        """
+    )
+
+    assert value_of(outcome)["rows"] == [
+        {
+            "instant": "2026-01-02T01:04:05Z",
+            "local": "2026-01-02T03:04:05",
+            "day": "2026-01-02",
+            "clock": "01:02:03",
+            "span": "PT1M30S",
+            "list": [1, 2],
+            "struct": {"a": 1},
+            "map": {"1": "x"},
+            "bytes": "YWI=",
+            "id": "00000000-0000-0000-0000-000000000001",
+            "huge": 170141183460469231731687303715884105727,
+            "price": 1.1,
+            "nan": "NaN",
+            "nothing": None,
+            "yes": True,
+        }
+    ]
+
+
+async def test_values_are_bound() -> None:
+    by_name = await duckdb(query="SELECT $x + $x AS twice, $y AS list", params={"x": 2, "y": [1, 2]})
+    by_turn = await duckdb(query="SELECT ? AS a; SELECT ? AS b", params=[1, "two"])
+
+    assert value_of(by_name)["rows"] == [{"twice": 4, "list": [1, 2]}]
+    assert value_of(by_turn)["rows"] == [{"b": "two"}]
+
+
+async def test_a_failure_in_the_middle_undoes_everything(tmp_path: Path) -> None:
+    """PBK-097: one task is one transaction."""
+    file = str(tmp_path / "a.duckdb")
+    assert value_of(await duckdb(database=file, command="CREATE TABLE t(a INT PRIMARY KEY); INSERT INTO t VALUES (1)"))
+
+    broken = await duckdb(database=file, command="INSERT INTO t VALUES (2); INSERT INTO t VALUES (1)")
+    bad = await duckdb(database=file, command="INSERT INTO t VALUES (3); SELECT * FROM nowhere")
+
+    assert failure_of(broken) == ("Provider.Call.Duckdb.Constraint", False)
+    assert details_of(broken)["statement"] == 2
+    assert failure_of(bad) == ("Provider.Call.Duckdb.BadStatement", False)
+    assert value_of(await duckdb(database=file, query="SELECT a FROM t"))["rows"] == [{"a": 1}]
+
+
+async def test_a_timeout_and_a_cancel_stop_the_statement() -> None:
+    assert failure_of(await duckdb(query=ENDLESS, timeout=0.3)) == ("Provider.Call.Duckdb.Timeout", True)
+    async with at_work() as worker:
+        one = task("duckdb", {"query": ENDLESS})
+        running = asyncio.create_task(worker.run(one, Ledger()))
+        await asyncio.sleep(0.2)
+        worker.cancel(one)
+
+        assert is_cancelled(await running)
+
+
+async def test_a_file_that_cannot_be_had(tmp_path: Path) -> None:
+    outcome = await duckdb(database=str(tmp_path / "no" / "such.duckdb"), query="SELECT 1")
+
+    assert failure_of(outcome) == ("Provider.Call.Duckdb.Unavailable", False)
+
+
+async def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)  # as if it were not installed
+
+    outcome = await duckdb(query="SELECT 1")
+
+    assert failure_of(outcome) == ("Provider.Call.Duckdb.MissingExtra", False)
+    assert isinstance(outcome, Failed) and "pip install 'perdure[duckdb]'" in outcome.message
