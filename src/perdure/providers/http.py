@@ -251,9 +251,9 @@ def _new_client() -> "httpx.AsyncClient":
     return httpx.AsyncClient(limits=limits, headers={"user-agent": "perdure"})
 
 
-async def _close() -> None:
+async def close_clients() -> None:
     if client := _clients.pop(asyncio.get_running_loop(), None):
         await (await client).aclose()
 
 
-PROVIDER = Provider.of("http", http, close=_close)
+PROVIDER = Provider.of("http", http, close=close_clients)

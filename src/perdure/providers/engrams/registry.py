@@ -1,7 +1,7 @@
 """The list of Engrams whose code is here, and how one is added to it."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from perdure.providers.engrams import describing
@@ -88,7 +88,13 @@ class Engrams:
         return found
 
 
-def as_provider(template: dict[str, Any], function: Callable[..., Any], *, mode: Mode | None = None) -> Provider:
+def as_provider(
+    template: dict[str, Any],
+    function: Callable[..., Any],
+    *,
+    mode: Mode | None = None,
+    close: Callable[[], Awaitable[None]] | None = None,
+) -> Provider:
     """An Engram's code among the providers."""
     name, version = template["metadata"]["name"], template["spec"]["version"]
     described = Provider.of(provider_name(name, version), as_task(function), mode=mode, prefix="Engram")
@@ -103,6 +109,7 @@ def as_provider(template: dict[str, Any], function: Callable[..., Any], *, mode:
         {"type": "object", "properties": {"inputs": schema}, "required": ["inputs"]},
         prefix="Engram",
         source=origin,
+        close=close,
     )
 
 

@@ -15,7 +15,7 @@ from perdure.providers.engrams.paths import NOT_THERE, follow
 from perdure.providers.engrams.registry import as_provider
 from perdure.providers.engrams.shipped import VERSION
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.http import PREFIX, Timeouts, http
+from perdure.providers.http import PREFIX, Timeouts, close_clients, http
 
 _ANY_STATUS = list(range(100, 600))
 _MOST_PAGES = 100
@@ -269,4 +269,4 @@ def _wrong(message: str) -> EngramError:
     return EngramError(message, type="validation_error", exit_class="terminal")
 
 
-PROVIDER = as_provider(TEMPLATE, http_request)
+PROVIDER = as_provider(TEMPLATE, http_request, close=close_clients)

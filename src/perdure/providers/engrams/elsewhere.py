@@ -1,0 +1,42 @@
+"""Engrams whose code is no Python function: a command, an HTTP endpoint, a container image.
+
+Each is given its task as one JSON object (see the Story's task contract), with references filled in and the number of
+the attempt, and answers with one:
+
+    command, image   the task on standard input, the output as JSON on standard output; the exit code is the step's
+    endpoint         the task as the body of a POST; a status from 400 on is a failure, as is what `error` in it says
+
+Output that is no JSON becomes `{"stdout": …}` or `{"body": …}`.
+"""
+
+from typing import Any
+
+from perdure.kernel import jsontext
+from perdure.providers.context import TaskContext
+from perdure.providers.engrams.context import EngramContext
+from perdure.providers.engrams.failure import EngramError
+from perdure.providers.engrams.hydrating import hydrate
+from perdure.providers.engrams.secrets import Vault
+
+
+def told(context: TaskContext, task: dict[str, Any], vault: Vault) -> dict[str, Any]:
+    """The task as it is told to code elsewhere."""
+    namespace = EngramContext(context, task, vault).namespace
+    inputs = hydrate(task.get("inputs") or {}, vault, namespace)
+    return {**task, "inputs": inputs, "attempt": context.attempt, "delivery": context.delivery}
+
+
+def output_of(code: int, said: dict[str, Any], vault: Vault) -> dict[str, Any]:
+    """What a process that has ended gave; raises when its exit code is not 0."""
+    out, errors = vault.redact(said.get("stdout") or ""), vault.redact(said.get("stderr") or "")
+    if code != 0:
+        lines = [line for line in (errors or out).strip().splitlines() if line.strip()]
+        message = lines[-1] if lines else f"the command ended with exit code {code}"
+        raise EngramError(message, exit_code=code, details={"stdout": out[-2_000:], "stderr": errors[-2_000:]})
+    if not out.strip():
+        return {}
+    try:
+        found = jsontext.read_strict(out.encode())
+    except jsontext.NotJson:
+        return {"stdout": out}
+    return found if isinstance(found, dict) else {"value": found}
