@@ -55,7 +55,6 @@ RULES = """
 ABSENT = {
     "088": "no tool of ours retries inside an attempt",
     "100": "secrets: not yet",
-    "130": "refused with the gate pattern as remedy",
     "114": "refused: an extension",
     "162": "the kernel checks every result against what is open; there is no second ingest",
     "180": "not yet: a keychain is refused",
@@ -80,7 +79,6 @@ ABSENT = {
     "151": "tests of the template room",
     "044": "there is one decider; the split of duties is the kernel's",
     "045": "there is one decider; the split of duties is the kernel's",
-    "232": "there are no join trackers yet",
     "133": "counters of the loop; see PBK-134",
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.dialects.playbook.body import TokenState
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
@@ -19,6 +20,11 @@ KEYS = ("x", "y")
 def document(random: Random) -> bytes:
     """Any shape the language has: JSON is YAML."""
     steps = [_step(random, name) for name in NAMES]
+    for step in steps:
+        sources = [one["step"] for one in steps if any(arc["step"] == step["step"] for arc in one["next"]["arcs"])]
+        if random.random() < 0.4 and (branches := [name for name in sources if name != step["step"]]):
+            mode: dict[str, Any] = random.choice([{"mode": "all"}, {"mode": "any"}, {"mode": "n", "n": len(branches)}])
+            step["spec"]["join"] = {"from": branches, **mode}
     completion: dict[str, Any] = {
         "on_failure": random.choice(["fail_on_unhandled", "fail_on_any", "fail_fast", "partial", "ignore"]),
         "on_stranded": random.choice(["auto", "wait", "fail", "partial", "discard"]),
@@ -111,13 +117,15 @@ def assert_consistent(world: World) -> None:
     assert names["StepStarted"] == names["StepEnded"] + names["RunWithdrawn"]
     assert names["NextEvaluated"] == names["StepEnded"]
     assert not (body.runs or body.threads or body.agenda or body.stale or body.looping or body.closing or body.routing)
-    assert not body.awaited and not body.attempt_bounds
+    assert not body.awaited and not body.attempt_bounds and not body.arriving and not body.dying
     if world.is_over:
         assert not body.tokens and not body.readers and not body.pending
+        assert all(not fork and not node.live and not node.held for fork, node in body.forks.items())
         assert shown["status"] in ("success", "failed", "partial", "cancelled")
         assert names["WorkflowFinished"] == names["RunEnded"] == 1
     else:
-        assert shown["status"] == "waiting" and body.pending and set(body.tokens) == set(body.pending)
+        held = {number for number, token in body.tokens.items() if token.state is TokenState.HELD}
+        assert shown["status"] == "waiting" and body.pending and set(body.tokens) == set(body.pending) | held
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -162,5 +170,6 @@ def test_a_random_playbook_can_be_cancelled_at_any_commit(seed: int) -> None:
 
 def assert_consistent_after_cancel(world: World) -> None:
     body = world.execution.body
-    assert not (body.runs or body.threads or body.tokens or body.awaited or body.readers)
+    assert not (body.runs or body.threads or body.tokens or body.awaited or body.readers or body.dying)
+    assert all(not fork and not node.live and not node.held for fork, node in body.forks.items())
     assert not world.execution.state.timers and not world.execution.state.tasks

@@ -16,6 +16,7 @@ from perdure.dialects.playbook.errors import Error
 from perdure.dialects.playbook.values import NOTHING, Value, Variables, decode_hook, encode_hook
 from perdure.kernel.values import Instant
 
+WHOLE = 0  # the fork that is none: the execution itself
 ALONE = -1  # the index of a thread that is no iteration
 ELSE = -1  # the rule that decided was the `else`
 NO_RULE = -2  # none did
@@ -30,6 +31,7 @@ class TokenState(IntEnum):
     CREATED = 0
     PENDING = 1
     ADMITTED = 2
+    HELD = 3
 
 
 class Phase(IntEnum):
@@ -97,6 +99,27 @@ class Token(msgspec.Struct, array_like=True):
     decision: Decision | None = None
     reads: tuple[str, ...] = ()  # while it is pending
     is_final: bool = False
+    fork: int = WHOLE
+    branch: str = ""  # of a join that it comes to
+    held_by: int = WHOLE  # the fork whose tracker holds it
+
+
+class Tracker(msgspec.Struct, array_like=True):
+    """What has come to a join, by branch (PBK-130)."""
+
+    held: dict[str, Queue] = msgspec.field(default_factory=dict)
+    counts: dict[str, int] = msgspec.field(default_factory=dict)  # tokens that each branch has delivered
+    fired: int = 0  # rounds whose token has left
+
+
+class Fork(msgspec.Struct, array_like=True):
+    """A step-run that made several tokens, while anything that descends from it is left (PBK-232)."""
+
+    parent: int = WHOLE
+    keys: dict[str, int] = msgspec.field(default_factory=dict)  # join → the fork whose tracker holds what comes
+    live: int = 0  # tokens, step-runs and forks right below it
+    held: int = 0  # tokens in its trackers
+    trackers: dict[str, Tracker] = msgspec.field(default_factory=dict)  # by join
 
 
 class Outcome(msgspec.Struct, array_like=True):
@@ -178,6 +201,7 @@ class StepRun(msgspec.Struct, array_like=True):
     seq: int = 0  # of the event that started it
     local: Variables = msgspec.field(default_factory=Variables)  # what its pipeline kept to itself
     uri: str = ""  # of its result
+    fork: int = WHOLE
     passing: list[str] = msgspec.field(default_factory=list)  # bodies that live no longer than this run
 
 
@@ -228,6 +252,8 @@ class Body(msgspec.Struct, array_like=True):
 
     # What can move.
     stale: Queue = msgspec.field(default_factory=dict)  # tokens whose gate is to be asked
+    arriving: Queue = msgspec.field(default_factory=dict)  # tokens that have come to a join
+    dying: Queue = msgspec.field(default_factory=dict)  # forks that nothing descends from, but that hold tokens
     admitted: Queue = msgspec.field(default_factory=dict)  # tokens whose step is to be started
     agenda: Queue = msgspec.field(default_factory=dict)  # threads
     looping: Queue = msgspec.field(default_factory=dict)  # runs that may start an iteration
@@ -239,6 +265,8 @@ class Body(msgspec.Struct, array_like=True):
     awaited: dict[int, int] = msgspec.field(default_factory=dict)  # task, child or timer → thread
     bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → run, or 0 for the execution
     attempt_bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → thread
+
+    forks: dict[int, Fork] = msgspec.field(default_factory=dict)  # none where the program has no joins
 
     tallies: dict[str, Tally] = msgspec.field(default_factory=dict)
     branches: dict[str, int] = msgspec.field(default_factory=dict)
@@ -266,7 +294,7 @@ class Body(msgspec.Struct, array_like=True):
     @property
     def is_calm(self) -> bool:
         """Nothing is runnable and nothing in flight (PBK-126); denied tokens do not count."""
-        return not (self.stale or self.admitted or self.runs)
+        return not (self.stale or self.arriving or self.dying or self.admitted or self.runs)
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)

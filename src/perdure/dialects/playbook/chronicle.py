@@ -81,7 +81,7 @@ def _created(new: p.NewToken, parent: int) -> Iterator[Told]:
         "source_arc": new.arc if new.arc >= 0 else None,
     }
     yield "token.created", rest["token_id"], payload, rest
-    if not new.gated:
+    if not new.gated and not new.branch:
         said = {"token_id": rest["token_id"], "allow": True, "matched_rule_index": None, "guard_errors": []}
         yield "policy.admit.evaluated", rest["token_id"], said, rest
 
@@ -250,6 +250,25 @@ def _value(payload: Payload) -> Any:
     return {"kind": "result_ref", "store": "eventlog", "meta": {"bytes": payload.size, "sha256": payload.digest.hex()}}
 
 
+def _reached(body: b.Body, event: p.JoinReached) -> Iterator[Told]:
+    token, step = token_id(event.token), body.tokens[event.token].step
+    name, reason = ("token.discarded", "join_satisfied") if event.is_late else ("token.pending", "join")
+    yield name, token, {"reason": reason}, {"token_id": token, "step": step}
+
+
+def _joined(body: b.Body, event: p.JoinCompleted) -> Iterator[Told]:
+    created, *rest = _created(event.token, body.tokens[event.last].parent)
+    created[2]["joined"] = [token_id(number) for number in event.tokens]
+    yield from (created, *rest)
+
+
+def _not_joined(body: b.Body, event: p.JoinFailed) -> Iterator[Told]:
+    for number in event.tokens:
+        token = token_id(number)
+        said = {"reason": "join_incomplete", "error": _error(event.error)}
+        yield "token.discarded", token, said, {"token_id": token, "step": event.step}
+
+
 _TELLERS: dict[type[e.Event], Callable[[b.Body, Any], Iterator[Told]]] = {
     e.RunStarted: _requested,
     p.WorkflowStarted: _started,
@@ -270,4 +289,7 @@ _TELLERS: dict[type[e.Event], Callable[[b.Body, Any], Iterator[Told]]] = {
     p.WorkflowFinished: _finished,
     p.Paused: _pause,
     p.Resumed: _pause,
+    p.JoinReached: _reached,
+    p.JoinCompleted: _joined,
+    p.JoinFailed: _not_joined,
 }

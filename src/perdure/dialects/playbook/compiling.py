@@ -1,6 +1,6 @@
 """From a checked document to its program: templates compiled, labels resolved, knobs layered. Judges nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perdure.dialects.playbook import program as g
@@ -12,7 +12,18 @@ from perdure.dialects.playbook.workload import overlaid
 from perdure.expressions.jinja import Guard, Template
 
 FEATURES = frozenset(
-    {"admission", "final_step", "loop", "fanout", "routing", "task_policy", "workbook", "playbook", "references"}
+    {
+        "admission",
+        "final_step",
+        "loop",
+        "fanout",
+        "routing",
+        "task_policy",
+        "workbook",
+        "playbook",
+        "references",
+        "join",
+    }
 )
 KNOBS = ("timeout", "result", "resources")
 
@@ -36,6 +47,7 @@ def compile_program(
         completion=_completion(policy.get("completion") or {}),
         bounds=g.Bounds(**{name: value for name, value in (policy.get("limits") or {}).items() if name in _BOUNDS}),
         timeout=read_span((policy.get("lifecycle") or {}).get("timeout_s")),
+        joins=_joins(steps),
         missing=_missing(executor.get("requires") or {}, provides),
         is_io=is_io,
         reads_references=any(task.kind == "artifact" for step in steps.values() for task in step.tasks),
@@ -43,6 +55,27 @@ def compile_program(
 
 
 _BOUNDS = tuple(g.Bounds.__dataclass_fields__)
+
+
+def _joins(steps: Mapping[str, g.Step]) -> Mapping[str, Mapping[str, frozenset[str]]]:
+    return {name: _reach(steps, name, step.join.branches) for name, step in steps.items() if step.join is not None}
+
+
+def _reach(steps: Mapping[str, g.Step], join: str, branches: Sequence[str]) -> Mapping[str, frozenset[str]]:
+    """Which of these steps each step leads to, found backwards from each; what passes the join begins anew."""
+    sources: dict[str, list[str]] = {name: [] for name in steps}
+    for step in steps.values():
+        for arc in step.router.arcs if step.router is not None and step.name != join else ():
+            sources[arc.step].append(step.name)
+    found: dict[str, set[str]] = {name: set() for name in steps}
+    for branch in branches:
+        waiting = [branch]
+        while waiting:
+            name = waiting.pop()
+            if branch not in found[name]:
+                found[name].add(branch)
+                waiting += sources[name]
+    return {name: frozenset(reached) for name, reached in found.items()}
 
 
 def _completion(written: Mapping[str, Any]) -> g.Completion:
@@ -89,6 +122,7 @@ class _Step:
             router=self._router(),
             timeout=read_span(lifecycle.get("timeout_s", self.spec.get("timeout"))),
             deadline=read_span(lifecycle.get("deadline_s")),
+            join=self._join(),
             set=_templates(self.written.get("set")),
         )
 
@@ -104,6 +138,14 @@ class _Step:
             then = rule["else"]["then"] if is_else else rule["then"]
             rules.append(g.AdmitRule(None if is_else else Guard(rule["when"]), then["allow"]))
         return g.Admission(tuple(rules), g.OnDeny(written.get("on_deny", g.OnDeny.PENDING)), self.bare_names)
+
+    def _join(self) -> g.Join | None:
+        written = self.spec.get("join")
+        if written is None:
+            return None
+        branches = tuple(written["from"])
+        need = {"all": len(branches), "any": 1}.get(written.get("mode", "all")) or written["n"]
+        return g.Join(branches, need)
 
     # The pipeline.
 

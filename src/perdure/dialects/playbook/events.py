@@ -17,6 +17,7 @@ class NewToken(Event, frozen=True):
     gated: bool
     args: Payload
     arc: int = -1
+    branch: str = ""  # of the join it comes to; it is held there rather than asked in
 
 
 class Stored(Event, frozen=True):
@@ -37,6 +38,7 @@ class WorkflowStarted(Event, frozen=True, tag=100):
     at: Instant
     timer: int = 0  # bounds the execution
     stored: tuple[Stored, ...] = ()  # bodies that the calling execution lent
+    joins: bool = False  # the program has some
 
 
 class AdmissionJudged(Event, frozen=True, tag=101):
@@ -162,6 +164,7 @@ class NextEvaluated(Event, frozen=True, tag=110):
     at: Instant
     set_ctx: Patch = ()  # of the arcs that fired, before their tokens exist (PBK-158)
     size: int = 0
+    joins: tuple[str, ...] = ()  # those that this step-run is the common fork of
 
 
 class CtxPatched(Event, frozen=True, tag=111):
@@ -214,6 +217,34 @@ class Resumed(Event, frozen=True, tag=119):
     reason: str = ""
 
 
+class JoinReached(Event, frozen=True, tag=120):
+    """A token came to a join: its fork's tracker holds it, or its round is over and it ends there."""
+
+    token: int
+    fork: int
+    is_late: bool = False
+
+
+class JoinCompleted(Event, frozen=True, tag=121):
+    """Enough branches have come: these tokens leave as one. `last` is the one that completed the round."""
+
+    step: str
+    fork: int
+    tokens: tuple[int, ...]
+    last: int
+    token: NewToken
+    at: Instant
+
+
+class JoinFailed(Event, frozen=True, tag=122):
+    """Nothing is left that could deliver what is missing."""
+
+    step: str
+    fork: int
+    tokens: tuple[int, ...]
+    error: Error
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowStarted,
     AdmissionJudged,
@@ -235,4 +266,7 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowFinished,
     Paused,
     Resumed,
+    JoinReached,
+    JoinCompleted,
+    JoinFailed,
 )

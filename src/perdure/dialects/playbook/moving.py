@@ -4,7 +4,9 @@ Gates that may have opened come first, then what has ended, then what may begin:
 before anything else happens, and every order is the same after a crash.
 """
 
-from perdure.dialects.playbook import admission, completion, ending, pipeline, routing, starting
+from collections.abc import Callable
+
+from perdure.dialects.playbook import admission, completion, ending, joining, pipeline, routing, starting
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.program import OnFailure, Program
 from perdure.kernel.turn import Turn
@@ -16,10 +18,14 @@ def advance(turn: Turn) -> bool:
         starting.begin(turn)
     elif body.stale:
         admission.judge(turn, _first(body.stale))
+    elif body.arriving:
+        joining.arrive(turn, _first(body.arriving))
     elif body.closing:
         ending.close(turn, _first(body.closing))
     elif body.routing and not body.paused:
-        _route(turn, body, _first(body.routing))
+        _stop_if_hurried(turn, lambda: routing.route(turn, _first(body.routing)))
+    elif body.dying and not body.paused:
+        _stop_if_hurried(turn, lambda: joining.give_up(turn, _first(body.dying)))
     elif body.admitted and not body.paused:
         starting.start_step(turn, _first(body.admitted))
     elif body.looping:
@@ -37,10 +43,12 @@ def _first(queue: b.Queue) -> int:
     return next(iter(queue))
 
 
-def _route(turn: Turn, body: b.Body, number: int) -> None:
+def _stop_if_hurried(turn: Turn, move: Callable[[], None]) -> None:
+    """A move that may end a branch badly; where the first such end ends everything, it does (`fail_fast`)."""
+    body: b.Body = turn.body
     program: Program = turn.program
     before = body.unhandled
-    routing.route(turn, number)
+    move()
     is_fast = program.completion.on_failure is OnFailure.FAIL_FAST
     if is_fast and body.unhandled > before and body.stopped is None:
         first = next(failure for failure in body.failures if not failure.handled)

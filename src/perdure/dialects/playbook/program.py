@@ -194,6 +194,14 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True)
+class Join:
+    """Tokens that come from these steps leave as one, once `need` of them have come (PBK-130)."""
+
+    branches: tuple[str, ...]
+    need: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     name: str
     tasks: tuple[Task, ...] = ()
@@ -202,6 +210,7 @@ class Step:
     router: Router | None = None
     timeout: Instant | None = None  # of one step-run
     deadline: Instant | None = None  # counted from the token's creation
+    join: Join | None = None
     set: Mapping[str, Template] = field(default_factory=dict)  # profile "io": assignments to ctx when it has succeeded
 
 
@@ -236,4 +245,6 @@ class Program:
     timeout: Instant | None = None  # of the whole execution
     missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
     is_io: bool = False  # bare names, `output`, `step` and `job` mean something (PBK-158)
+    joins: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    """Per join and step: which of the join's branches can be reached from the step, not passing the join itself."""
     reads_references: bool = False  # some task may ask for the body of an earlier result

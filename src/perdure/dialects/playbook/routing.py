@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
-from perdure.dialects.playbook import patches
+from perdure.dialects.playbook import joining, patches
 from perdure.dialects.playbook.errors import Error, error, said
 from perdure.dialects.playbook.program import Arc, Program, Router, Step
 from perdure.dialects.playbook.scopes import control_makers, gather, gather_all
@@ -53,6 +53,7 @@ def route(turn: Turn, number: int) -> None:
             turn.now,
             fired.patch,
             fired.size,
+            joining.commonly_forked(program, fired.tokens) if len(fired.tokens) > 1 else (),
         )
     )
 
@@ -112,7 +113,8 @@ class _Fired:
             return
         number = self.turn.body.tokens_made + len(self.tokens) + 1
         gated = self.program.steps[arc.step].admission is not None
-        self.tokens.append(p.NewToken(number, arc.step, gated, args, index))
+        branch = joining.branch_of(self.program, self.run.step, arc.step)
+        self.tokens.append(p.NewToken(number, arc.step, gated, args, index, branch))
         self.is_handled = self.is_handled or arc.when is not None
 
     def _args(self, index: int, arc: Arc) -> Payload:

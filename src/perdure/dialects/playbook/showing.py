@@ -40,6 +40,10 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
     }
     if not execution.state.status.is_final:
         shown["current"] = [{"step": run.step, "step_run_id": run_id(number)} for number, run in body.runs.items()]
+        held = [(fork, step, one) for fork, node in body.forks.items() for step, one in node.trackers.items()]
+        joins = [_join(program, fork, step, one) for fork, step, one in held if any(one.held.values())]
+        if joins:
+            shown["joins"] = joins
         shown["pending"] = [_pending(program, number, body.tokens[number]) for number in body.pending]
     return shown
 
@@ -84,6 +88,15 @@ def _step(tally: b.Tally) -> dict[str, Any]:
 
 def _stranded(one: b.Stranded) -> dict[str, Any]:
     return {"step": one.step, "token_id": token_id(one.token), "decision": _decision(one.decision)}
+
+
+def _join(program: Program, fork: int, step: str, tracker: b.Tracker) -> dict[str, Any]:
+    join = program.steps[step].join
+    assert join is not None
+    arrived = [branch for branch in join.branches if tracker.held.get(branch)]
+    missing = [branch for branch in join.branches if branch not in arrived]
+    of = run_id(fork) if fork else None
+    return {"step": step, "fork": of, "need": join.need, "arrived": arrived, "missing": missing}
 
 
 def _pending(program: Program, number: int, token: b.Token) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def begin(turn: Turn) -> None:
     timer = 0 if program.timeout is None else turn.set_timer(turn.now + program.timeout, BOUND_RANK)
     token = p.NewToken(1, entry, program.steps[entry].admission is not None, b"{}")
     stored = lending.adopt(turn, lent)
-    turn.emit(p.WorkflowStarted(token, turn.keep(workload), ctx, size, turn.now, timer, stored))
+    turn.emit(p.WorkflowStarted(token, turn.keep(workload), ctx, size, turn.now, timer, stored, bool(program.joins)))
     return None
 
 

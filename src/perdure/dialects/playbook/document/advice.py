@@ -20,6 +20,7 @@ def advise(look: Look, program: Program) -> None:
         if step.name == program.final_step and (step.name in targets or step.name == program.entry):
             message = f"the final step {step.name!r} is also reached by ordinary control; then it does not run again"
             item.at("step").warn("PBK-033", message)
+        _look_at_join(item, step, program)
         _look_at_gate(item, step, written)
         _look_at_loop(item, step)
         _look_at_arcs(item, step)
@@ -48,6 +49,17 @@ def _reachable(program: Program) -> set[str]:
             router = program.steps[name].router
             waiting += [arc.step for arc in router.arcs] if router is not None else []
     return found
+
+
+def _look_at_join(look: Look, step: Step, program: Program) -> None:
+    if step.join is None:
+        return
+    routers = {name: one.router for name, one in program.steps.items() if one.router is not None}
+    sources = [name for name, router in routers.items() if any(arc.step == step.name for arc in router.arcs)]
+    passing = [name for name in sources if name not in step.join.branches]
+    if passing:
+        listed = ", ".join(repr(name) for name in passing)
+        look.at("spec").at("join").warn("PBK-130", f"tokens from {listed} do not wait here: 'from' does not name it")
 
 
 def _look_at_gate(look: Look, step: Step, written: set[str]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.document import legacy, steps, tasks, texts
+from perdure.dialects.playbook.document import joins, legacy, steps, tasks, texts
 from perdure.dialects.playbook.document.look import Look, anything
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
@@ -148,6 +148,7 @@ def _workflow(look: Look, known: tasks.Known, names: tuple[str, ...]) -> None:
                 item.at("step").problem("PBK-004", f"there are two steps named {name!r}")
             seen.add(name)
         steps.step(item, known, names)
+    joins.joins(look)
 
 
 # The executor.

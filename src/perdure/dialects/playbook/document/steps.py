@@ -42,9 +42,6 @@ def _spec(look: Look) -> None:
     spec = look.value
     if "next_mode" in spec:
         look.problem_of_key("PBK-031", "a step's spec has no 'next_mode'", "next_mode", hint="Use `next.spec.mode`.")
-    if "join" in spec:
-        hint = "Let each branch mark its end with set_ctx, and gate the joining step with spec.policy.admit."
-        look.problem_of_key("PBK-130", "joins are an extension that is not available", "join", hint=hint)
     if "timeout" in spec:
         _seconds(look.at("timeout"))
     look.members({"result": results})

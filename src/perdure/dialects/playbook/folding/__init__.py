@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.playbook.body import Body
-from perdure.dialects.playbook.folding import arrivals, runs, threads, tokens, whole
+from perdure.dialects.playbook.folding import arrivals, joins, runs, threads, tokens, whole
 from perdure.kernel.events import Event
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
@@ -12,6 +12,7 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     **tokens.CHANGES,
     **runs.CHANGES,
     **threads.CHANGES,
+    **joins.CHANGES,
     **whole.CHANGES,
 }
 

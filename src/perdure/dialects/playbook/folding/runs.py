@@ -7,6 +7,7 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.body import Body
 from perdure.dialects.playbook.errors import Error
+from perdure.dialects.playbook.folding.forks import gone, open_fork
 from perdure.dialects.playbook.folding.threads import forget_threads, hold, open_thread, queue_loop
 from perdure.dialects.playbook.folding.tokens import add_token, end_branch, patch_ctx
 from perdure.dialects.playbook.values import NOTHING, Value
@@ -18,6 +19,7 @@ def _step_started(body: Body, event: p.StepStarted) -> None:
     del body.admitted[event.token]
     run = b.StepRun(token.step, event.token, token.args, event.at, event.token == body.finalizing, event.timers)
     run.seq = body.seq
+    run.fork = token.fork
     body.runs[event.run] = run
     body.runs_made = event.run
     for timer in event.timers:
@@ -99,8 +101,13 @@ def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
     assert run.boundary is not None
     if event.set_ctx:
         patch_ctx(body, event.set_ctx, event.size, event.run)
+    fork = run.fork
+    if len(event.tokens) > 1 and body.forks:
+        fork = event.run
+        open_fork(body, fork, run.fork, event.joins)
     for new in event.tokens:
-        add_token(body, new, run.boundary, event.at, event.run)
+        add_token(body, new, run.boundary, event.at, event.run, fork)
+    gone(body, run.fork)
     if run.is_final:
         body.final = "failed" if run.error is not None else "done"
         body.final_error = run.error
@@ -138,6 +145,7 @@ def _run_withdrawn(body: Body, event: p.RunWithdrawn) -> None:
         body.final = "failed"
     else:
         end_branch(body, b.Ending.ABORTED)
+    gone(body, run.fork)
 
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {

@@ -6,15 +6,19 @@ from typing import Any
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.body import Body, TokenState
+from perdure.dialects.playbook.folding.forks import born, close_if_over, gone, release
 from perdure.dialects.playbook.values import Patch, Value
 from perdure.kernel.events import Event
 
 
-def add_token(body: Body, new: p.NewToken, event: b.Boundary, at: int, parent: int = 0) -> b.Token:
-    token = b.Token(new.step, Value(new.args), event, at, parent, new.arc)
+def add_token(body: Body, new: p.NewToken, event: b.Boundary, at: int, parent: int = 0, fork: int = b.WHOLE) -> b.Token:
+    token = b.Token(new.step, Value(new.args), event, at, parent, new.arc, fork=fork, branch=new.branch)
     body.tokens[new.token] = token
     body.tokens_made = new.token
-    if new.gated:
+    born(body, fork)
+    if new.branch:
+        body.arriving[new.token] = None
+    elif new.gated:
         body.stale[new.token] = None
     else:
         token.state = TokenState.ADMITTED
@@ -40,7 +44,7 @@ def _admission_judged(body: Body, event: p.AdmissionJudged) -> None:
         body.admitted[number] = None
         body.waiting = False
     else:
-        _discard(body, number, b.Ending.SKIPPED)
+        discard(body, number, b.Ending.SKIPPED)
 
 
 def _admission_unchanged(body: Body, event: p.AdmissionUnchanged) -> None:
@@ -57,10 +61,15 @@ def _leave_pending(body: Body, number: int, token: b.Token) -> None:
     token.reads = ()
 
 
-def _discard(body: Body, number: int, ending: str) -> None:
+def discard(body: Body, number: int, ending: str) -> None:
     token = body.tokens.pop(number)
-    body.stale.pop(number, None)
-    body.admitted.pop(number, None)
+    for queue in (body.stale, body.admitted, body.arriving):
+        queue.pop(number, None)
+    if token.state is TokenState.HELD:
+        release(body, number, token)
+        close_if_over(body, token.held_by)
+    else:
+        gone(body, token.fork)
     if number == body.finalizing:
         body.final = "skipped"  # the finalization is no branch
     else:
@@ -71,7 +80,7 @@ def _discard(body: Body, number: int, ending: str) -> None:
 
 def _token_dropped(body: Body, event: p.TokenDropped) -> None:
     _leave_pending(body, event.token, body.tokens[event.token])
-    _discard(body, event.token, event.ending)
+    discard(body, event.token, event.ending)
 
 
 def end_branch(body: Body, ending: str) -> None:

@@ -19,6 +19,8 @@ def _workflow_started(body: Body, event: p.WorkflowStarted) -> None:
     body.ctx_size = event.size
     if event.timer:
         body.bounds[event.timer] = 0
+    if event.joins:
+        body.forks[b.WHOLE] = b.Fork()
     for one in event.stored:
         hold(body, one, NOTHING)
     add_token(body, event.entry, b.Boundary("workflow.started", at=event.at), event.at)
