@@ -18,6 +18,9 @@ test: $(VENV)/.dev ## install everything and run all checks: format, lint, types
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(JOBS)
 
+bench: $(VENV)/.dev ## measure Perdure beside its peers and write docs/performance.md (25 minutes)
+	$(BIN)/python -m bench run
+
 fix: $(VENV)/.dev ## format, and repair what the linter can repair
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -41,4 +44,4 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
-.PHONY: help example test fix lock clean
+.PHONY: help example test bench fix lock clean

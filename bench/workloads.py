@@ -1,126 +1,106 @@
-"""The engine's workloads, one JSON line each: `python bench/workloads.py [--provider step|inline] [W1 W2 W3 W4 W7]`.
+"""What is measured, in which unit, and what we want of it."""
 
-W1  200 runs of 10 sequential steps            W2  one run of 1,000 parallel steps
-W3  start to result of a one-step run          W4  one run of 2,000 sequential steps
-W7  10,000 runs parked in a durable wait, then all woken
+from collections.abc import Callable
+from dataclasses import dataclass
 
-Every run is on a fresh SQLite file, with every acknowledged transition synced. Not part of the test suite:
-times mean something only beside other times of the same minute on the same machine.
-"""
-
-import argparse
-import asyncio
-import gc
-import json
-import resource
-import statistics
-import tempfile
-import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
-
-import perdure
+from bench.sizes import Sizes
 
 
-@perdure.provider("step")
-def step(input: Any) -> Any:
-    """What users write: a plain function, run off the event loop."""
-    return {"i": 1, "n": ""}
+@dataclass(frozen=True)
+class Metric:
+    """A figure of a workload. `higher` says which way is better; `wanted` is for Perdure."""
+
+    name: str
+    title: str
+    unit: str
+    higher: bool
+    times_best: float | None = None
+    """Wanted: so many times the best peer (or, where lower is better, at most that part of it)."""
+    bound: float | None = None
+    """Wanted: at least, or at most, this."""
+    versus: tuple[str, float] | None = None
+    """Wanted besides: so many times one peer by name."""
 
 
-@perdure.provider("inline", inline=True)
-def inline(input: Any) -> Any:
-    """A function that says of itself that it may be called on the event loop."""
-    return {"i": 1, "n": ""}
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    title: Callable[[Sizes], str]
+    metrics: tuple[Metric, ...]
+    limit: tuple[str, str] | None = None
+    """What stands in the way in the end: a figure of bench/limits.py, beside the first metric."""
 
 
-def drill(*steps: dict[str, Any]) -> dict[str, Any]:
-    return {"drill": 1, "name": "bench", "steps": list(steps)}
+_BATCHES = ("rows_per_s", "physical limit: SQLite, rows/s in synced batches of 100")
+_COMMITS = ("commits_per_s", "physical limit: SQLite, synced commits/s")
+_STEPS = ("steps_per_s", "speed", "steps/s", True)
+
+WORKLOADS: tuple[Workload, ...] = (
+    Workload(
+        "w1",
+        lambda sizes: f"{sizes.workflows:,} workflows of {sizes.steps} sequential steps",
+        (Metric(*_STEPS, times_best=8, versus=("dbos", 20)),),
+        _BATCHES,
+    ),
+    Workload(
+        "w2",
+        lambda sizes: f"one workflow, {sizes.width:,} parallel steps, gathered",
+        (Metric(*_STEPS, times_best=12),),
+        _BATCHES,
+    ),
+    Workload(
+        "w3",
+        lambda sizes: f"start to result of a 1-step workflow, one at a time, {sizes.starts:,} times",
+        (
+            Metric("p50_ms", "median", "ms", False, times_best=1 / 3),
+            Metric("p99_ms", "99th percentile", "ms", False, times_best=1 / 3),
+        ),
+    ),
+    Workload(
+        "w4",
+        lambda sizes: f"one workflow of {sizes.rounds:,} sequential steps",
+        (
+            Metric(*_STEPS, times_best=4),
+            Metric("last_to_first", "last tenth to first", "", True, bound=0.9),
+        ),
+        _COMMITS,
+    ),
+    Workload(
+        "w5",
+        lambda sizes: "`kill -9` in the middle of W1, restart",
+        (
+            Metric("recover_s", "restart to all complete", "s", False, times_best=1 / 2),
+            Metric("lost", "workflows lost or wrong", "workflows", False, bound=0),
+            Metric("again", "finished steps run again", "steps", False, bound=0),
+        ),
+    ),
+    Workload(
+        "w6",
+        lambda sizes: "at rest; cold start to first result",
+        (
+            Metric("rss_mb", "memory at rest", "MB", False, bound=45),
+            Metric("cold_s", "cold start to first result", "s", False, bound=0.3),
+        ),
+    ),
+    Workload(
+        "w7",
+        lambda sizes: f"{sizes.parked:,} parked in a durable wait",
+        (
+            Metric("starts_per_s", "starts", "starts/s", True, times_best=9),
+            Metric("ram_kb", "memory of each", "KB", False, bound=0.5),
+            Metric("disk_kb", "disk of each", "KB", False, bound=1.0),
+            Metric("wake_s", "all due at once, woken", "s", False, bound=5.0),
+        ),
+        _BATCHES,
+    ),
+)
+
+SYNCS: dict[str, float] = {"w1": 0.1, "w4": 1.05}
+"""Syncs per step that we allow ourselves."""
 
 
-async def w1(engine: perdure.Engine, call: dict[str, Any]) -> dict[str, float]:
-    document = drill({"repeat": 10, "do": [call]})
-    began = time.perf_counter()
-    handles = await asyncio.gather(*[engine.start(document) for _ in range(200)])
-    await asyncio.gather(*[handle.result() for handle in handles])
-    return {"steps_per_s": 2000 / (time.perf_counter() - began)}
-
-
-async def w2(engine: perdure.Engine, call: dict[str, Any]) -> dict[str, float]:
-    began = time.perf_counter()
-    handle = await engine.start(drill({"each": 1000, "do": [call]}))
-    await handle.result()
-    return {"steps_per_s": 1000 / (time.perf_counter() - began)}
-
-
-async def w3(engine: perdure.Engine, call: dict[str, Any]) -> dict[str, float]:
-    document = drill(call)
-    times = []
-    for _ in range(210):
-        began = time.perf_counter()
-        await (await engine.start(document)).result()
-        times.append((time.perf_counter() - began) * 1e3)
-    times = sorted(times[10:])
-    return {"p50_ms": statistics.median(times), "p99_ms": times[197]}
-
-
-async def w4(engine: perdure.Engine, call: dict[str, Any]) -> dict[str, float]:
-    stamps: list[float] = []
-    forget = engine.runtime.watch(lambda run, told: stamps.append(time.perf_counter()))
-    began = time.perf_counter()
-    await (await engine.start(drill({"repeat": 2000, "do": [call]}))).result()
-    whole = time.perf_counter() - began
-    forget()
-    tenth = len(stamps) // 10
-    first, last = stamps[tenth] - stamps[0], stamps[-1] - stamps[-1 - tenth]
-    return {"steps_per_s": 2000 / whole, "last_tenth_to_first": first / last}
-
-
-async def w7(engine: perdure.Engine, call: dict[str, Any]) -> dict[str, float]:
-    await asyncio.gather(*[engine.start(drill({"signal": "never"})) for _ in range(1000)])  # warm: caches are full
-    before = _resident_kb()
-    began = time.perf_counter()
-    wait = drill({"sleep": "20s"}, {"return": "awake"})
-    for _ in range(10):
-        handles = await asyncio.gather(*[engine.start(wait) for _ in range(1000)])
-    parked = time.perf_counter() - began
-    grown = _resident_kb() - before
-    await handles[-1].result()
-    return {"starts_per_s": 10_000 / parked, "rss_kb_each": grown / 10_000}
-
-
-def _resident_kb() -> float:
-    gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1024
-
-
-WORKLOADS: dict[str, Callable[[perdure.Engine, dict[str, Any]], Awaitable[dict[str, float]]]] = {
-    "W1": w1,
-    "W2": w2,
-    "W3": w3,
-    "W4": w4,
-    "W7": w7,
-}
-
-
-async def measure(name: str, provider: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        async with perdure.Engine(f"sqlite:///{Path(folder) / 'bench.db'}") as engine:
-            found = await WORKLOADS[name](engine, {"call": provider, "input": {"i": 1}})
-    rounded = {key: round(value, 3) for key, value in found.items()}
-    print(json.dumps({"engine": "perdure", "workload": name, "provider": provider, **rounded}), flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="W")
-    parser.add_argument("--provider", choices=("step", "inline"), default="step")
-    arguments = parser.parse_args()
-    for name in arguments.workloads:
-        asyncio.run(measure(name.upper(), arguments.provider))
-
-
-if __name__ == "__main__":
-    main()
+def workload_named(name: str) -> Workload:
+    for one in WORKLOADS:
+        if one.name == name:
+            return one
+    raise KeyError(f"there is no workload {name!r}: {', '.join(one.name for one in WORKLOADS)}")

@@ -1,0 +1,241 @@
+"""Perdure, as a measured process, in any of its languages.
+
+Every function works on a fresh SQLite file with every acknowledged transition synced. The variant says what kind of
+function the steps are: `thread` (what users write: a plain function, run off the event loop), `async` or `inline`.
+"""
+
+import asyncio
+import gc
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import perdure
+from bench.languages.language import Language
+from bench.marks import Marks
+from bench.processes import resident_mb, size_of
+from bench.scene import Scene, evenness, latencies, per_second, reached
+from perdure.engine.clock import SystemClock
+from perdure.kernel.events import RunEnded
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import SECOND, Instant
+
+WAIT = 300
+"""Seconds. The longest that all languages can wait in the same way."""
+
+
+@perdure.provider("step")
+def step(input: Any = None, value: Any = None) -> Any:
+    """Playbooks hand over arguments, the other languages an input."""
+    return value if input is None else input
+
+
+@perdure.provider("step-async")
+async def step_async(input: Any = None, value: Any = None) -> Any:
+    return value if input is None else input
+
+
+@perdure.provider("step-inline", inline=True)
+def step_inline(input: Any = None, value: Any = None) -> Any:
+    return value if input is None else input
+
+
+PROVIDERS = {"": "step", "thread": "step", "async": "step-async", "inline": "step-inline"}
+
+
+def language_of(scene: Scene) -> Language:
+    found: Language = import_module(f"bench.languages.{scene.subject}").LANGUAGE
+    return found
+
+
+def engine_in(folder: Path, **options: Any) -> perdure.Engine:
+    return perdure.Engine(f"sqlite:///{folder / 'runs.db'}", **options)
+
+
+async def warm(engine: perdure.Engine, language: Language, provider: str) -> None:
+    """Imports and first uses are W6's business; the peers are warmed in the same way."""
+    await (await engine.start(language.sequence(1, provider), language.given({"i": 1}))).result()
+
+
+def w1(scene: Scene) -> dict[str, float]:
+    """Many workflows at once."""
+    return asyncio.run(_w1(scene))
+
+
+async def _w1(scene: Scene) -> dict[str, float]:
+    language, sizes = language_of(scene), scene.sizes
+    document = language.sequence(sizes.steps, PROVIDERS[scene.variant])
+    given = language.given({"i": 1, "n": ""})
+    async with engine_in(scene.folder) as engine:
+        await warm(engine, language, PROVIDERS[scene.variant])
+        began = time.perf_counter()
+        handles = await asyncio.gather(*[engine.start(document, given) for _ in range(sizes.workflows)])
+        results = await asyncio.gather(*[handle.result() for handle in handles])
+        figures = per_second(sizes.workflows * sizes.steps, began)
+    assert all(language.value_of(result) == {"i": 1, "n": ""} for result in results)
+    return figures
+
+
+def w2(scene: Scene) -> dict[str, float]:
+    """One wide workflow."""
+    return asyncio.run(_w2(scene))
+
+
+async def _w2(scene: Scene) -> dict[str, float]:
+    language, provider = language_of(scene), PROVIDERS[scene.variant]
+    document = language.fan(scene.sizes.width, provider)
+    async with engine_in(scene.folder) as engine:
+        await warm(engine, language, provider)
+        began = time.perf_counter()
+        await (await engine.start(document)).result()
+        return per_second(scene.sizes.width, began)
+
+
+def w3(scene: Scene) -> dict[str, float]:
+    """One after the other."""
+    return asyncio.run(_w3(scene))
+
+
+async def _w3(scene: Scene) -> dict[str, float]:
+    language = language_of(scene)
+    document, given = language.sequence(1, PROVIDERS[scene.variant]), language.given({"i": 1, "n": ""})
+    times = []
+    async with engine_in(scene.folder) as engine:
+        for _ in range(scene.sizes.starts * 11 // 10):
+            began = time.perf_counter()
+            await (await engine.start(document, given)).result()
+            times.append(time.perf_counter() - began)
+    return latencies(times)
+
+
+def w4(scene: Scene) -> dict[str, float]:
+    """One long workflow."""
+    return asyncio.run(_w4(scene))
+
+
+async def _w4(scene: Scene) -> dict[str, float]:
+    language, provider = language_of(scene), PROVIDERS[scene.variant]
+    document = language.rounds(scene.sizes.rounds, provider)
+    stamps: list[float] = []
+    async with engine_in(scene.folder) as engine:
+        await warm(engine, language, provider)
+        engine.runtime.watch(lambda run, told: stamps.append(time.perf_counter()))
+        began = time.perf_counter()
+        await (await engine.start(document)).result()
+        figures = per_second(scene.sizes.rounds, began)
+    return {**evenness(stamps), **figures}
+
+
+def w5_begin(scene: Scene) -> None:
+    """Is killed in the middle."""
+    asyncio.run(_w5_begin(scene))
+
+
+async def _w5_begin(scene: Scene) -> None:
+    language, sizes = language_of(scene), scene.sizes
+    _register_marking(scene)
+    document = language.sequence(sizes.steps, "mark")
+    async with engine_in(scene.folder) as engine:
+        names = [f"w{number}" for number in range(sizes.workflows)]
+        starting = [engine.start(document, language.given({"of": name, "marks": []})) for name in names]
+        handles = await asyncio.gather(*starting)
+        scene.all_submitted({name: handle.id for name, handle in zip(names, handles, strict=True)})
+        await asyncio.gather(*[handle.result() for handle in handles])
+
+
+def w5_recover(scene: Scene) -> dict[str, Any]:
+    """The next process on the same file."""
+    return asyncio.run(_w5_recover(scene))
+
+
+async def _w5_recover(scene: Scene) -> dict[str, Any]:
+    language = language_of(scene)
+    _register_marking(scene)
+    async with engine_in(scene.folder) as engine:
+        await engine.resume()
+        runs: dict[str, str] = scene.submitted()
+        results = await asyncio.gather(*[engine.handle(run).result() for run in runs.values()])
+        reached("recovered")
+    ended = {name: language.value_of(result)["marks"] for name, result in zip(runs, results, strict=True)}
+    return {"ended": ended}
+
+
+def _register_marking(scene: Scene) -> None:
+    marks = Marks(scene.marks, scene.life)
+
+    @perdure.provider("mark")
+    def mark(input: Any = None, value: Any = None) -> Any:
+        had = value if input is None else input
+        made = marks.leave(had["of"], len(had["marks"]))
+        return {"of": had["of"], "marks": [*had["marks"], made]}
+
+
+def w6(scene: Scene) -> dict[str, float]:
+    """From nothing to the first result, and what stays in memory then."""
+    return asyncio.run(_w6(scene))
+
+
+async def _w6(scene: Scene) -> dict[str, float]:
+    language = language_of(scene)
+    async with engine_in(scene.folder) as engine:
+        document = language.sequence(1, PROVIDERS[scene.variant])
+        await (await engine.start(document, language.given({"i": 1}))).result()
+        reached("first result")
+        await asyncio.sleep(1)
+        return {"rss_mb": resident_mb()}
+
+
+class LaterClock(SystemClock):
+    """The system's clock, as if we had been away."""
+
+    def __init__(self, away: int) -> None:
+        super().__init__()
+        self._away: Instant = away * SECOND
+
+    def now(self) -> Instant:
+        return super().now() + self._away
+
+
+def w7(scene: Scene) -> dict[str, float]:
+    """Parked in a durable wait; after a pause of all of them, everything is due in the same instant."""
+    return asyncio.run(_w7(scene))
+
+
+async def _w7(scene: Scene) -> dict[str, float]:
+    language, parked = language_of(scene), scene.sizes.parked
+    document, warming = language.wait(WAIT), 1_000
+    batch = 1_000
+    async with engine_in(scene.folder) as engine:
+        await asyncio.gather(*[engine.start(document) for _ in range(warming)])
+        gc.collect()
+        before = resident_mb()
+        began = time.perf_counter()
+        for _ in range(parked // batch):
+            await asyncio.gather(*[engine.start(document) for _ in range(batch)])
+        starts_per_s = parked / (time.perf_counter() - began)
+        gc.collect()
+        ram_kb = (resident_mb() - before) * 1024 / parked
+    disk_kb = size_of(scene.folder) / 1024 / (parked + warming)
+    wake_s = await _wake_all(scene.folder, parked + warming)
+    return {"starts_per_s": starts_per_s, "ram_kb": ram_kb, "disk_kb": disk_kb, "wake_s": wake_s, "parked": parked}
+
+
+async def _wake_all(folder: Path, count: int) -> float:
+    """Seconds until every one of them has ended well, all being due in the instant in which we come back."""
+    woken, left = asyncio.Event(), count
+
+    def look(run: Any, told: Any) -> None:
+        nonlocal left
+        left -= sum(
+            isinstance(event, RunEnded) and event.status is Status.SUCCEEDED for _, events in told for event in events
+        )
+        if left == 0:
+            woken.set()
+
+    async with engine_in(folder, clock=LaterClock(WAIT + 60)) as engine:
+        engine.runtime.watch(look)
+        began = time.perf_counter()
+        await engine.resume()
+        await woken.wait()
+        return time.perf_counter() - began

@@ -1,0 +1,230 @@
+"""docs/performance.md and its plots, from the figures of a run.
+
+Only what stands between the two markers is written; the rest of the page is by hand.
+"""
+
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from bench import svg
+from bench.curves import CURVES
+from bench.harness import ROOT
+from bench.sizes import Sizes
+from bench.summary import Results, all_metrics, failures, figure, mine, number, peers, verdicts
+from bench.workloads import SYNCS, WORKLOADS, Metric, Workload
+
+PAGE = ROOT / "docs" / "performance.md"
+PLOTS = ROOT / "docs" / "performance"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+
+def write(figures: Path) -> None:
+    results: Results = json.loads(figures.read_text())
+    PLOTS.mkdir(exist_ok=True)
+    for name, picture in plots(results).items():
+        (PLOTS / name).write_text(picture)
+    text = PAGE.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{generated(results)}{END}{after}")
+
+
+def generated(results: Results) -> str:
+    parts = [
+        _about(results),
+        "### Wishes and what came of them\n\n" + _wishes(results),
+        "### Every figure\n\n" + _figures(results),
+        "### Syncs per step\n\n" + _syncs(results),
+        *[_curve(results, curve) for curve in CURVES if results["curves"].get(curve.name)],
+        *([_profile(results)] if results.get("profile") else []),
+        "### Peers\n\n" + _peers(results),
+    ]
+    return "\n".join(parts)
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    marks = ["---"] + ["---:"] * (len(header) - 1)
+    return "".join(f"| {' | '.join(row)} |\n" for row in [header, marks, *rows])
+
+
+def _about(results: Results) -> str:
+    about, limits = results["machine"], results["limits"]
+    loads = [sample["load"] for sample in results["samples"]]
+    rounds = max((sample["round"] for sample in results["samples"]), default=0)
+    median = {name: statistics.median(one[name] for one in limits) for name in limits[0]} if limits else {}
+    lines = [
+        "**A quick run: the sizes are small and the figures mean little.**\n" if results["quick"] else "",
+        f"Measured on {results['began'][:10]}, {rounds} rounds, {results['seconds'] // 60} minutes. "
+        f"{about['cores']} cores ({about['cpu']}), {about['memory_gib']} GiB, Linux {about['kernel']}, "
+        f"{about['file_system']}; Python {about['python']}, SQLite {about['sqlite']}, Perdure {about['perdure']}. "
+        f"Load average during the run {number(min(loads, default=0))} to {number(max(loads, default=0))}.\n",
+    ]
+    if median:
+        lines.append(
+            f"What this disk and SQLite can do at best, measured in every round (medians): a sync of 4 KiB takes "
+            f"{median['sync_ms']:.2f} ms; {number(median['commits_per_s'])} synced commits/s of one row; "
+            f"{number(median['rows_per_s'])} rows/s in synced batches of 100.\n"
+        )
+    lines.append("All samples: [figures.json](performance/figures.json).\n")
+    for name, why in results["unavailable"].items():
+        lines.append(f"**{why['title']} ({name}) could not be started:** {why['reason']}\n")
+    return "\n".join(line for line in lines if line)
+
+
+def _wishes(results: Results) -> str:
+    names = mine(results)
+    rows = []
+    for workload, metric in all_metrics():
+        wished = {name: verdicts(results, workload, metric, name) for name in names}
+        for at in range(len(wished[names[0]])):
+            told = [_verdict(wished[name][at].value, wished[name][at].is_met) for name in names]
+            wish, other = wished[names[0]][at].wish, wished[names[0]][at].peer
+            theirs = figure(results, workload.name, other, metric.name) if other else None
+            shown = f"{results['subjects'][other]['title']} {number(theirs.median)}" if other and theirs else "–"
+            rows.append([f"{workload.name.upper()} {metric.title}", wish, shown, *told])
+    for workload_name, most in SYNCS.items():
+        found = results["syncs"].get(workload_name, {})
+        told = [
+            _verdict(value, value <= most) if isinstance(value := found.get(name), float) else "–" for name in names
+        ]
+        rows.append([f"{workload_name.upper()} syncs per step", f"≤ {most}", "–", *told])
+    titles = [results["subjects"][name]["title"] for name in names]
+    return table(["", "wish", "compared with", *titles], rows)
+
+
+def _verdict(value: float | None, is_met: bool | None) -> str:
+    if value is None:
+        return "–"
+    return f"{number(value)} {'✓' if is_met else '✗'}"
+
+
+def _figures(results: Results) -> str:
+    text = []
+    sizes = Sizes(**results["sizes"])
+    for workload in WORKLOADS:
+        rows = [row for name in results["subjects"] if (row := _row(results, workload, name)) is not None]
+        if not rows:
+            continue
+        text.append(f"**{workload.name.upper()}**: {workload.title(sizes)}\n")
+        if workload.limit is not None and results["limits"]:
+            name, title = workload.limit
+            most = statistics.median(one[name] for one in results["limits"])
+            rows.append([f"*{title}*", f"*{number(most)}*", *["–"] * (len(workload.metrics) - 1)])
+        header = ["", *[f"{metric.title}{f', {metric.unit}' if metric.unit else ''}" for metric in workload.metrics]]
+        text.append(table(header, rows))
+        text.append(f"![{workload.name.upper()}](performance/{workload.name}.svg)\n")
+    return "\n".join(text)
+
+
+def _row(results: Results, workload: Workload, subject: str) -> list[str] | None:
+    cells = [_cell(results, workload, metric, subject) for metric in workload.metrics]
+    if all(cell == "–" for cell in cells):
+        trouble = failures(results, workload.name, subject)
+        if not trouble:
+            return None
+        cells[0] = f"failed: {trouble[-1]}".replace("|", "/")
+    setting = results["chosen"].get(f"{workload.name} {subject}")
+    title = results["subjects"][subject]["title"]
+    return [f"{title} ({setting})" if setting else title, *cells]
+
+
+def _cell(results: Results, workload: Workload, metric: Metric, subject: str) -> str:
+    found = figure(results, workload.name, subject, metric.name)
+    if found is None:
+        return "–"
+    if found.count == 1 or found.low == found.high:
+        return number(found.median)
+    return f"{number(found.median)} ({number(found.low)}–{number(found.high)})"
+
+
+def _syncs(results: Results) -> str:
+    rows = []
+    for name, about in results["subjects"].items():
+        cells = [results["syncs"].get(workload, {}).get(name, "–") for workload in SYNCS]
+        rows.append([about["title"], *[number(cell) if isinstance(cell, float) else str(cell) for cell in cells]])
+    return table(["", *[workload.upper() for workload in SYNCS]], rows)
+
+
+def _curve(results: Results, curve: Any) -> str:
+    drawn = results["curves"][curve.name]
+    places = sorted({point[0] for line in drawn.values() for point in line})
+    rows = []
+    for x in places:
+        cells = []
+        for line in drawn.values():
+            found = next((point for point in line if point[0] == x), None)
+            cells.append("–" if found is None else "failed" if found[1] is None else number(found[1]))
+        rows.append([f"{x:,}", *cells])
+    titles = [results["subjects"][name]["title"] for name in drawn]
+    rows.append(["*slope of the last two decades (0 flat, 1 linear)*", *[_slope(line) for line in drawn.values()]])
+    return f"### {curve.title}\n\n![{curve.title}](performance/{curve.name}.svg)\n\n" + table(
+        [f"{curve.axis} ({curve.unit})", *titles], rows
+    )
+
+
+def _slope(line: list[Any]) -> str:
+    known = [(x, y) for x, y, *_ in line if y]
+    if len(known) < 3:
+        return "–"
+    (x0, y0), (x1, y1) = known[-3], known[-1]
+    return f"*{math.log(y1 / y0) / math.log(x1 / x0):.2f}*"
+
+
+def _profile(results: Results) -> str:
+    found = results["profile"]
+    rooms = sorted({room for one in found.values() for room in one["rooms"] if room != "waiting"})
+    rows = []
+    for room in rooms:
+        shares = [one["rooms"].get(room, 0) / one["work_s"] for one in found.values()]
+        if max(shares) >= 0.005:
+            rows.append([room, *[f"{share:.0%}" for share in shares]])
+    rows.sort(key=lambda row: -int(row[-1].rstrip("%")))
+    titles = [results["subjects"][name]["title"] for name in found]
+    text = [
+        "### Where the time of W1 goes\n",
+        "Shares of the work on the event loop, by room; waiting left out.\n",
+        table(["", *titles], rows),
+    ]
+    for name, one in found.items():
+        dearest = ", ".join(f"`{function['name']}` {function['own']:.0%}" for function in one["functions"][:6])
+        text.append(f"Dearest functions, {results['subjects'][name]['title']}: {dearest}.\n")
+    return "\n".join(text)
+
+
+def _peers(results: Results) -> str:
+    rows = []
+    for name in peers(results):
+        about = results["subjects"][name]
+        versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
+        rows.append(f"| {about['title']} | {versions} | {about['settings']} |\n")
+    return "| peer | versions | settings |\n| --- | --- | --- |\n" + "".join(rows)
+
+
+def plots(results: Results) -> dict[str, str]:
+    drawn = {}
+    sizes = Sizes(**results["sizes"])
+    for workload in WORKLOADS:
+        metric = workload.metrics[0]
+        rows = []
+        for name, about in results["subjects"].items():
+            found = figure(results, workload.name, name, metric.name)
+            if found is not None:
+                rows.append(svg.Bar(about["title"], found.median, found.low, found.high, about["ours"]))
+        if rows:
+            rows.sort(key=lambda row: -row.value if metric.higher else row.value)
+            title = f"{workload.name.upper()}: {workload.title(sizes).replace('`', '')}"
+            way = "more is better" if metric.higher else "less is better"
+            drawn[f"{workload.name}.svg"] = svg.bars(
+                title, metric.unit, rows, note=f"{metric.title}, {metric.unit}; {way}"
+            )
+    for curve in CURVES:
+        series = [
+            (results["subjects"][name]["title"], [(x, y) for x, y, *_ in line if y is not None])
+            for name, line in results["curves"].get(curve.name, {}).items()
+        ]
+        if series:
+            drawn[f"{curve.name}.svg"] = svg.lines(curve.title, curve.axis, curve.unit, series)
+    return drawn

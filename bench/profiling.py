@@ -1,0 +1,91 @@
+"""Where the time of a workload goes, by room: `python -m bench profile w1 [--language flow]`.
+
+The event loop's thread is profiled. Built-in functions count for the room that calls them, except those of msgspec,
+SQLite and the wait for events, which are rooms of their own. A profile slows Python down more than C: read shares.
+"""
+
+import cProfile
+import pstats
+import re
+from collections import defaultdict
+from typing import Any
+
+from bench import ours
+from bench.scene import Scene
+from bench.sizes import QUICK
+
+Place = tuple[str, int, str]  # file, line, function: as pstats has it
+
+OWN_ROOMS = (("sqlite", "apsw"), ("msgspec", "msgspec"), ("waiting", "select.epoll"))
+
+
+def profiled(scene: Scene) -> dict[str, Any]:
+    """A measured process: the variant is the workload."""
+    profiler = cProfile.Profile()
+    workload = getattr(ours, scene.variant)
+    for name in ("warm", "profiled"):  # imports and first uses are left out
+        (scene.folder / name).mkdir()
+    workload(Scene(scene.subject, scene.folder / "warm", QUICK))
+    profiler.runcall(workload, Scene(scene.subject, scene.folder / "profiled", scene.sizes))
+    return summary(pstats.Stats(profiler).stats)  # type: ignore[attr-defined]
+
+
+def summary(stats: dict[Place, Any]) -> dict[str, Any]:
+    """Seconds by room, and the dearest functions with their share of the work (waiting left out)."""
+    rooms: dict[str, float] = defaultdict(float)
+    functions: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    for place, (_, calls, own, whole, callers) in stats.items():
+        room = room_of(place)
+        if room is None:  # an ordinary built-in: its time belongs to whoever calls it
+            for caller, (_, _, in_caller, _) in callers.items():
+                rooms[room_of(caller) or "other"] += in_caller
+        else:
+            rooms[room] += own
+        entry = functions[describe(place)]
+        entry[0] += calls
+        entry[1] += own
+        entry[2] += whole
+    work = sum(seconds for room, seconds in rooms.items() if room != "waiting")
+    dearest = sorted(functions.items(), key=lambda item: -item[1][1])
+    return {
+        "rooms": {room: round(seconds, 4) for room, seconds in sorted(rooms.items(), key=lambda item: -item[1])},
+        "work_s": round(work, 3),
+        "functions": [
+            {"name": name, "calls": calls, "own": round(own / work, 4), "whole": round(whole / work, 4)}
+            for name, (calls, own, whole) in dearest[:25]
+            if "epoll" not in name
+        ],
+    }
+
+
+def room_of(place: Place) -> str | None:
+    file, _, function = place
+    if file in ("~", "") or file.startswith("<"):
+        return next((room for room, sign in OWN_ROOMS if sign in function), None)
+    if found := re.search(r"/perdure/(dialects/\w+|testing/drill|\w+)/", file):
+        return "dialects/drill" if found[1] == "testing/drill" else found[1]
+    if "/asyncio/" in file or file.endswith(("selectors.py", "threading.py", "queue.py")):
+        return "asyncio"
+    if "/bench/" in file:
+        return "bench"
+    return "other"
+
+
+def describe(place: Place) -> str:
+    file, line, function = place
+    if file in ("~", ""):
+        return function.strip("<>{}")
+    short = file.rpartition("/perdure/")[2] if "/perdure/" in file else "/".join(file.split("/")[-2:])
+    return f"{short}:{line} {function}"
+
+
+def told(found: dict[str, Any], title: str) -> str:
+    """For people."""
+    lines = [f"{title}: {found['work_s']:.3f} s of work on the event loop", "", "by room"]
+    for room, seconds in found["rooms"].items():
+        share = "" if room == "waiting" else f"{seconds / found['work_s']:6.1%}"
+        lines.append(f"  {room:24} {seconds:8.3f} s {share}")
+    lines += ["", f"  {'own':>6} {'whole':>6} {'calls':>9}  function"]
+    for one in found["functions"]:
+        lines.append(f"  {one['own']:6.1%} {one['whole']:6.1%} {one['calls']:9,}  {one['name']}")
+    return "\n".join(lines)

@@ -1,0 +1,156 @@
+"""The whole run: peers prepared, workloads interleaved, everything written to one file as it comes."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench import curves, environments, machine
+from bench.harness import Failure, Harness, Subject, ours, peer
+from bench.registry import LANGUAGES
+from bench.workloads import SYNCS, WORKLOADS, Metric, Workload
+
+Results = dict[str, Any]
+OURS = "thread"
+"""Perdure is always measured with plain functions, as users write them; only peers are shown at their best setting."""
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def languages(names: Sequence[str] = LANGUAGES) -> list[Subject]:
+    return [ours(name, import_module(f"bench.languages.{name}").LANGUAGE.title) for name in names]
+
+
+class Run:
+    def __init__(self, harness: Harness, output: Path, *, quick: bool) -> None:
+        self.harness = harness
+        self.output = output
+        self.subjects: list[Subject] = []
+        self.settings: dict[tuple[str, str], list[str]] = {}  # by subject and workload: what is still to be tried
+        self.results: Results = {
+            "began": datetime.now(UTC).isoformat(timespec="seconds"),
+            "quick": quick,
+            "machine": machine.facts(harness.scratch),
+            "sizes": asdict(harness.sizes),
+            "subjects": {},
+            "unavailable": {},
+            "chosen": {},
+            "samples": [],
+            "limits": [],
+            "syncs": {},
+            "curves": {},
+            "profile": {},
+        }
+        self._began = time.monotonic()
+
+    def save(self) -> None:
+        self.results["seconds"] = round(time.monotonic() - self._began)
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        self.output.write_text(json.dumps(self.results, indent=1) + "\n")
+
+    def add_languages(self, names: Sequence[str]) -> None:
+        for subject in languages(names):
+            self.subjects.append(subject)
+            self.results["subjects"][subject.name] = {"title": subject.title, "ours": True}
+
+    def add_peers(self, names: Sequence[str], under: Path) -> None:
+        """One that cannot be installed is reported, never left out in silence."""
+        for name in names:
+            say(f"preparing {name}")
+            described = environments.peer_named(name)
+            try:
+                home = environments.prepare(name, under)
+                versions = environments.versions(home, described)
+            except (environments.CannotInstall, OSError) as error:
+                say(f"{name} CANNOT BE INSTALLED: {error}")
+                self.results["unavailable"][name] = {"title": described.title, "reason": str(error)}
+                continue
+            self.subjects.append(peer(name, described.title, home))
+            for workload, variants in described.variants.items():
+                self.settings[(name, workload)] = list(variants)
+            self.results["subjects"][name] = {
+                "title": described.title,
+                "ours": False,
+                "settings": described.settings,
+                "versions": versions,
+            }
+
+    def measure(self, names: Sequence[str], rounds: int) -> None:
+        """Round after round, workload after workload, each time beginning with another subject."""
+        chosen = [workload for workload in WORKLOADS if workload.name in names]
+        for number in range(1, rounds + 1):
+            self._measure_limits(number)
+            for workload in chosen:
+                turn = (number - 1) % len(self.subjects)
+                for subject in [*self.subjects[turn:], *self.subjects[:turn]]:
+                    self._measure_one(number, workload, subject)
+                self.save()
+
+    def _measure_one(self, number: int, workload: Workload, subject: Subject) -> None:
+        key = (subject.name, workload.name)
+        variants = self.settings.get(key, [OURS if subject.is_ours else ""])
+        best: tuple[float, str] | None = None
+        for variant in variants:
+            sample: dict[str, Any] = {
+                "round": number,
+                "workload": workload.name,
+                "subject": subject.name,
+                "variant": variant,
+                "load": machine.load(),
+            }
+            try:
+                sample["figures"] = self.harness.measure(subject, workload.name, variant)
+                found = _rank(workload.metrics[0], sample["figures"])
+                best = (found, variant) if best is None else max(best, (found, variant))
+            except Failure as failure:
+                sample["error"] = str(failure)
+            said = {name: round(value, 3) for name, value in sample.get("figures", {}).items()}
+            say(f"{number} {workload.name} {subject.title} {variant}: {said or 'FAILED: ' + sample['error']}")
+            self.results["samples"].append(sample)
+        if best is not None and len(variants) > 1:
+            self.settings[key] = [best[1]]
+            self.results["chosen"][f"{workload.name} {subject.name}"] = best[1]
+
+    def _measure_limits(self, number: int) -> None:
+        found = self.harness.call(self.subjects[0], "bench.limits", "physical")
+        say(f"{number} limits: { ({name: round(value, 3) for name, value in found.items()}) }")
+        self.results["limits"].append(found)
+
+    def count_syncs(self) -> None:
+        """Noise cannot move these: once is enough."""
+        steps = {"w1": self.harness.sizes.workflows * self.harness.sizes.steps, "w4": self.harness.sizes.rounds}
+        for workload in SYNCS:
+            for subject in self.subjects:
+                variant = self.settings.get((subject.name, workload), [OURS if subject.is_ours else ""])[0]
+                try:
+                    found: Any = round(self.harness.count_syncs(subject, workload, variant) / steps[workload], 3)
+                except (Failure, OSError) as error:
+                    found = str(error)
+                say(f"syncs per step, {workload} {subject.title}: {found}")
+                self.results["syncs"].setdefault(workload, {})[subject.name] = found
+        self.save()
+
+    def draw_curves(self, most: int) -> None:
+        mine = [subject for subject in self.subjects if subject.is_ours]
+        self.results["curves"] = curves.draw(self.harness, mine, most, say)
+        self.save()
+
+    def profile(self) -> None:
+        for subject in self.subjects:
+            if subject.is_ours:
+                say(f"profile of W1, {subject.title}")
+                found = self.harness.call(subject, "bench.profiling", "profiled", "w1")
+                self.results["profile"][subject.name] = found
+        self.save()
+
+
+def _rank(metric: Metric, figures: dict[str, Any]) -> float:
+    value: float = figures[metric.name]
+    return value if metric.higher else -value

@@ -1,0 +1,113 @@
+"""From samples to answers: medians, ranges, the best peer, and whether a wish is fulfilled."""
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from bench.workloads import WORKLOADS, Metric, Workload
+
+Results = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What the repetitions of one metric came to."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A wish, whom it compares with, and how near we came."""
+
+    wish: str
+    peer: str | None
+    value: float | None
+    is_met: bool | None  # None: nothing to compare with
+
+
+def figure(results: Results, workload: str, subject: str, metric: str) -> Figure | None:
+    """Over the repetitions of the setting that was chosen for the subject."""
+    chosen = results["chosen"].get(f"{workload} {subject}")
+    values = [
+        sample["figures"][metric]
+        for sample in results["samples"]
+        if sample["workload"] == workload
+        and sample["subject"] == subject
+        and (chosen is None or sample["variant"] == chosen)
+        and metric in sample.get("figures", {})
+    ]
+    if not values:
+        return None
+    return Figure(statistics.median(values), min(values), max(values), len(values))
+
+
+def failures(results: Results, workload: str, subject: str) -> list[str]:
+    return [
+        sample["error"]
+        for sample in results["samples"]
+        if sample["workload"] == workload and sample["subject"] == subject and "error" in sample
+    ]
+
+
+def mine(results: Results) -> list[str]:
+    return [name for name, about in results["subjects"].items() if about["ours"]]
+
+
+def peers(results: Results) -> list[str]:
+    return [name for name, about in results["subjects"].items() if not about["ours"]]
+
+
+def best_peer(results: Results, workload: str, metric: Metric) -> tuple[str, Figure] | None:
+    found = [(name, figure(results, workload, name, metric.name)) for name in peers(results)]
+    known = [(name, one) for name, one in found if one is not None]
+    if not known:
+        return None
+    return (max if metric.higher else min)(known, key=lambda item: item[1].median)
+
+
+def verdicts(results: Results, workload: Workload, metric: Metric, subject: str) -> list[Verdict]:
+    """Every wish about a metric, for one of our languages."""
+    ours = figure(results, workload.name, subject, metric.name)
+    told = []
+    if metric.times_best is not None:
+        best, theirs = best_peer(results, workload.name, metric) or (None, None)
+        told.append(_ratio("the best peer", best, metric, metric.times_best, ours, theirs))
+    if metric.versus is not None:
+        name, times = metric.versus
+        theirs = figure(results, workload.name, name, metric.name)
+        told.append(_ratio(name, name if theirs else None, metric, times, ours, theirs))
+    if metric.bound is not None:
+        value = ours.median if ours else None
+        is_met = None if value is None else value >= metric.bound if metric.higher else value <= metric.bound
+        sign = "≥" if metric.higher else "≤"
+        told.append(Verdict(f"{sign} {number(metric.bound)} {metric.unit}".strip(), None, value, is_met))
+    return told
+
+
+def _ratio(
+    of: str, peer: str | None, metric: Metric, times: float, ours: Figure | None, theirs: Figure | None
+) -> Verdict:
+    wish = f"≥ {number(times)} × {of}" if metric.higher else f"≤ 1/{number(1 / times)} of {of}"
+    if ours is None or theirs is None or not theirs.median:
+        return Verdict(wish, peer, None, None)
+    ratio = ours.median / theirs.median
+    return Verdict(wish, peer, ratio, ratio >= times if metric.higher else ratio <= times)
+
+
+def number(value: float) -> str:
+    """As few digits as tell it apart."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}".removesuffix(".0")
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def all_metrics() -> list[tuple[Workload, Metric]]:
+    return [(workload, metric) for workload in WORKLOADS for metric in workload.metrics]
