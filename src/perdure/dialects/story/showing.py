@@ -163,10 +163,7 @@ def _status(execution: Execution, text: Text) -> dict[str, Any]:
         status["output"] = text.data(body.output)
     if body.error is not None:
         status["error"] = jsontext.decode(body.error)
-    for word, schema, end in (
-        ("inputSchemaRef", "inputsSchema", "inputs"),
-        ("outputSchemaRef", "outputsSchema", "output"),
-    ):
+    for end, schema, word in (("inputs", "inputsSchema", "input"), ("output", "outputsSchema", "output")):
         if program.spec.get(schema) is not None:
             reference = f"bubu://story/{program.namespace}/{program.name}/{end}"
             status[f"{word}SchemaRef"] = {"ref": reference, "version": version_of(program.story)}

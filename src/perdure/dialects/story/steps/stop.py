@@ -28,7 +28,7 @@ class Stop:
         phase = Phase(written)
         text = given.get("message")
         message = text if isinstance(text, str) and text else _default(step.name, phase)
-        end_step(turn, step.name, phase, message)
+        end_step(turn, step.name, phase, message, interrupted=phase is not Phase.FAILED)  # no failure of its own
         interrupting.stop(turn, step, phase, message)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
