@@ -1,7 +1,7 @@
 """The one place that builds concrete things."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perdure.engine.client import Client
 from perdure.engine.clock import Clock, SystemClock
@@ -21,15 +21,24 @@ def languages() -> dict[str, Language]:
     """Every language Perdure speaks."""
     from perdure.dialects.flow import Flow
     from perdure.dialects.playbook import Playbook
+    from perdure.dialects.story import Story
     from perdure.providers.registry import shared
     from perdure.testing.drill import Drill
 
     spoken: tuple[Language, ...] = (
         Flow(shared.find, shared.names),
         Playbook(shared.knows, shared.names, shared.lacks),
+        Story(_engram_resource, lambda template, version: shared.knows(f"engram:{template}@{version}")),
         Drill(),
     )
     return {language.name: language for language in spoken}
+
+
+def _engram_resource(kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+    """What loaded code stands for in the catalog of Stories; looked for when the first Story asks."""
+    from perdure.providers.engrams.registry import shared_engrams
+
+    return shared_engrams.find(kind, namespace, name)
 
 
 def open_store(url: str, clock: Clock, *, must_exist: bool = False) -> "Store":

@@ -1,1 +1,5 @@
 """Stories: Engrams in a graph, in YAML, as resources."""
+
+from perdure.dialects.story.language import Story
+
+__all__ = ["Story"]

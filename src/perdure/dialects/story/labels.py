@@ -11,6 +11,8 @@ CORRELATION = "bubustack.io/correlation-id"
 
 TOKEN = "storyrun.bubustack.io/trigger-token"
 INPUT_HASH = "storyrun.bubustack.io/trigger-input-hash"
+REDRIVE = "storyrun.bubustack.io/redrive-token"
+REDRIVE_FROM = "storyrun.bubustack.io/redrive-from-step"
 REDRIVE_OBSERVED = "storyrun.bubustack.io/redrive-observed"
 REDRIVE_FROM_OBSERVED = "storyrun.bubustack.io/redrive-from-step-observed"
 CANCEL_CONSUMED = "storyrun.bubustack.io/cancel-consumed"

@@ -2,9 +2,9 @@
 when the first Story is met.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import inputs as i
 from perdure.kernel.events import Event
@@ -12,18 +12,44 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.judging import Declared, Judged, Surroundings
 from perdure.kernel.kinds import Kind
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId
+from perdure.kernel.values import Instant, RunId
+
+if TYPE_CHECKING:
+    from perdure.dialects.story.settings import Settings
 
 
 class Story:
+    """The language, given what loaded code stands for: resources by kind, namespace and name, and whether a template
+    has something to run; and the operator's settings, as they are written.
+    """
+
     name = "story"
     version = 1
+    name_label = "bubustack.io/storyrun"
+
+    def __init__(
+        self,
+        provided: Callable[[str, str, str], dict[str, Any] | None] = lambda kind, namespace, name: None,
+        implements: Callable[[str, str], bool] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._provided = provided
+        self._implements = implements
+        self._given = settings or {}
 
     # Documents.
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        return ()
+        from perdure.dialects.story.kinds import KINDS
+
+        return tuple(KINDS.values())
+
+    @cached_property
+    def _settings(self) -> "Settings":
+        from perdure.dialects.story.settings import Settings
+
+        return Settings.read(self._given)
 
     def recognizes(self, text: bytes) -> bool:
         return b"bubustack.io/" in text
@@ -42,10 +68,14 @@ class Story:
         return {RUN: run_name(program.namespace, program.name, token), TOKEN: token}
 
     def declares(self, text: bytes, file: str = "") -> list[Declared]:
-        return []
+        from perdure.dialects.story.document.parsing import declares
+
+        return declares(text, file)
 
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
-        raise NotImplementedError
+        from perdure.dialects.story.document.parsing import parse
+
+        return parse(text, around, self.load, self._provided, self._implements, self._settings)
 
     def load(self, text: bytes) -> Any:
         from perdure.dialects.story.compiling import load
@@ -101,6 +131,22 @@ class Story:
         from perdure.dialects.story.body import thaw
 
         return thaw(program.plan, frozen)
+
+    def chronicle(self, run: RunId, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterable[dict[str, Any]]:
+        """The history in the language's own event names."""
+        from perdure.dialects.story.chronicle import chronicle
+
+        return chronicle(run, turns)
+
+    def resources(self, shown: Any) -> list[dict[str, Any]]:
+        """The StoryRun, its StepRuns, their EffectClaims."""
+        run = {name: shown[name] for name in ("apiVersion", "kind", "metadata", "spec", "status")}
+        return [run, *shown["stepRuns"].values(), *shown.get("effectClaims", ())]
+
+    def patched(self, kind: str, patch: dict[str, Any]) -> list[i.Input]:
+        from perdure.dialects.story.patching import inputs_of
+
+        return inputs_of(kind, patch)
 
     def awaits(self, execution: Execution) -> list[str]:
         from perdure.dialects.story.showing import awaited_gates

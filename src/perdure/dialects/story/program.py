@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from perdure.dialects.story.bundle import open_bundle
 from perdure.dialects.story.resources import Shelf
 from perdure.dialects.story.scopes import BATCH, OUTPUT, under
 from perdure.dialects.story.settings import Settings
@@ -141,16 +142,8 @@ class Program:
 
     @cached_property
     def shelf(self) -> Shelf:
-        """Everything the bundle holds besides the Story itself."""
-        bundle = self.bundle
-        return Shelf(
-            [
-                *part(bundle, "engrams").values(),
-                *part(bundle, "templates").values(),
-                *part(bundle, "stories").values(),
-                *(one for one in bundle.get("grants") or () if isinstance(one, dict)),
-            ]
-        )
+        """Everything the bundle holds."""
+        return open_bundle(self.bundle)
 
     # Where limits over many runs are counted (STY-071, 072, 076).
 

@@ -26,7 +26,10 @@ def reopen(turn: Turn, step: str, token: str, by: str) -> None:
 
 
 def ask(turn: Turn, step: str, token: str, by: str) -> None:
-    """The run is live: everything it has open stops, then it starts over."""
+    """Of a live run everything that is open stops first; one that has ended starts over at once."""
+    if turn.state.status.is_final:
+        _next_life(turn, step, token, by)
+        return
     turn.emit(s.RedriveAsked(step, token, by))
     interrupting.make_way(turn)
 
@@ -37,6 +40,10 @@ def start_over(turn: Turn) -> None:
     assert body.redrive is not None
     step, token, by = body.redrive
     turn.drop_timer(body.timer)
+    _next_life(turn, step, token, by)
+
+
+def _next_life(turn: Turn, step: str, token: str, by: str) -> None:
     said = jsontext.encode({"step": step, "token": token})
     turn.emit(e.RunReopened(turn.state.incarnation + 1, said, "", by))
     reopen(turn, step, token, by)

@@ -47,9 +47,8 @@ def refusal(execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str |
             return None
         case i.Reopen(said):
             return _why_no_redrive(program, said)
-        case i.Steer(verb) if execution.state.status.is_final:
-            hint = "; redrive it instead" if verb != "redrive" else "; reopen it"
-            return f"the run has already {execution.state.status}{hint}"
+        case i.Steer(verb) if execution.state.status.is_final and verb != "redrive":
+            return f"the run has already {execution.state.status}; redrive it instead"
         case i.Steer("gate", said):
             return _why_no_decision(body, program, said)
         case i.Steer("retry", said):
