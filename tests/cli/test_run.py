@@ -53,12 +53,16 @@ def test_applied_files_travel_with_the_start(perdure: CommandLine) -> None:
     file = perdure.drill({"return": 1})
     folder = perdure.folder / "resources"
     folder.mkdir()
-    (folder / "b.yaml").write_text("kind: B")
+    kid = '{"drill": 1, "name": "kid", "steps": []}'
+    (folder / "b.json").write_text(kid)
+    (folder / "unknown.yaml").write_text("kind: B")
     (folder / "notes.txt").write_text("not for us")
     run = perdure("run", file, "--apply", "resources", "--json").json["id"]
     options = perdure.here("history", run, "--json").json[0]["options"]
 
-    assert options == {"applied": [{"file": "resources/b.yaml", "text": "kind: B"}]}
+    (recorded,) = options["applied"]
+    assert (recorded["file"], recorded["language"], recorded["text"]) == ("resources/b.json", "drill", kid)
+    assert recorded["names"] == ["b"]
 
 
 def test_a_failed_run_exits_3_and_says_why(perdure: CommandLine) -> None:

@@ -25,13 +25,13 @@ from perdure.engine.entries import (
     read_entry,
     refusal,
 )
-from perdure.engine.judging import Judge, Language
+from perdure.engine.judging import Judge, Language, calls_others
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.judging import Applied, Resource
 from perdure.kernel.kinds import Kind
 from perdure.kernel.problems import Problem, Severity, guess
-from perdure.kernel.questions import Named
+from perdure.kernel.questions import Called, Callee, Named
 from perdure.stores.protocol import Edition, ResourceRemoval, ResourceRow, ResourceWrite, Store
 
 TRIES = 10
@@ -139,6 +139,18 @@ class Catalog:
             text = await self.text(kind, key.name, key.namespace, generation)
             return Runnable(kind, key, generation or there[key].generation, text)
         return None
+
+    async def callee(self, asked: Called) -> Callee | None:
+        """The document that goes by a name, ready to be run by another one."""
+        try:
+            found = await self.find(asked.name if asked.version is None else f"{asked.name}@{asked.version}")
+        except (Conflict, ResourceNotFound):
+            return None
+        if found is None or (asked.version is not None and str(found.generation) != asked.version):
+            return None
+        language = self.language_of(found.kind)
+        judged = await self._judge.judge(language, found.text)
+        return Callee(language.name, judged.pinned, calls_others(language, found.text))
 
     # Writing.
 

@@ -25,6 +25,7 @@ from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNo
 from perdure.kernel.execution import Execution
 from perdure.kernel.judging import Applied, Judged
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
+from perdure.kernel.questions import Answers, Called, Question
 from perdure.kernel.recording import record
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId, digest
@@ -102,6 +103,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.runtime = runtime
         self.judge = Judge(languages, lambda asked: answer(store, asked))
         self.catalog = Catalog(store, languages, self.judge)
+        if runtime is not None:
+            runtime.answers = self._answers
 
     async def __aenter__(self) -> Self:
         if self.runtime is not None:
@@ -164,11 +167,14 @@ class Client(AbstractAsyncContextManager["Client"]):
         pinned = digest(judged.pinned)
         title = language.title(program) or name or _file_name(document) or language.name
         given = jsontext.encode(input)
-        told = jsontext.encode(_told(options, applied, judged, text))
+        told = dict(options or {})
+        if applied and judged.pinned == text:  # a language that pins a bundle has taken what it needs from around
+            told["applied"] = msgspec.to_builtins(await self.judge.recorded(applied))
+        told_text = jsontext.encode(told)
         now = self.clock.now()
         run = new_run_id(now) if token is None else run_id_for_token(language.name, title, token)
         same = pinned if judged.identity is None else digest(judged.identity)
-        key = digest(b"\x1f".join((same, digest(given), digest(told))))[:16]
+        key = digest(b"\x1f".join((same, digest(given), digest(told_text))))[:16]
         if token is not None and await self._started_before(run, key):
             return Handle(self, run)
         start = i.Start(
@@ -176,7 +182,7 @@ class Client(AbstractAsyncContextManager["Client"]):
             pinned,
             title,
             given,
-            told,
+            told_text,
             new_seed() if seed is None else seed,
             labels={**language.labels(program, run, token), **(labels or {})},
             key=key,
@@ -192,6 +198,12 @@ class Client(AbstractAsyncContextManager["Client"]):
             if not await self._started_before(run, key):
                 raise PerdureError(said.reason)
         return Handle(self, run)
+
+    async def _answers(self, asked: Sequence[Question]) -> Answers:
+        """What runs of this engine ask."""
+        found = await answer(self.store, [one for one in asked if not isinstance(one, Called)])
+        called = [one for one in asked if isinstance(one, Called)]
+        return found | {one: await self.catalog.callee(one) for one in called}
 
     async def _started_before(self, run: RunId, key: bytes) -> bool:
         row = await self.store.find(run)
@@ -406,14 +418,6 @@ def _try(execution: Execution, given: i.Input, at: Instant) -> Turn:
     turn = Turn(execution, given, at, at)
     record(turn)
     return turn
-
-
-def _told(options: Mapping[str, Any] | None, applied: Sequence[Applied], judged: Judged, text: bytes) -> dict[str, Any]:
-    """What a run is told at its start. A language that pins a bundle of its own has taken what it needs from around."""
-    told = dict(options or {})
-    if applied and judged.pinned == text:
-        told["applied"] = [{"file": one.file, "text": one.text} for one in applied]
-    return told
 
 
 def _file_name(document: str | Path | bytes | Mapping[str, Any]) -> str:

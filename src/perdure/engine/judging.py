@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from perdure.kernel.calling import Recorded
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.judging import Applied, Declared, Judged, Surroundings
 from perdure.kernel.kinds import Kind
 from perdure.kernel.questions import Answers, Question, Within
@@ -50,6 +52,11 @@ Fetch = Callable[[Sequence[Question]], Awaitable[Answers]]
 async def nothing_known(asked: Sequence[Question]) -> Answers:
     """The answers where there is no catalog."""
     return {question: [] if isinstance(question, Within) else None for question in asked}
+
+
+def calls_others(language: Language, text: bytes) -> bool:
+    """Whether a document may start other documents, as far as its text tells."""
+    return any(word in text for word in getattr(language, "calling_words", ()))
 
 
 class Judge:
@@ -99,3 +106,40 @@ class Judge:
             if len(self._kept) > PROGRAMS_KEPT:
                 self._kept.popitem(last=False)
         return judged
+
+    async def recorded(self, applied: Sequence[Applied]) -> list[Recorded]:
+        """Those of the texts that can be run, as a run keeps them that may start them; raises when one is not in order.
+
+        A document goes by what it calls itself; one without a name is called like its file.
+        """
+        found: list[Recorded] = []
+        wrong: list[str] = []
+        for one in applied:
+            text = one.text.encode()
+            language = self.language_of(text)
+            if language is None:
+                continue
+            judged = await self.judge(language, text, applied)
+            if judged.has_errors:
+                wrong += [problem.describe(one.file) for problem in judged.problems]
+            elif judged.program is not None:
+                names, version = _called(language, text, one.file)
+                pinned = judged.pinned.decode()
+                found.append(Recorded(names, language.name, pinned, version, calls_others(language, text), one.file))
+        if wrong:
+            raise InvalidDocument("\n".join(wrong))
+        return found
+
+
+def _called(language: Language, text: bytes, file: str) -> tuple[list[str], str]:
+    """The names of a document that can be run, and its version."""
+    runnable = {kind.name for kind in language.kinds if kind.can_run}
+    names: list[str] = []
+    version = ""
+    for declared in language.declares(text, file):
+        if declared.kind in runnable:
+            metadata = declared.body.get("metadata", {})
+            names += [declared.name, *(str(metadata[name]) for name in ("path", "name") if name in metadata)]
+            version = str(metadata.get("version", ""))
+    stem = file.replace("\\", "/").rpartition("/")[2].partition(".")[0]
+    return sorted(set(names) or {stem}), version

@@ -19,6 +19,7 @@ from perdure.engine.commands import Commands
 from perdure.engine.committing import Batch, Committer
 from perdure.engine.dispatch import Dispatcher, Hands
 from perdure.engine.inbox import Inbox
+from perdure.engine.judging import Fetch
 from perdure.engine.large import lighten, lighten_outcome
 from perdure.engine.loading import Loader
 from perdure.engine.outgoing import assignment, transition
@@ -57,6 +58,7 @@ class Runtime:
         self._dialects = dialects
         self._settings = settings
         self._slots: dict[RunId, Slot] = {}
+        self.answers: Fetch = lambda asked: answer(store, asked)
         self._ready: deque[Slot] = deque()
         self._stuck: set[RunId] = set()
         self._waiters = Waiters()
@@ -360,7 +362,7 @@ class Runtime:
 
     async def _fetch(self, slot: Slot, turn: Turn, needs: Needs) -> None:
         if needs.asked:
-            turn.answers.update(await answer(self.store, needs.asked))
+            turn.answers.update(await self.answers(needs.asked))
         wanted = needs.wanted
         found = await self.store.values(slot.id, wanted)
         for mail in slot.taken:

@@ -12,12 +12,16 @@ class Succeeded(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
 
 
 class Failed(msgspec.Struct, array_like=True, frozen=True, tag=2, gc=False):
-    """`code` is what handlers match, `message` what people read, `details` JSON text for both."""
+    """`code` is what handlers match, `message` what people read, `details` JSON text for both.
+
+    `previous` is JSON text too: the failure behind this one, with `type`, `code` and perhaps a `previous` of its own.
+    """
 
     code: str
     message: str = ""
     retryable: bool | None = None
     details: bytes | None = None
+    previous: bytes | None = None
 
 
 class Cancelled(msgspec.Struct, array_like=True, frozen=True, tag=3, gc=False):

@@ -30,6 +30,21 @@ class Cached(msgspec.Struct, frozen=True):
     key: str
 
 
+class Called(msgspec.Struct, frozen=True):
+    """A document of the catalog that can be run; answered with a `Callee`, or with None."""
+
+    name: str
+    version: str | None = None  # of the entry; None: its latest
+
+
+class Callee(msgspec.Struct, frozen=True):
+    """A document, ready to be run: what a run of it is pinned to."""
+
+    language: str
+    text: bytes
+    calls: bool = True  # it may start others in its turn
+
+
 class Memory(msgspec.Struct, frozen=True):
     """A value that outlives the run which found it."""
 
@@ -38,5 +53,5 @@ class Memory(msgspec.Struct, frozen=True):
     expires_at: Instant | None = None
 
 
-Question = Named | Within | Cached
+Question = Named | Within | Cached | Called
 Answers = dict[Question, Any]

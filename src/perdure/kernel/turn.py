@@ -12,7 +12,7 @@ from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
 from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.permits import resource_scope
-from perdure.kernel.questions import Answers, Cached, Memory, Named, Question, Within
+from perdure.kernel.questions import Answers, Cached, Called, Callee, Memory, Named, Question, Within
 from perdure.kernel.randomness import draw
 from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, digest
 
@@ -135,6 +135,11 @@ class Turn:
     def resources(self, kind: str, namespace: str) -> list[Resource]:
         """All entries of a kind in a namespace, in order of name."""
         found: list[Resource] = self._asked(Within(kind, namespace))
+        return found
+
+    def callee(self, question: Called) -> Callee | None:
+        """A document of the catalog that can be run, or None."""
+        found: Callee | None = self._asked(question)
         return found
 
     def cached(self, key: str) -> Memory | None:

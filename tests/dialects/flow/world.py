@@ -106,6 +106,7 @@ class World:
         turn = Turn(self.execution, given, arrived, self.now)
         while (needs := decide(turn, self.limits)) is not None:
             turn.texts |= {name: self.values[name] for name in needs.wanted}
+            turn.answers |= dict.fromkeys(needs.asked)  # there is no catalog
         self.values |= turn.values
         self.moves += turn.moves
         self.events += turn.events

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.kernel.judging import Applied
 from tests.dialects.playbook.world import playbook
 
 
@@ -193,8 +194,7 @@ async def test_children_are_runs_of_their_own(tmp_path: Path) -> None:
         'tool: {kind: playbook, path: kid, args: {n: "{{ iter.n }}"}}}]'
     )
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        options = {"applied": [{"file": "kid.yaml", "text": child}]}
-        handle = await engine.start(text.encode(), None, options=options)
+        handle = await engine.start(text.encode(), None, applied=[Applied("kid.yaml", child)])
         await engine.wait(handle.id)
         shown = await handle.show()
 

@@ -32,7 +32,10 @@ class World(Universe):
         self.dialect = Playbook(work.__contains__, lambda: tuple(work))
         super().__init__({"playbook": self.dialect}, work=work, crash=crash, seed=seed, slots=slots, limits=limits)
         self.text = document if isinstance(document, bytes) else document.encode()
-        applied = [{"file": name, "text": text} for name, text in (children or {}).items()]
+        applied = [
+            {"names": [name, _path(text)], "language": "playbook", "text": text, "calls": True}
+            for name, text in (children or {}).items()
+        ]
         self.life: Life = super().start("playbook", self.text, workload, {"applied": applied, **(options or {})})
 
     def run(self) -> Any:
@@ -85,6 +88,11 @@ class World(Universe):
 
     def names(self) -> list[str]:
         return [type(event).__name__ for event in self.events]
+
+
+def _path(text: str) -> str:
+    (declared,) = Playbook().declares(text.encode())
+    return declared.name
 
 
 HEAD = """

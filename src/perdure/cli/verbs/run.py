@@ -61,7 +61,10 @@ async def _run(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
     applied = read_applied(asked.apply)
     async with store_if_any(asked, talk) as store:
         origin, text, entry = await _find(asked.file, store)
-        judged = await judge(origin, text, judge_for(languages(), store), applied, chosen=asked.name)
+        judging = judge_for(languages(), store)
+        judged = await judge(origin, text, judging, applied, chosen=asked.name)
+        if judged.pinned == text and not judged.errors:
+            await judging.recorded(applied)  # found in order before a store is made
     for line in judged.lines():
         talk.insist(line)
     if judged.errors:

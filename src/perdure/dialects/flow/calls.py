@@ -18,7 +18,7 @@ from perdure.dialects.flow.program import Flow
 from perdure.dialects.flow.records import call_record, element, settled_call_record, window_record
 from perdure.dialects.flow.scope import Maker
 from perdure.dialects.flow.values import LANDED, Carried
-from perdure.kernel import jsontext
+from perdure.kernel import calling, jsontext
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.values import Instant, Payload
 
@@ -92,13 +92,15 @@ class _Dispatch:
         self._entered(Kind.TASK, task)
 
     def to_run(self, arguments: dict[str, Any]) -> None:
-        child = self.move.turn.start_child(
-            arguments.get("language", "flow"),
-            subrun.document_text(arguments),
-            arguments.get("name", self.call.site.rsplit("/", 2)[-2]),
-            self._payload(),
-            jsontext.encode({"args": arguments.get("arguments", {})}),
-        )
+        turn = self.move.turn
+        try:
+            callee = subrun.callee(turn, arguments)
+        except subrun.CannotRun as problem:
+            self.to_mock(Mocked(problem.envelope, False, None, 0, {}))
+            return
+        name = arguments.get("name") or arguments.get("path") or self.call.site.rsplit("/", 2)[-2]
+        options = calling.options_for(turn, callee, {"args": arguments.get("arguments", {})})
+        child = turn.start_child(callee.language, callee.text, name, self._payload(), options)
         self._entered(Kind.CHILD, child)
 
     def _payload(self) -> Payload:

@@ -114,7 +114,8 @@ def ending(envelope: Envelope) -> tuple[Status, Outcome]:
     """How the kernel and other languages see a failure Result."""
     message = envelope.get("message", "")
     details = jsontext.encode(envelope["details"]) if "details" in envelope else None
-    failed = Failed(envelope["code"], message, envelope.get("retryable"), details)
+    previous = jsontext.encode(envelope["previous"]) if isinstance(envelope.get("previous"), dict) else None
+    failed = Failed(envelope["code"], message, envelope.get("retryable"), details, previous)
     match envelope["type"]:
         case "cancellation":
             return Status.CANCELLED, Cancelled(message)

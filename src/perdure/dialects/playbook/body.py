@@ -149,6 +149,7 @@ class Thread(msgspec.Struct, array_like=True):
     patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, kept back by a parallel loop
     error: Error | None = None
     local: Variables = msgspec.field(default_factory=Variables)  # `step` of profile "io"
+    language: str = ""  # of the child it waits for, if that is no playbook
 
 
 class LoopState(msgspec.Struct, array_like=True):

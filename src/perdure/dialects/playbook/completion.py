@@ -14,7 +14,7 @@ from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.names import run_id, token_id
 from perdure.dialects.playbook.program import Admission, OnFailure, OnFinalFailure, OnStranded, Program
 from perdure.dialects.playbook.references import reference_of
-from perdure.dialects.playbook.values import Value
+from perdure.dialects.playbook.values import NOTHING, Value
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
@@ -199,11 +199,14 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
     if status == "failed":
         cause = _first_failure(body)
         outcome: Succeeded | Failed = Failed(
-            code or (cause.kind if cause is not None else "failed"), _message(body, code), retryable=False
+            code or (cause.kind if cause is not None else "failed"),
+            _message(body, code),
+            retryable=False,
+            previous=None if cause is None else _behind(cause),
         )
         ended = Status.FAILED
     else:
-        said = lending.farewell(turn, result_of(body, program), body.ctx.data)
+        said = lending.farewell(turn, result_of(body, program, turn.state.options), body.ctx.data)
         envelope = {"execution_id": turn.execution.id, "status": status, **said}
         outcome, ended = Succeeded(jsontext.encode(envelope)), Status.SUCCEEDED
     for timer in body.bounds:
@@ -212,8 +215,20 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
     turn.end(ended, outcome)
 
 
-def result_of(body: b.Body, program: Program) -> Value:
-    """The final step's result, or else that of the branch that ended last (PBK-202)."""
+def _behind(cause: Error) -> bytes:
+    """The failure of a step, in the shape that every language can read."""
+    said: dict[str, Any] = {"type": "error", "code": str(cause.code or cause.kind), "message": cause.message}
+    details = {} if cause.details is None else jsontext.decode(cause.details)
+    if isinstance(details, dict) and isinstance(details.get("previous"), dict):
+        said["previous"] = details.pop("previous")
+    return jsontext.encode({**said, "details": {"kind": cause.kind, **details}} if isinstance(details, dict) else said)
+
+
+def result_of(body: b.Body, program: Program, options: bytes) -> Value:
+    """That of the step the caller named, of the final step, or else of the branch that ended last (PBK-200, 202)."""
+    wanted = jsontext.decode(options).get("return_step")
+    if wanted is not None:
+        return body.tallies[wanted].result if wanted in body.tallies else NOTHING
     if body.final == "done" and program.final_step is not None:
         return body.tallies[program.final_step].result
     return body.last_leaf

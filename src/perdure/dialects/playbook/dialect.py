@@ -8,12 +8,13 @@ from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.document.reading import Surroundings, load, read
 from perdure.dialects.playbook.errors import error
 from perdure.dialects.playbook.program import Program
+from perdure.dialects.playbook.tools.playbook import enveloped
 from perdure.dialects.playbook.values import Patch
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
-from perdure.kernel.outcomes import Code, Failed, Status
+from perdure.kernel.outcomes import Code, Failed, Status, Succeeded
 from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
@@ -68,6 +69,9 @@ def _land(turn: Turn) -> None:
     thread = body.threads[number]
     task = program.steps[body.runs[thread.run].step].tasks[thread.position]
     landed = tools.kind_of(task.kind).land(event.outcome, turn.text)
+    if thread.language and isinstance(event.outcome, Succeeded):
+        child = turn.execution.child_id(thread.number)
+        landed = tools.Landed(result=enveloped(child, turn.text(event.outcome.value)))
     extras = jsontext.encode(landed.extras) if landed.extras else None
     if landed.error is not None:
         ended = results.failed(turn, number, landed.error, extras)

@@ -93,6 +93,7 @@ class AttemptStarted(Event, frozen=True, tag=106):
     number: int
     at: Instant
     timer: int = 0
+    language: str = ""  # of a child that is no playbook
 
 
 class AttemptEnded(Event, frozen=True, tag=107):

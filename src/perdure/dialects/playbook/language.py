@@ -26,6 +26,7 @@ class Playbook:
     name = "playbook"
     version = 2
     name_label = ""
+    calling_words = (b"playbook",)
     kinds: tuple[Kind, ...] = (Kind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)
 
     def __init__(
@@ -58,7 +59,7 @@ class Playbook:
         return {}
 
     def declares(self, text: bytes, file: str = "") -> list[Declared]:
-        from perdure.dialects.playbook.applied import declares
+        from perdure.dialects.playbook.declaring import declares
 
         return declares(text)
 

@@ -36,7 +36,7 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
         "stranded": [_stranded(one) for one in body.stranded],
         "failures": [failure_view(failure) for failure in body.failures],
         "order": [list(entry) for entry in body.order],
-        "result": result_of(body, program).read(text) if body.status else None,
+        "result": result_of(body, program, execution.state.options).read(text) if body.status else None,
     }
     if not execution.state.status.is_final:
         shown["current"] = [{"step": run.step, "step_run_id": run_id(number)} for number, run in body.runs.items()]

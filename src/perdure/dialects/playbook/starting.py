@@ -35,6 +35,8 @@ def begin(turn: Turn) -> None:
         return end_at_once(turn, "REQUIREMENTS_MISSING", f"this executor lacks: {', '.join(program.missing)}")
     if entry not in program.steps:
         return end_at_once(turn, "UNKNOWN_STEP", f"there is no step {entry!r} to begin with")
+    if options.get("return_step", entry) not in program.steps:
+        return end_at_once(turn, "UNKNOWN_STEP", f"there is no step {options['return_step']!r} to return the result of")
     if not isinstance(given, dict | None) or not isinstance(seed, dict):
         return end_at_once(turn, "PAYLOAD_INVALID", "the payload and the ctx seed must be maps")
     try:

@@ -39,6 +39,7 @@ def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
     thread = body.threads[event.thread]
     thread.began = event.at
     thread.number = event.number
+    thread.language = event.language
     thread.phase = Phase.WORKING
     body.agenda.pop(event.thread, None)
     if event.number:

@@ -77,9 +77,9 @@ class Call:
             self.fail(Error("serialization", str(problem), source=self.task.label))
             return None
 
-    def began(self, number: int, timer: int = 0) -> None:
+    def began(self, number: int, timer: int = 0, language: str = "") -> None:
         task = self.task
-        self.turn.emit(p.AttemptStarted(self.thread, task.label, task.kind, number, self.turn.now, timer))
+        self.turn.emit(p.AttemptStarted(self.thread, task.label, task.kind, number, self.turn.now, timer, language))
 
     def give(self, result: Payload) -> None:
         """The outcome is known at once."""

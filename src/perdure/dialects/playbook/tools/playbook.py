@@ -1,53 +1,67 @@
-"""`playbook`: another run, which is waited for and holds no worker meanwhile (section 15)."""
+"""`playbook`: another document as a run of its own, which is waited for and holds no worker meanwhile (section 15).
+
+Most are playbooks; a document of any other language can be called as well. Its input is `args`, its result stands under
+`result`, in the same envelope; a Flow's own arguments are given as `arguments`.
+"""
 
 from typing import Any
 
 from perdure.dialects.playbook import lending
-from perdure.dialects.playbook.applied import find, handed_on
 from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, brief, seconds
 from perdure.dialects.playbook.values import Reader
-from perdure.kernel import jsontext
+from perdure.kernel import calling, jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.questions import Callee
 from perdure.kernel.values import SECOND
 
-DEEPEST = 16  # PBK-204
+OURS = "playbook"
+FIELDS = frozenset({"path", "version", "args", "return_step", "arguments"})
 
 
 def _start(call: Call) -> None:
     turn, fields = call.turn, call.fields
     path = str(fields["path"])
-    depth = int(jsontext.decode(turn.state.options).get("depth", 0)) + 1
-    if depth > DEEPEST:
-        call.fail(error("limit", f"playbooks call each other more than {DEEPEST} levels deep", "PLAYBOOK_DEPTH"))
+    if calling.is_too_deep(turn):
+        message = f"runs start each other more than {calling.DEEPEST} levels deep"
+        call.fail(error("limit", message, "PLAYBOOK_DEPTH", source="playbook"))
         return
-    given = fields.get("args") or {}
-    if not isinstance(given, dict):
+    given, arguments = fields.get("args") or {}, fields.get("arguments") or {}
+    if not isinstance(given, dict) or not isinstance(arguments, dict):
         call.fail(error("schema", "args must be a map: they are the child's workload", source="playbook"))
         return
     version = fields.get("version")
-    document = find(turn.state.options, path, None if version is None else str(version))
-    if document is None:
-        message = f"there is no playbook {path!r}; apply it when the run is started"
+    callee = calling.find(turn, path, None if version is None else str(version))
+    if callee is None:
+        which = f"no version {version} of playbook" if version is not None else "no playbook"
+        message = f"there is {which} {path!r}; apply it when the run is started, or register it"
         call.fail(error("not_found", message, "PLAYBOOK_NOT_FOUND", source="playbook"))
         return
-    options: dict[str, Any] = {"depth": depth, "applied": handed_on(turn.state.options, document)}
-    folder = jsontext.decode(turn.state.options).get("folder")
-    if folder is not None:
-        options["folder"] = folder
-    if "iter" in call.makers:
-        options["iter"] = call.makers["iter"](None)
-    given = _with_bodies(call, given, options)
     detached = call.task.spec.get("detach") is True
-    child = turn.start_child(
-        "playbook", document, path, jsontext.encode(given), jsontext.encode(options), awaited=not detached
-    )
+    told = _told(call, callee, arguments)
+    if callee.language == OURS:
+        given = _with_bodies(call, given, told)
+    options = calling.options_for(turn, callee, told)
+    child = turn.start_child(callee.language, callee.text, path, jsontext.encode(given), options, awaited=not detached)
     if detached:
         call.give(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))
     else:
         limit = seconds(call.task.spec.get("timeout"))
-        call.began(child, 0 if limit is None else turn.set_timer(turn.now + int(limit * SECOND), BOUND_RANK))
+        timer = 0 if limit is None else turn.set_timer(turn.now + int(limit * SECOND), BOUND_RANK)
+        call.began(child, timer, "" if callee.language == OURS else callee.language)
+
+
+def _told(call: Call, callee: Callee, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What only some languages understand."""
+    if callee.language != OURS:
+        return {"args": arguments}
+    told: dict[str, Any] = {}
+    if "iter" in call.makers:
+        told["iter"] = call.makers["iter"](None)
+    if call.fields.get("return_step") is not None:
+        told["return_step"] = call.fields["return_step"]
+    return told
 
 
 def _with_bodies(call: Call, given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +74,6 @@ def _with_bodies(call: Call, given: dict[str, Any], options: dict[str, Any]) -> 
 
 
 def _land(outcome: Outcome, text: Reader) -> Landed:
-    """A child of this language ends with its own envelope; any other one with its plain result."""
     match outcome:
         case Succeeded(value):
             said = jsontext.decode(text(value))
@@ -69,9 +82,24 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
             seen, lent = lending.welcome(said)
             return Landed(None, jsontext.encode(seen), lent=tuple(lent), whole=said["result"])
         case Failed(code, message):
-            return Landed(Error("child_failed", message, code, False, "playbook", brief(outcome.details)))
+            return Landed(Error("child_failed", message, code, False, "playbook", brief(_chain(outcome))))
         case Cancelled(reason):
             return Landed(Error("child_failed", reason or "the child was cancelled", "cancelled", False, "playbook"))
 
 
-KIND = Kind(_start, _land, required=(("path",),), fields=frozenset({"path", "version", "args"}))
+def _chain(failed: Failed) -> bytes | None:
+    """The details of a child's failure, with the failures behind it."""
+    if failed.previous is None:
+        return failed.details
+    details = {} if failed.details is None else jsontext.decode(failed.details)
+    known = details if isinstance(details, dict) else {"details": details}
+    return jsontext.encode({**known, "previous": jsontext.decode(failed.previous)})
+
+
+def enveloped(execution_id: str, result: bytes) -> bytes:
+    """The result of a child that is no playbook, as a playbook's would be (PBK-202)."""
+    head = jsontext.encode({"execution_id": execution_id, "status": "success", "ctx": {}})
+    return head[:-1] + b',"result":' + result + b"}"
+
+
+KIND = Kind(_start, _land, required=(("path",),), fields=FIELDS)
