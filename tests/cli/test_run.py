@@ -62,7 +62,7 @@ def test_applied_files_travel_with_the_start(perdure: CommandLine) -> None:
 
     (recorded,) = options["applied"]
     assert (recorded["file"], recorded["language"], recorded["text"]) == ("resources/b.json", "drill", kid)
-    assert recorded["names"] == ["b"]
+    assert recorded["names"] == ["kid"]
 
 
 def test_a_failed_run_exits_3_and_says_why(perdure: CommandLine) -> None:
