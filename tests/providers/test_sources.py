@@ -1,6 +1,7 @@
 """Scripts outside of documents: from files that are meant to be read, and from a real server."""
 
 import hashlib
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -94,7 +95,18 @@ class _Library(BaseHTTPRequestHandler):
         status = int(self.path.rpartition("/")[2]) if self.path.startswith("/status/") else 200
         self.send_response(status)
         self.end_headers()
+        if self.path == "/drop-by-drop":
+            self._drip()
+            return
         self.wfile.write(f"{self.path} {self.headers['authorization']} {self.headers['x-color']}".encode())
+
+    def _drip(self) -> None:
+        try:
+            while True:
+                self.wfile.write(b"x")
+                time.sleep(0.02)
+        except OSError:  # nobody listens any more
+            pass
 
     def log_message(self, *arguments: Any) -> None:
         pass
@@ -138,6 +150,10 @@ def test_answers_that_are_no_script(library: str, status: int, expected: tuple[s
 
 def test_a_server_that_is_not_there() -> None:
     assert refused("http://127.0.0.1:1/a.py") == ("ConnectionFailed", True)
+
+
+def test_a_server_that_never_ends(library: str) -> None:
+    assert refused(f"{library}/drop-by-drop", source=Source(timeout=0.3)) == ("Timeout", True)
 
 
 def test_secrets_of_an_address_are_not_told() -> None:

@@ -4,11 +4,11 @@ The container has a name that is derived from the task's key: stopping the task 
 program that watches it, and a delivery after a crash first removes what the vanished worker left running.
 """
 
-import asyncio
 import hashlib
 from typing import Any
 
 from perdure.kernel import jsontext
+from perdure.providers.apart import apart
 from perdure.providers.command import Command, environment, task_environment
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
@@ -51,7 +51,7 @@ async def container(
         raise ProviderFailure(f"{PREFIX}.NoContainerRuntime", message, retryable=False)
     name = _name(context)
     with folder(PREFIX) as job:
-        await asyncio.to_thread(job.fill, script, runtime.files)
+        await apart(lambda: job.fill(script, runtime.files), "perdure-files")
         if context.delivery > 1:
             await _tidy(program, "rm", "--force", name)
         ended = await Command(

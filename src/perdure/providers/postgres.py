@@ -110,7 +110,7 @@ class _Session:
         self._open.execute(wish)
 
     def execute(self, text: str, values: list[Any]) -> Answer:
-        given = [_given(value, self._library) for value in values]
+        given = [_given(value) for value in values]
         cursor = self._open.execute(text, given or None)
         if cursor.description is None:
             return Answer(None, [], cursor.rowcount)
@@ -166,7 +166,7 @@ def _at_the_door(said: str) -> tuple[str, bool]:
     return "Connection", True
 
 
-def _given(value: Any, library: Any) -> Any:
+def _given(value: Any) -> Any:
     """Maps, and lists that hold one, are JSON; other lists are arrays."""
     from psycopg.types.json import Jsonb
 

@@ -1,9 +1,9 @@
 """`script`: run a script that lies outside of the document, in a folder of its own, without a container."""
 
-import asyncio
 from typing import Any
 
 from perdure.kernel import jsontext
+from perdure.providers.apart import apart
 from perdure.providers.command import Command, environment
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
@@ -29,7 +29,7 @@ async def script(
     """
     how = runtime or Runtime()
     with folder(PREFIX) as job:
-        await asyncio.to_thread(job.fill, script, how.files)
+        await apart(lambda: job.fill(script, how.files), "perdure-files")
         if job.elsewhere:
             message = "without a container a mountPath is relative: it lies in the script's own folder"
             raise ProviderFailure(f"{PREFIX}.BadArguments", message, retryable=False)

@@ -8,6 +8,7 @@ Blocking: call it from a thread or a process of its own.
 import base64
 import hashlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -96,6 +97,7 @@ def _from_http(script: Script) -> bytes:
     import httpx
 
     source = script.source
+    until = time.monotonic() + source.timeout
     url = f"{source.endpoint.rstrip('/')}/{script.uri.lstrip('/')}" if source.endpoint else script.uri
     try:
         with (
@@ -107,6 +109,8 @@ def _from_http(script: Script) -> bytes:
             data = bytearray()
             for piece in response.iter_bytes():
                 data += piece
+                if time.monotonic() > until:  # the client's own limit is for each piece
+                    raise httpx.ReadTimeout("too slow")
                 if len(data) > LARGEST:
                     raise _failure("TooLarge", script, f"it has more than {LARGEST} bytes")
             return bytes(data)

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from perdure.dialects.playbook import Playbook
+from tests.cli.commandline import CommandLine
 from tests.dialects.playbook.kinds import outcome, run, task
 from tests.dialects.playbook.world import playbook
 
@@ -126,6 +128,28 @@ async def test_sql_from_a_file_beside_the_document(tmp_path: Path) -> None:
     for fields, who in ((by_args, "Ada"), (by_params, "Grace")):
         seen = await outcome(tmp_path, "sqlite", {"name": "find"}, **fields)
         assert seen["result"]["rows"] == [{"who": who, "text": "{{ workload.x }}"}]
+
+
+def test_a_killed_engine_leaves_nothing_half_written_and_goes_on(tmp_path: Path, postgres_url: str) -> None:
+    """PBK-097 PBK-195: the statement behind the insert waits for a lock of ours when the engine dies."""
+    commands = ["INSERT INTO t VALUES (1)", "SELECT pg_advisory_xact_lock(42)"]
+    (tmp_path / "book.yaml").write_text(task("postgres", dsn=postgres_url, commands=commands))
+    perdure = CommandLine(tmp_path)
+    with psycopg.connect(postgres_url, autocommit=True) as ours:
+        ours.execute("CREATE TABLE t(a int)")
+        ours.execute("SELECT pg_advisory_lock(42)")
+        victim = perdure.start("run", "book.yaml")
+        while not ours.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'advisory'").fetchone():
+            assert victim.process.poll() is None
+        victim.process.kill()
+        perdure.end_all()
+        assert ours.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+        ours.execute("SELECT pg_advisory_unlock(42)")
+        [row] = perdure.here("ps", "--json").json
+        perdure.here("resume", row["id"])
+        assert ours.execute("SELECT count(*) FROM t").fetchone() == (1,)
+    assert perdure.here("show", row["id"], "--json").json["status"] == "success"
 
 
 def problems(text: str, lacks: Any = lambda kind: None) -> list[tuple[str, str, str]]:

@@ -74,6 +74,22 @@ async def test_what_failures_of_scripts_are_called(tmp_path: Path, fields: Any, 
     assert (seen["error"]["kind"], seen["error"]["code"], seen["result"]) == (kind, code, None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "said"),
+    [
+        ("container", {"runtime": {"command": "ls"}}, "a container needs an image"),
+        ("container", {"runtime": {"image": "a", "imagine": 1}}, "a runtime has no member 'imagine'"),
+        ("container", {}, "needs 'runtime'"),
+        ("script", {"runtime": {}}, "needs 'script'"),
+    ],
+)
+def test_jobs_that_cannot_run_are_refused(kind: str, fields: Any, said: str) -> None:
+    """PBK-098."""
+    [problem] = Playbook().parse(task(kind, **fields).encode()).problems
+
+    assert said in problem.message
+
+
 async def test_a_container_without_a_program_to_run_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PBK-098."""
     monkeypatch.setenv("PATH", str(tmp_path))

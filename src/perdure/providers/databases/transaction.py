@@ -7,14 +7,12 @@ is asked for from outside until the thread has ended; a thread that was asked to
 import asyncio
 import base64
 import binascii
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
+from perdure.providers.apart import apart
 from perdure.providers.databases.statements import BadStatement, Bound, Grammar, Statement, bind, split
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.sources import Script, read_text
@@ -31,7 +29,7 @@ class Command(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Timeouts(msgspec.Struct, forbid_unknown_fields=True):
-    """Seconds. `total` bounds the whole task; `connect` how long a connection may take; `read` bounds nothing here."""
+    """Seconds. `total`, or else `read`, bounds the whole task; `connect` how long a connection may take."""
 
     connect: float = 10.0
     read: float | None = None
@@ -39,7 +37,9 @@ class Timeouts(msgspec.Struct, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, given: "Timeouts | float | None") -> "Timeouts":
-        return given if isinstance(given, Timeouts) else cls(total=given)
+        if not isinstance(given, Timeouts):
+            return cls(total=given)
+        return cls(given.connect, given.read, given.read if given.total is None else given.total)
 
 
 class Answer:
@@ -142,7 +142,6 @@ def _one_of(**given: Any) -> Any:
 async def perform(session: Session, work: Work, total: float | None) -> dict[str, Any]:
     """The task's result; `ProviderFailure` with the session's prefix when it has none."""
     doing = _Doing(session, work)
-    doing.thread.start()
     try:
         await asyncio.wait([doing.ended], timeout=total)
         if not doing.ended.done():
@@ -165,38 +164,16 @@ class _Doing:
         self.session = session
         self.work = work
         self.is_unwanted = False
-        self.loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[dict[str, Any]] = self.loop.create_future()
-        self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # it may end unheard
-        self.thread = threading.Thread(target=self._live, name="perdure-database", daemon=True)
+        self.ended = apart(self._transact, "perdure-database")
 
     async def stop(self) -> None:
         """Ask until the thread has ended, within reason: it may hang in a connection that is not answered."""
         self.is_unwanted = True
-        until = self.loop.time() + _GRACE
-        while not self.ended.done() and self.loop.time() < until:
-            threading.Thread(target=self._interrupt, name="perdure-interrupt", daemon=True).start()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _GRACE
+        while not self.ended.done() and loop.time() < until:
+            apart(self.session.interrupt, "perdure-interrupt")  # may fail, for there may be no connection yet
             await asyncio.wait([self.ended], timeout=_ASKED_EVERY)
-
-    def _interrupt(self) -> None:
-        try:
-            self.session.interrupt()
-        except Exception:  # the connection is gone or not there yet; we ask again
-            pass
-
-    def _live(self) -> None:
-        try:
-            result = self._transact()
-        except Exception as error:
-            self._tell(partial(self.ended.set_exception, error))
-        else:
-            self._tell(partial(self.ended.set_result, result))
-
-    def _tell(self, settle: Callable[[], None]) -> None:
-        try:
-            self.loop.call_soon_threadsafe(lambda: None if self.ended.done() else settle())
-        except RuntimeError:  # the loop is closed: nobody is left to hear
-            pass
 
     def _transact(self) -> dict[str, Any]:
         session = self.session

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.document import legacy, texts
+from perdure.dialects.playbook.document import jobs, legacy, texts
 from perdure.dialects.playbook.document.look import Look
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.durations import read_seconds
@@ -18,7 +18,6 @@ from perdure.kernel.problems import guess
 DIRECTIVES = tuple(one.value for one in Directive)
 RETRY_ONLY = ("attempts", "backoff", "delay")
 NEVER = ("loop", "next")
-SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,9 @@ def task(look: Look, known: Known) -> None:
     elif kind in tools.KINDS:
         _fields(look, kind, tools.KINDS[kind])
         if "script" in tools.KINDS[kind].text and "script" in body:
-            _script(look.at("script"))
+            jobs.script(look.at("script"))
+        if kind in ("container", "script") and "runtime" in body:
+            jobs.runtime(look.at("runtime"), needs_image=kind == "container")
         missing = known.lacks(kind)
         if missing is not None:
             hint = f"Before it runs here: pip install '{missing}'."
@@ -131,23 +132,6 @@ def _fields(look: Look, kind: str, rules: tools.Kind) -> None:
             remedy = legacy.FIELDS.get(name)
             hint = f"Use {remedy}." if remedy else f"Allowed are: {', '.join(allowed)}."
             look.problem_of_key("PBK-020", f"a {kind} task has no field {name!r}{near}", name, hint=hint)
-
-
-def _script(look: Look) -> None:
-    """Program text, or where it is."""
-    if isinstance(look.value, str):
-        return
-    hint = "Write script: {uri: path/or/address, source: {type: file or http}}."
-    if not look.has("a map", "PBK-092", hint):
-        return
-    look.closed(("uri", "source", "sha256"), "PBK-092", "a script")
-    if "uri" not in look.value:
-        look.problem("PBK-092", "the script lacks 'uri'", hint=hint)
-    elif not look.at("uri").is_text("PBK-092"):
-        return
-    source = look.value.get("source")
-    if source is not None and look.at("source").has("a map", "PBK-092", hint) and "type" in source:
-        look.at("source").at("type").is_one_of(SOURCES, "PBK-092")
 
 
 def _call_of_workbook(look: Look, known: Known) -> None:

@@ -1,0 +1,31 @@
+"""Tasks that are jobs of their own: a script outside of the document, and how it runs (PBK-092, 098)."""
+
+from perdure.dialects.playbook.document.look import Look
+
+SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them
+RUNTIME = ("image", "namespace", "command", "args", "env", "timeoutSeconds", "cleanup", "files")
+
+HINT = "Write script: {uri: path/or/address, source: {type: file or http}}."
+
+
+def script(look: Look) -> None:
+    """Program text, or where it is."""
+    if isinstance(look.value, str) or not look.has("a map", "PBK-092", HINT):
+        return
+    look.closed(("uri", "source", "sha256"), "PBK-092", "a script")
+    if "uri" not in look.value:
+        look.problem("PBK-092", "the script lacks 'uri'", hint=HINT)
+    else:
+        look.at("uri").is_text("PBK-092")
+    source = look.value.get("source")
+    if source is not None and look.at("source").has("a map", "PBK-092", HINT) and "type" in source:
+        look.at("source").at("type").is_one_of(SOURCES, "PBK-092")
+
+
+def runtime(look: Look, *, needs_image: bool) -> None:
+    """What is written as a map; a template that gives one is judged when it runs."""
+    if not isinstance(look.value, dict):
+        return
+    look.closed(RUNTIME, "PBK-098", "a runtime")
+    if needs_image and "image" not in look.value:
+        look.problem("PBK-098", "a container needs an image", hint="Write runtime: {image: name}.")
