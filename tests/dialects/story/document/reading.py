@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from perdure.dialects.story.document import judge
+from perdure.dialects.story.kinds import KINDS
 from perdure.dialects.story.resources import NOTHING, Known, Resource, Shelf
 from perdure.dialects.story.settings import DEFAULTS, Settings
 from perdure.kernel.problems import Problem, Severity
@@ -22,19 +23,19 @@ def steps(*written: str, also: str = "") -> str:
 
 
 def resource(kind: str, name: str, spec: Any, namespace: str = "", **metadata: Any) -> Resource:
-    from perdure.dialects.story.kinds import KINDS
-
     place = {"namespace": namespace} if namespace else {}
     head = {"apiVersion": KINDS[kind].api_version, "kind": kind}
     return {**head, "metadata": {"name": name, **place, **metadata}, "spec": spec}
 
 
-def template(name: str = "t", **spec: Any) -> Resource:
-    return resource("EngramTemplate", name, {"version": "1.0.0", "supportedModes": ["job"], **spec})
+def template(**spec: Any) -> Resource:
+    return resource("EngramTemplate", "t", {"version": "1.0.0", "supportedModes": ["job"], **spec})
 
 
-def engram(name: str = "e", of: str = "t", namespace: str = "", **spec: Any) -> Resource:
-    return resource("Engram", name, {"templateRef": {"name": of}, **spec}, namespace)
+def engram(**spec: Any) -> Resource:
+    """The Engram `e` of the template `t`; `namespace` is its place, everything else its spec."""
+    namespace = spec.pop("namespace", "")
+    return resource("Engram", "e", {"templateRef": {"name": "t"}, **spec}, namespace)
 
 
 def problems(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -> list[Problem]:

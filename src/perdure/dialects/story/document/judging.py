@@ -140,6 +140,7 @@ def _unknown(root: Look, word: str, known: Sequence[str]) -> None:
 def _judge(root: Look, resource: Resource, around: Around, stored: Resource | None) -> None:
     kind = resource["kind"]
     rules = RULES[kind]
+    stored = None if stored is None else tidied(stored)
     if not rules.is_run_object and stored is not None and same(spec_of(stored), spec_of(resource)):
         return  # STY-020
     if kind == "Story" and (problem := too_large(root.value)) is not None:

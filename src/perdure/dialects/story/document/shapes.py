@@ -102,7 +102,7 @@ class OneOf(_Plain):
         look.problem(f"unsupported value {shown(look.value)} (expected {listed(known)}){near}")
 
     def tidy(self, value: Any) -> Any:
-        return dict(self.other).get(value, value)
+        return dict(self.other).get(value, value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ _LEASE = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", 
 
 def judge_story_trigger(case: Case) -> None:
     spec = case.spec
-    if case.stored is not None and not same(spec_of(case.stored), spec.value):
+    if case.stored is not None and not same(spec_of(case.stored), spec_of(case.resource)):
         spec.problem("spec of a StoryTrigger is immutable")
         return
     target = read_reference(spec.at("storyRef").value, case.namespace)
