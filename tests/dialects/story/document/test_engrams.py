@@ -136,7 +136,7 @@ def test_mistakes_in_templates(change: dict[str, Any], path: str, message: str) 
 
 
 def test_a_template_with_everything() -> None:
-    """STY-004, STY-012: image and the like are kept for whoever runs containers."""
+    """STY-004: image and the like are kept for whoever runs containers."""
     full = template(
         description="x",
         inputSchema={},
@@ -259,7 +259,7 @@ def test_mistakes_in_impulses(change: dict[str, Any], path: str, message: str, c
 
 
 def test_impulses_in_order() -> None:
-    """STY-013, STY-045, STY-155"""
+    """STY-013, STY-045"""
     full = impulse(
         mapping={"a": "{{ context.body.x }}"},
         deliveryPolicy={

@@ -114,7 +114,7 @@ def test_json_is_read_as_well() -> None:
 
 
 def test_engine_fields_and_status_may_be_written() -> None:
-    """STY-001, STY-006: what was shown can be applied again."""
+    """STY-001: what was shown can be applied again."""
     head = "{name: tale, uid: u, generation: 3, creationTimestamp: '2026-01-01T00:00:00Z', resourceVersion: '7'}"
     text = GOOD.replace("{name: tale}", head) + "status: {validationStatus: valid, anything: 1}\n"
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from perdure.dialects.story import Story
 from perdure.dialects.story.bundle import bundle, open_bundle
-from perdure.dialects.story.document.parsing import declares, parse, recognizes
+from perdure.dialects.story.document.parsing import declares, parse
 from perdure.dialects.story.resources import Resource, Shelf
 from perdure.dialects.story.settings import DEFAULTS, Settings
 from perdure.kernel.judging import Declared, Surroundings
@@ -60,7 +61,7 @@ def test_a_bundle_holds_everything_a_run_needs() -> None:
 
 
 def test_what_is_missing_is_absent() -> None:
-    """STY-118, STY-255"""
+    """STY-255: the run will wait for it."""
     held = json.loads(bundle(calls("outer", "zzz"), Shelf([]), DEFAULTS))
 
     assert (held["engrams"], held["templates"], held["stories"]) == ({}, {}, {})
@@ -88,7 +89,7 @@ def test_equal_resources_give_equal_bytes_whatever_was_stored_with_them() -> Non
 
 
 def test_grants_and_settings_come_along_where_they_count() -> None:
-    """STY-251, STY-252"""
+    """STY-255"""
     spec = {"from": [{"group": "x", "kind": "y", "namespace": "z"}], "to": [{"group": "x", "kind": "y"}]}
     known = Shelf([resource("ReferenceGrant", "g", spec, "far"), resource("ReferenceGrant", "h", spec, "other")])
     far = tale("tale", {"name": "a", "ref": {"name": "e", "namespace": "far"}})
@@ -200,5 +201,5 @@ def test_starts_under_one_token_are_the_same_when_story_and_version_are() -> Non
 
 
 def test_stories_are_recognized_by_their_group() -> None:
-    assert recognizes(texts(tale()))
-    assert not recognizes(b"apiVersion: noetl.io/v10")
+    assert Story().recognizes(texts(tale()))
+    assert not Story().recognizes(b"apiVersion: noetl.io/v10")

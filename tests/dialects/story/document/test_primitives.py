@@ -174,7 +174,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("step", ACCEPTED)
 def test_built_in_steps_as_they_may_be(step: str) -> None:
-    """STY-031, STY-032, STY-033, STY-034, STY-083, STY-101"""
+    """STY-031, STY-032, STY-033, STY-034"""
     assert errors(steps(step)) == []
 
 
@@ -188,7 +188,7 @@ def test_a_story_cannot_start_itself() -> None:
 
 
 def test_a_sub_story_that_is_missing_or_of_another_version_is_a_warning() -> None:
-    """STY-031: at run time it is waited for, or refused (STY-254)."""
+    """STY-031: at run time it is waited for, or refused."""
     text = steps("{name: x, type: executeStory, with: {storyRef: {name: o, version: v2}}}")
     there = resource("Story", "o", {"version": "v1", "steps": []})
     fitting = resource("Story", "o", {"version": "v2", "steps": []})
@@ -292,7 +292,7 @@ CONTRACT = {
 
 @pytest.mark.parametrize("name", CONTRACT)
 def test_stories_of_the_published_contract_are_in_order(name: str) -> None:
-    """STY-028, STY-101, STY-139, STY-270, STY-271: all that is said of them is that their Engrams are not here."""
+    """STY-270, STY-271: all that is said of them is that their Engrams are not here."""
     text = HEAD.replace("tale", name).replace("spec:\n", "spec:") + CONTRACT[name]
 
     judged = judge(text.encode())
@@ -302,7 +302,7 @@ def test_stories_of_the_published_contract_are_in_order(name: str) -> None:
 
 
 def test_the_shape_of_a_story() -> None:
-    """STY-006 and section 1.2: the example of the contract."""
+    """Section 1.2: the example of the contract."""
     text = story(
         """inputsSchema: {type: object, required: [env], properties: {env: {type: string}}}
 policy: {timeouts: {story: 30m}, retries: {stepRetryPolicy: {maxRetries: 2, delay: 1s}}}

@@ -37,7 +37,7 @@ def test_branches_use_engrams_too() -> None:
 
 
 def test_a_pin_that_does_not_fit_is_a_warning() -> None:
-    """STY-253, STY-254: the step will fail."""
+    """STY-253: the step will fail."""
     text = steps("{name: a, ref: {name: e, version: v2}}")
 
     assert warnings(text, shelf(engram(version="v1"), template())) == [
@@ -108,7 +108,7 @@ def test_input_lies_over_the_engrams_own() -> None:
 
 
 def test_runtime_in_batch_needs_an_engram_that_stays() -> None:
-    """STY-037: and a batch step cannot use such an Engram without a bridge (STY-011)."""
+    """STY-037: and a batch step cannot use such an Engram without a bridge."""
     text = steps("{name: a, ref: e, runtime: {x: 1}}")
     lasting = shelf(engram(mode="deployment"), template(supportedModes=["deployment"]))
 

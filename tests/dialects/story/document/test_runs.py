@@ -80,7 +80,7 @@ def run(spec: dict[str, Any], name: str = "r", **metadata: Any) -> Resource:
     ],
 )
 def test_mistakes_in_story_runs(spec: dict[str, Any], path: str, message: str, code: str) -> None:
-    """STY-002, STY-047, STY-210, STY-252, STY-253"""
+    """STY-002, STY-047, STY-210, STY-253"""
     assert said(run(spec)) == [(path, message, code)]
 
 
@@ -145,12 +145,12 @@ def tokened(name: str = NAME, digest: str | None = DIGEST, **metadata: Any) -> R
     ],
 )
 def test_mistakes_in_runs_under_a_token(given: Resource, path: str, message: str) -> None:
-    """STY-048, STY-273"""
+    """STY-048"""
     assert said(given) == [(path, message, INVALID)]
 
 
 def test_a_run_under_a_token() -> None:
-    """STY-048: what a reference in the inputs hashes to is only known when it is read (STY-146)."""
+    """STY-048: what a reference in the inputs hashes to is only known when it is read."""
     assert said(tokened()) == []
     stored_elsewhere = tokened(digest="0" * 64)
     stored_elsewhere["spec"]["inputs"] = {"n": {"$bubuStorageRef": "x"}}

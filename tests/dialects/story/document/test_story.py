@@ -460,7 +460,7 @@ def test_s3_is_accepted_where_there_is_a_driver() -> None:
 
 
 def test_durations_that_a_run_passes_over_are_warnings() -> None:
-    """STY-127, STY-133"""
+    """A retry without a right delay takes the default, a timeout that is none the next level's."""
     text = story("steps: [{name: a, ref: e, execution: {timeout: soon, retry: {delay: '5'}}}]")
 
     assert errors(text) == []

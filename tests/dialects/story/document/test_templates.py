@@ -136,7 +136,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("text", ACCEPTED, ids=lambda value: value[-70:])
 def test_templates_that_are_accepted(text: str) -> None:
-    """STY-036, STY-193 to 203"""
+    """STY-036, STY-193"""
     assert errors(text) == []
 
 
@@ -235,7 +235,7 @@ DOUBTS = [
 
 @pytest.mark.parametrize(("text", "path", "message"), DOUBTS, ids=lambda value: value[-60:])
 def test_references_that_make_no_edge_are_warnings(text: str, path: str, message: str) -> None:
-    """STY-043, STY-054, STY-216"""
+    """STY-043, STY-054"""
     assert errors(text) == []
     assert [one for one in warnings(text) if one[2] == "Doubtful"] == [(path, message, "Doubtful")]
 

@@ -233,7 +233,7 @@ FULL = """{backpressure: {buffer: {maxMessages: 0, maxBytes: 1, maxAgeSeconds: 2
 
 
 def test_every_setting_is_accepted() -> None:
-    """STY-040, STY-233, STY-234"""
+    """STY-040"""
     assert errors(settings(FULL.replace("\n", ""))) == []
     assert errors(transport("driver: grpc\nsupportedBinary: [a/b]\nstreaming: " + FULL.replace("\n", ""))) == []
 

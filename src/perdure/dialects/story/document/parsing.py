@@ -90,10 +90,6 @@ def declares(text: bytes, file: str = "") -> list[Declared]:
     return found
 
 
-def recognizes(text: bytes) -> bool:
-    return b"bubustack.io/" in text
-
-
 def _chosen(stories: Sequence[Resource], name: str) -> Resource | None:
     """The Story to run: the one that is named; else the one that no other in the text starts, or the first."""
     if name:

@@ -18,6 +18,7 @@ from perdure.dialects.story.document.shapes import (
     Whole,
 )
 from perdure.dialects.story.identity import input_hash, run_name
+from perdure.dialects.story.labels import INPUT_HASH, TOKEN
 from perdure.dialects.story.payloads import is_reference, malformed
 from perdure.dialects.story.resources import (
     Reference,
@@ -30,8 +31,6 @@ from perdure.dialects.story.resources import (
 from perdure.dialects.story.schemas import BadSchema, Schema
 from perdure.kernel import jsontext
 
-TOKEN = "storyrun.bubustack.io/trigger-token"
-HASH = "storyrun.bubustack.io/trigger-input-hash"
 LARGEST = 1_048_576
 
 STORY_RUN = Fields(
@@ -95,12 +94,12 @@ def _token(case: Case, target: Reference) -> None:
     wanted = run_name(target.namespace, target.name, token)
     if case.name != wanted:
         metadata.problem(f'metadata.name must be "{wanted}" when {TOKEN} is set, not "{case.name}"')
-    given = annotations.get(HASH)
+    given = annotations.get(INPUT_HASH)
     inputs = case.spec.at("inputs").value
     if not given:
-        metadata.at("annotations").problem(f"annotation {HASH} is required when {TOKEN} is set")
+        metadata.at("annotations").problem(f"annotation {INPUT_HASH} is required when {TOKEN} is set")
     elif isinstance(inputs, dict | None) and not _has_references(inputs) and given != input_hash(inputs):
-        metadata.at("annotations", HASH).problem(f"annotation {HASH} must match the inputs of the StoryRun")
+        metadata.at("annotations", INPUT_HASH).problem(f"annotation {INPUT_HASH} must match the inputs of the StoryRun")
 
 
 def _has_references(value: object) -> bool:

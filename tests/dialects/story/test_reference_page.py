@@ -1,0 +1,47 @@
+"""The reference page tells the kinds and the settings there are, and its example is in order."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from perdure.dialects.story.document import judge
+from perdure.dialects.story.kinds import KINDS
+from perdure.dialects.story.settings import DEFAULTS, Queue, Settings
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "story.md").read_text()
+
+
+def test_every_kind_is_listed_with_its_words() -> None:
+    for kind in KINDS.values():
+        words = ", ".join(f"`{word}`" for word in (kind.plural, *kind.short))
+        assert f"| `{kind.name}` | `{kind.api_version}` | {words} |" in PAGE
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind.name}` |"))
+        assert ("; global" in row) is kind.is_global
+
+
+def test_every_setting_is_listed_with_its_default() -> None:
+    """STY-017, STY-018"""
+    listed = dict(re.findall(r"^\| `([a-zA-Z]+\.[\w.-]+)` \| ([^,;|]+?)(?:[,;][^|]*)? \|$", PAGE, re.MULTILINE))
+
+    found = {}
+    for one in fields(Settings):
+        if "key" in one.metadata:
+            value = getattr(DEFAULTS, one.name)
+            found[one.metadata["key"]] = (
+                str(value).lower() if isinstance(value, bool) else "file" if isinstance(value, tuple) else str(value)
+            )
+    queue = {f"storyrun.queue.NAME.{one.name.replace('_', '-')}" for one in fields(Queue)}
+    assert {key: value for key, value in listed.items() if key not in queue} == found
+    assert queue <= set(re.findall(r"`(storyrun\.queue[^`]+)`", PAGE))
+
+
+def test_the_example_is_in_order() -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+    judged = judge(example.encode())
+
+    assert [one["kind"] for one in judged.resources] == ["Story", "Engram"]
+    assert {one.message for one in judged.problems if one.severity == "error"} <= {
+        "EngramTemplate 'http-request' not found",
+        "step 'build': EngramTemplate 'http-request' of Engram 'default/builder' not found",
+    }
