@@ -184,6 +184,7 @@ async def test_explicit_fields_come_before_the_credential(shop: str) -> None:
     """Credentials are often stored with `db_` before each name."""
     known = conninfo_to_dict(shop)
     auth = {"db_host": "127.0.0.1", "db_port": str(known["port"]), "db_user": "postgres", "db_name": "nowhere"}
+    auth |= {"name": "the credential's own name", "type": "postgres"}
 
     outcome = await outcome_of("postgres", {"auth": auth, "dbname": known["dbname"], "query": "SELECT 1 AS n"})
 

@@ -98,6 +98,15 @@ async def test_a_failure_in_the_middle_undoes_everything(shop: str) -> None:
     assert names(shop) == ["pen", "cup"]
 
 
+async def test_a_result_that_is_too_large_undoes_everything(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.providers.databases.transaction.RESULT_LIMIT", 100)
+
+    outcome = await sqlite(database=shop, commands=["DELETE FROM item", "SELECT hex(zeroblob(100)) AS x"])
+
+    assert failure_of(outcome) == ("Provider.Call.Sqlite.TooLarge", False)
+    assert names(shop) == ["pen", "cup"]
+
+
 async def test_broken_constraints(shop: str) -> None:
     outcome = await sqlite(database=shop, command="INSERT INTO item(name) VALUES ('new'), ('pen')")
 

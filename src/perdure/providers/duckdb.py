@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from perdure.providers.databases.statements import DUCKDB, Statement
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
 from perdure.providers.databases.values import table
@@ -42,7 +44,7 @@ async def duckdb(
     query_b64: str | None = None,
     auth: dict[str, Any] | None = None,
     timeout: Timeouts | float | None = None,
-) -> dict[str, Any]:
+) -> msgspec.Raw:
     """Run statements on `database` (a file; default: in memory) in one transaction; answer with the last rows.
 
     Values of `params` stand at `?` or `$1` (a list) or `$name` (a map). Needs `perdure[duckdb]`.

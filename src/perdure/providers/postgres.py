@@ -5,6 +5,8 @@ Text is sent as it is written; values travel apart from it. Stopping a task canc
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from perdure.providers.databases.statements import POSTGRES, Statement
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
 from perdure.providers.databases.values import table
@@ -18,8 +20,14 @@ if TYPE_CHECKING:
 
 PREFIX = "Provider.Call.Postgres"
 
-_ALIASES = {"database": "dbname", "name": "dbname", "username": "user"}
-_NOT_OURS = ("type", "dsn", "url")  # members of a credential that are no setting of a connection
+_ALIASES = {
+    "database": "dbname",
+    "db_database": "dbname",
+    "db_name": "dbname",
+    "username": "user",
+    "db_username": "user",
+}
+_NOT_OURS = ("type", "kind", "name", "description", "dsn", "url")  # of a credential, but no setting of a connection
 
 _BY_STATE: tuple[tuple[str, str, bool], ...] = (  # the first whose beginning fits (appendix A of PostgreSQL's manual)
     ("08", "Connection", True),
@@ -56,7 +64,7 @@ async def postgres(
     password: str | None = None,
     dbname: str | None = None,
     timeout: Timeouts | float | None = None,
-) -> dict[str, Any]:
+) -> msgspec.Raw:
     """Run statements in one transaction; answer with the rows of the last statement that has any.
 
     `auth` is the connection: host, port, user, password, dbname or any other setting of libpq, or `dsn`, an address;
@@ -72,8 +80,8 @@ async def postgres(
 
 def _settings(auth: dict[str, Any], explicit: dict[str, Any]) -> dict[str, Any]:
     """Settings of libpq. Credentials may be written with the prefix `db_`, as other tools store them."""
-    given = {name.removeprefix("db_"): value for name, value in auth.items() if value is not None}
-    settings = {_ALIASES.get(name, name): value for name, value in given.items() if name not in _NOT_OURS}
+    given = {_ALIASES.get(name, name).removeprefix("db_"): value for name, value in auth.items() if value is not None}
+    settings = {name: value for name, value in given.items() if name not in _NOT_OURS}
     address = explicit.pop("dsn") or given.get("dsn") or given.get("url")
     settings |= {name: value for name, value in explicit.items() if value is not None}
     if address is not None:

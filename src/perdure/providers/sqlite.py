@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import apsw
+import msgspec
 
 from perdure.kernel import jsontext
 from perdure.providers.databases.statements import SQLITE, Statement
@@ -51,7 +52,7 @@ async def sqlite(
     query_b64: str | None = None,
     auth: dict[str, Any] | None = None,
     timeout: Timeouts | float | None = None,
-) -> dict[str, Any]:
+) -> msgspec.Raw:
     """Run statements on `database` (a file; default: in memory) in one transaction; answer with the last rows.
 
     Values of `params` stand at `?`, `?1`, `$1` (a list) or `:name`, `@name`, `$name` (a map).

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from perdure.kernel import jsontext
 from perdure.providers.apart import apart
 from perdure.providers.databases.statements import BadStatement, Bound, Grammar, Statement, bind, split
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.sources import Script, read_text
+from perdure.providers.verdict import RESULT_LIMIT
 
 _ASKED_EVERY = 0.1  # seconds between two wishes that the statement should stop: one may fall between two statements
 _GRACE = 4.0  # seconds; below the worker's own patience, so that it is us who say how the task ended
@@ -139,8 +141,8 @@ def _one_of(**given: Any) -> Any:
     return next(iter(found.values()), None)
 
 
-async def perform(session: Session, work: Work, total: float | None) -> dict[str, Any]:
-    """The task's result; `ProviderFailure` with the session's prefix when it has none."""
+async def perform(session: Session, work: Work, total: float | None) -> msgspec.Raw:
+    """The task's result as JSON text; `ProviderFailure` with the session's prefix when it has none."""
     doing = _Doing(session, work)
     try:
         await asyncio.wait([doing.ended], timeout=total)
@@ -175,7 +177,7 @@ class _Doing:
             apart(self.session.interrupt, "perdure-interrupt")  # may fail, for there may be no connection yet
             await asyncio.wait([self.ended], timeout=_ASKED_EVERY)
 
-    def _transact(self) -> dict[str, Any]:
+    def _transact(self) -> msgspec.Raw:
         session = self.session
         place = {}
         try:
@@ -189,9 +191,10 @@ class _Doing:
                 self._look()
                 answers.append(session.execute(text, values))
             place = {}
+            result = self._written(_result(answers))
             self._look()
             session.commit()
-            return _result(answers)
+            return result
         except BadStatement as problem:
             raise ProviderFailure(f"{session.prefix}.BadStatement", str(problem), retryable=False) from None
         except (ProviderFailure, _Stopped):
@@ -205,6 +208,15 @@ class _Doing:
             raise failure from None
         finally:
             session.close()
+
+    def _written(self, result: dict[str, Any]) -> msgspec.Raw:
+        """The result as text: written here, where it holds up nobody, and judged while everything can be undone."""
+        text = jsontext.encode_finite(result)  # values are plain already
+        if len(text) > RESULT_LIMIT:
+            message = f"the result has {len(text)} bytes, {RESULT_LIMIT} are allowed: ask for less at a time"
+            facts = {"size": len(text), "limit": RESULT_LIMIT}
+            raise ProviderFailure(f"{self.session.prefix}.TooLarge", message, False, facts)
+        return msgspec.Raw(text)
 
     def _look(self) -> None:
         if self.is_unwanted:
