@@ -277,7 +277,7 @@ class Universe:
             limit = ENOUGH
         held = sum(key in self.granted for key in asked)
         waiting = [
-            Request(run, permit, one.priority, at)
+            Request(run, permit, one.priority, at, one.ageing)
             for (run, permit), (one, at) in asked.items()
             if (run, permit) not in self.granted
         ]

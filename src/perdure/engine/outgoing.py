@@ -158,7 +158,7 @@ def _child_cancel_requested(
 
 
 def _permit_requested(change: Transition, slot: Slot, execution: Execution, event: e.PermitRequested) -> None:
-    asked = PermitAsked(event.scope, event.permit, event.priority, event.limit, execution.state.at)
+    asked = PermitAsked(event.scope, event.permit, event.priority, event.limit, execution.state.at, event.ageing)
     change.permits_asked.append(asked)
 
 
@@ -181,7 +181,7 @@ def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.R
     for child in state.children.values():
         change.letters.append(child_start(execution, child.start))
     for number, permit in state.permits.items():
-        asked = PermitAsked(permit.scope, number, 0, None, state.at)
+        asked = PermitAsked(permit.scope, number, permit.priority, permit.limit, state.at, permit.ageing)
         change.permits_asked.append(asked)
     for number, task in state.tasks.items():
         if task.pool:

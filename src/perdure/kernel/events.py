@@ -130,6 +130,7 @@ class PermitRequested(Event, frozen=True, tag=16):
     scope: str
     priority: int = 0
     limit: int | None = None  # what the program allows; a configured limit of the scope may be lower
+    ageing: Instant = 0  # waiting so long adds one to the priority; 0: it never does
 
 
 class PermitGranted(Event, frozen=True, tag=17):

@@ -14,6 +14,7 @@ class Request(msgspec.Struct, frozen=True):
     permit: int
     priority: int
     asked_at: Instant
+    ageing: Instant = 0  # each time so long has passed it gains one step of priority; 0: never
 
 
 def resource_scope(kind: str, namespace: str, name: str) -> str:
@@ -23,16 +24,11 @@ def resource_scope(kind: str, namespace: str, name: str) -> str:
     return f"resource:{kind}/{namespace}/{name}"
 
 
-def grant(
-    limit: int, held: int, waiting: Iterable[Request], now: Instant, ageing: Instant | None = None
-) -> list[Request]:
-    """Who gets the free places: higher priority first, then who asked first.
-
-    With `ageing`, a request gains one step of priority each time that long has passed.
-    """
+def grant(limit: int, held: int, waiting: Iterable[Request], now: Instant) -> list[Request]:
+    """Who gets the free places: higher priority first, with what waiting has added to it, then who asked first."""
 
     def place(request: Request) -> tuple[int, Instant, RunId, int]:
-        aged = (now - request.asked_at) // ageing if ageing else 0
+        aged = (now - request.asked_at) // request.ageing if request.ageing else 0
         return (-(request.priority + aged), request.asked_at, request.run, request.permit)
 
     free = max(0, limit - held)

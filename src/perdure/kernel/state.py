@@ -42,6 +42,9 @@ class OpenChild(msgspec.Struct, array_like=True):
 class Permit(msgspec.Struct, array_like=True):
     scope: str
     granted: bool = False
+    priority: int = 0  # these are needed to ask for it anew in a fork
+    limit: int | None = None
+    ageing: Instant = 0
 
 
 class Effect(msgspec.Struct, array_like=True):
@@ -191,7 +194,7 @@ def _cancel_requested(state: State, event: e.CancelRequested) -> None:
 
 def _permit_requested(state: State, event: e.PermitRequested) -> None:
     state.issued = event.permit
-    state.permits[event.permit] = Permit(event.scope)
+    state.permits[event.permit] = Permit(event.scope, False, event.priority, event.limit, event.ageing)
 
 
 def _permit_granted(state: State, event: e.PermitGranted) -> None:

@@ -226,9 +226,9 @@ class Turn:
         if not self.state.children[child].cancelling:
             self.emit(e.ChildCancelRequested(child, reason))
 
-    def request_permit(self, scope: str, priority: int = 0, limit: int | None = None) -> int:
+    def request_permit(self, scope: str, priority: int = 0, limit: int | None = None, ageing: Instant = 0) -> int:
         number = self.state.issued + 1
-        self.emit(e.PermitRequested(number, scope, priority, limit))
+        self.emit(e.PermitRequested(number, scope, priority, limit, ageing))
         return number
 
     def await_resource(self, kind: str, namespace: str, name: str) -> int:

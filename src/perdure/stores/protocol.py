@@ -50,6 +50,7 @@ class PermitAsked(msgspec.Struct, frozen=True):
     priority: int
     limit: int | None
     asked_at: Instant
+    ageing: Instant = 0
 
 
 class Offer(msgspec.Struct, frozen=True):

@@ -209,6 +209,25 @@ class StoreSuite(CatalogSuite):
         assert await self.granted(store, home) == ["a", "b", "c"]
         await store.close()
 
+    async def test_waiting_adds_to_priority_where_it_counts(self, tmp_path: Path) -> None:
+        """Invariant 17."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("holder", home, permits_asked=[PermitAsked("scope", 1, 0, 1, 0)]))
+        now = self.now
+        asked = {
+            "old": PermitAsked("scope", 1, 0, 1, now - 250, 100),
+            "important": PermitAsked("scope", 1, 1, 1, now - 10, 100),
+            "urgent": PermitAsked("scope", 1, 9, 1, now - 10),
+        }
+        await self.commit(store, *[created(name, home, permits_asked=[ask]) for name, ask in asked.items()])
+
+        for name in ("holder", "urgent", "old"):
+            await self.commit(store, Transition(RunId(name), home, 2, row=b"x", ended=True))
+
+        assert await self.granted(store, home) == ["holder", "urgent", "old", "important"]
+        await store.close()
+
     async def test_leased_tasks_have_one_holder_at_a_time(self, tmp_path: Path) -> None:
         """Invariants 11 to 13."""
         store = self.open(tmp_path)

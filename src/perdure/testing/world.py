@@ -40,12 +40,13 @@ class World:
         settings: Settings | None = None,
         wrap: Callable[[Store], Store] | None = None,
         vfs: str | None = None,
+        spoken: Mapping[str, Language] | None = None,
     ) -> None:
         self.path = folder / "world.db"
         self.clock = FakeClock()
         self.hands = ScriptedHands(functions, held)
         self.drill = Drill()
-        self._languages: Mapping[str, Language] = {**languages(), "drill": self.drill}
+        self._languages: Mapping[str, Language] = {**languages(), "drill": self.drill, **(spoken or {})}
         self._settings = settings or Settings()
         self._wrap = wrap
         self._vfs = vfs

@@ -52,7 +52,7 @@ def admit(turn: Turn, step: Step) -> bool:
     if held >= len(limits):
         return True
     limit = limits[held]
-    permit = turn.request_permit(limit.scope, place.priority, limit.most)
+    permit = turn.request_permit(limit.scope, place.priority, limit.most, place.ageing)
     message = f"Queued due to {limit.word} concurrency limit ({limit.most} running, limit {limit.most})"
     turn.emit(s.StepQueued(step.name, permit, message, turn.now))
     return False

@@ -172,8 +172,8 @@ class BatchWriter:
                 delivered.append(self.send(Letter(change.run, asked.asked_at, body), change.partition))
             else:
                 self._execute(
-                    "INSERT INTO permits VALUES (?, ?, ?, ?, ?, ?, 0)",
-                    (asked.scope, change.run, asked.permit, asked.priority, capacity, asked.asked_at),
+                    "INSERT INTO permits VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
+                    (asked.scope, change.run, asked.permit, asked.priority, capacity, asked.asked_at, asked.ageing),
                 )
                 touched.add(asked.scope)
         return touched
@@ -191,10 +191,15 @@ class BatchWriter:
         if capacity is None:
             return []
         held = self._execute("SELECT count(*) FROM permits WHERE scope = ? AND granted = 1", (scope,)).get
+        # Only where waiting counts is the order a matter of the moment, and all who wait have to be looked at.
+        some_age = "SELECT EXISTS (SELECT 1 FROM permits WHERE scope = ? AND granted = 0 AND ageing > 0)"
+        place = (
+            "priority + iif(ageing > 0, (?3 - asked_at) / ageing, 0)" if self._execute(some_age, (scope,)).get else ""
+        )
         waiting = self._execute(
-            "SELECT run, permit, priority, asked_at FROM permits WHERE scope = ? AND granted = 0"
-            " ORDER BY priority DESC, asked_at, run, permit LIMIT ?",
-            (scope, max(0, capacity - held)),
+            "SELECT run, permit, priority, asked_at, ageing FROM permits WHERE scope = ?1 AND granted = 0"
+            f" ORDER BY {place or 'priority'} DESC, asked_at, run, permit LIMIT ?2",
+            (scope, max(0, capacity - held), now) if place else (scope, max(0, capacity - held)),
         )
         sent = []
         for request in grant(capacity, held, [Request(*row) for row in waiting], now):
