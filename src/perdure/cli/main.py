@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import NoReturn
 
 from perdure.cli.exits import Exit
+from perdure.cli.habits import PARAGRAPH, understood
 from perdure.cli.talk import Talk
-from perdure.cli.verbs import VERBS
+from perdure.cli.verbs import UNLISTED, VERBS
 
 EXIT_CODES = """\
 exit codes:
@@ -47,6 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _perform(words: Sequence[str]) -> int:
+    words = understood(words)
     asked = _parser(words).parse_args(words)
     if asked.verb is None:
         _parser(()).print_help(sys.stderr)
@@ -67,13 +69,15 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="perdure",
         description="Run workflows durably: nothing acknowledged is lost.",
-        epilog=EXAMPLES + EXIT_CODES,
+        epilog=f"{EXAMPLES}{PARAGRAPH}\n{EXIT_CODES}",
         formatter_class=_Formatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     wanted = _wanted(parser, words)
-    for name, (module, line) in VERBS.items():
+    for name, (module, line) in (VERBS | UNLISTED).items():
+        if name in UNLISTED and name != wanted:
+            continue
         described = line[0].upper() + line[1:] + "."
         verb = verbs.add_parser(
             name,
@@ -103,7 +107,7 @@ def _wanted(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None
     first = words[0]
     if first.startswith("-"):
         parser.error(f"options come after the verb: perdure VERB {first} …")
-    if first not in VERBS:
+    if first not in VERBS and first not in UNLISTED:
         from difflib import get_close_matches
 
         near = get_close_matches(first, VERBS, n=1)

@@ -82,6 +82,14 @@ class Resourceful(Protocol):
 
 
 @runtime_checkable
+class Briefing(Protocol):
+    """A dialect may say how a run stands without showing what it has produced."""
+
+    def brief(self, execution: "Execution") -> dict[str, Any]:
+        """JSON data with `status`, in the dialect's own words; never results."""
+
+
+@runtime_checkable
 class Chronicler(Protocol):
     """A dialect may tell a run's history in event names of its own; without this the kernel's events are shown."""
 

@@ -28,3 +28,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "providers": ("perdure.cli.verbs.providers", "list what tasks may call, and its parameters"),
 }
 """Name → module, and what it does in one line."""
+
+UNLISTED: dict[str, tuple[str, str]] = {
+    "status": ("perdure.cli.verbs.status", "say how a run stands, without what it has produced"),
+}
+"""Verbs that `perdure --help` names in a paragraph only."""

@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_run(parser)
     parser.add_argument("--reason", metavar="R", default="", help="why; the run's history keeps it")
+    parser.add_argument("--cascade", action="store_true", help="its children too; that is always so")
     parser.add_argument("--wait", action="store_true", help="until the run has ended")
 
 

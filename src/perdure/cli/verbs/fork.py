@@ -5,6 +5,7 @@ import argparse
 from perdure.cli import arguments as a
 from perdure.cli.beginning import add_waiting, begin_and_follow
 from perdure.cli.interruption import complete
+from perdure.cli.moments import HELP, event_at
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client, Handle
 
@@ -19,13 +20,14 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_run(parser)
-    parser.add_argument("--at", metavar="SEQ", type=int, help="the last event that counts (default: all of them)")
+    parser.add_argument("--at", metavar="MOMENT", help=f"what counts last: {HELP} (default: all of it)")
     a.add_load(parser)
     add_waiting(parser)
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
     async def fork(engine: Client) -> Handle:
-        return await engine.fork(await engine.resolve(asked.run), asked.at)
+        run = await engine.resolve(asked.run)
+        return await engine.fork(run, None if asked.at is None else await event_at(engine, run, asked.at))
 
     return complete(begin_and_follow(asked, talk, fork, must_exist=True))

@@ -2,18 +2,22 @@
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.beginning import add_waiting, begin_and_follow
 from perdure.cli.documents import Judged, NothingToRun, ProblemsFound, judge, judge_for, read, read_applied
+from perdure.cli.errors import BadUsage
 from perdure.cli.interruption import complete
 from perdure.cli.opening import load_sources, store_if_any
 from perdure.cli.talk import Talk
 from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client, Handle
+from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.judging import Applied
+from perdure.kernel.problems import Problem, guess
 from perdure.wiring import languages
 
 EXAMPLES = """\
@@ -37,7 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file", metavar="FILE", help="the document; - for standard input; or one of the catalog by its name"
     )
     parser.add_argument("--name", metavar="NAME", default="", help="the document to run, where FILE holds several")
-    parser.add_argument("--input", metavar="JSON|@FILE", type=a.json_or_file, help="the run's input")
+    parser.add_argument(
+        "--input", "--payload", dest="input", metavar="JSON|@FILE", type=a.json_or_file, help="the run's input"
+    )
     parser.add_argument("--args", metavar="JSON|@FILE", type=a.json_or_file, help="arguments of the document")
     parser.add_argument(
         "--set", metavar="K=V", type=a.pair, action="append", default=[], help="set a member of the input, as in a.b=3"
@@ -48,10 +54,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="resources the document refers to; may be repeated"
     )
+    parser.add_argument("-t", "--target", metavar="STEP", help="begin with this step of a Playbook, this once")
+    parser.add_argument(
+        "-r", "--runtime", choices=("local", "auto", "distributed"), default="auto", help="where: here, as it is now"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only check the document, as `perdure check` does")
     add_waiting(parser)
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    if asked.runtime == "distributed":
+        raise BadUsage("-r distributed: there is no server to hand the run to; leave it out")
+    if asked.dry_run:
+        from perdure.cli.verbs import check
+
+        asked.files = [asked.file]
+        return check.perform(asked, talk)
     load_sources(asked.load)
     given = a.with_members(asked.input, asked.set)
     return complete(_run(asked, talk, given))
@@ -71,8 +89,22 @@ async def _run(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
         raise ProblemsFound(judged)
     if judged.program is None:
         raise NothingToRun(f"{judged.origin} holds nothing that can be run; nothing was started")
+    if asked.target is not None:
+        _check_target(judged, asked.target)
     name = entry.key.name if entry is not None else None if asked.file == "-" else Path(asked.file).stem
     return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, judged, applied, given, name))
+
+
+def _check_target(judged: Judged, step: str) -> None:
+    """As the document's own `entry_step` would be (PBK-054)."""
+    entries = getattr(judged.language, "entries", None)
+    if entries is None:
+        raise BadUsage("-t: only a Playbook begins with a step of your choice")
+    names = entries(judged.program)
+    if step not in names:
+        message = f"there is no step {step!r} to begin with{guess(step, names)}"
+        problem = Problem("PBK-007", message, "executor.spec.entry_step", hint=f"There are: {', '.join(names)}.")
+        raise InvalidDocument(problem.describe(judged.origin), problems=replace(judged, problems=[problem]).plain())
 
 
 async def _find(name: str, store: Callable[[], Client | None]) -> tuple[str, bytes, Runnable | None]:
@@ -98,6 +130,8 @@ async def _start(
     name: str | None,
 ) -> Handle:
     options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
+    if asked.target is not None:
+        options["entry_step"] = asked.target
     if asked.file != "-" and b"script" in judged.text:
         # Where scripts beside the document are found. Others need no place, and start the same from any folder.
         options["folder"] = str(Path(asked.file).resolve().parent)

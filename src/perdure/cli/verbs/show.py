@@ -9,6 +9,7 @@ from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json, give_text
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
+from perdure.cli.moments import HELP, event_at
 from perdure.cli.notable import outcome_text, words
 from perdure.cli.opening import open_observer
 from perdure.cli.outline import outline
@@ -41,7 +42,7 @@ SAID = frozenset(
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_run(parser)
-    parser.add_argument("--at", metavar="SEQ", type=int, help="as it was after this event")
+    parser.add_argument("--at", metavar="MOMENT", help=f"as it was after {HELP}")
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
@@ -51,11 +52,12 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 async def _show(asked: argparse.Namespace, talk: Talk) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
+        at = None if asked.at is None else await event_at(observer, run, asked.at)
         if asked.json:
-            give_json(await observer.show(run, asked.at))
+            give_json(await observer.show(run, at))
             return Exit.OK
         row = await observer.find(run)
-        execution = await views.load(observer.store, observer.languages, row, asked.at)
+        execution = await views.load(observer.store, observer.languages, row, at)
         stand = await stands(observer, row, execution)
         picture = await views.show(observer.store, execution)
         head = await _head(observer, stand, execution)

@@ -128,6 +128,15 @@ class Playbook:
 
         return awaited_gates(execution)
 
+    def brief(self, execution: Execution) -> dict[str, Any]:
+        from perdure.dialects.playbook.showing import brief
+
+        return brief(execution)
+
+    def entries(self, program: Any) -> tuple[str, ...]:
+        """The steps that a request may ask to begin with (PBK-054)."""
+        return tuple(program.steps)
+
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
         from perdure.dialects.playbook.showing import show
 

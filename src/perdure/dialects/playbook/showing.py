@@ -39,12 +39,34 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
         "result": result_of(body, program, execution.state.options).read(text) if body.status else None,
     }
     if not execution.state.status.is_final:
-        shown["current"] = [{"step": run.step, "step_run_id": run_id(number)} for number, run in body.runs.items()]
-        held = [(fork, step, one) for fork, node in body.forks.items() for step, one in node.trackers.items()]
-        joins = [_join(program, fork, step, one) for fork, step, one in held if any(one.held.values())]
-        if joins:
-            shown["joins"] = joins
-        shown["pending"] = [_pending(program, number, body.tokens[number]) for number in body.pending]
+        shown |= _live(body, program)
+    return shown
+
+
+def brief(execution: Execution) -> dict[str, Any]:
+    """How a run stands: counts, failures, what runs and what waits for what; nothing it has produced (PBK-213)."""
+    body: b.Body = execution.body
+    live: dict[str, Any] = {"current": [], "pending": []}
+    if not execution.state.status.is_final:
+        live = _live(body, execution.program)
+    return {
+        "status": status_of(execution, body),
+        "code": body.code or None,
+        **live,
+        "steps": {name: _step(tally) for name, tally in body.tallies.items()},
+        "branches": branch_counts(body),
+        "failures": [failure_view(failure) for failure in body.failures],
+    }
+
+
+def _live(body: b.Body, program: Program) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    shown["current"] = [{"step": run.step, "step_run_id": run_id(number)} for number, run in body.runs.items()]
+    held = [(fork, step, one) for fork, node in body.forks.items() for step, one in node.trackers.items()]
+    joins = [_join(program, fork, step, one) for fork, step, one in held if any(one.held.values())]
+    if joins:
+        shown["joins"] = joins
+    shown["pending"] = [_pending(program, number, body.tokens[number]) for number in body.pending]
     return shown
 
 
@@ -106,8 +128,19 @@ def _pending(program: Program, number: int, token: b.Token) -> dict[str, Any]:
         "step": token.step,
         "token_id": token_id(number),
         "reads": [f"ctx.{name}" if name != b.ANY_NAME else "ctx" for name in reads],
+        "reason": _reason(token.decision),
         "decision": _decision(token.decision),
     }
+
+
+def _reason(decision: b.Decision | None) -> str:
+    """Why a token is not admitted, for people."""
+    if decision is None:
+        return "its gate has not been asked yet"
+    if decision.errors:
+        return "a guard of its gate cannot be answered: " + "; ".join(decision.errors)
+    rule = {b.ELSE: "`else` denies it", b.NO_RULE: "no rule of its gate matches"}
+    return rule.get(decision.rule, f"rules[{decision.rule}] of its gate denies it")
 
 
 def _decision(decision: b.Decision | None) -> dict[str, Any] | None:

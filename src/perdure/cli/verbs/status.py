@@ -1,0 +1,71 @@
+"""`status`: how a run stands, without what it has produced; for those who ask often (PBK-213)."""
+
+import argparse
+import sys
+from typing import Any
+
+from perdure.cli import arguments as a
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
+from perdure.cli.opening import open_observer
+from perdure.cli.outline import outline
+from perdure.cli.standing import Standing, stands
+from perdure.cli.talk import Talk, width_of
+from perdure.cli.times import iso
+from perdure.engine import views
+from perdure.engine.client import Client
+from perdure.kernel.dialect import Briefing, Chronicler
+from perdure.kernel.execution import Execution
+
+PIPE_WIDTH = 160
+
+EXAMPLES = """\
+examples:
+  perdure status 06g2k
+  perdure status 06g2k --json      status, current, pending, steps, failures, times, last_seq; never results
+
+`perdure show` has everything, results too.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_run(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return complete(_status(asked, talk))
+
+
+async def _status(asked: argparse.Namespace, talk: Talk) -> int:
+    async with open_observer(asked, talk) as observer:
+        run = await observer.resolve(asked.run)
+        row = await observer.find(run)
+        execution = await views.load(observer.store, observer.languages, row)
+        told = await _told(observer, await stands(observer, row, execution), execution)
+        if asked.json:
+            give_json(told)
+        else:
+            give_text("\n".join(outline(told, width_of(sys.stdout) or PIPE_WIDTH)))
+        return Exit.OK
+
+
+async def _told(client: Client, stand: Standing, execution: Execution) -> dict[str, Any]:
+    state, dialect = execution.state, execution.dialect
+    brief = dialect.brief(execution) if isinstance(dialect, Briefing) else {"status": stand.status}
+    last_seq = state.seq
+    if isinstance(dialect, Chronicler):
+        turns = await views.turns(client.store, dialect, execution.id)
+        last_seq = sum(1 for _ in dialect.chronicle(execution.id, turns))
+    now = client.clock.now()
+    return {
+        "execution_id": execution.id,
+        **brief,
+        "waits_for": [wait.text(now) for wait in stand.waits],
+        "live": stand.is_owned,
+        "started_at": iso(state.started_at),
+        "updated_at": iso(state.at),
+        "ended_at": iso(state.ended_at),
+        "last_seq": last_seq,
+    }
