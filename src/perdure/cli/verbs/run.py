@@ -41,9 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file", metavar="FILE", help="the document; - for standard input; or one of the catalog by its name"
     )
     parser.add_argument("--name", metavar="NAME", default="", help="the document to run, where FILE holds several")
-    parser.add_argument(
-        "--input", "--payload", dest="input", metavar="JSON|@FILE", type=a.json_or_file, help="the run's input"
-    )
+    parser.add_argument("--input", metavar="JSON|@FILE", type=a.json_or_file, help="the run's input")
+    parser.add_argument("--payload", dest="input", metavar="JSON|@FILE", type=a.json_or_file, help="the same")
     parser.add_argument("--args", metavar="JSON|@FILE", type=a.json_or_file, help="arguments of the document")
     parser.add_argument(
         "--set", metavar="K=V", type=a.pair, action="append", default=[], help="set a member of the input, as in a.b=3"
