@@ -59,12 +59,13 @@ def _tables(found: Sequence[Named], now: Instant, wide: bool, all_namespaces: bo
 
 def _table(rows: Sequence[Named], now: Instant, wide: bool, with_namespace: bool) -> list[str]:
     """A column that has nothing to say in any row is left out."""
+    is_of_runs = rows[0].kind.of_runs
     columns: list[tuple[Column, Callable[[Resource], str]]] = [
         (Column("PHASE"), lambda one: _text(_at(one, "status", "phase"))),
         (Column("STORY", may_shrink=True), lambda one: _text(_at(one, "spec", "storyRef", "name"))),
         (Column("TEMPLATE", may_shrink=True), lambda one: _text(_at(one, "spec", "templateRef", "name"))),
         (Column("VERSION"), lambda one: _text(_at(one, "spec", "version") or _at(one, "metadata", "version"))),
-        (Column("GENERATION", may_go=True), lambda one: _metadata(one, "generation")),
+        (Column("GENERATION", may_go=True), lambda one: "" if is_of_runs else _metadata(one, "generation")),
         (Column("AGE"), lambda one: age(one, now)),
     ]
     if wide:

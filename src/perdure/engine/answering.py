@@ -1,28 +1,35 @@
 """Answering what decisions and judgements ask: entries of the catalog as documents, and what runs remember."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from perdure.kernel import jsontext
+from perdure.kernel.dialect import Dialect, Stocked
 from perdure.kernel.judging import Resource
 from perdure.kernel.questions import Answers, Cached, Named, Question, Within
 from perdure.kernel.values import SECOND, Instant
 from perdure.stores.protocol import ResourceRow, Store
 
 
-async def answer(store: Store, asked: Sequence[Question]) -> Answers:
+async def answer(store: Store, asked: Sequence[Question], dialects: Iterable[Dialect] = ()) -> Answers:
+    """From the store; what the catalog does not have may be one of the dialects' own."""
     found = await store.resources([one for one in asked if isinstance(one, Named)])
     memories = await store.memories([one.key for one in asked if isinstance(one, Cached)])
     answers: Answers = {}
     for one in asked:
         match one:
             case Named():
-                answers[one] = document(found[one]) if one in found else None
+                answers[one] = document(found[one]) if one in found else _provided(dialects, one)
             case Cached(key):
                 answers[one] = memories.get(key)
             case Within(kind, namespace):
                 answers[one] = [document(row) for row in await store.list_resources(kind, namespace)]
     return answers
+
+
+def _provided(dialects: Iterable[Dialect], key: Named) -> Resource | None:
+    stocked = (one.provided(key.kind, key.namespace, key.name) for one in dialects if isinstance(one, Stocked))
+    return next((found for found in stocked if found is not None), None)
 
 
 def document(row: ResourceRow) -> Resource:

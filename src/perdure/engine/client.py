@@ -201,7 +201,8 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def _answers(self, asked: Sequence[Question]) -> Answers:
         """What runs of this engine ask."""
-        found = await answer(self.store, [one for one in asked if not isinstance(one, Called)])
+        plain = [one for one in asked if not isinstance(one, Called)]
+        found = await answer(self.store, plain, self.languages.values())
         called = [one for one in asked if isinstance(one, Called)]
         return found | {one: await self.catalog.callee(one) for one in called}
 
@@ -271,6 +272,10 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def search(self, filter: Filter) -> list[RunRow]:
         return await self.store.search(filter)
+
+    async def execution(self, run: RunId) -> Execution:
+        """The run as it is recorded, to look at."""
+        return await views.load(self.store, self.languages, await self.find(run))
 
     async def show(self, run: RunId, at: int | None = None) -> Any:
         execution = await views.load(self.store, self.languages, await self.find(run), at)

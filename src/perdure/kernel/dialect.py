@@ -71,13 +71,21 @@ class Dialect(Protocol):
 
 
 @runtime_checkable
+class Stocked(Protocol):
+    """A dialect may know resources that nobody applied: they stand for code that is loaded."""
+
+    def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """Looked for where the catalog has no entry of that name."""
+
+
+@runtime_checkable
 class Resourceful(Protocol):
     """A dialect may show its runs as resources, of kinds that are views of runs, and understand changes to them."""
 
     def resources(self, shown: Any) -> list[dict[str, Any]]:
         """The resources in a run's picture (`show`): the run itself first, then its parts."""
 
-    def patched(self, kind: str, patch: dict[str, Any]) -> list["Input"]:
+    def patched(self, execution: "Execution", kind: str, patch: dict[str, Any]) -> list["Input"]:
         """What a change of such a resource asks of its run. Raises ValueError where it may not be changed so."""
 
 

@@ -133,14 +133,14 @@ def _flat(event: dict[str, Any]) -> dict[str, Any]:
     """An event whose payload stands beside its envelope's fields."""
     if not is_told(event):
         return event
-    status = {} if event["status"] == "in_progress" else {"status": event["status"]}
-    fields = {name: value for name, value in event.items() if name != "status"}
+    status = {} if event.get("status") in (None, "in_progress") else {"status": event["status"]}
+    fields = {name: value for name, value in event.items() if name not in ("status", "payload")}
     return {
         "at": read_instant(event["timestamp"], 0),
         "event": event["event_type"],
         **fields,
         **status,
-        **event["payload"],
+        **event.get("payload", {}),
     }
 
 

@@ -12,7 +12,6 @@ from perdure.cli.steering import steer
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client
 from perdure.engine.runviews import find_views
-from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Resourceful
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.values import RunId
@@ -88,10 +87,8 @@ async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace
     if not await find_views(client, kind, run, asked.namespace):
         raise RunNotFound(f"run {run} is no {kind.name}")
     try:
-        told = language.patched(kind.name, asked.patch)
+        told = language.patched(await client.execution(run), kind.name, asked.patch)
     except ValueError as error:
         raise BadUsage(f"{kind.name.lower()} {asked.run}: {error}") from None
-    has_ended = (await client.find(run)).status.is_final
     for given in told:
-        if not (has_ended and isinstance(given, i.Cancel)):  # to cancel what has ended changes nothing (STY-188)
-            await client.tell(run, given)
+        await client.tell(run, given)

@@ -77,6 +77,9 @@ class Story:
 
         return parse(text, around, self.load, self._provided, self._implements, self._settings)
 
+    def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        return self._provided(kind, namespace, name)
+
     def load(self, text: bytes) -> Any:
         from perdure.dialects.story.compiling import load
 
@@ -143,10 +146,10 @@ class Story:
         run = {name: shown[name] for name in ("apiVersion", "kind", "metadata", "spec", "status")}
         return [run, *shown["stepRuns"].values(), *shown.get("effectClaims", ())]
 
-    def patched(self, kind: str, patch: dict[str, Any]) -> list[i.Input]:
-        from perdure.dialects.story.patching import inputs_of
+    def patched(self, execution: Execution, kind: str, patch: dict[str, Any]) -> list[i.Input]:
+        from perdure.dialects.story.patching import patched
 
-        return inputs_of(kind, patch)
+        return patched(execution, kind, patch)
 
     def awaits(self, execution: Execution) -> list[str]:
         from perdure.dialects.story.showing import awaited_gates

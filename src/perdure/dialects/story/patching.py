@@ -1,58 +1,72 @@
-"""Changes of a StoryRun as people make them to the resource, and what they ask of the run.
+"""A StoryRun changed as a resource: what the change asks of the run (STY-049, STY-105, STY-183, STY-184, STY-186).
 
-spec.cancelRequested: true                                        STY-049, STY-186
-status.gates.<step>: {state, message?, updatedBy?}                STY-105
-metadata.annotations: storyrun.bubustack.io/redrive-token         STY-183
-                      storyrun.bubustack.io/redrive-from-step     STY-184
+spec.cancelRequested: true                      cancel; a run that has ended stays as it is (STY-188)
+metadata.annotations redrive-token, …           start over, once per value
+status.gates.<step>: {state, message}           decide a gate, reached or not
 """
 
+from collections.abc import Iterator
 from typing import Any
 
+from perdure.dialects.story.body import Body
 from perdure.dialects.story.labels import REDRIVE, REDRIVE_FROM
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
 
-CANCEL_REASON = "spec.cancelRequested was set"
 
-
-def inputs_of(kind: str, patch: dict[str, Any]) -> list[i.Input]:
-    """Raises ValueError for everything else."""
+def patched(execution: Execution, kind: str, patch: dict[str, Any]) -> list[i.Input]:
     if kind != "StoryRun":
-        raise ValueError(f"a {kind} is written by the engine alone")
-    told: list[i.Input] = []
-    for part, value in patch.items():
-        match part, value:
-            case "spec", {"cancelRequested": True, **rest} if not rest:
-                told.append(i.Cancel(CANCEL_REASON))
+        raise ValueError(f"a {kind} is the engine's own; change its StoryRun")
+    return list(_inputs(execution, patch))
+
+
+def _inputs(execution: Execution, patch: dict[str, Any]) -> Iterator[i.Input]:
+    for part, changes in patch.items():
+        match part, changes:
+            case "spec", {"cancelRequested": True, **more} if not more:
+                if not execution.state.status.is_final:
+                    yield i.Cancel("spec.cancelRequested was set")
             case "spec", _:
                 raise ValueError("spec is immutable, except that cancelRequested may be set to true")
-            case "status", {"gates": dict(gates), **rest} if not rest and gates:
-                told += [_decision(step, decision) for step, decision in gates.items()]
-            case "status", _:
-                raise ValueError("of the status only gates may be written")
-            case "metadata", {"annotations": dict(notes), **rest} if not rest and notes:
-                told += [_redrive(name, note) for name, note in notes.items()]
+            case "metadata", {"annotations": dict(notes), **more} if not more:
+                for name, value in notes.items():
+                    yield from _redrive(execution, name, value)
+            case "status", {"gates": dict(gates), **more} if not more:
+                for step, decision in gates.items():
+                    yield _decision(step, decision)
+            case "apiVersion" | "kind", _:
+                pass
             case _:
-                raise ValueError(f"{part} may not be changed so")
-    return told
+                raise ValueError("of a StoryRun only spec.cancelRequested, redrive annotations and status.gates change")
+
+
+def _redrive(execution: Execution, name: str, value: Any) -> Iterator[i.Input]:
+    if name not in (REDRIVE, REDRIVE_FROM):
+        raise ValueError(f"the annotation {name!r} asks for nothing; there are {REDRIVE} and {REDRIVE_FROM}")
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"the annotation {name!r} is a text that is not empty")
+    step, colon, token = value.partition(":") if name == REDRIVE_FROM else ("", ":", value)
+    if not (colon and token) or (name == REDRIVE_FROM and not step):
+        raise ValueError(f"{name} is <step>:<token>, not {value!r}")
+    body: Body = execution.body
+    if (step, token) in map(tuple, body.redriven):
+        return  # seen before: the same value changes nothing
+    said = jsontext.encode({"step": step, "token": token})
+    key = f"redrive:{execution.state.incarnation}:{value}"
+    if execution.state.status.is_final:
+        yield i.Reopen(said, key)
+    else:
+        yield i.Steer("redrive", said, key)
 
 
 def _decision(step: str, decision: Any) -> i.Input:
-    known = {"state", "message", "updatedBy", "updatedAt"}
-    if not isinstance(decision, dict) or not set(decision) <= known:
-        raise ValueError(f"a decision of gate {step!r} has the members {', '.join(sorted(known))}")
-    said = {"step": step, "state": decision.get("state"), "message": decision.get("message") or ""}
-    return i.Steer("gate", jsontext.encode({**said, "by": decision.get("updatedBy") or ""}))
-
-
-def _redrive(name: str, note: Any) -> i.Input:
-    if not isinstance(note, str) or not note.strip():
-        raise ValueError(f"{name} must be a text")
-    if name == REDRIVE:
-        return i.Steer("redrive", jsontext.encode({"token": note}), f"redrive {note}")
-    if name == REDRIVE_FROM:
-        step, colon, token = note.partition(":")
-        if not colon or not step or not token:
-            raise ValueError(f"{REDRIVE_FROM} is written <step>:<token>, not {note!r}")
-        return i.Steer("redrive", jsontext.encode({"step": step, "token": token}), f"redrive {note}")
-    raise ValueError(f"the annotation {name!r} asks nothing of a run")
+    if not isinstance(decision, dict) or not set(decision) <= {"state", "message", "updatedBy", "updatedAt"}:
+        raise ValueError(f"status.gates.{step} is {{state, message?, updatedBy?}}")
+    said = {
+        "step": step,
+        "state": decision.get("state"),
+        "message": decision.get("message") or "",
+        "by": decision.get("updatedBy") or "",
+    }
+    return i.Steer("gate", jsontext.encode(said))

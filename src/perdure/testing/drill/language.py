@@ -96,10 +96,10 @@ class Drill:
         status = {"phase": shown["status"], "tasks": shown["tasks"]}
         return [{"apiVersion": "testing.perdure/v1", "kind": "DrillRun", "metadata": metadata, "status": status}]
 
-    def patched(self, kind: str, patch: dict[str, Any]) -> list[i.Input]:
+    def patched(self, execution: Execution, kind: str, patch: dict[str, Any]) -> list[i.Input]:
         match patch:
             case {"spec": {"cancelRequested": True, **more}, **rest} if not more and not rest:
-                return [i.Cancel("patched")]
+                return [] if execution.state.status.is_final else [i.Cancel("patched")]
         raise ValueError("of a drill's run only spec.cancelRequested may be set")
 
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
