@@ -8,6 +8,7 @@ from perdure.engine.clock import Clock, SystemClock
 from perdure.engine.judging import Language
 from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
+from perdure.kernel.sealing import Opener
 from perdure.stores.errors import BadStoreUrl
 
 if TYPE_CHECKING:
@@ -51,10 +52,12 @@ def open_store(url: str, clock: Clock, *, must_exist: bool = False) -> "Store":
     return SqliteStore(path_of(url), clock.now, must_exist=must_exist)
 
 
-def local_hands(clock: Clock) -> "Hands":
+def local_hands(clock: Clock, store: "Store", spoken: Mapping[str, Language]) -> "Hands":
     from perdure.workers.runner import Worker
+    from perdure.workers.unsealing import Unsealer
 
-    return Worker(now=clock.now)
+    openers = {name: language for name, language in spoken.items() if isinstance(language, Opener)}
+    return Worker(now=clock.now, unsealer=Unsealer(openers, store.program, clock.now))
 
 
 class Engine(Client):
@@ -72,7 +75,7 @@ class Engine(Client):
         clock = clock or SystemClock()
         spoken = languages() if spoken is None else spoken
         opened = open_store(store, clock) if isinstance(store, str) else store
-        runtime = Runtime(opened, spoken, hands or local_hands(clock), clock, settings or Settings())
+        runtime = Runtime(opened, spoken, hands or local_hands(clock, opened, spoken), clock, settings or Settings())
         super().__init__(opened, spoken, clock, runtime)
         self.runtime: Runtime = runtime
 

@@ -5,6 +5,7 @@ shuffled by a seed. After every commit a run can be folded anew from its log and
 Children are runs of their own on the same clock; permits are granted by the kernel's allocator.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -21,8 +22,14 @@ from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.permits import Request, grant, resource_scope
 from perdure.kernel.questions import Cached, Called, Memory, Named, Question
+from perdure.kernel.sealing import Opener
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
+from perdure.kernel.work import Assignment
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.keychain import Host
+from perdure.workers.masking import Mask
+from perdure.workers.unsealing import Unsealer
 
 START: Instant = 1_800_000_000_000_000
 ENOUGH = 1_000_000
@@ -114,6 +121,7 @@ class Universe:
     """`work` answers tasks by provider name: a value, an `Outcome`, an `Answer`, or an exception.
 
     `slots` bounds how many tasks work at once, as a worker would; the others wait their turn in order.
+    `variables` are those of the host, where secrets come from.
     """
 
     def __init__(
@@ -125,8 +133,11 @@ class Universe:
         seed: int | None = None,
         slots: int = ENOUGH,
         limits: Limits | None = None,
+        variables: dict[str, str] | None = None,
     ) -> None:
         self.dialects = dialects
+        self.variables = variables or {}
+        self.mask = Mask()
         self.work = work or {}
         self.crash = crash
         self.random = None if seed is None else Random(seed)
@@ -310,7 +321,11 @@ class Universe:
         self.performed.append((event.provider, arguments))
         self.keys.append(event.path)
         try:
+            if event.sealed:
+                arguments = asyncio.run(self._opened(life, event))
             answer = self.work[event.provider](arguments)
+        except ProviderFailure as failure:
+            answer = Failed(failure.code, failure.message, failure.retryable, jsontext.encode(failure.details))
         except Exception as error:
             answer = Failed(f"Provider.Call.X.Errors.{type(error).__name__}", str(error))
         if isinstance(answer, Failed | Cancelled):
@@ -325,11 +340,26 @@ class Universe:
         for key, result in answer.does.items():
             self.offer(self.now, -1, life.id, i.EffectClaim(event.task, delivery, key))
             self.offer(self.now, -1, life.id, i.EffectDone(event.task, delivery, key, jsontext.encode(result)))
-        outcome = answer.outcome()
+        outcome = self.mask.outcome(answer.outcome())
         if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes):
             outcome = Succeeded(self.kept(outcome.value))
         result = i.TaskResult(event.task, event.attempt, delivery, outcome)
         self.offer(self.now + answer.after, 0, life.id, result)
+
+    async def _opened(self, life: Life, event: e.TaskScheduled) -> dict[str, Any]:
+        """As a worker does it that has just come into being: nothing is in its memory."""
+        documents = {digest(one.text): ("", one.text) for one in self.lives.values()}
+
+        async def document(name: bytes) -> tuple[str, bytes] | None:
+            return documents.get(name)
+
+        openers = {name: one for name, one in self.dialects.items() if isinstance(one, Opener)}
+        unsealer = Unsealer(openers, document, lambda: self.now, Host(lambda name: None, self.variables))
+        text = jsontext.encode(self.data(event.arguments))
+        try:
+            return await unsealer.open(Assignment(life.id, event.task, event.path, "", text, b"", 1, 1, ""), self.mask)
+        finally:
+            await unsealer.close()
 
     def kept(self, text: bytes) -> Payload:
         """As the engine does it: what is large is put beside the log before the run hears of it."""

@@ -90,7 +90,8 @@ async def test_a_missing_secret_is_a_failure_before_the_call() -> None:
 
 
 @on_loop
-async def test_a_successful_result_is_the_function_s_own_affair() -> None:
-    outcome = await outcome_of("echo", {"value": {"$secret": "TOKEN"}}, resolve_secret={"TOKEN": TOKEN}.get)
+async def test_a_result_does_not_tell_it_either() -> None:
+    given = {"value": {"token": {"$secret": "TOKEN"}, "length": len(TOKEN)}}
+    outcome = await outcome_of("echo", given, resolve_secret={"TOKEN": TOKEN}.get)
 
-    assert value_of(outcome) == TOKEN
+    assert value_of(outcome) == {"token": "[redacted]", "length": len(TOKEN)}

@@ -91,6 +91,7 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         execution.idempotency_key(task.path),
         task.deadline,
         task.hold_effects_in_doubt,
+        task.sealed,
     )
 
 

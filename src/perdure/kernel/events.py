@@ -41,6 +41,7 @@ class TaskScheduled(Event, frozen=True, tag=2):
     max_deliveries: int = 5  # 0: no cap
     grace: Instant = 10_000_000
     hold_effects_in_doubt: bool = False
+    sealed: bool = False  # the arguments are an envelope, which the language opens at the worker (see `sealing`)
 
 
 class TaskRedelivered(Event, frozen=True, tag=3):

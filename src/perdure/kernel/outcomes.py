@@ -53,6 +53,7 @@ class Code(StrEnum):
     PROVIDER_FAULT = "Platform.ProviderFault"
     RESULT_TOO_LARGE = "Platform.ResultTooLarge"
     SECRET_MISSING = "Platform.SecretMissing"
+    CANNOT_OPEN = "Platform.CannotOpen"  # sealed arguments; the details say why, in the language's words
     EFFECT_IN_DOUBT = "Platform.EffectInDoubt"
     WORKER_DIED = "Platform.WorkerDied"
     MOVES_EXHAUSTED = "Platform.MovesExhausted"

@@ -27,6 +27,7 @@ class OpenTask(msgspec.Struct, array_like=True):
     grace: Instant
     hold_effects_in_doubt: bool
     cancelling: bool = False
+    sealed: bool = False
 
 
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -138,6 +139,7 @@ def _task_scheduled(state: State, event: e.TaskScheduled) -> None:
         event.max_deliveries,
         event.grace,
         event.hold_effects_in_doubt,
+        sealed=event.sealed,
     )
 
 

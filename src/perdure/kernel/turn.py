@@ -174,6 +174,7 @@ class Turn:
         max_deliveries: int = 5,
         grace: Instant = 10_000_000,
         hold_effects_in_doubt: bool = False,
+        sealed: bool = False,
     ) -> int:
         number = self.state.issued + 1
         self.emit(
@@ -189,6 +190,7 @@ class Turn:
                 max_deliveries,
                 grace,
                 hold_effects_in_doubt,
+                sealed,
             )
         )
         return number

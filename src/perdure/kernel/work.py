@@ -9,7 +9,7 @@ from perdure.kernel.values import Instant, Payload, RunId
 
 
 class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One delivery of one attempt of a task. `arguments` and `input` are JSON text."""
+    """One delivery of one attempt of a task. `arguments` and `input` are JSON text; sealed arguments an envelope."""
 
     run: RunId
     task: int
@@ -22,6 +22,7 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     idempotency_key: str
     deadline: Instant | None = None
     hold_effects_in_doubt: bool = False
+    sealed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

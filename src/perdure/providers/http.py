@@ -72,6 +72,41 @@ async def http(
     sent = _headers(headers, auth, method, context.idempotency_key)
     if json is not msgspec.UNSET:
         sent.setdefault("content-type", "application/json")
+    return await _exchange(method, url, sent, params, content, auth, times, follow_redirects, max_bytes, expect)
+
+
+async def fetch(
+    url: str,
+    method: str,
+    headers: dict[str, str],
+    params: dict[str, Scalar | list[Scalar]] | None = None,
+    json: Any = msgspec.UNSET,
+    form: dict[str, str] | None = None,
+    body: str | None = None,
+    auth: Basic | Bearer | None = None,
+) -> dict[str, Any]:
+    """The same for requests that belong to no task: those that get credentials. They are repeated at will."""
+    sent = _headers(headers, auth, "GET", "")
+    if json is not msgspec.UNSET:
+        sent.setdefault("content-type", "application/json")
+    content = _content(json, form, body)
+    return await _exchange(
+        method.upper(), url, sent, params, content, auth, Timeouts(), follow_redirects=False, max_bytes=1 << 20
+    )
+
+
+async def _exchange(
+    method: str,
+    url: str,
+    sent: dict[str, str],
+    params: dict[str, Scalar | list[Scalar]] | None,
+    content: dict[str, Any],
+    auth: Basic | Bearer | None,
+    times: Timeouts,
+    follow_redirects: bool,
+    max_bytes: int,
+    expect: list[int] | None = None,
+) -> dict[str, Any]:
     client = await _client()
     import httpx
 

@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+HIDDEN = ("PERDURE_SECRET", "PERDURE_CREDENTIAL")
+
 
 def inherited_environment() -> dict[str, str]:
     """Our environment without the secrets: a command gets those that its task names, and no others."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_SECRET")}
+    return {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
 
 
 class Process:

@@ -29,6 +29,7 @@ SHIPPED: Mapping[str, str] = {
     "http": "perdure.providers.http",
     "python": "perdure.providers.python",
     "playbook.python": "perdure.providers.playbook_python",
+    "playbook.secrets": "perdure.providers.resolved",
     "postgres": "perdure.providers.postgres",
     "script": "perdure.providers.script",
     "shell": "perdure.providers.shell",

@@ -17,7 +17,7 @@ from perdure.kernel.work import Assignment, Port
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.registry import Provider
 from perdure.providers.verdict import describe, settle
-from perdure.workers.secrets import MARK, DiscreetPort, Resolver, Secrets
+from perdure.workers.secrets import MARK, DiscreetPort, Secrets
 
 if TYPE_CHECKING:
     from perdure.providers.isolation.frames import Order
@@ -60,13 +60,13 @@ class Errand:
     )
 
     def __init__(
-        self, assignment: Assignment, port: Port, provider: Provider, done: Done, resolve: Resolver, limit: int
+        self, assignment: Assignment, port: Port, provider: Provider, done: Done, secrets: Secrets, limit: int
     ) -> None:
         self.assignment = assignment
         self.provider = provider
         self.done = done
         self.limit = limit
-        self.secrets = Secrets(resolve)
+        self.secrets = secrets
         self.port: Port = port
         self.cancellation: Cancellation | None = None
         self.stopped: Outcome | None = None
@@ -95,6 +95,10 @@ class Errand:
             raise TypeError(f"arguments must be an object, not {type(arguments).__name__}")
         if _MARK in text:
             arguments = self.secrets.fill(arguments)
+        self.take(arguments)
+
+    def take(self, arguments: dict[str, Any]) -> None:
+        """These are the arguments of the call."""
         self.arguments = arguments
         if self.provider.mode_for is not None:
             self.mode = self.provider.mode_for(arguments)
@@ -140,7 +144,7 @@ class Errand:
             return self.secrets[arguments[0]]
         if verb not in _ANSWERED:
             raise ValueError(f"a task cannot ask for {verb!r}")
-        return await getattr(self.port, verb)(*arguments)
+        return await getattr(self.discreet_port(), verb)(*arguments)
 
     def hear(self, verb: str, arguments: tuple[Any, ...]) -> None:
         """Like `answer`, for what needs none."""

@@ -23,11 +23,13 @@ from perdure.providers.registry import DATABASE, Mode, Registry, shared
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.errand import Done, Errand
 from perdure.workers.groups import Groups
-from perdure.workers.secrets import Resolver, from_environment
+from perdure.workers.masking import Masks
+from perdure.workers.secrets import Resolver, Secrets, from_environment
 from perdure.workers.threads import Threads
 
 if TYPE_CHECKING:
     from perdure.providers.isolation.pool import Pool
+    from perdure.workers.unsealing import Unsealer
 
 DEADLINE_EXCEEDED = "Platform.DeadlineExceeded"
 
@@ -60,11 +62,14 @@ class Worker:
         *,
         now: Callable[[], Instant] = system_clock,
         resolve_secret: Resolver = from_environment,
+        unsealer: "Unsealer | None" = None,
         limits: Limits | None = None,
     ) -> None:
         self._registry = registry
         self._now = now
         self._resolve_secret = resolve_secret
+        self._unsealer = unsealer
+        self._masks = Masks()
         self._limits = limits or Limits()
         self._errands: dict[_Key, Errand] = {}
         self._groups = Groups(self._limits.groups)
@@ -94,14 +99,21 @@ class Worker:
         if provider is None:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
-        errand = Errand(assignment, port, provider, done, self._resolve_secret, self._limits.result_bytes)
+        secrets = Secrets(self._resolve_secret, self._masks.of(assignment.run))
+        errand = Errand(assignment, port, provider, done, secrets, self._limits.result_bytes)
+        if assignment.sealed:
+            if assignment.deadline is None or self._arm(errand, assignment.deadline):
+                self._unseal(errand)
+            return
         try:
             errand.open()
         except Exception as error:
             self._finish(errand, errand.failure(error))
             return
-        if assignment.deadline is not None and not self._arm(errand, assignment.deadline):
-            return
+        if assignment.deadline is None or self._arm(errand, assignment.deadline):
+            self._admit(errand)
+
+    def _admit(self, errand: Errand) -> None:
         if self._groups.enter(errand):
             self._begin(errand)
         else:
@@ -158,6 +170,8 @@ class Worker:
             self._finish(errand, Cancelled())
         if self._threads is not None:
             self._threads.close()
+        if self._unsealer is not None:
+            await self._unsealer.close()
         for provider in self._registry:
             if provider.close is not None:
                 await provider.close()
@@ -182,6 +196,40 @@ class Worker:
         else:
             self._launch(errand, answer)
 
+    def _unseal(self, errand: Errand) -> None:
+        """Get the secrets first, on the loop; then begin as any other."""
+        if self._unsealer is None:
+            self._finish(errand, Failed(Code.PROVIDER_FAULT, "sealed arguments cannot be opened by this worker", False))
+            return
+        self._track(errand)
+        errand.coroutine = self._unsealer.open(errand.assignment, errand.secrets.mask)
+        errand.task = asyncio.get_running_loop().create_task(self._prepare(errand, errand.coroutine))
+
+    async def _prepare(self, errand: Errand, coroutine: Coroutine[Any, Any, dict[str, Any]]) -> None:
+        try:
+            arguments = await coroutine
+        except BaseException as error:
+            self._finish(errand, self._broken(errand, error))
+            return
+        errand.task = errand.coroutine = None
+        if errand.stopped is not None:
+            self._finish(errand, errand.stopped)
+            return
+        try:
+            errand.take(arguments)
+        except Exception as error:
+            self._finish(errand, errand.failure(error))
+            return
+        self._admit(errand)
+
+    def _broken(self, errand: Errand, error: BaseException) -> Outcome:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and errand.stopped is None and task and task.cancelling():
+            # Not our doing: the loop is being shut down. The task did not end, it will be delivered again.
+            errand.is_over = True
+            raise error
+        return errand.failure(error)
+
     def _launch(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._track(errand)
         errand.coroutine = coroutine
@@ -191,15 +239,8 @@ class Worker:
         try:
             value = await coroutine
             outcome = value if errand.mode is Mode.ISOLATED else settle(value, errand.limit)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if errand.stopped is None and task is not None and task.cancelling():
-                # Not our doing: the loop is being shut down. The task did not end, it will be delivered again.
-                errand.is_over = True
-                raise
-            outcome = errand.failure(error)
         except BaseException as error:
-            outcome = errand.failure(error)
+            outcome = self._broken(errand, error)
         self._finish(errand, outcome)
 
     async def _isolate(self, errand: Errand) -> Outcome:
@@ -223,7 +264,7 @@ class Worker:
         if left <= 0:
             self._finish(errand, verdict)
             return False
-        if errand.mode is not Mode.INLINE:
+        if errand.mode is not Mode.INLINE or errand.assignment.sealed:
             errand.timer = asyncio.get_running_loop().call_later(left, self._stop, errand, verdict)
         return True
 

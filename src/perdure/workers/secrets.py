@@ -1,6 +1,6 @@
 """Secrets of one task: resolved just before it runs, and taken out of everything it says.
 
-Arguments carry `{"$secret": "NAME"}` where a value is meant; values never reach the history through failures or logs.
+Arguments carry `{"$secret": "NAME"}` where a value is meant; no value reaches the history through what the task says.
 """
 
 import os
@@ -8,19 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel import jsontext
-from perdure.kernel.outcomes import Code, Failed, Outcome
+from perdure.kernel.outcomes import Code, Outcome
+from perdure.kernel.sealing import REDACTED
 from perdure.kernel.work import Port
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import is_file_name
+from perdure.workers.masking import Mask
+
+__all__ = ["MARK", "REDACTED", "DiscreetPort", "Resolver", "SecretMissing", "Secrets", "from_environment"]
 
 Resolver = Callable[[str], str | None]
 """Name → value, or None when there is no such secret."""
 
 MARK = "$secret"
-REDACTED = "[redacted]"
-
-_SHORTEST_REDACTED = 4  # a shorter value is no secret, and replacing it would garble every text
 
 
 class SecretMissing(ProviderFailure):
@@ -51,19 +51,21 @@ def _variable(name: str) -> str:
 
 
 class Secrets:
-    """Looks secrets up for one task and remembers which ones it has handed out."""
+    """Looks secrets up for one task; what it hands out goes into the mask."""
 
-    __slots__ = ("_known", "_resolve")
+    __slots__ = ("_known", "_resolve", "mask")
 
-    def __init__(self, resolve: Resolver) -> None:
+    def __init__(self, resolve: Resolver, mask: Mask | None = None) -> None:
         self._resolve = resolve
         self._known: dict[str, str] = {}
+        self.mask = Mask() if mask is None else mask
 
     def __getitem__(self, name: str) -> str:
         if name not in self._known:
             value = self._resolve(name)
             if value is None:
                 raise SecretMissing(name)
+            self.mask.add(value)
             self._known[name] = value
         return self._known[name]
 
@@ -80,51 +82,34 @@ class Secrets:
                 return value
 
     def redact(self, value: Any) -> Any:
-        """The value with every secret in its texts replaced."""
-        if not self._known:
-            return value
-        match value:
-            case str():
-                for secret in self._hidden():
-                    value = value.replace(secret, REDACTED)
-                return value
-            case dict():
-                return {self.redact(key): self.redact(item) for key, item in value.items()}
-            case list() | tuple():
-                return [self.redact(item) for item in value]
-            case _:
-                return value
+        return self.mask.data(value)
 
     def redact_outcome(self, outcome: Outcome) -> Outcome:
-        if not self._known or not isinstance(outcome, Failed):
-            return outcome
-        details = outcome.details and jsontext.encode(self.redact(jsontext.decode(outcome.details)))
-        return Failed(outcome.code, self.redact(outcome.message), outcome.retryable, details)
-
-    def _hidden(self) -> list[str]:
-        """Longest first, so that a secret that contains another one disappears whole."""
-        known = list(self._known.values())  # in one step: the function may look up another one in its thread
-        return sorted((value for value in known if len(value) >= _SHORTEST_REDACTED), key=len, reverse=True)
+        return self.mask.outcome(outcome)
 
 
 class DiscreetPort:
-    """A task's port, with secrets taken out of what is only meant to be read."""
+    """A task's port, with secrets taken out of everything that is recorded or read."""
 
-    __slots__ = ("_port", "_secrets", "claim_effect", "complete_effect", "emit_signal", "release_effect", "report")
+    __slots__ = ("_mask", "_port", "claim_effect", "release_effect")
 
     def __init__(self, port: Port, secrets: Secrets) -> None:
         self._port = port
-        self._secrets = secrets
+        self._mask = secrets.mask
         self.claim_effect: Callable[[str], Any] = port.claim_effect
-        self.complete_effect: Callable[[str, bytes], Any] = port.complete_effect
         self.release_effect: Callable[[str], Any] = port.release_effect
-        self.emit_signal: Callable[[str, bytes], Any] = port.emit_signal
-        self.report: Callable[[bytes], Any] = port.report
+
+    async def complete_effect(self, key: str, result: bytes) -> None:
+        await self._port.complete_effect(key, self._mask.json(result))
+
+    async def emit_signal(self, name: str, value: bytes) -> None:
+        await self._port.emit_signal(name, self._mask.json(value))
+
+    async def report(self, body: bytes) -> Any:
+        return await self._port.report(self._mask.json(body))
 
     def heartbeat(self, detail: bytes | None) -> None:
-        if detail is not None:
-            detail = jsontext.encode(self._secrets.redact(jsontext.decode(detail)))
-        self._port.heartbeat(detail)
+        self._port.heartbeat(None if detail is None else self._mask.json(detail))
 
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        self._port.log(level, self._secrets.redact(message), self._secrets.redact(fields))
+        self._port.log(level, self._mask.text(message), self._mask.data(fields))

@@ -66,7 +66,13 @@ def tools() -> dict[str, Work]:
     def fail(arguments: dict[str, Any]) -> Any:
         return Failed(arguments.get("kind", "unknown"), arguments.get("message", "it failed"))
 
-    return {"say": lambda arguments: arguments.get("value"), "flaky": flaky, "slow": slow, "fail": fail}
+    def say(arguments: dict[str, Any]) -> Any:
+        return arguments.get("value")
+
+    return {"say": say, "flaky": flaky, "slow": slow, "fail": fail, "echo": say, "playbook.secrets": say}
+
+
+VARIABLES = {"SHOP_TOKEN": "open-sesame", "SHOP_PIN": "pin-4711"}
 
 
 def play(case: Case, *, slots: int = 1_000, seed: int | None = None, crash: bool = False, slice: int = 1_000) -> World:
@@ -79,6 +85,7 @@ def play(case: Case, *, slots: int = 1_000, seed: int | None = None, crash: bool
         seed=seed,
         slots=slots,
         limits=Limits(slice=slice),
+        variables=VARIABLES,
     )
     steer = iter(case.steer)
     world.settle()

@@ -54,15 +54,8 @@ RULES = """
 
 ABSENT = {
     "088": "no tool of ours retries inside an attempt",
-    "100": "secrets: not yet",
     "114": "refused: an extension",
     "162": "the kernel checks every result against what is open; there is no second ingest",
-    "180": "not yet: a keychain is refused",
-    "181": "not yet",
-    "182": "not yet",
-    "183": "not yet",
-    "185": "not yet",
-    "186": "not yet",
     "194": "the kernel's deliveries; see the engine's tests",
     "196": "the kernel: a recorded task is the request to run it",
     "197": "no pools yet; a worker has at most four database tasks in hand (tests of providers)",

@@ -56,7 +56,46 @@ BAD: list[tuple[str, str, str, str]] = [
         "fail_fast",
     ),
     (playbook("executor: {spec: {x: {do: retry}}}\n" + STEP), "PBK-031", "executor.spec.x.do", "task policies"),
-    (playbook("keychain: [{name: k, kind: bearer}]\n" + STEP), "PBK-010", "keychain", "not available"),
+    (playbook("keychain: {k: bearer}\n" + STEP), "PBK-010", "keychain", "a list"),
+    (playbook("keychain: [{name: a-b, kind: bearer}]\n" + STEP), "PBK-010", "keychain[0].name", "a-b"),
+    (playbook("keychain: [{kind: bearer}]\n" + STEP), "PBK-010", "keychain[0]", "'name'"),
+    (playbook("keychain: [{name: k}]\n" + STEP), "PBK-010", "keychain[0]", "'kind'"),
+    (playbook("keychain: [{name: k, kind: bearer}, {name: k, kind: basic}]\n" + STEP), "PBK-010", "keychain[1].name", "two"),
+    (playbook("keychain: [{name: k, kind: oauth}]\n" + STEP), "PBK-181", "keychain[0].kind", "oauth2"),
+    (playbook("keychain: [{name: k, kind: oauth2}]\n" + STEP), "PBK-181", "keychain[0]", "endpoint"),
+    (playbook("keychain: [{name: k, kind: secret_manager, provider: vault}]\n" + STEP), "PBK-181", "keychain[0].provider", "file"),
+    (playbook("keychain: [{name: k, kind: secret_manager, map: [a]}]\n" + STEP), "PBK-181", "keychain[0].map", "map"),
+    (playbook("keychain: [{name: k, kind: bearer, ttl_seconds: 0}]\n" + STEP), "PBK-181", "keychain[0].ttl_seconds", "more than 0"),
+    (playbook("keychain: [{name: k, kind: bearer, auto_renew: 1}]\n" + STEP), "PBK-181", "keychain[0].auto_renew", "true or false"),
+    (playbook("keychain: [{name: k, kind: bearer, scope: execution}]\n" + STEP), "PBK-182", "keychain[0].scope", "`local`"),
+    (playbook("keychain: [{name: k, kind: bearer, scope: catalog}]\n" + STEP), "PBK-182", "keychain[0].scope", "`global`"),
+    (playbook("keychain: [{name: k, kind: bearer, scope: all}]\n" + STEP), "PBK-182", "keychain[0].scope", "shared"),
+    (
+        playbook('keychain: [{name: k, kind: bearer, token: "{{ keychain.z.t }}"}, {name: z, kind: bearer}]\n' + STEP),
+        "PBK-180",
+        "keychain[0].token",
+        "above",
+    ),
+    (step("tool: {kind: secrets, provider: env}"), "PBK-020", "workflow[0].tool", "'map'"),
+    (step('tool: {kind: playbook, path: x, args: {t: "{{ keychain.k.token }}"}}'), "PBK-155", "workflow[0].tool.args", "shared"),
+    (
+        step('tool: {kind: secrets, key: K, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {x: "{{ outcome.result }}"}}}}]}}}'),
+        "PBK-155",
+        "workflow[0].tool.spec.policy.rules[0].else.then.set_ctx",
+        "later task",
+    ),
+    (
+        step('tool: [{s: {kind: secrets, key: K}}, {t: {kind: noop, spec: {policy: {rules: [{when: "{{ results.s.a == 1 }}", then: {do: break}}]}}}}]'),
+        "PBK-155",
+        "workflow[0].tool[1].t.spec.policy.rules[0].when",
+        "results.s",
+    ),
+    (
+        step('tool: [{s: {kind: secrets, key: K}}, {t: {kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {x: "{{ _prev }}"}}}}]}}}}]'),
+        "PBK-155",
+        "workflow[0].tool[1].t.spec.policy.rules[0].else.then.set_ctx",
+        "_prev",
+    ),
     (playbook("workbook: {tasks: {t: {kind: noop, next: x}}}\n" + STEP), "PBK-020", "workbook.tasks.t.next", "no member"),
     (playbook("workbook: {tasks: {t: {kind: workbook, task: t}}}\n" + STEP), "PBK-099", "workbook.tasks.t", "itself"),
     (
@@ -178,12 +217,17 @@ WARN: list[tuple[str, str]] = [
         "iterations of a parallel loop set ctx",
     ),
     (step('tool: {kind: noop, result: "{{ who }}"}'), "nothing is called 'who'"),
+    (step('tool: {kind: noop, result: "{{ keychain.k.token }}"}'), "no entry 'k'"),
+    (step("tool: {kind: http, url: x, auth: api}"), "'api' is not in the keychain"),
+    (playbook("keychain: [{name: k, kind: bearer, token: abc}]\n" + STEP), "stands in the document"),
+    (playbook('keychain: [{name: k, kind: bearer, token: "{{ workload.t }}"}]\n' + STEP), "recorded with the run"),
+    (playbook("keychain: [{name: k, kind: bearer, tokn: abc}]\n" + STEP), "does not know 'tokn'"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "words"), WARN, ids=[row[1] for row in WARN])
 def test_what_is_probably_not_meant_is_only_a_warning(text: str, words: str) -> None:
-    """PBK-033 PBK-146."""
+    """PBK-033 PBK-146 PBK-186."""
     assert problems_of(text) == []
     assert any(words in problem.message for problem in problems_of(text, Severity.WARNING))
 
@@ -194,6 +238,9 @@ GOOD = [
     step("tool: [{kind: noop}, {x: {kind: noop}}, {name: y, kind: noop}]"),
     playbook("workbook: [{name: t, tool: {kind: noop}}]\n" + STEP),
     playbook("executor: {profile: auto, kind: hybrid, version: noetl-runtime/2, spec: {pool: default, x: 1}}\n" + STEP),
+    playbook(
+        "keychain: [{name: openai_token, kind: secret_manager}, {name: pg_k8s, kind: postgres_credential}]\n" + STEP
+    ),
     HEAD.replace("tests/test}", "tests/test, version: 3, tags: one, labels: {}, other: [1]}") + STEP,
 ]
 

@@ -27,10 +27,19 @@ class World(Universe):
         seed: int | None = None,
         slots: int = ENOUGH,
         limits: Limits | None = None,
+        variables: dict[str, str] | None = None,
     ) -> None:
         work = work or {}
         self.dialect = Playbook(work.__contains__, lambda: tuple(work))
-        super().__init__({"playbook": self.dialect}, work=work, crash=crash, seed=seed, slots=slots, limits=limits)
+        super().__init__(
+            {"playbook": self.dialect},
+            work=work,
+            crash=crash,
+            seed=seed,
+            slots=slots,
+            limits=limits,
+            variables=variables,
+        )
         self.text = document if isinstance(document, bytes) else document.encode()
         applied = [
             {"names": [name, _path(text)], "language": "playbook", "text": text, "calls": True}

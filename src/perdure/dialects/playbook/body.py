@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.dialects.playbook.errors import Error
 from perdure.dialects.playbook.values import NOTHING, Value, Variables, decode_hook, encode_hook
-from perdure.kernel.values import Instant
+from perdure.kernel.values import Instant, Payload
 
 WHOLE = 0  # the fork that is none: the execution itself
 ALONE = -1  # the index of a thread that is no iteration
@@ -130,6 +130,7 @@ class Outcome(msgspec.Struct, array_like=True):
     extras: bytes | None  # JSON text: what only this kind of tool tells
     duration: Instant
     at: Instant
+    recipe: Payload | None = None  # the result is a secret: how it is had again
 
 
 class Thread(msgspec.Struct, array_like=True):
@@ -150,6 +151,9 @@ class Thread(msgspec.Struct, array_like=True):
     error: Error | None = None
     local: Variables = msgspec.field(default_factory=Variables)  # `step` of profile "io"
     language: str = ""  # of the child it waits for, if that is no playbook
+    recipe: Payload | None = None  # of the attempt that works now
+    prev_recipe: Payload | None = None  # of `prev`
+    recipes: dict[str, Payload] = msgspec.field(default_factory=dict)  # of `results`
 
 
 class LoopState(msgspec.Struct, array_like=True):
@@ -236,6 +240,16 @@ class Stranded(msgspec.Struct, array_like=True, frozen=True):
     decision: Decision | None
 
 
+class Request(msgspec.Struct, array_like=True, frozen=True):
+    """What the execution begins with, once `task` has resolved its keychain."""
+
+    entry: str
+    workload: Payload
+    task: int
+    timer: int = 0
+    is_resolved: bool = False
+
+
 class Body(msgspec.Struct, array_like=True):
     seq: int = 0
     begun: bool = False
@@ -291,6 +305,9 @@ class Body(msgspec.Struct, array_like=True):
     final_error: Error | None = None
     status: str = ""
     code: str = ""
+
+    request: Request | None = None  # evaluated, and waiting for its keychain
+    dues: dict[str, Instant] = msgspec.field(default_factory=dict)  # entries of the keychain that are not renewed
 
     @property
     def is_calm(self) -> bool:

@@ -66,10 +66,15 @@ def _requested(body: b.Body, event: e.RunStarted) -> Iterator[Told]:
 
 
 def _started(body: b.Body, event: p.WorkflowStarted) -> Iterator[Told]:
-    yield "playbook.request.evaluated", "", {"workload": _value(event.workload), "entry": event.entry.step}, {}
+    if body.request is None:
+        yield "playbook.request.evaluated", "", {"workload": _value(event.workload), "entry": event.entry.step}, {}
     yield "playbook.started", "", {}, {}
     yield "workflow.started", "", {"entry": event.entry.step}, {}
     yield from _created(event.entry, 0)
+
+
+def _evaluated(body: b.Body, event: p.RequestEvaluated) -> Iterator[Told]:
+    yield "playbook.request.evaluated", "", {"workload": _value(event.workload), "entry": event.entry}, {}
 
 
 def _created(new: p.NewToken, parent: int) -> Iterator[Told]:
@@ -206,6 +211,8 @@ def _cancelled(body: b.Body, event: e.CancelRequested) -> Iterator[Told]:
 def _finished(body: b.Body, event: p.WorkflowFinished) -> Iterator[Told]:
     status = {"success": "success", "partial": "success"}.get(event.status, "error")
     payload = {"status": event.status, "code": event.code or None, "branches": dict(body.branches), "_status": status}
+    if body.stopped is not None:
+        payload["error"] = _error(body.stopped)
     for name in ("workflow.finished", "playbook.finished", "playbook.processed"):
         yield name, "", dict(payload), {}
 
@@ -271,6 +278,7 @@ def _not_joined(body: b.Body, event: p.JoinFailed) -> Iterator[Told]:
 
 _TELLERS: dict[type[e.Event], Callable[[b.Body, Any], Iterator[Told]]] = {
     e.RunStarted: _requested,
+    p.RequestEvaluated: _evaluated,
     p.WorkflowStarted: _started,
     p.AdmissionJudged: _admission,
     p.TokenDropped: _dropped,

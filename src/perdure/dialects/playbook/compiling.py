@@ -7,22 +7,15 @@ from perdure.dialects.playbook import program as g
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.durations import read_seconds, read_span
 from perdure.dialects.playbook.jsonpath import JsonPath
+from perdure.dialects.playbook.keys import compile_keychain
 from perdure.dialects.playbook.shapes import Written, tasks_of
 from perdure.dialects.playbook.workload import overlaid
 from perdure.expressions.jinja import Guard, Template
 
 FEATURES = frozenset(
     {
-        "admission",
-        "final_step",
-        "loop",
-        "fanout",
-        "routing",
-        "task_policy",
-        "workbook",
-        "playbook",
-        "references",
-        "join",
+        *("admission", "final_step", "loop", "fanout", "routing", "task_policy", "workbook", "playbook"),
+        *("references", "join", "keychain"),
     }
 )
 KNOBS = ("timeout", "result", "resources")
@@ -48,6 +41,7 @@ def compile_program(
         bounds=g.Bounds(**{name: value for name, value in (policy.get("limits") or {}).items() if name in _BOUNDS}),
         timeout=read_span((policy.get("lifecycle") or {}).get("timeout_s")),
         joins=_joins(steps),
+        keychain=compile_keychain(document.get("keychain") or ()),
         missing=_missing(executor.get("requires") or {}, provides),
         is_io=is_io,
         reads_references=any(task.kind == "artifact" for step in steps.values() for task in step.tasks),
@@ -158,7 +152,8 @@ class _Step:
         body = self._called(written.body)
         kind = body["kind"]
         is_text = tools.kind_of(kind).is_text
-        fields = {name: value for name, value in body.items() if name not in ("kind", "name", "spec")}
+        aside = ("kind", "spec") if tools.kind_of(kind).is_sensitive else ("kind", "name", "spec")
+        fields = {name: value for name, value in body.items() if name not in aside}
         spec = body.get("spec") or {}
         layered = self._layered(kind, spec)
         return g.Task(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.playbook import body as b
-from perdure.dialects.playbook import ending, lending, moving, patches, results, tools
+from perdure.dialects.playbook import ending, keychain, lending, moving, patches, results, tools
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.document.reading import Surroundings, load, read
 from perdure.dialects.playbook.errors import error
@@ -61,6 +61,9 @@ class PlaybookDialect:
 def _land(turn: Turn) -> None:
     """A task or child has ended: say what that means in the language's words."""
     event = turn.events[-1] if turn.events else None
+    if isinstance(event, e.TaskEnded) and keychain.is_awaited(turn, event.task):
+        keychain.land(turn, event.outcome)
+        return
     number = turn.body.landed
     if not isinstance(event, e.TaskEnded | e.ChildEnded) or not number:
         return  # handed out once more, or its step-run has ended meanwhile
@@ -96,6 +99,8 @@ def _ring(turn: Turn, timer: int) -> None:
         run = body.bounds[timer]
         if run:
             ending.expire(turn, run)
+        elif not body.begun:
+            ending.end_at_once(turn, "EXECUTION_TIMEOUT", "the execution did not end in time")
         else:
             ending.time_out(turn)
 

@@ -94,6 +94,7 @@ class AttemptStarted(Event, frozen=True, tag=106):
     at: Instant
     timer: int = 0
     language: str = ""  # of a child that is no playbook
+    recipe: Payload | None = None  # how to get the result again, which is a secret and is not recorded
 
 
 class AttemptEnded(Event, frozen=True, tag=107):
@@ -246,6 +247,25 @@ class JoinFailed(Event, frozen=True, tag=122):
     error: Error
 
 
+class RequestEvaluated(Event, frozen=True, tag=123):
+    """The execution will start once `task` has resolved the keychain (PBK-180)."""
+
+    entry: str
+    workload: Payload
+    ctx: Patch
+    size: int
+    at: Instant
+    task: int
+    timer: int = 0
+    stored: tuple[Stored, ...] = ()
+
+
+class KeychainResolved(Event, frozen=True, tag=124):
+    """`dues`: when the entries end that are not renewed."""
+
+    dues: dict[str, Instant]
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowStarted,
     AdmissionJudged,
@@ -270,4 +290,6 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     JoinReached,
     JoinCompleted,
     JoinFailed,
+    RequestEvaluated,
+    KeychainResolved,
 )

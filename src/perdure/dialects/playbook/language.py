@@ -12,6 +12,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
 from perdure.kernel.judging import Declared, Judged, Surroundings
 from perdure.kernel.kinds import Kind
+from perdure.kernel.sealing import Asking
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
 
@@ -73,6 +74,12 @@ class Playbook:
         from perdure.dialects.playbook.picture import draw
 
         return draw(program)
+
+    def open(self, body: Any, run: RunId) -> Asking[dict[str, Any]]:
+        """At a worker: the arguments of a task that needs secrets."""
+        from perdure.dialects.playbook.opening import open_envelope
+
+        return open_envelope(body, run)
 
     # Runs.
 

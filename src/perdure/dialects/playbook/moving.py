@@ -15,8 +15,8 @@ from perdure.kernel.turn import Turn
 def advance(turn: Turn) -> bool:
     body: b.Body = turn.body
     if not body.begun:
-        starting.begin(turn)
-    elif body.stale:
+        return _start(turn, body)
+    if body.stale:
         admission.judge(turn, _first(body.stale))
     elif body.arriving:
         joining.arrive(turn, _first(body.arriving))
@@ -36,6 +36,17 @@ def advance(turn: Turn) -> bool:
         return False
     else:
         return completion.settle(turn)
+    return True
+
+
+def _start(turn: Turn, body: b.Body) -> bool:
+    """Before the first token: the request, and then its keychain, which a worker resolves."""
+    if body.request is None:
+        starting.begin(turn)
+    elif body.request.is_resolved:
+        starting.go_on(turn)
+    else:
+        return False
     return True
 
 

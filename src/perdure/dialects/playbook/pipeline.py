@@ -3,7 +3,7 @@
 begin ──▶ the tool works ──▶ end ──▶ judge ──▶ next task | same task again | the pipeline's end
 """
 
-from perdure.dialects.playbook import bare, tools
+from perdure.dialects.playbook import bare, sealing, tools
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.errors import error, said
 from perdure.dialects.playbook.judging import Judgement
@@ -33,7 +33,10 @@ def move(turn: Turn, number: int) -> None:
 def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
     """Render the task's fields and hand them to its tool; what cannot be rendered is an outcome too (PBK-092)."""
     call = tools.Call(turn, number, task, dict(task.fixed), makers)
+    left = sealing.left_fields(turn.program, task, turn.body.threads[number])
     for name in sorted(task.fields, key=lambda name: name != "args"):
+        if name in left:
+            continue
         template = task.fields[name]
         try:
             call.fields[name] = template.render(gather(makers, template.reads))
@@ -42,4 +45,7 @@ def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
             return
         if name == "args" and turn.program.is_io and isinstance(call.fields[name], dict):
             makers = with_task_args(makers, lambda _: call.fields["args"])
-    tools.start(call)
+    if sealing.is_needed(call, left):
+        sealing.start(call, left, makers)
+    else:
+        tools.start(call)

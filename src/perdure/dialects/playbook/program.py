@@ -158,6 +158,18 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """An entry of the keychain: how a secret is made, never the secret (section 13)."""
+
+    name: str
+    kind: str
+    scope: str
+    lifetime: float  # seconds
+    renews: bool
+    fields: Template  # everything else that is written
+
+
+@dataclass(frozen=True, slots=True)
 class Fanout:
     """Settings of the shard mode of loops (PBK-131)."""
 
@@ -243,6 +255,7 @@ class Program:
     completion: Completion = Completion()
     bounds: Bounds = Bounds()
     timeout: Instant | None = None  # of the whole execution
+    keychain: Mapping[str, Declared] = field(default_factory=dict)  # in document order
     missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
     is_io: bool = False  # bare names, `output`, `step` and `job` mean something (PBK-158)
     joins: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
-from perdure.dialects.playbook import lending, patches
+from perdure.dialects.playbook import keychain, lending, patches
 from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.ending import end_at_once, stop
 from perdure.dialects.playbook.errors import Error, error, said
@@ -15,7 +15,7 @@ from perdure.dialects.playbook.workload import merged
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant
+from perdure.kernel.values import Instant, Payload
 
 IN_FLIGHT = 10  # of a parallel loop that does not say (PBK-108)
 SHARDS_IN_FLIGHT = 100
@@ -49,10 +49,36 @@ def begin(turn: Turn) -> None:
     except (jsontext.NotJson, patches.BadPatch) as problem:
         return end_at_once(turn, "PAYLOAD_INVALID", str(problem))
     timer = 0 if program.timeout is None else turn.set_timer(turn.now + program.timeout, BOUND_RANK)
-    token = p.NewToken(1, entry, program.steps[entry].admission is not None, b"{}")
+    kept = turn.keep(workload)
     stored = lending.adopt(turn, lent)
-    turn.emit(p.WorkflowStarted(token, turn.keep(workload), ctx, size, turn.now, timer, stored, bool(program.joins)))
+    if program.keychain:
+        task = keychain.resolve(turn, workload)
+        turn.emit(p.RequestEvaluated(entry, kept, ctx, size, turn.now, task, timer, stored))
+    else:
+        _start(turn, entry, kept, ctx, size, timer, stored)
     return None
+
+
+def go_on(turn: Turn) -> None:
+    """The keychain is resolved: now there is a token (PBK-180)."""
+    body: b.Body = turn.body
+    asked = body.request
+    assert asked is not None
+    _start(turn, asked.entry, asked.workload, (), body.ctx_size, asked.timer)
+
+
+def _start(
+    turn: Turn,
+    entry: str,
+    workload: Payload,
+    ctx: Patch,
+    size: int,
+    timer: int,
+    stored: tuple[p.Stored, ...] = (),
+) -> None:
+    program: Program = turn.program
+    token = p.NewToken(1, entry, program.steps[entry].admission is not None, b"{}")
+    turn.emit(p.WorkflowStarted(token, workload, ctx, size, turn.now, timer, stored, bool(program.joins)))
 
 
 def start_step(turn: Turn, number: int) -> None:

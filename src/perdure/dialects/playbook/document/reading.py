@@ -6,6 +6,7 @@ from typing import Any
 from perdure.dialects.playbook.compiling import compile_program
 from perdure.dialects.playbook.document.advice import advise
 from perdure.dialects.playbook.document.io import Reading, reading
+from perdure.dialects.playbook.document.keychain import names_of
 from perdure.dialects.playbook.document.look import Findings, Found, Look, Path
 from perdure.dialects.playbook.document.root import document, entries
 from perdure.dialects.playbook.document.tasks import Known
@@ -34,7 +35,9 @@ class Surroundings:
 
     def known(self, data: Any) -> Known:
         workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
-        return Known(self.provides, self.kinds, {name: body for name, (_, body) in workbook.items()}, self.lacks)
+        bodies = {name: body for name, (_, body) in workbook.items()}
+        keychain = names_of(data.get("keychain") if isinstance(data, dict) else None)
+        return Known(self.provides, self.kinds, bodies, self.lacks, keychain)
 
 
 def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Problem]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.document import joins, legacy, steps, tasks, texts
+from perdure.dialects.playbook.document import joins, keychain, legacy, steps, tasks, texts
 from perdure.dialects.playbook.document.look import Look, anything
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
@@ -28,7 +28,7 @@ def document(look: Look, known: tasks.Known) -> None:
             "apiVersion": lambda version: version.is_one_of(VERSIONS, "PBK-002"),
             "kind": lambda kind: kind.is_one_of(("Playbook",), "PBK-002"),
             "metadata": _metadata,
-            "keychain": _keychain,
+            "keychain": keychain.keychain,
             "workload": _workload,
             "workbook": lambda workbook: _workbook(workbook, known),
         }
@@ -62,11 +62,6 @@ def _metadata(look: Look) -> None:
 def _is(look: Look, kinds: tuple[type, ...], what: str) -> None:
     if not isinstance(look.value, kinds) or isinstance(look.value, bool):
         look.problem("PBK-003", f"{look.name} must be {what}")
-
-
-def _keychain(look: Look) -> None:
-    if look.has("a list", "PBK-010") and look.value:
-        look.problem("PBK-010", "keychains are not available yet", hint="Pass credentials to providers as secrets.")
 
 
 def _workload(look: Look) -> None:

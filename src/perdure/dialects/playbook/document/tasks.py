@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.document import jobs, legacy, texts
+from perdure.dialects.playbook.document import jobs, legacy, sensitive, texts
 from perdure.dialects.playbook.document.look import Look
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.durations import read_seconds
@@ -28,6 +28,7 @@ class Known:
     kinds: Callable[[], Sequence[str]]
     workbook: Mapping[str, Any]
     lacks: Callable[[str], str | None] = lambda kind: None  # what to install before a kind can work here
+    keychain: frozenset[str] = frozenset()
 
 
 def pipeline(look: Look, step: str, known: Known, iterator: str | None) -> None:
@@ -39,13 +40,18 @@ def pipeline(look: Look, step: str, known: Known, iterator: str | None) -> None:
     written = list(tasks_of(step, tool))
     labels = [one.label for one in written]
     for index, one in enumerate(written):
-        inner = look
-        for part in one.path:
-            inner = inner.at(part)
+        inner = _at(look, one.path)
         if one.label in labels[:index]:
             inner.problem("PBK-018", f"the label {one.label!r} is used twice in this step")
         task(inner, known)
         _policy(_called(inner, known), labels, index, iterator)
+    sensitive.rules([_called(_at(look, one.path), known) for one in written], labels)
+
+
+def _at(look: Look, path: Sequence[str | int]) -> Look:
+    for part in path:
+        look = look.at(part)
+    return look
 
 
 def _called(look: Look, known: Known) -> Look:
@@ -100,6 +106,7 @@ def task(look: Look, known: Known) -> None:
     for name in body:
         if name not in ("kind", "name", "spec", *legacy.TASK) and not tools.kind_of(kind).is_text(name, body[name]):
             texts.data(look.at(name), texts.FIELDS)
+            sensitive.field(look.at(name), kind, known.keychain)
     if "spec" in body and look.at("spec").has("a map", "PBK-020"):
         _spec(look.at("spec"))
 

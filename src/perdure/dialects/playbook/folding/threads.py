@@ -40,6 +40,7 @@ def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
     thread.began = event.at
     thread.number = event.number
     thread.language = event.language
+    thread.recipe = event.recipe
     thread.phase = Phase.WORKING
     body.agenda.pop(event.thread, None)
     if event.number:
@@ -67,7 +68,15 @@ def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
         result = Value(result.payload, reference=event.reference, is_open=event.opens)
     for one in event.stored:
         hold(body, one, result, body.runs[thread.run])
-    thread.outcome = b.Outcome(result, event.error, event.extras, event.at - thread.began, event.at)
+    recipe = thread.prev_recipe if event.source == "prev" else thread.recipe
+    thread.outcome = b.Outcome(
+        result,
+        event.error,
+        event.extras,
+        event.at - thread.began,
+        event.at,
+        recipe if event.error is None else None,
+    )
     body.awaited.pop(thread.number, None)
     body.attempt_bounds.pop(thread.timer, None)
     thread.number = thread.timer = 0
@@ -89,12 +98,17 @@ def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
     if event.set_step:
         thread.local.assign(event.set_step)
     thread.results[event.label] = thread.outcome.result
+    if thread.outcome.recipe is not None:
+        thread.recipes[event.label] = thread.outcome.recipe
+    else:
+        thread.recipes.pop(event.label, None)
     run.attempt = thread.attempt
     if event.fate in ("done", "failed"):
         _end_thread(body, event, thread, run)
         return
     if event.is_visit:
         thread.prev = thread.outcome.result
+        thread.prev_recipe = thread.outcome.recipe
         thread.attempt = 1
         thread.visits += 1
         thread.position = event.to

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.body import Body
@@ -24,6 +26,22 @@ def _workflow_started(body: Body, event: p.WorkflowStarted) -> None:
     for one in event.stored:
         hold(body, one, NOTHING)
     add_token(body, event.entry, b.Boundary("workflow.started", at=event.at), event.at)
+
+
+def _request_evaluated(body: Body, event: p.RequestEvaluated) -> None:
+    body.request = b.Request(event.entry, event.workload, event.task, event.timer)
+    body.ctx.assign(event.ctx)
+    body.ctx_size = event.size
+    if event.timer:
+        body.bounds[event.timer] = 0
+    for one in event.stored:
+        hold(body, one, NOTHING)
+
+
+def _keychain_resolved(body: Body, event: p.KeychainResolved) -> None:
+    assert body.request is not None
+    body.request = msgspec.structs.replace(body.request, is_resolved=True)
+    body.dues = event.dues
 
 
 def _workflow_waiting(body: Body, event: p.WorkflowWaiting) -> None:
@@ -64,6 +82,8 @@ def _resumed(body: Body, event: p.Resumed) -> None:
 
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
+    p.RequestEvaluated: _request_evaluated,
+    p.KeychainResolved: _keychain_resolved,
     p.WorkflowStarted: _workflow_started,
     p.WorkflowWaiting: _workflow_waiting,
     p.WaitExpired: _wait_expired,

@@ -15,6 +15,7 @@ from perdure.dialects.playbook.tools import (
     postgres,
     python,
     script,
+    secrets,
     shell,
     sqlite,
 )
@@ -35,6 +36,7 @@ KINDS: Mapping[str, Kind] = {
     "script": script.KIND,
     "playbook": playbook.KIND,
     "artifact": artifact.KIND,
+    "secrets": secrets.KIND,
 }
 
 WORKBOOK = "workbook"  # not a tool of its own: the program holds the entry's body in its place (PBK-099)

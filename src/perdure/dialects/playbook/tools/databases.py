@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.errors import error
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located, spoken
 from perdure.dialects.playbook.values import Reader
@@ -34,9 +33,6 @@ def database(name: str, connection: tuple[str, ...]) -> Kind:
 
     def start(call: Call) -> None:
         fields = call.fields
-        if isinstance(fields.get("auth"), str):
-            call.fail(error("auth", f"there is no credential {fields['auth']!r}", "AUTH_UNKNOWN", source=name))
-            return
         given = {field: fields[field] for field in (*TEXTS, "auth", "params", *connection) if field in fields}
         arguments: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
         if "script" in arguments:
@@ -57,4 +53,4 @@ def database(name: str, connection: tuple[str, ...]) -> Kind:
         return Landed(failure(outcome, kind, state or spoken(outcome), source=name), None, extras)
 
     fields = frozenset({*TEXTS, "auth", "params", "args", *connection})
-    return Kind(start, land, required=(TEXTS,), fields=fields, text=frozenset({"script"}))
+    return Kind(start, land, required=(TEXTS,), fields=fields, text=frozenset({"script"}), provider=name)

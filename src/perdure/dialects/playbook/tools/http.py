@@ -6,6 +6,7 @@ from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel import jsontext
+from perdure.kernel.credentials import for_http
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
 PREFIX = "Provider.Call.Http."
@@ -29,8 +30,8 @@ def _start(call: Call) -> None:
             arguments[name] = fields[name]
     if isinstance(arguments.get("headers"), dict):
         arguments["headers"] = {name: _text(value) for name, value in arguments["headers"].items()}
-    if isinstance(fields.get("auth"), str):
-        call.fail(error("auth", f"there is no credential {fields['auth']!r}", "AUTH_UNKNOWN", source="http"))
+    if isinstance(arguments.get("auth"), dict) and not _authorize(arguments):
+        call.fail(error("auth", "auth holds nothing that HTTP can use", "AUTH_UNUSABLE", source="http"))
         return
     content = fields.get("body", fields.get("payload"))
     if isinstance(content, str):
@@ -41,6 +42,17 @@ def _start(call: Call) -> None:
     if timeout is not None:
         arguments["timeout"] = timeout
     call.perform("http", arguments)
+
+
+def _authorize(arguments: dict[str, Any]) -> bool:
+    """A credential, as the provider takes it: an API key is a header or a parameter (PBK-186)."""
+    auth = for_http("", arguments.pop("auth"))
+    if auth is not None and auth["type"] == "api_key":
+        place = "params" if auth["in"] == "query" else "headers"
+        arguments[place] = {**(arguments.get(place) or {}), auth["name"]: auth["value"]}
+    elif auth is not None:
+        arguments["auth"] = auth
+    return auth is not None
 
 
 def _text(value: Any) -> str:
@@ -91,4 +103,6 @@ KIND = Kind(
     _land,
     required=(("url",),),
     fields=frozenset({"url", "method", "headers", "params", "body", "payload", "auth", "args"}),
+    provider="http",
+    credential=for_http,
 )

@@ -36,7 +36,7 @@ def job(name: str, required: str) -> Kind:
         return Landed(failure(outcome, kind_of_failure(outcome, _KINDS), code, source=name))
 
     fields = frozenset({"runtime", "script", "args"})
-    return Kind(start, land, required=((required,),), fields=fields, text=frozenset({"script"}))
+    return Kind(start, land, required=((required,),), fields=fields, text=frozenset({"script"}), provider=name)
 
 
 def _file(call: Call, file: Any) -> Any:

@@ -13,10 +13,13 @@ from perdure.dialects.playbook.errors import RETRYABLE, Error
 from perdure.dialects.playbook.program import Task
 from perdure.dialects.playbook.scopes import Makers, task_path
 from perdure.dialects.playbook.values import Reader
+from perdure.expressions.jinja import Reads
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Payload
+
+NO_READS = Reads()
 
 
 class Landed(msgspec.Struct, frozen=True):
@@ -42,6 +45,11 @@ class Kind:
     fields: frozenset[str] | None = None  # None: any
     text: frozenset[str] = field(default_factory=frozenset)  # program text, never a template (PBK-092)
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fields that take one of a few words
+    # Who always does its work, `{kind}` for one that is called like the kind: then its fields may hold secrets.
+    provider: str | None = None
+    reads: Callable[[Task], Reads] = lambda task: NO_READS  # what `start` takes from scopes by itself
+    credential: Callable[[str, Any], Any] = lambda kind, value: value  # what `auth: name` becomes
+    is_sensitive: bool = False  # its result is a secret: not recorded, and got again where it is needed
 
     def is_text(self, name: str, value: Any) -> bool:
         """A map in the place of a text says where the text is; that may be a template."""
@@ -57,6 +65,12 @@ class Call:
     task: Task
     fields: dict[str, Any]
     makers: Makers
+
+    @property
+    def folder(self) -> str | None:
+        """Where relative names start, if the document came from a folder."""
+        found: str | None = jsontext.decode(self.turn.state.options).get("folder")
+        return found
 
     def perform(self, provider: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> None:
         """Let a worker do it. `timeout` bounds work that cannot bound itself."""
@@ -77,9 +91,9 @@ class Call:
             self.fail(Error("serialization", str(problem), source=self.task.label))
             return None
 
-    def began(self, number: int, timer: int = 0, language: str = "") -> None:
-        task = self.task
-        self.turn.emit(p.AttemptStarted(self.thread, task.label, task.kind, number, self.turn.now, timer, language))
+    def began(self, number: int, timer: int = 0, language: str = "", recipe: Payload | None = None) -> None:
+        task, turn = self.task, self.turn
+        turn.emit(p.AttemptStarted(self.thread, task.label, task.kind, number, turn.now, timer, language, recipe))
 
     def give(self, result: Payload) -> None:
         """The outcome is known at once."""
@@ -117,6 +131,8 @@ def failure(outcome: Outcome, kind: str, code: str | int | None, *, source: str)
         case Cancelled(reason):
             return Error("cancelled", reason or "cancelled", source=source)
         case Failed(said, message, retryable, details):
+            if said == Code.CANNOT_OPEN:
+                return _unopened(outcome, source)
             message, details = message[:LONGEST_MESSAGE], brief(details)
             platform = _PLATFORM.get(said)
             if platform is not None:
@@ -124,6 +140,13 @@ def failure(outcome: Outcome, kind: str, code: str | int | None, *, source: str)
             passing = kind in RETRYABLE if retryable is None else retryable
             return Error(kind, message, code, passing, source, details)
     raise AssertionError("an ok outcome is no failure")
+
+
+def _unopened(outcome: Failed, source: str) -> Error:
+    """The task could not begin: a secret is missing, or a field that needs one cannot be rendered."""
+    facts = details_of(outcome)
+    kind = facts.get("kind") if facts.get("kind") in ERROR_KINDS else "unknown"
+    return Error(str(kind), outcome.message[:LONGEST_MESSAGE], facts.get("code"), bool(outcome.retryable), source)
 
 
 def brief(details: bytes | None) -> bytes | None:

@@ -6,7 +6,7 @@ Most are playbooks; a document of any other language can be called as well. Its 
 
 from typing import Any
 
-from perdure.dialects.playbook import lending
+from perdure.dialects.playbook import chain, lending
 from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, brief, seconds
@@ -56,7 +56,7 @@ def _told(call: Call, callee: Callee, arguments: dict[str, Any]) -> dict[str, An
     """What only some languages understand."""
     if callee.language != OURS:
         return {"args": arguments}
-    told: dict[str, Any] = {}
+    told = chain.handed_on(call.turn)
     if "iter" in call.makers:
         told["iter"] = call.makers["iter"](None)
     if call.fields.get("return_step") is not None:

@@ -1,5 +1,7 @@
 """A kind that is the name of a registered provider: its fields and `args` are the provider's arguments."""
 
+from typing import Any
+
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, failure, general_kind, seconds
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
@@ -19,4 +21,8 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
     return Landed(failure(outcome, general_kind(code), code, source="provider"))
 
 
-PROVIDED = Kind(_start, _land)
+def _credential(kind: str, value: Any) -> Any:
+    return {"type": kind, **value} if isinstance(value, dict) else value
+
+
+PROVIDED = Kind(_start, _land, provider="{kind}", credential=_credential)

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.program import Task
 from perdure.dialects.playbook.scopes import gather
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure, seconds
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located
@@ -56,6 +57,16 @@ def source_of(fields: dict[str, Any]) -> str:
         except (binascii.Error, UnicodeDecodeError) as problem:
             raise ValueError(str(problem)) from None
     return str(fields["code"])
+
+
+def _scopes_of(task: Task) -> Reads:
+    """The scopes that the code reads by itself."""
+    try:
+        reads = EVERYTHING if "script" in task.fields else _reads(source_of(dict(task.fixed)))
+    except ValueError:
+        return Reads()
+    names = (reads.snapshot & SNAPSHOT) | (frozenset({"args"}) & reads.names)
+    return Reads(dict.fromkeys(sorted(names)))
 
 
 class _Reads:
@@ -114,4 +125,6 @@ KIND = Kind(
     required=(("script", "code", "code_b64"),),
     fields=frozenset({"script", "code", "code_b64", "libs", "args"}),
     text=frozenset({"script", "code", "code_b64"}),
+    provider=PROVIDER,
+    reads=_scopes_of,
 )

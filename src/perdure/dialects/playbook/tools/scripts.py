@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 from perdure.dialects.playbook.tools.kind import Call, general_kind
-from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Failed, Outcome
 
 PREFIX = "Provider.Call.ScriptSource."
@@ -27,7 +26,7 @@ def located(call: Call, script: Any) -> Any:
     """The descriptor, told where relative names start: in the folder of the document, where that is known."""
     if not isinstance(script, dict):
         return script
-    folder = jsontext.decode(call.turn.state.options).get("folder")
+    folder = call.folder
     written = {name: value for name, value in script.items() if name != "folder"}
     return written if folder is None else {**written, "folder": folder}
 

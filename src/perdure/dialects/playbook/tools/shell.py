@@ -38,4 +38,4 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
     return Landed(failure(outcome, kind, details_of(outcome).get("exit_code"), source="shell"))
 
 
-KIND = Kind(_start, _land, required=(("cmds",),), fields=frozenset({"cmds", "env", "cwd", "args"}))
+KIND = Kind(_start, _land, required=(("cmds",),), fields=frozenset({"cmds", "env", "cwd", "args"}), provider="shell")

@@ -1,0 +1,202 @@
+"""The keychain of one execution: which entries it has, where each lives, and what is needed to make one (PBK-182, 201).
+
+Entries of `shared` scope pass from a playbook to those it calls. They stay what their declaration made them: they are
+resolved by the document that declares them, with the values of the execution that declared them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.dialects.playbook import body as b
+from perdure.dialects.playbook.errors import said
+from perdure.dialects.playbook.program import Declared, Program
+from perdure.expressions.jinja import Reads, Template, TemplateError
+from perdure.kernel import jsontext
+from perdure.kernel.sealing import Asking, CannotOpen, Document, Entry, Fields, Found, Lookup, Stored
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant, Payload
+
+AUTH_UNKNOWN = "AUTH_UNKNOWN"
+
+
+# Where it is decided: what goes with a task.
+
+
+def carried(
+    turn: Turn, names: frozenset[str] | None, *, by_name: bool = False, workload: Payload | None = None
+) -> dict[str, Any]:
+    """What a worker needs to know of the keychain: the document, the values that entries read, never a secret.
+
+    `names`: the entries that are read, None for all; `by_name`: any entry may be asked for by its name.
+    """
+    options = jsontext.decode(turn.state.options)
+    program: Program = turn.program
+    found: dict[str, Any] = {"program": turn.state.program.hex(), "root": options.get("root", turn.execution.id)}
+    wanted = None if by_name else names
+    if program.keychain and wanted != frozenset():
+        found |= _own(turn, program, wanted, workload)
+    if "shared" in options and wanted != frozenset():
+        found["shared"] = options["shared"]
+    return found
+
+
+def _own(turn: Turn, program: Program, names: frozenset[str] | None, workload: Payload | None = None) -> dict[str, Any]:
+    body: b.Body = turn.body
+    reads = Reads()
+    for name in _with_earlier(program.keychain, names):
+        reads |= program.keychain[name].fields.reads
+    given = body.workload.payload if workload is None else workload
+    found: dict[str, Any] = {"dues": dict(body.dues)} if body.dues else {}
+    if "workload" in reads.members:
+        value, members = jsontext.decode(turn.text(given)), reads.members["workload"]
+        found["workload"] = value if members is None else {name: value[name] for name in members if name in value}
+    return found
+
+
+def _with_earlier(keychain: Mapping[str, Declared], names: frozenset[str] | None) -> list[str]:
+    """The entries named and those they are made of, in order."""
+    if names is None:
+        return list(keychain)
+    wanted = set(names)
+    for name in reversed(list(keychain)):
+        if name in wanted:
+            members = keychain[name].fields.reads.members.get("keychain", frozenset())
+            wanted |= set(keychain) if members is None else members
+            wanted |= {str(keychain[name].fields.document.get("auth", ""))}  # type: ignore[union-attr]
+    return [name for name in keychain if name in wanted]
+
+
+def handed_on(turn: Turn) -> dict[str, Any]:
+    """What a child is told of the keychain: its root, and where the shared entries of its callers are declared."""
+    options = jsontext.decode(turn.state.options)
+    program: Program = turn.program
+    root = options.get("root", turn.execution.id)
+    shared = dict(options.get("shared", {}))
+    names = frozenset(one.name for one in program.keychain.values() if one.scope == "shared")
+    if names:
+        own = {"program": turn.state.program.hex(), "run": turn.execution.id, "root": root}
+        own |= _own(turn, program, names)
+        shared |= dict.fromkeys(sorted(names), own)
+    return {"root": root, **({"shared": shared} if shared else {})}
+
+
+# At the worker.
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The keychain as one execution has it."""
+
+    program: Program
+    digest: str
+    run: str
+    root: str
+    load: Callable[[bytes], Program]  # of a document that a caller has pinned
+    workload: Any = None
+    dues: Mapping[str, Instant] = field(default_factory=dict)
+    shared: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, program: Program, body: Mapping[str, Any], run: str, load: Callable[[bytes], Program]) -> "Chain":
+        return cls(
+            program,
+            body["program"],
+            run,
+            body["root"],
+            load,
+            body.get("workload"),
+            body.get("dues", {}),
+            body.get("shared", {}),
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.program.keychain, *(name for name in self.shared if name not in self.program.keychain)]
+
+    def find(self, name: str) -> Asking[Found | None]:
+        """The entry's value; one of its own, or one that a caller shares; None when there is no such entry."""
+        if name in self.program.keychain:
+            found: Found = yield Lookup(self.entry(self.program.keychain[name]))
+            return found
+        if name not in self.shared:
+            return None
+        given = self.shared[name]
+        program = self.load((yield Document(given["program"])))
+        found = yield from Chain.of(program, given, given["run"], self.load)._must(name)
+        return found
+
+    def _must(self, name: str) -> Asking[Found]:
+        found: Found = yield Lookup(self.entry(self.program.keychain[name]))
+        return found
+
+    def credential(self, name: str) -> Asking[Found]:
+        """What `auth: name` means: an entry first, then a credential that is stored on the host (PBK-186)."""
+        found = yield from self.find(name)
+        if found is None:
+            found = yield Stored(name)
+        if found is None:
+            hint = f"declare it in the keychain, or store it as PERDURE_CREDENTIAL_{name}"
+            raise CannotOpen("auth", f"there is no credential {name!r}; {hint}", AUTH_UNKNOWN)
+        return found
+
+    def entry(self, declared: Declared) -> Entry:
+        return Entry(
+            declared.name,
+            declared.kind,
+            self._key(declared),
+            declared.lifetime,
+            declared.renews,
+            lambda: self._fields(declared),
+            self.dues.get(declared.name),
+        )
+
+    def _key(self, declared: Declared) -> str:
+        catalog = f"{self.program.path}@{self.digest[:16]}"
+        place = {"local": self.run, "global": "global", "shared": f"shared:{self.root}"}[declared.scope]
+        return f"{declared.name}:{catalog}:{place}"
+
+    def _fields(self, declared: Declared) -> Asking[Fields]:
+        """What is written, filled in with earlier entries; `auth` becomes the credential it names."""
+        template = declared.fields
+        scope: dict[str, Any] = {"workload": self.workload or {}, "execution_id": self.run}
+        if "keychain" in template.reads.members:
+            earlier = list(self.program.keychain)[: list(self.program.keychain).index(declared.name)]
+            members = template.reads.members["keychain"]
+            scope["keychain"] = {}
+            for name in earlier if members is None else [name for name in earlier if name in members]:
+                scope["keychain"][name] = (yield from self._must(name)).value
+        values = rendered(declared.name, template, scope)
+        computed = computed_texts(template.document, values)
+        if isinstance(values.get("auth"), str):
+            found = yield from self.credential(values["auth"])
+            values = {**values, "auth": as_map(found)}
+        return Fields(values, computed)
+
+
+def as_map(found: Found) -> Any:
+    """A credential with its type in it, for those who must tell kinds apart."""
+    return {"type": found.kind, **found.value} if isinstance(found.value, dict) else found.value
+
+
+def rendered(what: str, template: Template, scope: Mapping[str, Any]) -> Any:
+    try:
+        return template.render(scope)
+    except TemplateError as fault:
+        raise CannotOpen("template", f"{what}: {said(fault)}") from None
+
+
+def computed_texts(written: Any, values: Any) -> frozenset[str]:
+    """Texts among the values that do not stand so in the document."""
+    return frozenset(_texts(values) - _texts(written))
+
+
+def _texts(value: Any) -> set[str]:
+    match value:
+        case str():
+            return {value}
+        case dict():
+            return {text for inner in value.values() for text in _texts(inner)}
+        case list():
+            return {text for inner in value for text in _texts(inner)}
+    return set()

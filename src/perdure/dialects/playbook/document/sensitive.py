@@ -1,0 +1,91 @@
+"""Where secrets may not go, as far as the document shows it (PBK-155, 184, 186)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from perdure.dialects.playbook import tools
+from perdure.dialects.playbook.document.look import Look
+from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
+from perdure.kernel.problems import guess
+
+HINT = "Use it in the fields of a later task of this step."
+
+
+def field(look: Look, kind: str, declared: frozenset[str]) -> None:
+    """A field of a task: does it name secrets that exist, and may it have one?"""
+    reads = Template(look.value).reads.members
+    if "keychain" in reads:
+        if tools.kind_of(kind).provider is None and kind in tools.KINDS:
+            message = f"a secret may not be passed to a {kind} task: what it is given is recorded"
+            look.problem(
+                "PBK-155", message, hint="A child declares its own keychain; `scope: shared` lends it an entry."
+            )
+        for name in sorted((reads["keychain"] or frozenset()) - declared):
+            message = f"the keychain has no entry {name!r}{guess(name, tuple(declared))}"
+            look.warn("PBK-184", message, hint="Only a playbook that calls this one could share it.")
+    name = look.value
+    is_name = look.path[-1:] == ("auth",) and isinstance(name, str) and not has_template(name)
+    if is_name and name not in declared:
+        message = f"{name!r} is not in the keychain{guess(name, tuple(declared))}"
+        look.warn("PBK-186", message, hint=f"Then it must be a stored credential: PERDURE_CREDENTIAL_{name}.")
+
+
+def rules(tasks: Sequence[Look], labels: Sequence[str]) -> None:
+    """Rules of a pipeline in which a task reads a secret: what they read and set is recorded."""
+    secret = {label for look, label in zip(tasks, labels, strict=True) if _is_secret(look)}
+    if not secret:
+        return
+    for index, look in enumerate(tasks):
+        after = index > 0 and _is_secret(tasks[index - 1])
+        for place, value, is_guard in _templates(look):
+            _judge(place, _reads(value, is_guard), secret, is_own=_is_secret(look), is_after=after)
+
+
+def _is_secret(look: Look) -> bool:
+    kind = look.value.get("kind") if isinstance(look.value, dict) else None
+    return isinstance(kind, str) and tools.kind_of(kind).is_sensitive
+
+
+def _judge(look: Look, reads: Reads, secret: set[str], *, is_own: bool, is_after: bool) -> None:
+    members = reads.members
+    named = [f"results.{label}" for label in sorted(secret) if label in (members.get("results") or ())]
+    for scope, member in (("outcome", "result"), ("output", "data"), ("output", "ref")):
+        if is_own and member in (members.get(scope) or ()):
+            named.append(f"{scope}.{member}")
+    if is_after and "_prev" in members:
+        named.append("_prev")
+    for name in named:
+        look.problem("PBK-155", f"{name} is a secret: rules cannot read it, and it may not be kept", hint=HINT)
+
+
+def _reads(value: Any, is_guard: bool) -> Reads:
+    if not is_guard:
+        return Template(value).reads
+    try:
+        return Guard(value).reads if isinstance(value, str | bool) else Reads()
+    except TemplateError:
+        return Reads()  # it is told where guards are judged
+
+
+def _templates(look: Look) -> Iterator[tuple[Look, Any, bool]]:
+    """Guards, delays and assignments of a task's rules, as far as they have their shape."""
+    match look.value:
+        case {"spec": {"policy": {"rules": list(listed)}}}:
+            pass
+        case _:
+            return
+    at = look.at("spec").at("policy").at("rules")
+    for index, rule in enumerate(listed):
+        match rule:
+            case {"when": when}:
+                yield at.at(index).at("when"), when, True
+        match rule:
+            case {"then": dict()}:
+                then = at.at(index).at("then")
+            case {"else": {"then": dict()}}:
+                then = at.at(index).at("else").at("then")
+            case _:
+                continue
+        for name in ("delay", "set_ctx", "set_iter", "set"):
+            if name in then.value:
+                yield then.at(name), then.value[name], False

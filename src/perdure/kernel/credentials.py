@@ -1,0 +1,62 @@
+"""Credentials as maps, whoever made them: what of them is secret, and what HTTP makes of them.
+
+Authors, stored credentials and answers of token servers use different names for the same things; here they meet.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+PUBLIC = frozenset(
+    {
+        *(
+            "type",
+            "kind",
+            "name",
+            "description",
+            "tags",
+            "header",
+            "in",
+            "scope",
+            "token_type",
+            "expires_in",
+            "expires_at",
+        ),
+        *("host", "hostname", "port", "user", "username", "database", "dbname", "db", "schema", "sslmode", "driver"),
+        *("db_host", "db_port", "db_user", "db_name", "db_schema", "account", "warehouse", "role", "region"),
+        *("endpoint", "url", "issuer", "created_at", "path"),
+    }
+)
+"""Members of a credential that are no secret: to mask `postgres` or `Bearer` everywhere would garble every text."""
+
+_TOKENS = ("token", "access_token", "id_token", "bearer", "value")
+_USERS = ("username", "user", "client_id", "login")
+_PASSWORDS = ("password", "client_secret", "secret")
+_KEYS = ("key", "api_key", "apikey", "value", "token")
+
+
+def first(value: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    """The first of these members that is a text with something in it."""
+    return next((found for name in names if isinstance(found := value.get(name), str) and found), None)
+
+
+def for_http(kind: str, value: Any) -> dict[str, Any] | None:
+    """`{type: bearer | basic | api_key, …}`, or None when nothing of the kind is in the value."""
+    if isinstance(value, str):
+        return {"type": "bearer", "token": value} if value else None
+    if not isinstance(value, Mapping):
+        return None
+    said = str(value.get("type") or kind)
+    token, user, password = first(value, _TOKENS), first(value, _USERS), first(value, _PASSWORDS)
+    if "api" in said.replace("-", "_").split("_") or (said in ("header", "query")):
+        key = first(value, _KEYS)
+        named = value.get("name") if "in" in value else None
+        name = value.get("header") or value.get("param") or named or "X-API-Key"
+        place = "query" if value.get("in") == "query" or "param" in value else "header"
+        return None if key is None else {"type": "api_key", "name": str(name), "value": key, "in": place}
+    if said == "basic" or (token is None and user is not None and password is not None):
+        return None if user is None else {"type": "basic", "username": user, "password": password or ""}
+    if token is not None:
+        return {"type": "bearer", "token": token}
+    if (key := first(value, _KEYS)) is not None:
+        return {"type": "api_key", "name": str(value.get("header") or "X-API-Key"), "value": key, "in": "header"}
+    return None

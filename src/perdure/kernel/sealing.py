@@ -1,0 +1,105 @@
+"""Sealed arguments: those of a task that needs a secret, finished by the worker just before the provider is called.
+
+    decide    ──▶ TaskScheduled(sealed): its arguments are an envelope, which says what is to be asked for
+    worker    ──▶ the language opens the envelope: it asks for secrets, one after the other, and gives the arguments
+    provider  ◀── arguments; what it says afterwards is masked
+
+No secret reaches a decision, an event or a store. Opening is pure: asking is all it does, the worker finds the answers.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+from perdure.kernel.values import Instant, RunId
+
+_T = TypeVar("_T")
+
+REDACTED = "[redacted]"
+"""Stands wherever a secret was."""
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """The arguments of a sealed task, as JSON. What is in it is the language's own affair."""
+
+    language: str
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What an entry says once its templates are filled in. `computed` are texts that no author has written so."""
+
+    values: dict[str, Any]
+    computed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A secret that can be had: where it is kept in memory, and how it is made when it is not there.
+
+    `due` is when a value that is not renewed has ended, as recorded; None when that is not known yet.
+    """
+
+    name: str
+    kind: str
+    key: str
+    lifetime: float  # seconds, unless its source says how long it lasts
+    renews: bool
+    fields: "Callable[[], Asking[Fields]]"
+    due: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Asks for an entry's value; the answer is `Found`."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Asks for a credential that the host keeps under this name; the answer is `Found`, or None."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Asks for the text of a pinned document by its digest, in hexadecimal; the answer is bytes."""
+
+    digest: str
+
+
+Ask = Lookup | Stored | Document
+Asking = Generator[Ask, Any, _T]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A secret: what kind it is of (`bearer`, `basic`, …), its value, and until when it lasts."""
+
+    kind: str
+    value: Any
+    due: Instant | None = None
+
+
+class CannotOpen(Exception):
+    """An envelope cannot be opened, and so the task cannot begin. `kind` and `code` are in the language's words."""
+
+    def __init__(self, kind: str, message: str, code: str | None = None, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.code = code
+        self.retryable = retryable
+
+
+@runtime_checkable
+class Opener(Protocol):
+    """A language, as a worker sees it."""
+
+    def open(self, body: Any, run: RunId) -> Asking[dict[str, Any]]:
+        """The provider's arguments; asks for what is missing. May raise `CannotOpen`."""

@@ -1,0 +1,108 @@
+"""Taking secrets out of everything that tasks say: results, failures, log lines, heartbeats, effects, signals.
+
+One mask per run: what one task has been given is hidden in the words of every other task of the run as well.
+"""
+
+import base64
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.sealing import REDACTED
+from perdure.kernel.values import RunId
+
+SHORTEST = 4  # a shorter value is no secret, and replacing it would garble every text
+SHORTEST_LINE = 16  # of a secret with several lines: a key file is often shown line by line
+SHORTEST_NUMBER = 6
+
+
+class Mask:
+    """Knows secrets, and replaces them in texts and data: as they are, and as JSON, URLs and Base64 write them."""
+
+    __slots__ = ("_forms", "_known")
+
+    def __init__(self) -> None:
+        self._known: frozenset[str] = frozenset()
+        self._forms: tuple[str, ...] = ()
+
+    def add(self, secret: str) -> None:
+        if len(secret) < SHORTEST or secret in self._known:
+            return
+        self._known |= {secret}
+        # Longest first, so that a secret that contains another one disappears whole. One assignment: threads read it.
+        self._forms = tuple(sorted({*self._forms, *_forms(secret)}, key=len, reverse=True))
+
+    def text(self, text: str) -> str:
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, REDACTED)
+        return text
+
+    def data(self, value: Any) -> Any:
+        """The value with every secret in its texts replaced."""
+        if not self._forms:
+            return value
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                return {self.data(key): self.data(item) for key, item in value.items()}
+            case list() | tuple():
+                return [self.data(item) for item in value]
+            case int() | float() if not isinstance(value, bool):
+                said = str(value)
+                return REDACTED if len(said) >= SHORTEST_NUMBER and said in self._known else value
+            case _:
+                return value
+
+    def json(self, text: bytes) -> bytes:
+        """The same for JSON text, which is read only when there is something to hide in it."""
+        if not any(form.encode() in text for form in self._forms):
+            return text
+        return jsontext.encode(self.data(jsontext.decode(text)))
+
+    def outcome(self, outcome: Outcome) -> Outcome:
+        if not self._forms:
+            return outcome
+        match outcome:
+            case Succeeded(value):
+                return Succeeded(self.json(value)) if isinstance(value, bytes) else outcome
+            case Failed(code, message, retryable, details, previous):
+                inner = (text and self.json(text) for text in (details, previous))
+                return Failed(self.text(code), self.text(message), retryable, *inner)
+            case Cancelled(reason):
+                return Cancelled(self.text(reason))
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield quote(secret, safe="")
+    yield quote(secret)
+    yield quote_plus(secret)
+    yield base64.b64encode(secret.encode()).decode()
+    if "\n" in secret:
+        yield from (line for part in secret.splitlines() if len(line := part.strip()) >= SHORTEST_LINE)
+
+
+class Masks:
+    """The masks of the runs that this process works for; those used last are kept."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
+        self._masks: OrderedDict[RunId, Mask] = OrderedDict()
+
+    def of(self, run: RunId) -> Mask:
+        mask = self._masks.get(run)
+        if mask is None:
+            mask = self._masks[run] = Mask()
+            if len(self._masks) > self._most:
+                self._masks.popitem(last=False)
+        else:
+            self._masks.move_to_end(run)
+        return mask

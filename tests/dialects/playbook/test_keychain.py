@@ -1,0 +1,480 @@
+"""Keychains and secrets with the real worker: a real token server, real variables and real files."""
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+import perdure
+from perdure.kernel.judging import Applied
+from tests.dialects.playbook.world import playbook
+
+SECRET = 'pa55-wörd"/+x'
+
+
+class _Server(ThreadingHTTPServer):
+    """Gives tokens. `asked` counts paths; `lifetime` is that of new tokens, `status` of their answers."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: Counter[str] = Counter()
+        self.seen: list[dict[str, Any]] = []
+        self.lifetime: float | None = 3600
+        self.status = 200
+        self.lock = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        with self.server.lock:
+            self.server.asked[self.path.partition("?")[0]] += 1
+            self.server.seen.append({"path": self.path, **{k.lower(): v for k, v in self.headers.items()}})
+        if self.path.startswith("/v1/projects"):
+            self._answer(200, {"payload": {"data": "cGE1NS1nY3A="}})  # pa55-gcp
+        elif self.path.startswith("/secrets/"):
+            self._answer(200, {"value": "pa55-azure"})
+        elif self.path.startswith("/login"):
+            self._answer(200, {"session": {"id": "pa55-session"}, "expires_in": 60})
+        elif self.path.startswith("/leak"):
+            self._answer(500, {"you sent": self.headers.get("authorization")})
+        else:
+            self._answer(200, {"got": self.headers.get("authorization"), "path": self.path})
+
+    def do_POST(self) -> None:
+        text = self.rfile.read(int(self.headers["content-length"])).decode()
+        with self.server.lock:
+            self.server.asked[self.path] += 1
+            count = self.server.asked[self.path]
+            self.server.seen.append(
+                {"path": self.path, "body": text, **{k.lower(): v for k, v in self.headers.items()}}
+            )
+        if self.server.status != 200:
+            self._answer(self.server.status, {"refused": parse_qs(text).get("client_secret", [""])[0]})
+            return
+        answer: dict[str, Any] = {"access_token": f"pa55-token-{count}", "token_type": "Bearer"}
+        if self.server.lifetime is not None:
+            answer["expires_in"] = self.server.lifetime
+        self._answer(200, answer)
+
+    def _answer(self, status: int, body: Any) -> None:
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[_Server]:
+    server = _Server()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+async def run(folder: Path, text: str, workload: Any = None, applied: tuple[str, ...] = ()) -> Any:
+    async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
+        children = [Applied("kid.yaml", one) for one in applied]
+        handle = await engine.start(text.encode(), workload, applied=children)
+        await asyncio.wait_for(engine.wait(handle.id), 30)
+        shown = await handle.show()
+        shown["history"] = [*await handle.history(), *await handle.history(raw=True)]
+    return shown
+
+
+ENDING = ["workflow.finished", "playbook.finished", "playbook.processed"]
+SEEN = '{rules: [{else: {then: {do: continue, set_ctx: {seen: "{{ outcome }}"}}}}]}'
+
+
+# Where secrets come from.
+
+
+async def test_variables_and_files_become_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PBK-180 PBK-181 PBK-184."""
+    monkeypatch.setenv("SHOP_TOKEN", SECRET)
+    monkeypatch.setenv("PERDURE_SECRET_PIN", "pin-12345")
+    monkeypatch.setenv("PERDURE_SECRETS_DIR", str(tmp_path))
+    (tmp_path / "note").write_text("from the folder\n")
+    (tmp_path / "other").write_text("from a path\n")
+    text = playbook(f"""
+keychain:
+  - {{name: a, kind: secret_manager, provider: env, map: {{token: SHOP_TOKEN, pin: PIN}}}}
+  - {{name: b, kind: secret_manager, provider: file, map: {{note: note, other: {tmp_path}/other}}}}
+  - {{name: c, kind: bearer, token: "{{{{ keychain.a.token }}}}"}}
+workflow:
+  - step: s
+    tool:
+      kind: python
+      args: {{a: "{{{{ keychain.a }}}}", b: "{{{{ keychain.b }}}}", c: "{{{{ keychain.c.token }}}}"}}
+      code: |
+        assert a == {{"token": c, "pin": "pin-12345"}}, "other"
+        assert b == {{"note": "from the folder", "other": "from a path"}}
+        result = [len(c), c, a]
+""")
+
+    shown = await run(tmp_path, text)
+
+    assert shown["status"] == "success"
+    assert shown["result"] == [len(SECRET), "[redacted]", {"token": "[redacted]", "pin": "[redacted]"}]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("{name: a, kind: secret_manager, provider: env, map: {t: ABSENT}}", "'ABSENT' is not set"),
+        ('{name: a, kind: secret_manager, provider: env, map: {t: "{{ workload.name }}"}}', "is computed"),
+        ("{name: a, kind: secret_manager, provider: env, map: {t: PERDURE_DEBUG}}", "may not be read"),
+        ("{name: a, kind: secret_manager, provider: file, map: {t: /nowhere/at/all}}", "cannot be read"),
+        ("{name: a, kind: secret_manager, provider: file, map: {t: ../x}}", "PERDURE_SECRETS_DIR"),
+        ("{name: a, kind: secret_manager, provider: aws, map: {t: x}}", "AWS"),
+        ("{name: a, kind: secret_manager, provider: gcp, map: {t: projects/p/secrets/s}}", "access token"),
+        ("{name: a, kind: credential_ref, ref: nobody}", "PERDURE_CREDENTIAL_nobody"),
+        ("{name: a, kind: postgres_credential}", "PERDURE_CREDENTIAL_a"),
+        ("{name: a, kind: bearer}", "PERDURE_SECRET_a"),
+        ("{name: a, kind: basic, username: x}", "password"),
+        ("{name: a, kind: oauth2, endpoint: 'http://127.0.0.1:1/'}", "connection"),
+        ('{name: a, kind: bearer, token: "{{ workload.absent }}"}', "absent"),
+        ("{name: a, kind: bearer, auth: nobody}", "no credential 'nobody'"),
+    ],
+)
+async def test_a_keychain_that_cannot_be_resolved_ends_the_execution_before_any_token(
+    entry: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PBK-180: code KEYCHAIN_RESOLUTION, and no token ever existed."""
+    monkeypatch.setenv("HOME_TOKEN", "x" * 10)
+    text = playbook(f"keychain: [{entry}]\nworkflow: [{{step: s, tool: {{kind: noop}}}}]")
+
+    shown = await run(tmp_path, text, {"name": "HOME_TOKEN"})
+
+    assert (shown["status"], shown["code"]) == ("failed", "KEYCHAIN_RESOLUTION")
+    told = [event.get("event_type") for event in shown["history"] if "event_type" in event]
+    assert shown["steps"] == {} and told == ["playbook.execution.requested", "playbook.request.evaluated", *ENDING]
+    (failure,) = shown["failures"]
+    assert words.lower() in failure["error"]["message"].lower(), failure
+
+
+async def test_the_host_lists_what_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a list, written names are bound by it too; computed ones may use it."""
+    monkeypatch.setenv("HOME_TOKEN", "sesame-open")
+    monkeypatch.setenv("AWAY_TOKEN", "sesame-shut")
+    entry = 'keychain: [{name: a, kind: secret_manager, map: {t: "%s"}}]\n'
+    step = 'workflow: [{step: s, tool: {kind: python, args: {t: "{{ keychain.a.t }}"}, code: "result = len(t)"}}]'
+    monkeypatch.setenv("PERDURE_KEYCHAIN_ENV", "HOME_*")
+
+    listed = await run(tmp_path, playbook(entry % "{{ workload.name }}" + step), {"name": "HOME_TOKEN"})
+    other = await run(tmp_path, playbook(entry % "AWAY_TOKEN" + step))
+
+    assert listed["result"] == len("sesame-open")
+    assert other["code"] == "KEYCHAIN_RESOLUTION"
+
+
+async def test_managers_over_http(tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PBK-181: an entry's `auth` names an earlier entry, whose token the manager gets."""
+    monkeypatch.setenv("CLOUD", "pa55-cloud")
+    text = playbook(f"""
+keychain:
+  - {{name: env, kind: secret_manager, map: {{token: CLOUD}}}}
+  - {{name: gcp, kind: secret_manager, provider: gcp, auth: env, endpoint: "{server.address}", map: {{k: projects/p/secrets/s}}}}
+  - {{name: azure, kind: secret_manager, provider: azure, auth: env, vault: "{server.address}", map: {{k: s}}}}
+  - {{name: session, kind: http, endpoint: "{server.address}/login", auth: env, token_field: session.id}}
+workflow:
+  - step: s
+    tool:
+      kind: python
+      args: {{k: "{{{{ keychain }}}}"}}
+      code: result = k["gcp"]["k"] == "pa55-gcp" and k["azure"]["k"] == "pa55-azure" and k["session"]["access_token"] == "pa55-session"
+""")  # noqa: E501
+
+    shown = await run(tmp_path, text)
+
+    assert shown["result"] is True, shown["failures"]
+    assert [one["authorization"] for one in server.seen] == ["Bearer pa55-cloud"] * 3
+    assert server.seen[0]["path"] == "/v1/projects/p/secrets/s/versions/latest:access"
+    assert server.seen[1]["path"] == "/secrets/s?api-version=7.4"
+
+
+OAUTH = """
+keychain:
+  - {{name: client, kind: secret_manager, provider: env, map: {{id: CLIENT_ID, secret: CLIENT_SECRET}}}}
+  - name: token
+    kind: oauth2
+    {more}
+    endpoint: "{address}/token"
+    data: {{grant_type: client_credentials, client_id: "{{{{ keychain.client.id }}}}", client_secret: "{{{{ keychain.client.secret }}}}"}}
+"""  # noqa: E501
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLIENT_ID", "shop-client")
+    monkeypatch.setenv("CLIENT_SECRET", "pa55-client-secret")
+
+
+def oauth(server: _Server, more: str, workflow: str) -> str:
+    return playbook(OAUTH.format(more=more, address=server.address) + workflow)
+
+
+async def test_oauth2(tmp_path: Path, server: _Server, client: None) -> None:
+    """PBK-181 PBK-186: asked for once, used by a template and by name."""
+    text = oauth(
+        server,
+        "scope: local",
+        f"""
+workflow:
+  - step: s
+    tool:
+      - {{name: a, kind: http, url: "{server.address}/a", headers: {{Authorization: "Bearer {{{{ keychain.token.access_token }}}}"}}}}
+      - {{name: b, kind: http, url: "{server.address}/b", auth: token}}
+      - {{name: c, kind: http, url: "{server.address}/c", auth: {{type: bearer, token: "{{{{ keychain.token.access_token }}}}"}}}}
+      - {{name: d, kind: http, url: "{server.address}/d", auth: "{{{{ keychain.token }}}}"}}
+""",  # noqa: E501
+    )
+
+    shown = await run(tmp_path, text)
+
+    assert shown["status"] == "success", shown["failures"]
+    assert server.asked["/token"] == 1
+    form = next(one for one in server.seen if one["path"] == "/token")
+    assert parse_qs(form["body"])["client_secret"] == ["pa55-client-secret"]
+    sent = [one["authorization"] for one in server.seen if one["path"] in ("/a", "/b", "/c", "/d")]
+    assert sent == ["Bearer pa55-token-1"] * 4
+    assert shown["result"]["data"]["got"] == "Bearer [redacted]"
+
+
+async def test_twenty_tasks_renew_a_token_once(tmp_path: Path, server: _Server, client: None) -> None:
+    """PBK-183: under a lock; those who wait get the same one."""
+    server.lifetime = 0.3
+    text = oauth(
+        server,
+        "auto_renew: true",
+        f"""
+workflow:
+  - {{step: wait, tool: {{kind: shell, cmds: sleep 0.5}}, next: {{arcs: [{{step: all}}]}}}}
+  - step: all
+    loop: {{in: "{{{{ range(20) | list }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: 20}}}}
+    tool: {{kind: http, url: "{server.address}/a", auth: token}}
+""",
+    )
+    first = asyncio.ensure_future(run(tmp_path, text))
+    while server.asked["/token"] == 0:
+        await asyncio.sleep(0.01)
+    server.lifetime = 3600
+
+    shown = await first
+
+    assert shown["status"] == "success", shown["failures"]
+    assert server.asked["/token"] == 2
+    sent = Counter(one["authorization"] for one in server.seen if one["path"] == "/a")
+    assert sent == {"Bearer pa55-token-2": 20}
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "code"), [("auto_renew: true", 503, None), ("auto_renew: false", 200, "KEYCHAIN_EXPIRED")]
+)
+async def test_a_token_that_has_ended(
+    tmp_path: Path, server: _Server, client: None, more: str, status: int, code: str | None
+) -> None:
+    """PBK-183: a renewal that fails, and one that is not wanted, are errors of kind auth."""
+    server.lifetime = 0.05
+    text = oauth(
+        server,
+        more,
+        f"""
+workflow:
+  - {{step: wait, tool: {{kind: shell, cmds: sleep 0.3}}, next: {{arcs: [{{step: use}}]}}}}
+  - {{step: use, tool: {{kind: http, url: "{server.address}/a", auth: token, spec: {{policy: {SEEN}}}}}}}
+""",
+    )
+    going = asyncio.ensure_future(run(tmp_path, text))
+    while server.asked["/token"] == 0:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    server.status = status
+
+    seen = (await going)["ctx"]["seen"]
+
+    assert (seen["error"]["kind"], seen["error"]["code"]) == ("auth", code)
+    assert "pa55" not in json.dumps(seen)
+    assert server.asked["/a"] == 0 and server.asked["/token"] == (2 if status == 503 else 1)
+
+
+# What `auth: name` means.
+
+
+async def test_named_credentials(tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PBK-186: an entry first, then a stored credential; bearer, basic and API keys find their place in the request."""
+    (tmp_path / "filed.json").write_text(
+        json.dumps({"type": "basic", "data": {"username": "ada", "password": "pa55-ada"}})
+    )
+    monkeypatch.setenv("PERDURE_CREDENTIALS_DIR", str(tmp_path))
+    monkeypatch.setenv("PERDURE_CREDENTIAL_STORED", json.dumps({"type": "bearer", "token": "pa55-stored"}))
+    monkeypatch.setenv("PERDURE_CREDENTIAL_user", json.dumps({"type": "bearer", "token": "not this one"}))
+    monkeypatch.setenv("PERDURE_SECRET_own", "pa55-own")
+    text = playbook(f"""
+keychain:
+  - {{name: own, kind: bearer}}
+  - {{name: user, kind: basic, username: bob, password: "{{{{ keychain.own.token }}}}"}}
+  - {{name: key, kind: api_key, value: "{{{{ keychain.own.token }}}}", header: X-Key}}
+  - {{name: query, kind: api_key, value: "{{{{ keychain.own.token }}}}", in: query, param: k}}
+  - {{name: ref, kind: credential_ref, ref: filed}}
+workflow:
+  - step: s
+    loop: {{in: [own, user, key, query, ref, stored, nobody], iterator: n, spec: {{reduce: {{seen: append}}}}}}
+    tool: {{kind: http, url: "{server.address}/{{{{ iter.n }}}}", auth: "{{{{ iter.n }}}}", spec: {{policy: {SEEN}}}}}
+""")
+
+    shown = await run(tmp_path, text)
+
+    own, user, key, query, ref, stored = server.seen
+    assert own["authorization"] == "Bearer pa55-own"
+    assert user["authorization"] == "Basic Ym9iOnBhNTUtb3du"
+    assert key["x-key"] == "pa55-own" and "authorization" not in key
+    assert query["path"] == "/query?k=pa55-own"
+    assert ref["authorization"] == "Basic YWRhOnBhNTUtYWRh"
+    assert stored["authorization"] == "Bearer pa55-stored"
+    told = shown["ctx"]["seen"]
+    assert [one["status"] for one in told] == ["ok"] * 6 + ["error"]
+    assert (told[-1]["error"]["kind"], told[-1]["error"]["code"]) == ("auth", "AUTH_UNKNOWN")
+    assert told[1]["result"]["data"]["got"] == "Basic [redacted]"
+    assert "pa55" not in json.dumps(shown)
+
+
+# Secrets read by a task.
+
+
+async def test_a_secrets_task_gives_its_value_to_later_tasks_only(
+    tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PBK-100 PBK-155 PBK-077 PBK-078: rules, results of steps and arcs see a mark."""
+    monkeypatch.setenv("API", "pa55-api")
+    text = playbook(f"""
+workflow:
+  - step: s
+    tool:
+      - read: {{kind: secrets, provider: env, key: API, spec: {{policy: {SEEN}}}}}
+      - keep: {{kind: noop}}
+      - use: {{kind: http, url: "{server.address}/use", headers: {{Authorization: "Bearer {{{{ _prev }}}}", X-Two: "{{{{ results.read }}}}"}}}}
+      - both: {{kind: secrets, map: {{a: API, b: "A{{{{ 'PI' }}}}"}}, provider: env, spec: {{policy: {{rules: [{{else: {{then: {{do: continue}}}}}}]}}}}}}
+      - code: {{kind: python, code: "result = [context['results']['read'] == 'pa55-api', len(context['results']['read'])]"}}
+      - last: {{kind: secrets, key: API}}
+    next: {{arcs: [{{step: t, args: {{given: "{{{{ event.result }}}}"}}}}]}}
+  - step: t
+    tool: {{kind: noop, result: ["{{{{ args.given }}}}", "{{{{ steps.s.result }}}}"]}}
+""")  # noqa: E501
+
+    shown = await run(tmp_path, text)
+
+    assert shown["status"] == "success", shown["failures"]
+    assert shown["result"] == ["[redacted]", "[redacted]"]
+    assert shown["ctx"]["seen"]["result"] == "[redacted]"
+    (sent,) = [one for one in server.seen if one["path"] == "/use"]
+    assert (sent["authorization"], sent["x-two"]) == ("Bearer pa55-api", "pa55-api")
+    assert "pa55" not in json.dumps(shown["history"])
+
+
+async def test_a_secret_does_not_go_where_it_would_be_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PBK-155: what the document does not show is caught when it happens."""
+    monkeypatch.setenv("API", "pa55-api")
+    kid = playbook("workflow: [{step: c, tool: {kind: noop}}]").replace("tests/test", "kid")
+    text = playbook(f"""
+workflow:
+  - step: s
+    tool:
+      - read: {{kind: secrets, key: API}}
+      - all: {{kind: noop, result: "{{{{ results }}}}", spec: {{policy: {SEEN}}}}}
+      - call: {{kind: playbook, path: kid, args: {{x: "{{{{ results.read }}}}"}}}}
+""")
+
+    shown = await run(tmp_path, text, applied=(kid,))
+
+    assert shown["ctx"]["seen"]["result"] == {"read": "[redacted]"}
+    assert shown["failures"][0]["error"]["code"] == "SECRET_ESCAPES"
+    assert "pa55" not in json.dumps(shown)
+
+
+async def test_failures_of_left_fields_are_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PBK-092 PBK-147: rendered at the worker, with the same strictness and the same kind."""
+    monkeypatch.setenv("API", "pa55-api")
+    text = playbook(f"""
+keychain: [{{name: k, kind: secret_manager, map: {{a: API}}}}]
+workflow:
+  - step: s
+    loop: {{in: [0, 1, 2], iterator: n, spec: {{reduce: {{seen: append}}}}}}
+    tool:
+      kind: python
+      args: {{x: "{{{{ [keychain.k.absent, keychain.k.a + 1, ctx.none ~ keychain.k.a][iter.n] }}}}"}}
+      code: result = 1
+      spec: {{policy: {SEEN}}}
+""")
+
+    shown = await run(tmp_path, text)
+
+    assert [one["error"]["kind"] for one in shown["ctx"]["seen"]] == ["template"] * 3
+    assert "pa55" not in json.dumps(shown)
+
+
+# Children.
+
+
+async def test_a_child_has_its_own_keychain_and_what_is_shared(
+    tmp_path: Path, server: _Server, client: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PBK-182 PBK-201: a shared entry is made once for the whole tree; a local one stays with its execution."""
+    monkeypatch.setenv("API", "pa55-api")
+    kid = playbook(f"""
+keychain: [{{name: mine, kind: secret_manager, map: {{a: API}}}}]
+workflow:
+  - step: c
+    tool:
+      - {{kind: http, url: "{server.address}/kid", auth: token, headers: {{X-Mine: "{{{{ keychain.mine.a }}}}"}}}}
+      - {{name: other, kind: python, args: {{x: "{{{{ keychain.client is defined }}}}"}}, code: result = x}}
+""").replace("tests/test", "kid")
+    text = oauth(
+        server,
+        "scope: shared",
+        "workflow: [{step: s, loop: {in: [1, 2], iterator: n}, tool: {kind: playbook, path: kid}}]",
+    )
+
+    shown = await run(tmp_path, text, applied=(kid,))
+
+    assert shown["status"] == "success", shown["failures"]
+    assert [one["result"] for one in shown["result"]["results"]] == [False, False]
+    assert server.asked["/token"] == 1
+    assert [one["authorization"] for one in server.seen if one["path"] == "/kid"] == ["Bearer pa55-token-1"] * 2
+
+
+@pytest.mark.parametrize(("scope", "asked"), [("global", 1), ("local", 2), ("shared", 2)])
+async def test_scopes_say_who_shares_a_value(
+    tmp_path: Path, server: _Server, client: None, scope: str, asked: int
+) -> None:
+    """PBK-182."""
+    text = oauth(
+        server,
+        f"scope: {scope}",
+        f'workflow: [{{step: s, tool: {{kind: http, url: "{server.address}/a", auth: token}}}}]',
+    )
+    async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+        for _ in range(2):
+            handle = await engine.start(text.encode())
+            await engine.wait(handle.id)
+            assert (await handle.show())["status"] == "success"
+
+    assert server.asked["/token"] == asked
