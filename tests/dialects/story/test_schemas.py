@@ -48,6 +48,19 @@ def test_defaults_of_all_of_apply() -> None:
     ) == {"a": 1, "b": 2}
 
 
+def test_defaults_behind_a_reference_are_found_and_recursion_ends() -> None:
+    """STY-080, STY-209"""
+    schema = {
+        "definitions": {
+            "n": {"properties": {"d": {"default": 1}}},
+            "loop": {"properties": {"x": {"$ref": "#/definitions/loop"}}},
+        },
+    }
+
+    assert Schema({**schema, "properties": {"a": {"$ref": "#/definitions/n"}}}).complete({}) == {"a": {"d": 1}}
+    assert Schema({**schema, "properties": {"l": {"$ref": "#/definitions/loop"}}}).complete({}) == {}
+
+
 def test_nothing_is_changed_in_place() -> None:
     given: dict[str, Any] = {"address": {}}
 

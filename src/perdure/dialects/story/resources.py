@@ -106,7 +106,7 @@ class Reference:
 
     @property
     def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def fits(self, target: Mapping[str, Any]) -> bool:
         """Whether the pin, if there is one, is the target's version (STY-253)."""
@@ -115,6 +115,14 @@ class Reference:
     def means(self, target: Mapping[str, Any]) -> bool:
         """Whether the uid, if there is one, is the target's (STY-002)."""
         return not self.uid or self.uid == metadata_of(target).get("uid")
+
+    def misfit(self, what: str, target: Mapping[str, Any]) -> str | None:
+        """Why the target, though of that name, is not the one that is meant."""
+        if not self.fits(target):
+            return f"{what} '{self.key}' has version '{version_of(target)}', expected '{self.version}'"
+        if not self.means(target):
+            return f"{what} '{self.key}' is not the one with uid '{self.uid}'"
+        return None
 
 
 def read_reference(value: Any, namespace: str) -> Reference | None:

@@ -50,6 +50,16 @@ def test_a_pin_that_does_not_fit_is_a_warning() -> None:
     assert warnings(text, shelf(engram(version="v2"), template())) == []
 
 
+def test_a_uid_that_does_not_fit_is_a_warning() -> None:
+    """STY-002"""
+    text = steps("{name: a, ref: {name: e, uid: u-2}}")
+
+    ((path, message, _),) = warnings(text, shelf({**engram(), "metadata": {"name": "e", "uid": "u-1"}}, template()))
+
+    assert path == "spec.steps[0].ref"
+    assert message == "step 'a': Engram 'default/e' is not the one with uid 'u-2': the step will fail"
+
+
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {

@@ -236,7 +236,17 @@ REFUSED: list[tuple[str, str, str]] = [
         "spec.steps[0].requires[0]",
         'requires references step "b" which is not upstream (add it to needs or needs chain)',
     ),
+    (
+        steps(STEP, "{name: p, type: parallel, with: {steps: [{name: b, ref: e, requires: [steps.a.output]}]}}"),
+        "spec.steps[1].with.steps[0].requires[0]",
+        'requires references step "a" which is not upstream (add it to needs or needs chain)',
+    ),
     # STY-039
+    (
+        story(f"steps: [{STEP}]\npolicy: {{timeouts: {{gracefulShutdownTimeout: -1s}}}}"),
+        "spec.policy.timeouts.gracefulShutdownTimeout",
+        "duration must be positive",
+    ),
     (
         story(f"steps: [{STEP}]\npolicy: {{timeouts: {{story: soon}}}}"),
         "spec.policy.timeouts.story",
@@ -309,6 +319,7 @@ def test_a_mistake_is_told_alone_with_its_text_and_its_place(text: str, path: st
 
 
 ACCEPTED = [
+    story(f"steps: [{STEP}]\npolicy: {{timeouts: {{story: 1h, step: 1ms, gracefulShutdownTimeout: 0s}}}}"),
     story(f"steps: {many(100)}\ncompensations: {many(50, 'c')}\nfinally: {many(50, 'f')}"),
     story(f"steps: [{STEP}]\nversion: {'v' * 64}"),
     *(story(f"steps: [{STEP}]\npattern: {word}") for word in ("batch", "streaming", "realtime")),

@@ -22,7 +22,7 @@ from perdure.dialects.story.document.shapes import (
     Text,
     shown,
 )
-from perdure.dialects.story.resources import Resource, read_reference, spec_of, version_of
+from perdure.dialects.story.resources import Resource, read_reference, spec_of
 from perdure.dialects.story.schemas import BadSchema, Schema
 from perdure.kernel import jsontext
 
@@ -96,9 +96,8 @@ def find_template(look: Look, kind: str, around: Around) -> Resource | None:
     found = around.find(kind, target)
     if found is None:
         at.problem(f"{kind} '{target.name}' not found", hint="Apply it with the others, or load what registers it.")
-    elif not target.fits(found):
-        message = f"{kind} '{target.name}' has version '{version_of(found)}', expected '{target.version}'"
-        at.problem(message)
+    elif (misfit := target.misfit(kind, found)) is not None:
+        at.problem(misfit)
     return found
 
 

@@ -24,7 +24,7 @@ from perdure.dialects.story.document.shapes import (
     Whole,
 )
 from perdure.dialects.story.durations import BadDuration, read_duration
-from perdure.dialects.story.resources import read_reference, version_of
+from perdure.dialects.story.resources import read_reference
 
 IMPULSE_TEMPLATE = Fields({**TEMPLATE, "contextSchema": JsonSchema("context"), "deliveryPolicy": DELIVERY}, REQUIRED)
 
@@ -85,9 +85,8 @@ def _target(look: Look, namespace: str, around: Around) -> None:
     found = around.find("Story", target)
     if found is None:
         at.warn(f"there is no Story '{target.key}' yet: triggers will wait for it", code=NOT_FOUND)
-    elif not target.fits(found):
-        message = f"Story '{target.key}' has version '{version_of(found)}', expected '{target.version}'"
-        at.warn(message, code=STORY_REFERENCE)
+    elif (misfit := target.misfit("Story", found)) is not None:
+        at.warn(misfit, code=STORY_REFERENCE)
 
 
 def _delivery(look: Look) -> None:

@@ -26,7 +26,6 @@ from perdure.dialects.story.resources import (
     annotations_of,
     read_reference,
     spec_of,
-    version_of,
 )
 from perdure.dialects.story.schemas import BadSchema, Schema
 from perdure.kernel import jsontext
@@ -130,11 +129,8 @@ def find_pinned(case: Case, kind: str, look: Look, target: Reference, code: str)
     found = case.around.find(kind, target)
     if found is None:
         look.problem(f"referenced {word} '{target.key}' not found")
-    elif not target.fits(found):
-        version = version_of(found)
-        look.problem(f"referenced {word} '{target.key}' has version '{version}', expected '{target.version}'")
-    elif not target.means(found):
-        look.problem(f"referenced {word} '{target.key}' is not the one with uid '{target.uid}'")
+    elif (misfit := target.misfit(f"referenced {word}", found)) is not None:
+        look.problem(misfit)
     return found
 
 

@@ -22,7 +22,7 @@ from perdure.dialects.story.document.shapes import (
 )
 from perdure.dialects.story.document.usage import check_step
 from perdure.dialects.story.graph import StepGraph
-from perdure.dialects.story.resources import read_reference, version_of
+from perdure.dialects.story.resources import read_reference
 from perdure.expressions.gotemplate import Environment, References
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.kernel import jsontext
@@ -107,6 +107,7 @@ def judge_step(look: Look, block: str, tale: Tale) -> None:
     _templates(look, name, block, tale)
     check_step(look, name, tale.namespace, is_streaming=tale.streams(block), around=tale.around)
     for branch in _branches(look):
+        _requires(branch, name, block, tale)
         _cache(branch)
         _transport(branch, str(branch.value.get("name") or ""), tale)
         _templates(branch, name, block, tale)
@@ -143,7 +144,7 @@ def _needs(look: Look, name: str, block: str, tale: Tale) -> None:
 
 
 def _requires(look: Look, name: str, block: str, tale: Tale) -> None:
-    """STY-038"""
+    """STY-038: of a branch, `name` is the step it stands in."""
     visible = tale.graph.visible(block)
     upstream = tale.graph.needed(name) if name in tale.graph.nodes else frozenset()
     for one in look.at("requires").items():
@@ -201,9 +202,8 @@ def _sub_story(look: Look, name: str, tale: Tale) -> None:
     found = tale.around.find("Story", target)
     if found is None:
         at.warn(f"step '{name}': there is no Story '{target.key}' yet: the step will wait for it", code=NOT_FOUND)
-    elif not target.fits(found):
-        message = f"Story '{target.key}' has version '{version_of(found)}', expected '{target.version}'"
-        at.warn(f"step '{name}': {message}: the step will fail", code=STORY_REFERENCE)
+    elif (misfit := target.misfit("Story", found)) is not None:
+        at.warn(f"step '{name}': {misfit}: the step will fail", code=STORY_REFERENCE)
 
 
 # Templates.

@@ -20,7 +20,7 @@ from perdure.dialects.story.document.shapes import (
     shown,
 )
 from perdure.dialects.story.document.steps import StepShape, Tale, check_size, judge_step
-from perdure.dialects.story.durations import BadDuration, read_positive
+from perdure.dialects.story.durations import BadDuration, read_duration
 from perdure.dialects.story.graph import BLOCKS, StepGraph
 from perdure.dialects.story.resources import Resource
 from perdure.expressions.gotemplate.aliases import find_aliased
@@ -128,9 +128,12 @@ def _policy(look: Look, graph: StepGraph, around: Around) -> None:
         if not isinstance(span.value, str) or not span.value.strip():
             continue
         try:
-            read_positive(span.value)
+            length = read_duration(span.value)
         except BadDuration as refusal:
             span.problem(str(refusal))
+            continue
+        if length < 0 or (length == 0 and word != "gracefulShutdownTimeout"):
+            span.problem("duration must be positive")
     given = look.at("with")
     if given.value is not None:
         check_size(given, "policy.with", around.settings.max_with_bytes)

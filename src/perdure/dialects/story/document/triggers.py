@@ -118,8 +118,8 @@ def _owner(case: Case, target: Reference) -> None:
     found = case.around.find("StepRun", target)
     if found is None:
         at.problem(f"referenced steprun '{target.key}' not found")
-    elif not target.means(found):
-        at.problem(f"referenced steprun '{target.key}' is not the one with uid '{target.uid}'")
+    elif (misfit := target.misfit("referenced steprun", found)) is not None:
+        at.problem(misfit)
 
 
 def _times(case: Case) -> None:

@@ -22,9 +22,8 @@ def check_step(look: Look, name: str, namespace: str, is_streaming: bool, around
     if engram is None:
         at.warn(f"step '{name}': there is no Engram '{target.key}' yet: the step will wait for it", code=NOT_FOUND)
         return
-    if not target.fits(engram):
-        message = f"Engram '{target.key}' has version '{version_of(engram)}', expected '{target.version}'"
-        at.warn(f"step '{name}': {message}: the step will fail", code=ENGRAM_REFERENCE)
+    if (misfit := target.misfit("Engram", engram)) is not None:
+        at.warn(f"step '{name}': {misfit}: the step will fail", code=ENGRAM_REFERENCE)
     mode = spec_of(engram).get("mode") or "job"
     if not is_streaming and mode != "job":
         message = f"Engram '{target.key}' runs as {mode}, which only a streaming Story can use: the step will fail"
