@@ -119,7 +119,9 @@ def test_engine_fields_and_status_may_be_written() -> None:
     text = GOOD.replace("{name: tale}", head) + "status: {validationStatus: valid, anything: 1}\n"
 
     assert errors(text) == []
-    assert [code for _, _, code in warnings(text)] == ["KubernetesOnly"]
+    assert warnings(text) == []
+    cluster = GOOD.replace("{name: tale}", "{name: tale, finalizers: [x]}")
+    assert [code for _, _, code in warnings(cluster)] == ["KubernetesOnly"]
 
 
 def test_global_kinds_have_no_namespace() -> None:

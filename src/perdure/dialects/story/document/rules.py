@@ -41,8 +41,9 @@ _METADATA = Fields(
         "uid": Text(),
         "generation": Whole(0),
         "creationTimestamp": Text(),
+        "resourceVersion": Text(),
         **dict.fromkeys(
-            ("resourceVersion", "managedFields", "ownerReferences", "finalizers", "deletionTimestamp", "selfLink"),
+            ("managedFields", "ownerReferences", "finalizers", "deletionTimestamp", "selfLink"),
             Kubernetes(Anything()),
         ),
     }
