@@ -1,5 +1,7 @@
 """`show` and `history`: a run now, then, and event by event."""
 
+from typing import Any
+
 from tests.cli.commandline import CommandLine, strict_json
 
 
@@ -28,6 +30,22 @@ def test_the_past_can_be_shown(perdure: CommandLine) -> None:
     assert list(then["open"]["tasks"].values()) == ["echo"]
     assert 'result    "end"' in perdure("show", run).out
     assert "there is no event 999" in perdure("show", run, "--at", "999", code=9).err
+
+
+def test_the_past_is_found_by_number_by_id_and_by_time_and_has_a_checksum(perdure: CommandLine) -> None:
+    """PBK-167."""
+    run = perdure.here("run", perdure.drill({"call": "echo"}, {"return": "end"}), "--json").json["id"]
+    last = perdure.here("history", run, "--json").json[-1]
+
+    def at(*when: str) -> Any:
+        return perdure.here("show", run, *when, "--checksum", "--json").json
+
+    now = at()
+    assert now == at("--at", str(last["seq"])) == at("--at", f"{run}/{last['seq']}") == at("--at", last["at"])
+    assert now["checksum"] != at("--at", "1")["checksum"]
+    assert now["checksum"] in perdure("show", run, "--checksum").out
+    assert "had not begun" in perdure("show", run, "--at", "2001-01-01", code=9).err
+    assert "yesterday" in perdure("show", run, "--at", "yesterday", code=2).err
 
 
 def test_a_failure_is_shown_with_its_details(perdure: CommandLine) -> None:

@@ -1,12 +1,13 @@
 """A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
 
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Any, NoReturn
 
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.kernel.codec import Turns, decode_turns, fold, restore
+from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Chronicler, Dialect
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
 from perdure.kernel.events import Event
@@ -104,6 +105,11 @@ async def show(store: Store, execution: Execution) -> Any:
             if not found:
                 raise RunNotFound(f"large values of run {execution.id} are not in the store") from None
             texts |= found
+
+
+def checksum(execution: Execution) -> str:
+    """Equal for equal states, however they were come by: folded from the first event or from a snapshot."""
+    return sha256(encode_snapshot(execution)).hexdigest()
 
 
 def describe(event: Event) -> dict[str, Any]:

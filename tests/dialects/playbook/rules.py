@@ -62,14 +62,11 @@ ABSENT = {
     "198": "the engine's tests of recovery hold for every language",
     "212": "not yet: no HTTP surface",
     "214": "the whole of Perdure",
-    "132": "the iteration id serves as shard id",
-    "136": "patches as in parallel loops; the view uses the names of iterations",
     "149": "tests of the template room",
     "150": "tests of the template room",
     "151": "tests of the template room",
     "044": "there is one decider; the split of duties is the kernel's",
     "045": "there is one decider; the split of duties is the kernel's",
-    "133": "counters of the loop; see PBK-134",
 }
 
 

@@ -8,7 +8,7 @@ from perdure.dialects.playbook import events as p
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.outcomes import Failed, Status
+from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.values import SECOND
 from tests.dialects.playbook.world import START, Answer, World, playbook
 
@@ -98,6 +98,104 @@ def test_a_lost_worker_costs_no_attempt_and_the_third_loss_is_an_outcome() -> No
     assert len([name for name, _ in world.performed if name == "say"]) == 1
 
 
+def test_the_third_loss_is_no_business_of_rules() -> None:
+    """PBK-195: then the step-run has failed; a rule that retries errors does not get back what kills its worker."""
+    rules = (
+        "[{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 9}}, {else: {then: {do: continue}}}]"
+    )
+    text = playbook(f"workflow: [{{step: s, tool: {{kind: hang, spec: {{policy: {{rules: {rules}}}}}}}}}]")
+    world = World(text, work={"hang": lambda _: Answer(after=SECOND * 10_000)})
+    world.pass_time(1)
+    (task,) = world.execution.state.tasks
+
+    for delivery in (1, 2, 3):
+        world.tell(i.TaskLost(task, delivery, "the process is gone"))
+
+    assert world.show()["failures"][0]["error"]["kind"] == "lease_lost"
+
+
+RESTART = playbook("""
+workflow:
+  - step: s
+    spec: {policy: {lifecycle: {redelivery: restart}}}
+    loop: {in: [7], iterator: n}
+    tool:
+      - a: {kind: say, key: "{{ _idempotency_key }}", spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {count: "{{ ctx.count | default(0) + 1 }}"}, set_iter: {seen: "{{ iter.seen | default(0) + 1 }}"}}}}]}}}
+      - b: {kind: hang, seen: "{{ iter.seen }}", prev: "{{ _prev }}"}
+""")  # noqa: E501
+
+
+def test_a_lost_pipeline_may_begin_again() -> None:
+    """PBK-195: `restart` runs from the first task, with fresh locals; what was applied to ctx stays."""
+    work: Any = {"say": lambda given: given["key"], "hang": lambda _: Answer("end", after=SECOND * 100)}
+    world = World(RESTART, work=work, crash=True)
+    world.pass_time(1)
+    (task,) = world.execution.state.tasks
+
+    world.tell(i.TaskLost(task, 1, "the process is gone"))
+    world.tell(i.TaskResult(task, 1, 2, Succeeded(b'"too late"')))
+    shown = world.run()
+
+    assert shown["status"] == "success" and shown["ctx"] == {"count": 2}
+    assert shown["result"]["results"] == ["end"]
+    assert [name for name, _ in world.performed] == ["say", "hang", "say", "hang"]
+    assert [given["seen"] for name, given in world.performed if name == "hang"] == [1, 1]
+    keys = [given["key"] for name, given in world.performed if name == "say"]
+    assert keys == ["run/s#1[0]/a#1", "run/s#1[0]/a#3"]
+    assert shown["steps"]["s"]["task_runs"] == {"a": 2, "b": 2}
+
+
+def test_a_pipeline_that_kills_its_worker_begins_three_times() -> None:
+    """PBK-195: at most three deliveries."""
+    work: Any = {"say": lambda given: given["key"], "hang": lambda _: Answer("end", after=SECOND * 100)}
+    world = World(RESTART, work=work, crash=True)
+    for _ in range(3):
+        world.pass_time(1)
+        (task,) = [number for number, task in world.execution.state.tasks.items() if not task.cancelling]
+        assert not world.is_over
+        world.tell(i.TaskLost(task, 1, "the process is gone"))
+    shown = world.show()
+
+    assert shown["status"] == "failed" and shown["failures"][0]["error"]["kind"] == "lease_lost"
+    assert [name for name, _ in world.performed] == ["say", "hang"] * 3
+
+
+def test_the_idempotency_key_is_that_of_the_task_itself() -> None:
+    """PBK-195: the same for every attempt of a task-run, another one for the next; providers are given the same key."""
+    text = playbook("""
+workflow:
+  - step: s
+    tool:
+      kind: work
+      name: t
+      key: "{{ _idempotency_key }}"
+      spec: {policy: {rules: [{when: "{{ outcome.status == 'error' }}", then: {do: retry}}, {when: "{{ outcome.result < 2 }}", then: {do: jump, to: t}}, {else: {then: {do: continue}}}]}}
+""")  # noqa: E501
+    answers: list[Any] = [Failed("timeout", "late"), 1, 2]
+    world = World(text, work={"work": lambda _: answers.pop(0)})
+    world.run()
+
+    given = [arguments["key"] for _, arguments in world.performed]
+    assert given == [world.execution.idempotency_key(path) for path in world.keys]
+    assert given == ["run/s#1/t#1", "run/s#1/t#1", "run/s#1/t#2"]
+
+
+def test_a_steps_time_limit_is_not_one_of_its_tasks() -> None:
+    """PBK-193 PBK-036: it bounds the step-run; the executor's and the task's own bound one attempt."""
+    text = playbook("""
+executor: {spec: {timeout: 30}}
+workflow:
+  - step: s
+    spec: {timeout: 20}
+    tool: [{name: a, kind: work}, {name: b, kind: work, spec: {timeout: 5}}]
+""")
+    world = World(text, work={"work": lambda _: 1})
+    world.run()
+
+    tasks = [event for event in world.events if isinstance(event, e.TaskScheduled)]
+    assert [task.deadline is not None and (task.deadline - START) // SECOND for task in tasks] == [30, 5]
+
+
 def test_a_cancel_stops_everything_at_once_and_tells_the_workers() -> None:
     """PBK-190 PBK-191: no routing and no final step follow; a second cancel is refused with the status."""
     text = playbook("""
@@ -172,6 +270,7 @@ def test_a_waiting_run_says_what_it_waits_for_and_costs_nothing() -> None:
             "step": "s",
             "token_id": "t1",
             "reads": ["ctx.go"],
+            "reason": "no rule of its gate matches",
             "decision": {"allow": False, "matched_rule_index": None, "guard_errors": []},
         }
     ]

@@ -27,6 +27,7 @@ EXAMPLES = """\
 examples:
   perdure show 06g2k                 an unambiguous beginning of the id is enough
   perdure show 06g2k --at 12         as it was after its twelfth event (see `perdure history`)
+  perdure show 06g2k --at 2026-05-01T12:30 --checksum
   perdure show 06g2k --json          the same shape as `perdure run --json`, also while the run is live
 """
 
@@ -43,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_run(parser)
     parser.add_argument("--at", metavar="MOMENT", help=f"as it was after {HELP}")
+    parser.add_argument("--checksum", action="store_true", help="also a digest of its state")
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
@@ -53,14 +55,17 @@ async def _show(asked: argparse.Namespace, talk: Talk) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         at = None if asked.at is None else await event_at(observer, run, asked.at)
-        if asked.json:
-            give_json(await observer.show(run, at))
-            return Exit.OK
         row = await observer.find(run)
         execution = await views.load(observer.store, observer.languages, row, at)
+        if asked.json:
+            shown = await views.show(observer.store, execution)
+            give_json({**shown, "checksum": views.checksum(execution)} if asked.checksum else shown)
+            return Exit.OK
         stand = await stands(observer, row, execution)
         picture = await views.show(observer.store, execution)
         head = await _head(observer, stand, execution)
+        if asked.checksum:
+            head.append(("checksum", views.checksum(execution)))
         give_text("\n".join([*_aligned(head, Paint(sys.stdout)), *_rest(picture)]))
         if not stand.status.is_final and not stand.is_owned and asked.at is None:
             talk.say(f"no live process drives it; go on with: {resume_command(asked, run)}")

@@ -69,6 +69,7 @@ class Boundary(msgspec.Struct, array_like=True):
     at: Instant = 0
     fanin: str = ""  # how a fan-out came together
     uri: str = ""  # of the result
+    counts: tuple[int, int] = (0, 0)  # shards that succeeded and failed
 
 
 class Held(msgspec.Struct, array_like=True):
@@ -138,6 +139,7 @@ class Thread(msgspec.Struct, array_like=True):
     index: int = ALONE
     position: int = 0
     visits: int = 1  # task-runs so far, the present one included
+    label: str = ""  # of the present one, once it has begun
     attempt: int = 1
     phase: Phase = Phase.READY
     number: int = 0  # the task, child or timer it waits for
@@ -148,6 +150,8 @@ class Thread(msgspec.Struct, array_like=True):
     outcome: Outcome | None = None
     iter: Variables = msgspec.field(default_factory=Variables)
     patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, kept back by a parallel loop
+    epoch: int = 1  # grows with every worker that was lost
+    restarts: int = 0
     error: Error | None = None
     local: Variables = msgspec.field(default_factory=Variables)  # `step` of profile "io"
     language: str = ""  # of the child it waits for, if that is no playbook
@@ -162,6 +166,7 @@ class LoopState(msgspec.Struct, array_like=True):
     items: Value
     total: int
     limit: int
+    mode: str = "sequential"
     next: int = 0
     active: int = 0
     failed: int = 0

@@ -117,6 +117,7 @@ class _Step:
             timeout=read_span(lifecycle.get("timeout_s", self.spec.get("timeout"))),
             deadline=read_span(lifecycle.get("deadline_s")),
             join=self._join(),
+            restarts=lifecycle.get("redelivery") == "restart",
             set=_templates(self.written.get("set")),
         )
 

@@ -19,6 +19,8 @@ from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
+DELIVERIES = 3  # of one pipeline, or of one task (PBK-195)
+
 
 class PlaybookDialect:
     def __init__(self, around: Surroundings) -> None:
@@ -64,6 +66,9 @@ def _land(turn: Turn) -> None:
     if isinstance(event, e.TaskEnded) and keychain.is_awaited(turn, event.task):
         keychain.land(turn, event.outcome)
         return
+    if isinstance(event, e.TaskRedelivered):
+        _begin_again(turn, event)
+        return
     number = turn.body.landed
     if not isinstance(event, e.TaskEnded | e.ChildEnded) or not number:
         return  # handed out once more, or its step-run has ended meanwhile
@@ -86,6 +91,25 @@ def _land(turn: Turn) -> None:
         ended = results.ended(turn, number, "landed", thread.outcome.result.payload, extras)
     turn.drop_timer(thread.timer)
     turn.emit(ended)
+
+
+def _begin_again(turn: Turn, event: e.TaskRedelivered) -> None:
+    """A worker was lost: its task is handed out once more, or its whole pipeline begins again (PBK-195)."""
+    body: b.Body = turn.body
+    program: Program = turn.program
+    number = body.awaited.get(event.task)
+    if number is None:
+        return
+    thread = body.threads[number]
+    if not program.steps[body.runs[thread.run].step].restarts or thread.visits == 1:
+        return
+    turn.cancel_task(event.task, "its pipeline begins again")
+    turn.drop_timer(thread.timer)
+    if thread.restarts + 1 < DELIVERIES:
+        turn.emit(p.PipelineRestarted(number, event.reason))
+    else:
+        message = f"begun {DELIVERIES} times without coming to an end; the last time: {event.reason}"
+        turn.emit(results.failed(turn, number, error("lease_lost", message, Code.DELIVERIES_EXHAUSTED)))
 
 
 def _ring(turn: Turn, timer: int) -> None:

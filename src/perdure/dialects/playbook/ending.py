@@ -141,7 +141,7 @@ def _drop_tokens(turn: Turn) -> None:
 
 def _withdraw(turn: Turn, number: int, reason: str) -> None:
     _release(turn, turn.body.runs[number], reason)
-    turn.emit(p.RunWithdrawn(number))
+    turn.emit(p.RunWithdrawn(number, reason))
 
 
 def time_out(turn: Turn) -> None:

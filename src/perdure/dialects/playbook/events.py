@@ -76,6 +76,7 @@ class StepStarted(Event, frozen=True, tag=104):
     total: int = 0
     limit: int = 1
     error: Error | None = None  # why its loop cannot begin
+    mode: str = ""  # of its loop: sequential, parallel, fanout
 
 
 class IterationStarted(Event, frozen=True, tag=105):
@@ -196,6 +197,7 @@ class WorkflowStopped(Event, frozen=True, tag=114):
 
 class RunWithdrawn(Event, frozen=True, tag=115):
     run: int
+    reason: str = ""
 
 
 class WorkflowQuiesced(Event, frozen=True, tag=116):
@@ -266,6 +268,13 @@ class KeychainResolved(Event, frozen=True, tag=124):
     dues: dict[str, Instant]
 
 
+class PipelineRestarted(Event, frozen=True, tag=125):
+    """Its worker was lost and its step asks to begin again rather than to go on (PBK-195)."""
+
+    thread: int
+    reason: str = ""
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowStarted,
     AdmissionJudged,
@@ -292,4 +301,5 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     JoinFailed,
     RequestEvaluated,
     KeychainResolved,
+    PipelineRestarted,
 )

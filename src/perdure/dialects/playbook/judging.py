@@ -13,6 +13,7 @@ from perdure.dialects.playbook.scopes import Makers, gather, gather_all, outcome
 from perdure.dialects.playbook.values import Patch
 from perdure.expressions.jinja import Template, TemplateError
 from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Code
 from perdure.kernel.retry import Backoff, delay
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
@@ -64,6 +65,8 @@ class Judgement:
 
     def _choose(self) -> tuple[Then, Error | None]:
         policy: Policy | None = self.task.policy
+        if self.failed is not None and self.failed.code == Code.DELIVERIES_EXHAUSTED:
+            return Then(Directive.FAIL), None  # the server ends what no worker can finish: rules have no say (PBK-195)
         if policy is None:
             return Then(Directive.CONTINUE if self.failed is None else Directive.FAIL), None
         for index, rule in enumerate(policy.rules):

@@ -20,6 +20,7 @@ from perdure.kernel.values import Instant
 SCOPES = frozenset(
     {
         *("workload", "ctx", "args", "iter", "event", "steps", "execution_id", "keychain", "results", "outcome"),
+        "fanin",
         *("_prev", "_task", "_attempt", "_idempotency_key"),
         *("output", "step", "job"),  # these three in profile "io" only
     }
@@ -190,6 +191,12 @@ class Loop:
     fanout: Fanout | None = None
     result: ResultPolicy = ResultPolicy()
 
+    @property
+    def mode(self) -> str:
+        if self.fanout is not None:
+            return "fanout"
+        return "parallel" if self.is_parallel else "sequential"
+
 
 @dataclass(frozen=True, slots=True)
 class Arc:
@@ -223,6 +230,7 @@ class Step:
     timeout: Instant | None = None  # of one step-run
     deadline: Instant | None = None  # counted from the token's creation
     join: Join | None = None
+    restarts: bool = False  # a lost worker's pipeline begins again, rather than going on at its open task (PBK-195)
     set: Mapping[str, Template] = field(default_factory=dict)  # profile "io": assignments to ctx when it has succeeded
 
 

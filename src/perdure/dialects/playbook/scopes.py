@@ -57,6 +57,8 @@ def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables 
         "args": lambda _: args.read(turn.text),
         "event": lambda wanted: event_view(event, turn.text, wanted),
     }
+    if event.fanin:
+        makers["fanin"] = lambda _: fanin_view(event)
     if turn.program.is_io:
         makers["output"] = lambda _: _output_at_boundary(event, turn.text)
         makers["step"] = lambda _: {} if local is None else local.data
@@ -166,10 +168,10 @@ def _payload(event: b.Boundary, error: dict[str, Any] | None, text: Reader) -> d
 
 def fanin_view(event: b.Boundary) -> dict[str, Any]:
     """How a fan-out came together (PBK-134)."""
-    stats = event.result.stats or {"success": 0, "failed": 0}
+    succeeded, failed = event.counts
     parts = enumerate(event.result.parts or ())
     refs = [{"ref": part_ref(event.uri, index, part), **shard_names(event.run, index)} for index, part in parts]
-    return {"status": event.fanin, "succeeded": stats["success"], "failed": stats["failed"], "refs": refs}
+    return {"status": event.fanin, "succeeded": succeeded, "failed": failed, "refs": refs}
 
 
 def outcome_view(thread: b.Thread, text: Reader) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def brief(execution: Execution) -> dict[str, Any]:
 
 def _live(body: b.Body, program: Program) -> dict[str, Any]:
     shown: dict[str, Any] = {}
-    shown["current"] = [{"step": run.step, "step_run_id": run_id(number)} for number, run in body.runs.items()]
+    shown["current"] = [_current(number, run) for number, run in body.runs.items()]
     held = [(fork, step, one) for fork, node in body.forks.items() for step, one in node.trackers.items()]
     joins = [_join(program, fork, step, one) for fork, step, one in held if any(one.held.values())]
     if joins:
@@ -106,6 +106,22 @@ def _step(tally: b.Tally) -> dict[str, Any]:
         "task_runs": dict(tally.task_runs),
         "task_attempts": dict(tally.task_attempts),
     }
+
+
+def _current(number: int, run: b.StepRun) -> dict[str, Any]:
+    shown: dict[str, Any] = {"step": run.step, "step_run_id": run_id(number)}
+    if run.loop is not None:
+        loop = run.loop
+        shown["loop"] = {
+            "mode": loop.mode,
+            "total": loop.total,
+            "pending": loop.total - loop.next + len(loop.again),
+            "running": loop.active,
+            "succeeded": len(loop.results),
+            "failed": loop.failed,
+            "retries": sum(loop.retries.values()),
+        }
+    return shown
 
 
 def _stranded(one: b.Stranded) -> dict[str, Any]:

@@ -63,7 +63,13 @@ def _policy(look: Look) -> None:
 
 def _lifecycle(look: Look) -> None:
     if look.has("a map", "PBK-193"):
-        look.members({"timeout_s": _seconds, "deadline_s": _seconds})
+        look.members(
+            {
+                "timeout_s": _seconds,
+                "deadline_s": _seconds,
+                "redelivery": lambda how: how.is_one_of(("resume", "restart"), "PBK-195"),
+            }
+        )
 
 
 def _failure(look: Look) -> None:

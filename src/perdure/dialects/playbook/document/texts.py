@@ -6,7 +6,7 @@ from perdure.dialects.playbook.document.look import Found, Look
 from perdure.dialects.playbook.errors import said
 from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
 
-CONTROL = frozenset({"workload", "ctx", "args", "execution_id", "event", "steps"})
+CONTROL = frozenset({"workload", "ctx", "args", "execution_id", "event", "steps", "fanin"})
 FIELDS = frozenset(
     {
         *("workload", "ctx", "args", "execution_id", "steps", "iter", "results", "keychain"),

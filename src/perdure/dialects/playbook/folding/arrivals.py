@@ -28,6 +28,12 @@ def _land(body: Body, number: int, outcome: Any) -> None:
         thread.outcome = b.Outcome(given, None, None, 0, 0)
 
 
+def _task_redelivered(body: Body, event: e.TaskRedelivered) -> None:
+    number = body.awaited.get(event.task)
+    if number is not None:
+        body.threads[number].epoch += 1
+
+
 def _timer_fired(body: Body, event: e.TimerFired) -> None:
     number = body.awaited.pop(event.timer, 0)
     if number:
@@ -46,6 +52,7 @@ def _timer_dropped(body: Body, event: e.TimerDropped) -> None:
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     e.TaskEnded: _task_ended,
     e.ChildEnded: _child_ended,
+    e.TaskRedelivered: _task_redelivered,
     e.TimerFired: _timer_fired,
     e.TimerDropped: _timer_dropped,
 }

@@ -28,7 +28,7 @@ def _step_started(body: Body, event: p.StepStarted) -> None:
     body.order.append((token.step, "started", body.seq))
     run.error = event.error
     if event.items is not None:
-        run.loop = b.LoopState(Value(event.items), event.total, event.limit)
+        run.loop = b.LoopState(Value(event.items), event.total, event.limit, event.mode or "sequential")
         queue_loop(body, event.run, run.loop)
     elif event.tasks and event.error is None:
         open_thread(body, event.run, run, b.ALONE)
@@ -71,6 +71,7 @@ def _step_ended(body: Body, event: p.StepEnded) -> None:
         event.at,
         event.fanin,
         event.uri,
+        (0, 0) if loop is None else (len(loop.results), loop.failed),
     )
     body.order.append((run.step, "ended", body.seq))
     _count_end(body, event.run, run, is_ok)

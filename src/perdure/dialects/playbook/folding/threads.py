@@ -38,6 +38,7 @@ def hold(body: Body, stored: p.Stored, result: Value, run: b.StepRun | None = No
 def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
     thread = body.threads[event.thread]
     thread.began = event.at
+    thread.label = event.label
     thread.number = event.number
     thread.language = event.language
     thread.recipe = event.recipe
@@ -52,6 +53,17 @@ def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
     tally.task_attempts[event.label] = tally.task_attempts.get(event.label, 0) + 1
     if thread.attempt == 1:
         tally.task_runs[event.label] = tally.task_runs.get(event.label, 0) + 1
+
+
+def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
+    """From the first task, with nothing of the pipeline left; what was applied to `ctx` stays (PBK-195)."""
+    thread = body.threads[event.thread]
+    body.awaited.pop(thread.number, None)
+    body.attempt_bounds.pop(thread.timer, None)
+    body.threads[event.thread] = b.Thread(
+        thread.run, thread.index, visits=thread.visits + 1, epoch=thread.epoch, restarts=thread.restarts + 1
+    )
+    body.agenda[event.thread] = None
 
 
 def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
@@ -183,6 +195,7 @@ def queue_loop(body: Body, number: int, loop: b.LoopState) -> None:
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     p.AttemptStarted: _attempt_started,
     p.AttemptEnded: _attempt_ended,
+    p.PipelineRestarted: _pipeline_restarted,
     p.OutcomeJudged: _outcome_judged,
     p.IterationStarted: _iteration_started,
 }
