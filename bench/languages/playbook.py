@@ -35,11 +35,11 @@ def _sequence(steps: int, provider: str) -> Document:
     )
 
 
-def _loop(width: int, provider: str, mode: str) -> Document:
+def _loop(width: int, provider: str, **spec: Any) -> Document:
     return _playbook(
         {
             "step": "each",
-            "loop": {"in": f"{{{{ range({width}) | list }}}}", "iterator": "n", "spec": {"mode": mode}},
+            "loop": {"in": f"{{{{ range({width}) | list }}}}", "iterator": "n", "spec": spec},
             "tool": {"kind": provider, "args": {"value": {"i": 1}}},
         }
     )
@@ -57,8 +57,8 @@ def _wait(seconds: int) -> Document:
 LANGUAGE = Language(
     title="Playbook",
     sequence=_sequence,
-    rounds=lambda steps, provider: _loop(steps, provider, "sequential"),
-    fan=lambda width, provider: _loop(width, provider, "parallel"),
+    rounds=lambda steps, provider: _loop(steps, provider, mode="sequential"),
+    fan=lambda width, provider: _loop(width, provider, mode="parallel", max_in_flight=width),
     wait=_wait,
     given=lambda value: {"value": value},
     value_of=lambda result: result["result"],

@@ -1,4 +1,4 @@
-"""Work per step is bounded, counted in commits, rows, bytes and syncs: invariant 25. No seconds here."""
+"""What waiting, starting up and resting cost, counted: invariant 25. No seconds here; steps are in test_work_bounds."""
 
 import asyncio
 import gc
@@ -19,116 +19,25 @@ from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import ScriptedHands, World
 from perdure.wiring import Engine
 from tests.engine.documents import drill
-from tests.engine.forgetful_vfs import ForgetfulVFS
-
-
-class Meter:
-    """Counts what the store is asked to write."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self.commits = 0
-        self.rows = 0
-        self.bytes: list[int] = []
-        self.summaries = 0
-        self.snapshots = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def _count(self, batch: Any) -> None:
-        self.commits += 1
-        for change in batch:
-            self.rows += change.row is not None
-            self.bytes.append(len(change.row or b"") + len(change.snapshot or b""))
-            self.summaries += change.summary is not None
-            self.snapshots += change.snapshot is not None
-
-    def commit_at_once(self, batch: Any) -> Any:
-        answer = self._inner.commit_at_once(batch)
-        if answer is not None:
-            self._count(batch)
-        return answer
-
-    async def commit(self, batch: Any) -> Any:
-        self._count(batch)
-        return await self._inner.commit(batch)
-
-
-async def _measured(folder: Path, vfs: str | None = None) -> tuple[Engine, Meter]:
-    clock = SystemClock()
-    meter = Meter(SqliteStore(folder / "runs.db", clock.now, vfs))
-    engine = Engine(meter, clock=clock, hands=ScriptedHands())
-    await engine.runtime.open()
-    return engine, meter
-
-
-STEP = {"call": "echo", "input": {"i": 1, "n": ""}}
-
-
-async def test_200_runs_of_10_steps(tmp_path: Path) -> None:
-    """W1, Invariant 25: one log row per run and commit; runs share syncs; a step leaves its run's row alone."""
-    vfs = ForgetfulVFS("w1", only_counts=True)
-    engine, meter = await _measured(tmp_path, "w1")
-    before = vfs.syncs
-    handles = await asyncio.gather(*[engine.start(drill({"repeat": 10, "do": [STEP]})) for _ in range(200)])
-    await asyncio.gather(*[handle.result() for handle in handles])
-    syncs = vfs.syncs - before
-    await engine.runtime.close()
-
-    assert meter.rows <= 200 * 11
-    assert meter.commits <= 2000 * 0.1
-    assert syncs <= 2000 * 0.1
-    assert meter.summaries == 200 * 2, "once when it is created, once when it ends"
-    assert sum(meter.bytes) / 2000 < 250
-
-
-async def test_1000_wide(tmp_path: Path) -> None:
-    """W2, Invariant 25: a result costs the same at any width."""
-    engine, meter = await _measured(tmp_path)
-    handle = await engine.start(drill({"each": 1000, "do": [STEP]}))
-    await handle.result()
-    await engine.runtime.close()
-
-    assert meter.commits <= 100
-    assert sum(meter.bytes) / 1000 < 600
-    assert meter.snapshots <= 8, "geometric: each at least doubles what it replaces"
-
-
-async def test_2000_serial_the_last_step_costs_what_the_first_did(tmp_path: Path) -> None:
-    """W4: flat cost; one commit and at most 1.05 syncs a step."""
-    vfs = ForgetfulVFS("w4", only_counts=True)
-    engine, meter = await _measured(tmp_path, "w4")
-    before = vfs.syncs
-    handle = await engine.start(drill({"repeat": 2000, "do": [STEP]}))
-    await handle.result()
-    syncs = vfs.syncs - before
-    await engine.runtime.close()
-
-    assert meter.commits <= 2001
-    assert syncs <= 2000 * 1.05
-    first, last = sum(meter.bytes[:200]), sum(meter.bytes[-200:])
-    assert last <= first * 1.2
-    assert sum(meter.bytes) / 2000 < 250
+from tests.engine.meter import Meter, metered
 
 
 async def test_a_run_that_only_waits_is_not_in_memory(tmp_path: Path) -> None:
     """W7: 10,000 parked runs add under 0.5 KB each."""
-    engine, meter = await _measured(tmp_path)
     document = drill({"signal": "go"})
-    for _ in range(3):
-        await asyncio.gather(*[engine.start(document) for _ in range(100)])
-    gc.collect()
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for _ in range(20):
-        await asyncio.gather(*[engine.start(document) for _ in range(500)])
-    gc.collect()
-    added = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    rows = meter.rows
-    await engine.runtime.close()
+    async with metered(tmp_path) as (engine, meter, _):
+        for _ in range(3):
+            await asyncio.gather(*[engine.start(document) for _ in range(100)])
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20):
+            await asyncio.gather(*[engine.start(document) for _ in range(500)])
+        gc.collect()
+        added = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        size = sum(path.stat().st_size for path in tmp_path.iterdir())
+        rows = meter.rows
 
     assert added / 10_000 < 500
     assert rows == 10_300, "one log row each"

@@ -1,0 +1,136 @@
+"""The benchmark judges and tells truly. Nothing is measured here."""
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from bench.marks import Marks
+from bench.summary import best_peer, figure, verdicts
+from bench.workloads import workload_named
+
+from bench import marks, page, svg
+
+
+def a_run_that_was_killed(path: Path) -> dict[str, list[str]]:
+    """Two workflows of three steps; a's second step was finished, b's first was in flight."""
+    first = Marks(path, 1)
+    a = [first.leave("a", 0), first.leave("a", 1), first.leave("a", 2)]
+    first.leave("b", 0)
+    second = Marks(path, 2)
+    a[2] = second.leave("a", 2)
+    b = [second.leave("b", step) for step in range(3)]
+    return {"a": a, "b": b}
+
+
+def test_steps_in_flight_may_run_again(tmp_path: Path) -> None:
+    ended = a_run_that_was_killed(tmp_path / "marks")
+
+    assert marks.judge(tmp_path / "marks", ended, 2, 3) == {
+        "left": 2,
+        "lost": 0,
+        "again": 0,
+        "in_flight_again": 2,
+        "wrong": 0,
+    }
+
+
+def test_a_finished_step_that_runs_again_is_a_fault(tmp_path: Path) -> None:
+    ended = a_run_that_was_killed(tmp_path / "marks")
+    ended["a"][0] = Marks(tmp_path / "marks", 2).leave("a", 0)
+
+    judged = marks.judge(tmp_path / "marks", ended, 2, 3)
+
+    assert (judged["again"], judged["wrong"]) == (1, 1)
+
+
+def test_a_workflow_that_does_not_end_is_lost(tmp_path: Path) -> None:
+    ended = a_run_that_was_killed(tmp_path / "marks")
+    del ended["b"]
+
+    assert marks.judge(tmp_path / "marks", ended, 2, 3)["lost"] == 1
+
+
+def results(**figures: list[float]) -> dict[str, Any]:
+    """W1 speeds by subject; those that are not Perdure's are peers."""
+    return {
+        "began": "2026-01-01T00:00:00+00:00",
+        "seconds": 60,
+        "quick": False,
+        "machine": dict.fromkeys(
+            ("cores", "cpu", "memory_gib", "kernel", "file_system", "python", "sqlite", "perdure"), 1
+        ),
+        "sizes": {},
+        "limits": [{"sync_ms": 0.1, "commits_per_s": 5_000, "rows_per_s": 100_000}],
+        "subjects": {
+            name: {"title": name, "ours": name == "flow", "versions": {name: "1"}, "settings": "plain"}
+            for name in figures
+        },
+        "unavailable": {"absurd": {"title": "absurd", "reason": "there is no PostgreSQL"}},
+        "chosen": {"w1 dbos": "8 threads"},
+        "samples": [
+            {
+                "round": at + 1,
+                "workload": "w1",
+                "subject": name,
+                "variant": "8 threads",
+                "load": 0.5,
+                "figures": {"steps_per_s": value},
+            }
+            for name, values in figures.items()
+            for at, value in enumerate(values)
+        ],
+        "syncs": {"w1": {"flow": 0.01}},
+        "curves": {"history": {"flow": [[10, 100.0], [100, 100.0], [1_000, 100.0]]}},
+        "profile": {},
+    }
+
+
+def test_figures_are_medians_of_the_setting_that_was_chosen() -> None:
+    found = results(flow=[9_000, 7_000, 8_000], dbos=[400, 500, 300])
+    rejected = {"round": 1, "workload": "w1", "subject": "dbos", "variant": "1 thread", "figures": {"steps_per_s": 9e9}}
+    found["samples"].append(rejected)
+
+    dbos = figure(found, "w1", "dbos", "steps_per_s")
+
+    assert dbos is not None
+    assert (dbos.median, dbos.low, dbos.high, dbos.count) == (400, 300, 500, 3)
+
+
+def test_wishes_are_judged_against_the_best_peer_and_against_one_by_name() -> None:
+    found = results(flow=[8_000], dbos=[500], restate=[900])
+    workload = workload_named("w1")
+    best = best_peer(found, "w1", workload.metrics[0])
+
+    of_best, of_dbos = verdicts(found, workload, workload.metrics[0], "flow")
+
+    assert best is not None and best[0] == "restate"
+    assert (of_best.peer, of_best.is_met) == ("restate", True)
+    assert (of_dbos.peer, of_dbos.value, of_dbos.is_met) == ("dbos", 16, False)
+
+
+def test_a_peer_that_could_not_start_or_failed_is_told() -> None:
+    found = results(flow=[8_000], dbos=[])
+    found["samples"].append(
+        {"round": 1, "workload": "w1", "subject": "dbos", "variant": "", "load": 1.0, "error": "no such table"}
+    )
+
+    text = page.generated(found)
+
+    assert "absurd) could not be started:** there is no PostgreSQL" in text
+    assert "failed: no such table" in text
+    assert "*0.00*" in text, "a flat curve has no slope"
+
+
+def test_plots_are_pictures_with_a_name_for_both_grounds() -> None:
+    for text in page.plots(results(flow=[8_000, 9_000], dbos=[400])).values():
+        picture = ElementTree.fromstring(text)
+
+        assert picture.attrib["aria-label"]
+        assert "prefers-color-scheme: dark" in text
+    assert "W1: 200 workflows" in page.plots(results(flow=[8_000]))["w1.svg"]
+
+
+def test_a_plot_takes_values_of_any_size() -> None:
+    for value in (0.003, 1, 7.5, 123_456_789):
+        ElementTree.fromstring(svg.bars("a < b", "ms", [svg.Bar("x & y", value, value, value, True)]))
+        ElementTree.fromstring(svg.lines("t", "x", "y", [("flow", [(1, value)])]))

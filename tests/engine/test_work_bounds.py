@@ -1,0 +1,102 @@
+"""Work per step is bounded in every language, counted in syncs, commits, rows and bytes: invariant 25.
+
+The documents are those of the benchmark. Counts do not move with the machine: a bound stands about a tenth above
+what is written today, so that a change which writes more has to say so here.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.languages.language import Language
+from bench.registry import LANGUAGES
+
+from tests.engine.meter import metered
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bytes written to the log per step, snapshots included."""
+
+    sequence: int
+    fan: int
+    rounds: int
+
+
+BOUNDS = {
+    "drill": Bounds(sequence=105, fan=225, rounds=87),
+    "flow": Bounds(sequence=220, fan=295, rounds=255),
+    "playbook": Bounds(sequence=470, fan=390, rounds=410),
+}
+
+
+@pytest.fixture(params=LANGUAGES)
+def spoken(request: pytest.FixtureRequest) -> tuple[Language, Bounds]:
+    return import_module(f"bench.languages.{request.param}").LANGUAGE, BOUNDS[request.param]
+
+
+def echo(arguments: Any, input: Any) -> Any:
+    return arguments["value"] if isinstance(arguments, dict) and "value" in arguments else input
+
+
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {"echo": echo}
+
+
+async def test_200_runs_of_10_steps(tmp_path: Path, spoken: tuple[Language, Bounds]) -> None:
+    """W1, Invariant 25: one log row per run and commit; runs share syncs; a step leaves its run's row alone."""
+    language, bounds = spoken
+    document, given = language.sequence(10, "echo"), {"i": 1, "n": ""}
+    async with metered(tmp_path, FUNCTIONS) as (engine, meter, vfs):
+        handles = await asyncio.gather(*[engine.start(document, language.given(given)) for _ in range(200)])
+        results = await asyncio.gather(*[handle.result() for handle in handles])
+        syncs = vfs.syncs
+
+    assert [language.value_of(result) for result in results] == [given] * 200
+    assert meter.rows == 200 * 11, "one when it starts, one for each step"
+    assert meter.commits <= 13
+    assert syncs <= meter.commits + 4, "those of the write-ahead log's beginning and checkpoints beside them"
+    assert meter.summaries == 200 * 2, "once when it is created, once when it ends"
+    assert meter.snapshots == 0
+    assert sum(meter.bytes) / 2000 < bounds.sequence
+
+
+async def test_1000_wide(tmp_path: Path, spoken: tuple[Language, Bounds]) -> None:
+    """W2, Invariant 25: a result costs the same at any width."""
+    language, bounds = spoken
+    written: dict[int, float] = {}
+    for width in (1_000, 4_000):
+        folder = tmp_path / str(width)
+        folder.mkdir()
+        async with metered(folder, FUNCTIONS) as (engine, meter, vfs):
+            await (await engine.start(language.fan(width, "echo"))).result()
+            syncs = vfs.syncs
+        written[width] = sum(meter.bytes) / width
+
+        assert meter.rows == meter.commits <= 3 + width / 200, "results that waited together share a commit"
+        assert syncs <= meter.commits + 4
+        assert meter.summaries == 2
+        assert meter.snapshots <= 4, "geometric: each at least doubles what it replaces"
+    assert written[1_000] < bounds.fan
+    assert written[4_000] <= written[1_000] * 1.25
+
+
+async def test_2000_serial_the_last_step_costs_what_the_first_did(
+    tmp_path: Path, spoken: tuple[Language, Bounds]
+) -> None:
+    """W4, Invariant 25: flat cost; one commit and at most 1.01 syncs a step."""
+    language, bounds = spoken
+    async with metered(tmp_path, FUNCTIONS) as (engine, meter, vfs):
+        await (await engine.start(language.rounds(2_000, "echo"))).result()
+        syncs = vfs.syncs
+
+    assert meter.rows == meter.commits == 2_001
+    assert syncs <= 2_000 * 1.01
+    assert meter.summaries == 2
+    assert meter.snapshots <= 14
+    first, last = sum(meter.row_bytes[1:201]), sum(meter.row_bytes[-201:-1])
+    assert last <= first * 1.1, "numbers grow by a digit, nothing else; the last row holds the run's result"
+    assert sum(meter.bytes) / 2_000 < bounds.rounds
