@@ -82,6 +82,43 @@ class Told(msgspec.Struct, array_like=True):
     effect_seq: int = 0
 
 
+REDUCE = -1  # the index of the child that runs over the results of the others
+
+
+class FanResult(msgspec.Struct, array_like=True):
+    sub_run: str
+    phase: str = ""
+    message: str = ""
+    told: Payload | None = None  # what the child gave: its message and its output
+
+
+class Fan(msgspec.Struct, array_like=True):
+    """A step that runs a Story for every item; counters stand for scans."""
+
+    total: int
+    limit: int
+    fail_fast: bool
+    allows_failures: bool
+    next: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    children: dict[int, int] = msgspec.field(default_factory=dict)  # those that have not ended: child, index
+    results: dict[int, FanResult] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.fail_fast and not self.allows_failures and self.failed > 0
+
+    @property
+    def can_start(self) -> bool:
+        return not self.is_stopped and self.next < self.total and len(self.children) < self.limit
+
+    @property
+    def is_mapped(self) -> bool:
+        """No item has a child that works, and none will get one."""
+        return not self.children and (self.is_stopped or self.next >= self.total)
+
+
 class StepState(msgspec.Struct, array_like=True):
     phase: Phase
     reason: str
@@ -103,6 +140,7 @@ class StepState(msgspec.Struct, array_like=True):
     reads_steps: bool = False
     follows_failure: bool = False
     interrupted: bool = False
+    fan: Fan | None = None
 
     @property
     def has_begun(self) -> bool:

@@ -78,11 +78,25 @@ def references(story: Resource) -> Iterator[tuple[str, Reference]]:
                 target = read_reference(one.get("ref"), namespace)
                 if target is not None:
                     yield "Engram", target
-            given = step.get("with")
-            if step.get("type") == "executeStory" and isinstance(given, dict):
-                target = read_reference(given.get("storyRef"), namespace)
-                if target is not None:
-                    yield "Story", target
+            for one in (step, *branches_of(step)):
+                for given in _story_references(one):
+                    target = read_reference(given, namespace)
+                    if target is not None and "{{" not in target.key:
+                        yield "Story", target
+
+
+def _story_references(step: Mapping[str, Any]) -> Iterator[Any]:
+    """What a step may start: the Story it executes, or those an Engram maps and reduces with."""
+    given = step.get("with")
+    if not isinstance(given, dict):
+        return
+    if step.get("type") == "executeStory":
+        yield given.get("storyRef")
+    elif step.get("ref") is not None:
+        for stage in ("map", "reduce"):
+            told = given.get(stage)
+            if isinstance(told, dict):
+                yield told.get("storyRef")
 
 
 def _add_template(templates: dict[str, Any], engram: Resource, known: Known) -> None:

@@ -1,6 +1,6 @@
 """Stories as a dialect: ties programs, state and moves together. `language` is the door in front of it."""
 
-from perdure.dialects.story import attempts, interrupting, moving, steering, telling
+from perdure.dialects.story import attempts, interrupting, mapping, moving, steering, telling
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.finishing import end_run
@@ -47,7 +47,11 @@ def _land(turn: Turn) -> None:
         case e.TaskEnded() as ended if ended.task in body.tasks:
             attempts.land(turn, body.tasks[ended.task], ended)
         case e.ChildEnded() as ended if ended.child in body.tasks:
-            execute_story.land(turn, body.tasks[ended.child], ended)
+            name = body.tasks[ended.child]
+            if body.steps[name].fan is not None:
+                mapping.land(turn, turn.program.steps[name], body.steps[name], ended)
+            else:
+                execute_story.land(turn, name, ended)
         case e.TaskRedelivered(task, delivery, reason) if task in body.tasks:
             message = f"execution {delivery} begins: {reason}"
             turn.emit(s.Noted(body.tasks[task], "JobRestarted", message, turn.now))

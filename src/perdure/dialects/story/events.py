@@ -244,6 +244,37 @@ class ResourceFound(Event, frozen=True, tag=125):
     body: Payload
 
 
+class FanBegan(Event, frozen=True, tag=126):
+    """A map over items: a child Story each, `limit` at a time."""
+
+    step: str
+    total: int
+    limit: int
+    fail_fast: bool
+    allows_failures: bool
+    timer: int
+    at: Instant
+
+
+class FanChildStarted(Event, frozen=True, tag=127):
+    """`index` is the item's, or REDUCE."""
+
+    step: str
+    index: int
+    child: int
+    sub_run: str
+
+
+class FanChildEnded(Event, frozen=True, tag=128):
+    """Its output, if it has one, landed with the child's end."""
+
+    step: str
+    index: int
+    child: int
+    phase: str
+    message: str
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     StoryStarted,
     StepsSkipped,
@@ -270,4 +301,7 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     RetryHastened,
     RedriveAsked,
     ResourceFound,
+    FanBegan,
+    FanChildStarted,
+    FanChildEnded,
 )

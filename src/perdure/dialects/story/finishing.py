@@ -53,7 +53,7 @@ def _why_not(turn: Turn, block: str) -> str | None:
         return None if keeps else "Skipped because the StoryRun was canceled"
     if is_canceled:
         return "Skipped because the StoryRun was canceled"
-    if body.failed or (stopped is not None and stopped.phase in (Phase.FAILED, Phase.TIMEOUT)):
+    if _failures(body, "steps") or (stopped is not None and stopped.phase in (Phase.FAILED, Phase.TIMEOUT)):
         return None
     if stopped is not None and stopped.phase != Phase.SUCCEEDED:
         return f"Skipped because the story was stopped by step '{stopped.step}'"

@@ -4,6 +4,7 @@ Nothing more begins. What works is asked to stop and ends as Canceled once it ha
 """
 
 from perdure.dialects.story import events as s
+from perdure.dialects.story import mapping
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.durations import write_duration
 from perdure.dialects.story.ending import end_step, skip
@@ -62,6 +63,7 @@ def _end_block(turn: Turn, why: str) -> None:
                 turn.emit(s.StepRecalled(name, message))
                 turn.cancel_task(state.task, why)
         elif name not in body.plan.branches:  # a parallel step ends with its last branch
+            mapping.stop(turn, state, why)
             if state.child in turn.state.children:
                 turn.cancel_child(state.child, why)
             end_step(turn, name, Phase.CANCELED, message, interrupted=True)

@@ -75,7 +75,15 @@ class Story:
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
         from perdure.dialects.story.document.parsing import parse
 
-        return parse(text, around, self.load, self._provided, self._implements, self._settings)
+        return parse(text, around, self.load, self._provided, self._has_code, self._settings)
+
+    @property
+    def _has_code(self) -> Callable[[str, str], bool] | None:
+        """Whether a template can be executed: by loaded code, or by the language itself."""
+        from perdure.dialects.story.mapping import TEMPLATE
+
+        known = self._implements
+        return None if known is None else lambda template, version: template == TEMPLATE or known(template, version)
 
     def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         return self._provided(kind, namespace, name)

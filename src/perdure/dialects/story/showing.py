@@ -60,7 +60,11 @@ def waiting(execution: Execution) -> list[dict[str, Any]]:
     found = []
     for name in body.plan.order:
         state = body.steps.get(name)
-        if state is None or state.phase.is_terminal or (state.phase is Phase.RUNNING and not state.child):
+        if (
+            state is None
+            or state.phase.is_terminal
+            or (state.phase is Phase.RUNNING and not (state.child or state.fan))
+        ):
             continue
         entry: dict[str, Any] = {"step": name, "phase": state.phase.value, "reason": str(state.reason)}
         entry["message"] = state.message

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.body import Body
-from perdure.dialects.story.folding import arrivals, attempts, steps, telling, whole
+from perdure.dialects.story.folding import arrivals, attempts, fans, steps, telling, whole
 from perdure.kernel.events import Event
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     **arrivals.CHANGES,
     **attempts.CHANGES,
+    **fans.CHANGES,
     **steps.CHANGES,
     **telling.CHANGES,
     **whole.CHANGES,

@@ -106,6 +106,8 @@ def _let_go(body: Body, state: StepState) -> None:
     body.permits.pop(state.awaited, None)
     for permit in state.permits:
         body.permits.pop(permit, None)
+    for child in state.fan.children if state.fan is not None else ():
+        body.tasks.pop(child, None)
     state.task = state.timer = state.poll = state.awaited = 0
     state.permits = []
     state.due = None

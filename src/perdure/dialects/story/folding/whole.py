@@ -93,7 +93,7 @@ def _redriven(body: Body, event: s.Redriven) -> None:
         body.steps.pop(name, None)
         body.told.pop(name, None)
         body.gates.pop(name, None)
-        body.failed.pop(name, None)
+    body.failed.clear()  # what failed before stays failed, but keeps nobody from being tried again
     plan = body.plan
     body.waiting = {name: sum(one not in body.steps for one in needed) for name, needed in plan.waits.items()}
     body.timer = event.timer

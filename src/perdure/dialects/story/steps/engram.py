@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story import attempts, caching, limits, references
+from perdure.dialects.story import attempts, caching, limits, mapping, references
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.ending import end_step, said
@@ -44,15 +44,21 @@ class EngramStep:
             return
         if isinstance(found, Invalid):
             end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
-        elif limits.admit(turn, step):
+        elif found.template_name == mapping.TEMPLATE or limits.admit(turn, step):  # a map holds no worker
             _prepare(turn, step, found)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
-        """A retry's wait is over."""
-        attempts.repeat(turn, step, state)
+        """A retry's wait is over, or a map goes on."""
+        if state.fan is not None:
+            mapping.move(turn, step, state)
+        else:
+            attempts.repeat(turn, step, state)
 
     def ring(self, turn: Turn, step: Step, state: StepState) -> None:
-        attempts.expire(turn, step, state)
+        if state.fan is not None:
+            mapping.expire(turn, step, state)
+        else:
+            attempts.expire(turn, step, state)
 
 
 class _Refused(Exception):
@@ -85,6 +91,15 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
         turn.emit(created)
         error = StepError.make(refused.type, refused.message, retryable=False)
         end_step(turn, step.name, Phase.FAILED, refused.message, reason=refused.reason, error=error)
+        return
+    if found.template_name == mapping.TEMPLATE:
+        missing = mapping.missing_story(turn, step, inputs)
+        if missing is not None:
+            if not references.look_again(turn, missing):
+                references.block(turn, step, missing)
+            return
+        turn.emit(msgspec.structs.replace(created, arguments=turn.keep(arguments)))
+        mapping.begin(turn, step, inputs, execution)
         return
     lookup = caching.look(turn, step, found, execution.cache(), inputs)
     if lookup is not None and lookup.found is not None:

@@ -1,0 +1,93 @@
+"""Child runs of a Story: how one is launched, how deep they may go, and what its end says (STY-079, STY-088)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.dialects.story import limits
+from perdure.dialects.story.body import Body
+from perdure.dialects.story.identity import input_hash
+from perdure.dialects.story.labels import CORRELATION, PARENT_RUN, PARENT_STEP, RUN, STORY
+from perdure.dialects.story.phases import Phase
+from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.resources import Reference, Resource
+from perdure.kernel import events as e
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
+from perdure.kernel.turn import Turn
+
+TOO_DEEP = "executeStory recursion limit exceeded"
+
+Ancestors = list[list[str]]
+"""Stories above a run, the outermost first: name and what its inputs were."""
+
+
+def ancestors(turn: Turn) -> Ancestors:
+    """Of a child of this run: those above it, and this run itself."""
+    program: Program = turn.program
+    above = jsontext.decode(turn.state.options).get("ancestors", [])
+    given = jsontext.decode(turn.text(turn.body.inputs))
+    return [*above, [f"{program.namespace}/{program.name}", input_hash(given)]]
+
+
+def is_too_deep(turn: Turn, above: Ancestors, target: Reference, inputs: dict[str, Any]) -> bool:
+    program: Program = turn.program
+    return len(above) > program.settings.max_story_depth or [target.key, input_hash(inputs)] in above
+
+
+def launch(
+    turn: Turn,
+    step: Step,
+    name: str,
+    target: Reference,
+    story: Resource,
+    inputs: dict[str, Any],
+    above: Ancestors,
+    *,
+    awaited: bool = True,
+) -> int:
+    """Start the child; it is pinned to this run's bundle, with another Story in front."""
+    body: Body = turn.body
+    program: Program = turn.program
+    place = limits.place_of(program, jsontext.decode(turn.state.options))
+    options = {
+        "name": name,
+        "namespace": body.namespace,
+        "ancestors": above,
+        "queue": place.queue,
+        "priority": place.priority,
+        "tells": True,  # its end is read by a Story: with message, not with the output alone
+    }
+    inherited = {CORRELATION: turn.state.labels[CORRELATION]} if CORRELATION in turn.state.labels else {}
+    labels = {RUN: name, STORY: target.name, PARENT_RUN: body.name, PARENT_STEP: step.name, **inherited}
+    bundle = jsontext.canonical({**program.bundle, "story": story})
+    return turn.start_child(
+        "story", bundle, target.name, jsontext.encode(inputs), jsontext.encode(options), labels, awaited
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    phase: Phase
+    message: str
+    output: dict[str, Any]
+
+
+def read_end(turn: Turn, ended: e.ChildEnded) -> End:
+    """The child's phase and message; its output only if it succeeded (STY-089)."""
+    match ended.outcome:
+        case Succeeded(value):
+            return read_told(jsontext.decode(turn.text(value)))
+        case Failed(code, message, _, details):
+            told = {} if details is None else jsontext.decode(details)
+            phase = told.get("phase") if isinstance(told, dict) else None
+            return End(Phase(phase) if phase in tuple(Phase) else Phase.FAILED, message or code, {})
+        case Cancelled(reason):
+            return End(Phase.FINISHED, reason or "StoryRun gracefully canceled", {})
+    raise AssertionError(ended.outcome)
+
+
+def read_told(told: Any) -> End:
+    """What a child that succeeded says to a Story above it."""
+    output = told.get("output") if isinstance(told, dict) else None
+    message = told.get("message", "") if isinstance(told, dict) else ""
+    return End(Phase.SUCCEEDED, message, output if isinstance(output, dict) else {})
