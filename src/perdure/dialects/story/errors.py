@@ -30,10 +30,11 @@ _BY_TEXT = (
     (("initialization", "Init"), "initialization_error"),
 )
 
-_HEADER = re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?)(?:(bearer|basic|token)\s+)?[^\s\"',;]+")
+# Every repetition is bounded, so that no text can make the search slow.
+_HEADER = re.compile(r"(?i)(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?)(?:(bearer|basic|token)\s{1,9})?[^\s\"',;]+")
 _NAMED = re.compile(
-    r"(?i)([\w.-]*(?:api[_-]?key|access[_-]?key|token|passwd|password|secret|credential)[\w.-]*[\"']?\s*[:=]\s*[\"']?)"
-    r"[^\s\"',;&]+"
+    r"(?i)((?:api[_-]?key|access[_-]?key|token|passwd|password|secret|credential)[\w.-]{0,40}[\"']?\s{0,9}[:=]"
+    r"\s{0,9}[\"']?)[^\s\"',;&]+"
 )
 
 
