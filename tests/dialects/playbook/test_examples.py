@@ -22,6 +22,11 @@ EXPECTED: dict[str, Any] = {
     "pages": ["a", "b", "c"],
     "pull": {"items": 7, "worth": 14},
     "parallel": "1 of 3 orders are broken; 15 in total",
+    "secrets": {
+        "text": "two apples",
+        "key": "[redacted]",
+        "signature": "1ec219dff9cc1b17f7bd3baedf5311124a80facbb729e432d10b09bf2add950d",
+    },
 }
 
 
@@ -44,7 +49,10 @@ def test_all_examples_are_listed() -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-async def test_an_example_gives_what_it_promises(name: str, tmp_path: Path, shop: str) -> None:
+async def test_an_example_gives_what_it_promises(
+    name: str, tmp_path: Path, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "open-sesame")
     text = (EXAMPLES / f"{name}.yaml").read_bytes()
     problems = Playbook().parse(text).problems
     assert [problem for problem in problems if problem.severity is Severity.ERROR] == []
