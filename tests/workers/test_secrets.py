@@ -95,3 +95,33 @@ async def test_a_result_does_not_tell_it_either() -> None:
     outcome = await outcome_of("echo", given, resolve_secret={"TOKEN": TOKEN}.get)
 
     assert value_of(outcome) == {"token": "[redacted]", "length": len(TOKEN)}
+
+
+@on_loop
+async def test_what_the_run_records_of_a_task_does_not_tell_it() -> None:
+    """Effects and signals go into the history like results do."""
+    registry = Registry()
+
+    @registry.provider("tell")
+    def tell(token: str, context: BlockingContext) -> Any:
+        context.emit_signal("said", {"token": token})
+        return context.effect_once("sent", lambda: f"sent {token}") == f"sent {token}"
+
+    ledger = Ledger()
+    async with at_work(registry, resolve_secret={"TOKEN": TOKEN}.get) as worker:
+        outcome = await worker.run(task("tell", {"token": {"$secret": "TOKEN"}}), ledger)
+
+    assert value_of(outcome) is True
+    assert ledger.signals == [("said", b'{"token":"[redacted]"}')]
+    assert ledger.completed == {"sent": b'"sent [redacted]"'}
+
+
+@on_loop
+async def test_a_later_task_of_the_run_does_not_tell_it_either() -> None:
+    async with at_work(resolve_secret={"TOKEN": TOKEN}.get) as worker:
+        await worker.run(task("echo", {"value": {"$secret": "TOKEN"}}), Ledger())
+        later = await worker.run(task("echo", {"value": f"found {TOKEN}"}, task=2), Ledger())
+        other = await worker.run(task("echo", {"value": f"found {TOKEN}"}, run="r2"), Ledger())
+
+    assert value_of(later) == "found [redacted]"
+    assert value_of(other) == f"found {TOKEN}"

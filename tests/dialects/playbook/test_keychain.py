@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -478,3 +479,78 @@ async def test_scopes_say_who_shares_a_value(
             assert (await handle.show())["status"] == "success"
 
     assert server.asked["/token"] == asked
+
+
+# Other kinds, other words.
+
+
+async def test_databases_and_providers_of_ones_own_get_the_credential_as_a_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PBK-186 PBK-097: a refused connection names the host of the credential, and not its password."""
+    credential = {
+        "type": "postgres",
+        "data": {"db_host": "127.0.0.1", "db_port": "1", "db_user": "u", "db_password": "pa55-pg"},
+    }
+    monkeypatch.setenv("PERDURE_CREDENTIAL_PG", json.dumps(credential))
+    text = playbook(f"""
+keychain: [{{name: pg, kind: postgres_credential}}]
+workflow:
+  - step: s
+    tool:
+      - db: {{kind: postgres, auth: pg, query: SELECT 1, spec: {{policy: {SEEN}}}}}
+      - own: {{kind: echo, args: {{value: "{{{{ keychain.pg }}}}"}}}}
+""")
+
+    shown = await run(tmp_path, text)
+
+    seen = shown["ctx"]["seen"]
+    assert seen["error"]["kind"] == "db_connection" and "127.0.0.1" in seen["error"]["message"], seen
+    assert shown["result"]["db_password"] == "[redacted]" and shown["result"]["db_user"] == "u"
+    assert "pa55" not in json.dumps(shown)
+
+
+async def test_the_words_of_profile_io(tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PBK-158 PBK-184: a bare name may mean an input that is a secret; rules do not get it."""
+    monkeypatch.setenv("API", "pa55-api")
+    text = playbook(f"""
+keychain: [{{name: k, kind: secret_manager, map: {{a: API}}}}]
+workflow:
+  - step: s
+    tool:
+      kind: http
+      input: {{key: "{{{{ keychain.k.a }}}}", page: 7}}
+      url: "{server.address}/io/{{{{ page }}}}"
+      headers: {{X-Key: "{{{{ key }}}}"}}
+      spec: {{policy: {{rules: [{{else: {{then: {{do: continue, set: {{ctx.seen: "{{{{ output.data.data.path }}}}"}}}}}}}}]}}}}
+""")  # noqa: E501
+
+    shown = await run(tmp_path, text)
+
+    assert shown["ctx"] == {"seen": "/io/7"}, shown["failures"]
+    assert server.seen[-1]["x-key"] == "pa55-api"
+    assert "pa55" not in json.dumps(shown)
+
+
+# While the keychain is being resolved.
+
+
+@pytest.mark.parametrize("bound", [True, False])
+async def test_an_execution_can_end_before_its_keychain_is_resolved(tmp_path: Path, bound: bool) -> None:
+    """PBK-193 PBK-190: by its own time limit, or by a cancel."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        text = playbook(f"""
+executor: {{spec: {{policy: {{lifecycle: {{timeout_s: {0.2 if bound else 60}}}}}}}}}
+keychain: [{{name: k, kind: http, endpoint: "http://127.0.0.1:{silent.getsockname()[1]}/"}}]
+workflow: [{{step: s, tool: {{kind: noop}}}}]
+""")
+        async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+            handle = await engine.start(text.encode())
+            if not bound:
+                assert (await handle.show())["status"] == "pending"
+                await handle.cancel("enough")
+            await asyncio.wait_for(engine.wait(handle.id), 20)
+            shown = await handle.show()
+
+    assert (shown["status"], shown.get("code")) == (("failed", "EXECUTION_TIMEOUT") if bound else ("cancelled", None))
+    assert shown["steps"] == {}

@@ -121,7 +121,7 @@ async def secrets(name: str, fields: Fields, host: Host) -> Resolved:
 
 async def _read(entry: str, where: Any, fields: Fields, host: Host) -> str:
     if not isinstance(where, str) or not where:
-        raise CannotOpen("auth", f"{entry}: the name of a secret must be a text, not {where!r}")
+        raise CannotOpen("auth", f"{entry}: the name of a secret must be a text, not {type(where).__name__}")
     manager = str(fields.values.get("provider") or "env")
     read = MANAGERS.get(manager)
     if read is None:
