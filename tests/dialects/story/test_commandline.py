@@ -1,0 +1,157 @@
+"""Stories from the command line, in real processes with real Engrams: exit codes, steering, recovery from a kill."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commandline import CommandLine
+
+ENGRAMS = """
+import time
+from pathlib import Path
+
+import perdure
+
+
+@perdure.engram("mark")
+def mark(inputs, context):
+    with Path("marks.txt").open("a") as file:
+        file.write(f"{context.step} {context.attempt}\\n")
+    context.emit_signal("marked", inputs.get("n", 0))
+    while inputs.get("until") and not Path(inputs["until"]).exists():
+        time.sleep(0.01)
+        if context.cancelled:
+            return {"stopped": True}
+    return {"n": inputs.get("n", 0)}
+
+
+@perdure.engram("shaky")
+def shaky(inputs, context):
+    if context.attempt < 3:
+        raise perdure.EngramError("busy", exit_code=429)
+    return {"attempt": context.attempt, "key": context.idempotency_key}
+
+
+@perdure.engram("broken")
+def broken(inputs, context):
+    raise ValueError("no such thing")
+
+
+@perdure.engram("once")
+def once(inputs, context):
+    done = context.effect_once("charge", lambda: {"id": 7})
+    context.record_effect("mail", "sent", {"to": "ada"})
+    return {"charged": done}
+"""
+
+
+def story(spec: str, name: str = "test") -> str:
+    body = "\n".join(f"  {line}" for line in spec.strip().splitlines())
+    return f"apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {{name: {name}}}\nspec:\n{body}\n"
+
+
+@pytest.fixture
+def perdure(tmp_path: Path) -> CommandLine:
+    (tmp_path / "engrams.py").write_text(ENGRAMS)
+    return CommandLine(tmp_path)
+
+
+def run(perdure: CommandLine, tmp_path: Path, spec: str, *more: str, code: int = 0) -> Any:
+    (tmp_path / "story.yaml").write_text(story(spec))
+    return perdure("run", "story.yaml", "--load", "engrams.py", "--json", *more, code=code).json
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "phase"),
+    [
+        ("steps: [{name: a, ref: mark}]", 0, "Succeeded"),
+        ("steps: [{name: a, ref: broken}]", 3, "Failed"),
+        ("steps: [{name: a, ref: broken}]\ncompensations: [{name: b, ref: mark}]", 3, "Compensated"),
+        ("steps: [{name: a, type: stop, with: {phase: Canceled}}]", 4, "Canceled"),
+        ("steps: [{name: a, type: stop, with: {mode: cancel}}]", 4, "Finished"),
+        ("policy: {timeouts: {story: 50ms}}\nsteps: [{name: a, type: sleep, with: {duration: 1m}}]", 5, "Timeout"),
+    ],
+)
+def test_exit_codes_follow_the_phase(perdure: CommandLine, tmp_path: Path, spec: str, code: int, phase: str) -> None:
+    assert run(perdure, tmp_path, spec, code=code)["status"]["phase"] == phase
+
+
+def test_a_real_engram_fails_retries_signals_and_records_its_effects(perdure: CommandLine, tmp_path: Path) -> None:
+    """STY-124 STY-125 STY-016 STY-164 STY-167 STY-173 STY-163."""
+    spec = """
+policy: {retries: {stepRetryPolicy: {delay: 10ms}}}
+steps:
+- {name: a, ref: shaky}
+- {name: b, ref: once}
+- {name: c, ref: mark, needs: [a, b], with: {n: 4}}
+- {name: d, ref: broken, needs: [c], allowFailure: true}
+output: {a: "{{ steps.a.output.attempt }}", c: "{{ steps.c.signals.marked }}", b: "{{ steps.b.output.charged.id }}"}
+"""
+    shown = run(perdure, tmp_path, spec)
+
+    assert shown["status"]["output"] == {"a": 3, "c": 4, "b": 7}
+    steps = {name: one["status"] for name, one in shown["stepRuns"].items()}
+    assert (steps["a"]["retries"], steps["a"]["exitClass"]) == (2, "success")
+    assert shown["stepRuns"]["a"]["status"]["output"]["key"].endswith("/step/a")
+    assert [(one["key"], one["status"]) for one in steps["b"]["effects"]] == [("charge", "succeeded"), ("mail", "sent")]
+    assert steps["d"]["error"]["message"] == "no such thing"
+    assert (steps["d"]["exitCode"], steps["d"]["exitClass"]) == (1, "terminal")
+    assert shown["status"]["allowedFailures"] == ["d"]
+
+
+def test_a_killed_process_costs_a_restart_and_no_retry(perdure: CommandLine, tmp_path: Path) -> None:
+    """STY-179 STY-180 STY-181 STY-182 STY-272."""
+    spec = "steps: [{name: a, ref: mark}, {name: b, ref: mark, needs: [a], with: {until: go}}]"
+    (tmp_path / "story.yaml").write_text(story(spec))
+    running = perdure.start("run", "story.yaml", "--load", "engrams.py")
+    marks = tmp_path / "marks.txt"
+    while not marks.exists() or "b 1" not in marks.read_text():
+        assert running.process.poll() is None
+    running.kill()
+    (tmp_path / "go").touch()
+    (row,) = perdure.here("ps", "--json").json
+    perdure("resume", row["id"], "--load", "engrams.py")
+
+    shown = perdure.here("show", row["id"], "--json").json
+    assert shown["status"]["phase"] == "Succeeded"
+    assert marks.read_text().splitlines() == ["a 1", "b 1", "b 1"]
+    again = shown["stepRuns"]["b"]
+    assert again["metadata"]["annotations"]["runs.bubustack.io/restart-count"] == "1"
+    assert again["status"]["retries"] == 0
+    assert "runs.bubustack.io/restart-count" not in shown["stepRuns"]["a"]["metadata"]["annotations"]
+
+
+def test_a_run_is_redriven_whole_and_from_a_step(perdure: CommandLine, tmp_path: Path) -> None:
+    """STY-183 STY-184."""
+    shown = run(perdure, tmp_path, "steps: [{name: a, ref: mark}, {name: b, ref: mark, needs: [a]}]")
+    name = shown["metadata"]["name"]
+    perdure.here("redrive", name, "--from", "b", "--key", "t1")
+    perdure("resume", name, "--load", "engrams.py")
+    marks = tmp_path / "marks.txt"
+    assert marks.read_text().split() == ["a", "1", "b", "1", "b", "1"]
+    perdure.here("redrive", name)
+    perdure("resume", name, "--load", "engrams.py")
+
+    again = perdure.here("show", name, "--json").json
+    assert again["status"]["attempts"] == 3
+    assert marks.read_text().split() == ["a", "1", "b", "1", "b", "1", "a", "1", "b", "1"]
+    perdure.here("redrive", name, "--from", "ghost", code=9)
+
+
+def test_a_missing_engram_blocks_visibly(perdure: CommandLine, tmp_path: Path) -> None:
+    """STY-118 STY-009."""
+    (tmp_path / "story.yaml").write_text(story("steps: [{name: a, ref: ghost}]"))
+    id = perdure.here("run", "story.yaml", "--detach").out.strip()
+
+    shown = perdure.here("show", id, "--json").json
+    assert shown["status"]["stepStates"] == {} or shown["status"]["stepStates"]["a"]["phase"] == "Blocked"
+
+
+def test_the_history_is_told_in_the_languages_words(perdure: CommandLine, tmp_path: Path) -> None:
+    """STY-264."""
+    shown = run(perdure, tmp_path, "steps: [{name: a, ref: mark}]")
+    told = perdure.here("history", shown["metadata"]["uid"], "--json").json
+
+    assert [one["event_type"] for one in told][:3] == ["storyrun.created", "storyrun.phase", "steprun.created"]
+    assert told[-1]["payload"]["phase"] == "Succeeded"
