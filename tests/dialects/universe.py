@@ -21,7 +21,7 @@ from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.permits import Request, grant, resource_scope
-from perdure.kernel.questions import Cached, Called, Memory, Named, Question
+from perdure.kernel.questions import Cached, Called, Memory, Named, Question, Untaken
 from perdure.kernel.sealing import Opener
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
@@ -310,6 +310,8 @@ class Universe:
                 return self.memories.get(key)
             case Called():
                 return None
+            case Untaken():
+                return True  # nobody works for pools here
             case _:
                 return []
 

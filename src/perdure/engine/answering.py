@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect, Stocked
 from perdure.kernel.judging import Resource
-from perdure.kernel.questions import Answers, Cached, Named, Question, Within
+from perdure.kernel.questions import Answers, Cached, Named, Question, Untaken, Within
 from perdure.kernel.values import SECOND, Instant
 from perdure.stores.protocol import ResourceRow, Store
 
@@ -22,6 +22,8 @@ async def answer(store: Store, asked: Sequence[Question], dialects: Iterable[Dia
                 answers[one] = document(found[one]) if one in found else _provided(dialects, one)
             case Cached(key):
                 answers[one] = memories.get(key)
+            case Untaken(run, task):
+                answers[one] = await store.is_offered(run, task)
             case Within(kind, namespace):
                 answers[one] = [document(row) for row in await store.list_resources(kind, namespace)]
     return answers

@@ -17,6 +17,10 @@ DEEPEST = 16
 """How many runs may start each other in a row, whatever they are written in (PBK-204)."""
 
 
+HANDED_ON = ("folder", "env")
+"""What a child is told as its parent was: where scripts lie, and the variables that were allowed."""
+
+
 class Recorded(msgspec.Struct, frozen=True):
     """A document as it is recorded with a run that may start it."""
 
@@ -50,8 +54,7 @@ def options_for(turn: Turn, callee: Callee, told: dict[str, Any] | None = None) 
     """What the child is told besides its input. Most call nobody: then nothing is copied into their start."""
     options: dict[str, Any] = {**(told or {}), "depth": depth(turn) + 1}
     mine = jsontext.decode(turn.state.options)
-    if "folder" in mine:
-        options["folder"] = mine["folder"]
+    options |= {name: mine[name] for name in HANDED_ON if name in mine}
     if callee.calls and mine.get("applied"):
         options["applied"] = mine["applied"]
     return jsontext.encode(options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.values import Instant
+from perdure.kernel.values import Instant, RunId
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -45,6 +45,13 @@ class Callee(msgspec.Struct, frozen=True):
     calls: bool = True  # it may start others in its turn
 
 
+class Untaken(msgspec.Struct, frozen=True):
+    """Whether a task still waits in its pool, and no worker has it; answered with True or False."""
+
+    run: RunId
+    task: int
+
+
 class Memory(msgspec.Struct, frozen=True):
     """A value that outlives the run which found it."""
 
@@ -53,5 +60,5 @@ class Memory(msgspec.Struct, frozen=True):
     expires_at: Instant | None = None
 
 
-Question = Named | Within | Cached | Called
+Question = Named | Within | Cached | Called | Untaken
 Answers = dict[Question, Any]

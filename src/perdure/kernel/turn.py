@@ -12,7 +12,7 @@ from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
 from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.permits import resource_scope
-from perdure.kernel.questions import Answers, Cached, Called, Callee, Memory, Named, Question, Within
+from perdure.kernel.questions import Answers, Cached, Called, Callee, Memory, Named, Question, Untaken, Within
 from perdure.kernel.randomness import draw
 from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, digest
 
@@ -141,6 +141,10 @@ class Turn:
         """A document of the catalog that can be run, or None."""
         found: Callee | None = self._asked(question)
         return found
+
+    def is_untaken(self, task: int) -> bool:
+        """Whether a task of a pool still waits for a worker."""
+        return bool(self._asked(Untaken(self.execution.id, task)))
 
     def cached(self, key: str) -> Memory | None:
         """What any run has remembered under this key, unless it has expired by now."""

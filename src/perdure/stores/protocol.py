@@ -322,6 +322,9 @@ class Store(Protocol):
         self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
     ) -> list[Leased]: ...
 
+    async def is_offered(self, run: RunId, task: int) -> bool:
+        """Whether the task waits for a worker; False once one has it, and for a task of no pool."""
+
     async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal: ...
 
     async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:

@@ -236,7 +236,10 @@ class StoreSuite(CatalogSuite):
         await self.commit(store, created("a", home, offers=offers))
         assert await store.lease("cpu", None, "w1", 5, 2_000) == []
         assert await store.lease("gpu", ["other"], "w1", 5, 2_000) == []
+        assert await store.is_offered(RunId("a"), 1)
         mine = await store.lease("gpu", ["render"], "w1", 2, 2_000)
+        assert not await store.is_offered(RunId("a"), 1) and await store.is_offered(RunId("a"), 3)
+        assert not await store.is_offered(RunId("a"), 4), "there is no such task"
         theirs = await store.lease("gpu", None, "w2", 5, 9_000)
         assert ([one.task for one in mine], [one.task for one in theirs]) == ([1, 2], [3])
 

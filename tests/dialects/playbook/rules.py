@@ -58,7 +58,6 @@ ABSENT = {
     "162": "the kernel checks every result against what is open; there is no second ingest",
     "194": "the kernel's deliveries; see the engine's tests",
     "196": "the kernel: a recorded task is the request to run it",
-    "197": "no pools yet; a worker has at most four database tasks in hand (tests of providers)",
     "198": "the engine's tests of recovery hold for every language",
     "212": "not yet: no HTTP surface",
     "214": "the whole of Perdure",

@@ -1,12 +1,14 @@
 """`run`: start a document and follow it to its end."""
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perdure.cli import arguments as a
+from perdure.cli import environment
 from perdure.cli.beginning import add_waiting, begin_and_follow
 from perdure.cli.documents import Judged, NothingToRun, ProblemsFound, judge, judge_for, read, read_applied
 from perdure.cli.errors import BadUsage
@@ -52,6 +54,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="resources the document refers to; may be repeated"
+    )
+    parser.add_argument(
+        "--env",
+        metavar="NAME[=VALUE]",
+        action="append",
+        default=[],
+        help="let the document read this variable of the environment; may be repeated",
     )
     parser.add_argument("-t", "--target", metavar="STEP", help="begin with this step of a Playbook, this once")
     parser.add_argument(
@@ -131,6 +140,8 @@ async def _start(
     options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
     if asked.target is not None:
         options["entry_step"] = asked.target
+    if env := environment.readable(asked.env, os.environ, [judged.text.decode(), *(one.text for one in applied)]):
+        options["env"] = env
     if asked.file != "-" and b"script" in judged.text:
         # Where scripts beside the document are found. Others need no place, and start the same from any folder.
         options["folder"] = str(Path(asked.file).resolve().parent)

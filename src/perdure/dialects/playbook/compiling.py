@@ -18,6 +18,9 @@ FEATURES = frozenset(
         *("references", "join", "keychain"),
     }
 )
+QUEUE_TTL = 600  # seconds that a task waits for a worker of its pool, unless the document says otherwise
+SYSTEM = "system"  # path prefix of playbooks that only the pool of this name runs (PBK-197)
+NO_POOL = (None, "", "default", "local", "auto")  # whoever runs the execution does the work
 KNOBS = ("timeout", "result", "resources")
 
 
@@ -28,7 +31,8 @@ def compile_program(
     spec = executor.get("spec") or {}
     policy = spec.get("policy") or {}
     bare_names = g.BareNames(frozenset(one["step"] for one in document["workflow"])) if is_io else None
-    steps = {one["step"]: _Step(one, spec, workbook, bare_names).compiled() for one in document["workflow"]}
+    system = SYSTEM if document["metadata"]["path"].startswith(f"{SYSTEM}/") else None
+    steps = {one["step"]: _Step(one, spec, workbook, bare_names, system).compiled() for one in document["workflow"]}
     return g.Program(
         name=document["metadata"]["name"],
         path=document["metadata"]["path"],
@@ -98,12 +102,16 @@ class _Step:
         executor: Mapping[str, Any],
         workbook: Mapping[str, Any],
         bare_names: g.BareNames | None,
+        pool: str | None,
     ) -> None:
+        """`pool` comes before any that is written."""
         self.written = written
         self.bare_names = bare_names
         self.executor = executor
         self.workbook = workbook
         self.spec: Mapping[str, Any] = written.get("spec") or {}
+        named = pool or self.spec.get("pool", executor.get("pool"))
+        self.pool: str = "" if named in NO_POOL else str(named)
         self.policy: Mapping[str, Any] = self.spec.get("policy") or {}
 
     def compiled(self) -> g.Step:
@@ -165,6 +173,8 @@ class _Step:
             spec=layered,
             policy=_policy(spec.get("policy"), labels, index),
             result=_result(layered.get("result") or {}),
+            pool=self.pool,
+            queue_ttl=read_span(self.spec.get("queue_ttl_s", self.executor.get("queue_ttl_s", QUEUE_TTL))) or 0,
         )
 
     def _called(self, body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -88,9 +88,16 @@ def expire(turn: Turn, number: int) -> None:
 def interrupt(turn: Turn, number: int) -> None:
     """An attempt's time is up: that is an outcome, and its rules decide (PBK-193)."""
     awaited = turn.body.threads[number].number
+    failed = error("timeout", "the task did not end in time", "TASK_TIMEOUT")
     if awaited in turn.state.children:
         turn.cancel_child(awaited, "the task's time is up")
-    failed = error("timeout", "the task did not end in time", "TASK_TIMEOUT")
+    elif awaited in turn.state.tasks:
+        task = turn.state.tasks[awaited]
+        if not turn.is_untaken(awaited):
+            return  # a worker has it: the bound was for the queue (PBK-101)
+        message = f"no worker of pool {task.pool!r} has taken the task ({task.provider}) in time"
+        failed = error("timeout", message, "NO_CAPABLE_WORKER")
+        turn.cancel_task(awaited, message)
     turn.emit(p.AttemptEnded(number, turn.now, failed))
 
 

@@ -154,6 +154,8 @@ class Task:
     fields: Mapping[str, Template]  # what is rendered before each attempt
     fixed: Mapping[str, Any]  # what is not: program text
     spec: Mapping[str, Any]  # runtime knobs, already layered (PBK-035)
+    pool: str = ""  # whose workers do it; empty: whoever runs the execution
+    queue_ttl: Instant = 0  # how long it may wait there for a worker
     policy: Policy | None = None
     result: ResultPolicy = ResultPolicy()
 

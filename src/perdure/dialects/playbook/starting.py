@@ -37,10 +37,11 @@ def begin(turn: Turn) -> None:
         return end_at_once(turn, "UNKNOWN_STEP", f"there is no step {entry!r} to begin with")
     if options.get("return_step", entry) not in program.steps:
         return end_at_once(turn, "UNKNOWN_STEP", f"there is no step {options['return_step']!r} to return the result of")
-    if not isinstance(given, dict | None) or not isinstance(seed, dict):
-        return end_at_once(turn, "PAYLOAD_INVALID", "the payload and the ctx seed must be maps")
+    env = options.get("env", {})
+    if not isinstance(given, dict | None) or not isinstance(seed, dict) or not isinstance(env, dict):
+        return end_at_once(turn, "PAYLOAD_INVALID", "the payload, the ctx seed and env must be maps")
     try:
-        workload = jsontext.encode(merged(program.workload, given or {}, turn.execution.id, is_io=program.is_io))
+        workload = jsontext.encode(merged(program.workload, given or {}, turn.execution.id, env, is_io=program.is_io))
         ctx: Patch = tuple((name, jsontext.encode(value)) for name, value in seed.items())
         patches.check_values(ctx, "ctx")
         size = patches.measure(turn.body, ctx)

@@ -5,12 +5,22 @@ from typing import Any
 from perdure.expressions.jinja import Template, has_template
 
 
-def merged(defaults: Template, given: dict[str, Any], execution_id: str, *, is_io: bool = False) -> dict[str, Any]:
-    """Raises `TemplateError` when a default cannot be rendered. Values of the request are data, never templates."""
+def merged(
+    defaults: Template,
+    given: dict[str, Any],
+    execution_id: str,
+    env: dict[str, Any] | None = None,
+    *,
+    is_io: bool = False,
+) -> dict[str, Any]:
+    """`env` holds the variables that the request allowed and recorded (PBK-012).
+
+    Raises `TemplateError` when a default cannot be rendered. Values of the request are data, never templates.
+    """
     rendered: Any = defaults.document
     if not defaults.is_literal:
         literal = overlaid(_literals(defaults.document), given)
-        scope = {"execution_id": execution_id, "workload": literal}
+        scope = {"execution_id": execution_id, "workload": literal, "env": env or {}}
         if is_io:  # bare names and `job` (PBK-158)
             scope = {**literal, "job": {"uuid": execution_id}, **scope}
         rendered = defaults.render(scope)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel import inputs
-from perdure.kernel.values import Instant
+from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Leased, Letter, Renewal
 from perdure.stores.sqlite.writing import BatchWriter
 
@@ -55,6 +55,9 @@ class Leases(ABC):
         if not self._read("SELECT 1 FROM tasks WHERE state = 'ready' AND pool = ? LIMIT 1", (pool,)):
             return []
         return await self._explained_transaction(work)
+
+    async def is_offered(self, run: RunId, task: int) -> bool:
+        return bool(self._read("SELECT 1 FROM tasks WHERE run = ? AND task = ? AND state = 'ready'", (run, task)))
 
     async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal:
         def work() -> Renewal:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.playbook.document import joins, keychain, legacy, steps, tasks, texts
-from perdure.dialects.playbook.document.look import Look, anything
+from perdure.dialects.playbook.document.look import Look
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
 from perdure.dialects.playbook.durations import read_seconds
@@ -186,7 +186,8 @@ def _executor_spec(look: Look, names: tuple[str, ...]) -> None:
             "compat": lambda profile: profile.is_one_of(PROFILES_OF_WORDS, "PBK-158"),
             "fanout": _fanout,
             "policy": _policy,
-            "pool": anything,
+            "pool": _pool,
+            "queue_ttl_s": _queue_ttl,
             "result": results,
         }
     )
@@ -198,6 +199,16 @@ def _step_name(look: Look, names: tuple[str, ...]) -> None:
         look.problem("PBK-007", f"{look.name} must be the name of a step, not {look.value!r}")
     elif look.value not in names:
         look.problem("PBK-007", f"{look.name}: there is no step {look.value!r}{guess(look.value, names)}")
+
+
+def _queue_ttl(look: Look) -> None:
+    if look.value is not None:
+        _seconds(look, "PBK-101")
+
+
+def _pool(look: Look) -> None:
+    if look.value is not None:
+        look.is_text("PBK-197")
 
 
 def _fanout(look: Look) -> None:

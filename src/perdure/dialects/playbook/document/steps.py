@@ -45,6 +45,10 @@ def _spec(look: Look) -> None:
     if "timeout" in spec:
         _seconds(look.at("timeout"))
     look.members({"result": results})
+    if spec.get("pool") is not None:
+        look.at("pool").is_text("PBK-197")
+    if spec.get("queue_ttl_s") is not None:
+        _seconds(look.at("queue_ttl_s"))
     if "loop_mode" in spec:
         look.at("loop_mode").is_one_of(("local", "fanout"), "PBK-131")
     if "policy" in spec and look.at("policy").has("a map", "PBK-027"):

@@ -14,7 +14,7 @@ FIELDS = frozenset(
     }
 )
 POLICY = (FIELDS | {"outcome"}) - {"keychain"}
-START = frozenset({"workload", "execution_id"})
+START = frozenset({"workload", "execution_id", "env"})
 
 
 def guard(look: Look, scope: frozenset[str]) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook import results
+from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import KINDS as ERROR_KINDS
 from perdure.dialects.playbook.errors import RETRYABLE, Error
 from perdure.dialects.playbook.program import Task
@@ -81,8 +82,11 @@ class Call:
         text = self._encoded(arguments)
         if text is None:
             return
-        task = turn.schedule_task(provider, path, text, attempt=thread.attempt, deadline=deadline, max_deliveries=3)
-        self.began(task)
+        pool, ttl = self.task.pool, self.task.queue_ttl
+        task = turn.schedule_task(
+            provider, path, text, attempt=thread.attempt, pool=pool, deadline=deadline, max_deliveries=3
+        )
+        self.began(task, turn.set_timer(turn.now + ttl, BOUND_RANK) if pool and ttl else 0)
 
     def _encoded(self, arguments: Mapping[str, Any]) -> bytes | None:
         try:

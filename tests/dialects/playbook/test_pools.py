@@ -1,0 +1,119 @@
+"""Pools: who does the work of a step, and what happens when nobody does (PBK-101, 197)."""
+
+from pathlib import Path
+
+import pytest
+
+from perdure.dialects.playbook import Playbook
+from perdure.kernel.events import TaskScheduled
+from perdure.testing import World as EngineWorld
+from perdure.workers.leasing import LeasingWorker
+from tests.cli.commandline import CommandLine
+from tests.dialects.playbook.test_documents import problems_of
+from tests.dialects.playbook.world import World, playbook
+
+TWO = """
+executor: {spec: {%s}}
+workflow:
+  - {step: a, spec: {%s}, tool: {kind: say, value: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("executor", "step", "pool"),
+    [
+        ("", "", ""),
+        ("pool: default", "", ""),
+        ("pool: local", "", ""),
+        ("pool: gpu", "", "gpu"),
+        ("pool: gpu", "pool: cpu", "cpu"),
+        ("pool: gpu", "pool: default", ""),
+        ("", "pool: gpu", "gpu"),
+    ],
+)
+def test_a_step_s_pool_comes_before_the_executor_s(executor: str, step: str, pool: str) -> None:
+    """PBK-197."""
+    world = World(playbook(TWO % (executor, step)), work={"say": lambda given: given["value"]})
+    world.settle()
+
+    (scheduled,) = [event for event in world.events if isinstance(event, TaskScheduled)]
+    assert scheduled.pool == pool
+
+
+def test_playbooks_of_the_system_run_in_its_pool_only() -> None:
+    """PBK-197."""
+    text = playbook(TWO % ("pool: gpu", "pool: default")).replace("tests/test", "system/care")
+    program = Playbook(lambda name: True).load(text.encode())
+
+    assert program.steps["a"].tasks[0].pool == "system"
+
+
+@pytest.mark.parametrize("spec", ["pool: 3", "queue_ttl_s: soon"])
+def test_pools_have_names_and_waits_have_lengths(spec: str) -> None:
+    """PBK-197 PBK-101."""
+    for text in (TWO % (spec, ""), TWO % ("", spec)):
+        assert len(problems_of(playbook(text.replace("say", "own")))) == 1
+
+
+async def test_work_of_a_pool_is_done_by_its_workers(tmp_path: Path) -> None:
+    """PBK-197: with the real store and a leasing worker."""
+    text = playbook("workflow: [{step: a, spec: {pool: gpu}, tool: {kind: echo, args: {x: 1}}}]")
+    async with EngineWorld(tmp_path) as world:
+        assert world.engine is not None
+        run = await world.engine.start(text.encode())
+        worker = LeasingWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
+        await world.settle()
+        assert await worker.take() == 1
+        await worker.finish()
+        await world.engine.runtime.read_inbox()
+        await world.settle()
+
+        assert (await run.show())["status"] == "success"
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_a_pool_without_workers_is_waited_for_and_then_given_up(tmp_path: Path, crash: bool) -> None:
+    """PBK-101."""
+    text = playbook("workflow: [{step: a, spec: {pool: gpu, queue_ttl_s: 60}, tool: {kind: echo}}]")
+    async with EngineWorld(tmp_path) as world:
+        assert world.engine is not None
+        run = await world.engine.start(text.encode())
+        await world.settle()
+        await world.advance(59)
+        assert (await run.show())["status"] == "running"
+        if crash:
+            await world.crash()
+            await world.boot()
+        await world.advance(2)
+        assert world.engine is not None
+        shown = await world.engine.show(run.id)
+
+        assert shown["status"] == "failed" and shown["code"] == "NO_CAPABLE_WORKER"
+        assert "'gpu'" in shown["failures"][0]["error"]["message"]
+        assert await world.engine.store.lease("gpu", None, "late", 5, world.clock.now() + 10**8) == []
+
+
+async def test_a_task_that_a_worker_has_is_not_given_up(tmp_path: Path) -> None:
+    """PBK-101: the bound is for the queue, not for the work."""
+    text = playbook("workflow: [{step: a, spec: {pool: gpu, queue_ttl_s: 60}, tool: {kind: echo}}]")
+    async with EngineWorld(tmp_path) as world:
+        assert world.engine is not None
+        run = await world.engine.start(text.encode())
+        await world.settle()
+        (lease,) = await world.engine.store.lease("gpu", None, "w1", 5, world.clock.now() + 10**10)
+        await world.advance(600)
+
+        assert lease.task and (await run.show())["status"] == "running"
+
+
+def test_a_pool_that_nobody_works_for_is_visible(tmp_path: Path) -> None:
+    """PBK-101."""
+    perdure = CommandLine(tmp_path)
+    (tmp_path / "book.yaml").write_text(
+        playbook("executor: {spec: {pool: gpu}}\nworkflow: [{step: a, tool: {kind: echo}}]")
+    )
+
+    run = perdure.here("run", "book.yaml", "--wait-timeout", "300ms", "--json", code=6).json["execution_id"]
+
+    assert "a worker of pool 'gpu' (1 tasks)" in perdure.here("show", run).out
+    assert "gpu" in perdure.here("status", run, "--json").json["waits_for"][0]
