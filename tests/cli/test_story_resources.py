@@ -69,6 +69,8 @@ def test_a_story_and_its_engrams_are_applied_from_one_file(perdure: CommandLine)
     assert perdure.here("apply", "-f", name).out.splitlines()[0] == "story.bubustack.io/deploy unchanged"
     shown = perdure.here("get", "story", "deploy", "--json").json["metadata"]
     assert (shown["namespace"], shown["generation"], len(shown["uid"])) == ("default", 1, 36)
+    status = perdure.here("get", "story", "deploy", "--json").json["status"]
+    assert (status["validationStatus"], status["stepsTotal"]) == ("valid", 3)  # STY-006
     assert perdure.here("get", "stories", "-n", "shop", "-o", "name").out == ""
     assert "NAMESPACE" in perdure.here("get", "stories", "-A").out
     assert perdure.here("get", "stories", "-l", "team=blue", "-o", "name").out == "story.bubustack.io/deploy\n"
@@ -175,8 +177,7 @@ def test_a_run_is_redriven_by_annotation_once_per_value(perdure: CommandLine) ->
     annotate("redrive-from-step", "ship", code=2)
     annotate("redrive-from-step", "nope:t2", code=9)
     annotate("redrive-token", "again")
-    perdure("resume", name)  # until it waits for the gate, whose decision is forgotten
-    perdure.here("approve", name, "approve")
+    perdure.here("approve", name, "approve")  # the earlier decision will be forgotten, though nobody has resumed it yet
     shown = resumed(perdure, name, 0)
     assert shown["metadata"]["annotations"]["storyrun.bubustack.io/redrive-observed"] == "again"
 

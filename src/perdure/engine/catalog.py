@@ -184,8 +184,7 @@ class Catalog:
                 findings.append(Finding(one.file, problem))
                 continue
             for declared in language.declares(text, one.file):
-                kind = next(kind for kind in language.kinds if kind.name == declared.kind)
-                entry = read_entry(kind, declared, one.file, namespace)
+                entry = read_entry(language, declared, one.file, namespace)
                 refused = refusal(entry, namespace, seen.get(entry.key))
                 seen[entry.key] = entry
                 if refused is None:

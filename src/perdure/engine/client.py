@@ -22,7 +22,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Chronicler
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
-from perdure.kernel.execution import Execution
+from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.judging import Applied, Judged
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.questions import Answers, Called, Question
@@ -397,7 +397,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         execution = await views.load(self.store, self.languages, row)
         for delivered in await self.store.inbox([row.partition], 1_000):
             if delivered.letter.to == row.id:
-                _try(execution, i.decode(delivered.letter.body), delivered.letter.at)
+                _take(execution, i.decode(delivered.letter.body), delivered.letter.at)
         tried = _try(execution, given, self.clock.now())
         if isinstance(tried.answer, i.Refused):
             raise Conflict(f"run {row.id}: {tried.answer.reason}", run=row.id)
@@ -416,6 +416,11 @@ class Client(AbstractAsyncContextManager["Client"]):
         while gone := await self.store.prune(ended_before, 500):
             removed += len(gone)
         return removed
+
+
+def _take(execution: Execution, given: i.Input, at: Instant) -> None:
+    """What the run will make of a letter that waits for it, as far as that needs nothing but the letter."""
+    decide(Turn(execution, given, at, at), Limits(slice=0))
 
 
 def _try(execution: Execution, given: i.Input, at: Instant) -> Turn:

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from perdure.engine.identity import new_uid
+from perdure.engine.judging import Language
 from perdure.kernel import jsontext
+from perdure.kernel.dialect import Admitting
 from perdure.kernel.errors import Conflict, InvalidDocument
 from perdure.kernel.judging import Declared
 from perdure.kernel.kinds import Kind
@@ -64,6 +66,7 @@ class Entry(msgspec.Struct, frozen=True):
     body: bytes
     source: bytes
     labels: dict[str, str]
+    status: dict[str, Any] | None  # how it stands once it is admitted
     seen: int | None  # the version that the writer says it has changed
     file: str
     line: int
@@ -82,7 +85,8 @@ class Step(msgspec.Struct, frozen=True):
         return Change(self.entry.kind, self.entry.key, self.outcome, self.generation, self.entry.file)
 
 
-def read_entry(kind: Kind, declared: Declared, file: str, namespace: str) -> Entry:
+def read_entry(language: Language, declared: Declared, file: str, namespace: str) -> Entry:
+    kind = next(kind for kind in language.kinds if kind.name == declared.kind)
     given: dict[str, Any] = declared.body.get("metadata", {})
     metadata = {name: value for name, value in given.items() if name not in GIVEN_BY_CATALOG}
     key = declared.key
@@ -98,6 +102,7 @@ def read_entry(kind: Kind, declared: Declared, file: str, namespace: str) -> Ent
         jsontext.encode({**body, "metadata": metadata}),
         declared.source,
         {name: str(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
+        language.admitted(body) if isinstance(language, Admitting) else None,
         int(version) if version.isdecimal() else None,
         file,
         declared.line,
@@ -122,17 +127,23 @@ def refusal(entry: Entry, namespace: str, earlier: Entry | None) -> Problem | No
 def compare(entry: Entry, row: ResourceRow | None) -> Step:
     """What an entry changes of what is there."""
     if row is None:
-        new = ResourceWrite(entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, None, 0)
+        new = ResourceWrite(entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, _status(entry, None), 0)
         return Step(entry, Outcome.CREATED, 1, new)
     if entry.source == row.source and _canonical(entry) == _canonical(row):
         return Step(entry, Outcome.UNCHANGED, row.generation)
     if entry.seen not in (None, row.version):
         raise overtaken(entry.kind, entry.key)
     generation = row.generation + (_said(entry) != _said(row))
-    write = ResourceWrite(
-        entry.key, row.uid, generation, entry.body, entry.source, entry.labels, row.status, row.version
-    )
+    status = _status(entry, row.status)
+    write = ResourceWrite(entry.key, row.uid, generation, entry.body, entry.source, entry.labels, status, row.version)
     return Step(entry, Outcome.CONFIGURED, generation, write)
+
+
+def _status(entry: Entry, before: bytes | None) -> bytes | None:
+    """What others have written to the status stays; what admission says is said anew."""
+    if entry.status is None:
+        return before
+    return jsontext.encode({**({} if before is None else jsontext.decode(before)), **entry.status})
 
 
 def _said(entry: Entry | ResourceRow) -> bytes:

@@ -79,6 +79,14 @@ class Stocked(Protocol):
 
 
 @runtime_checkable
+class Admitting(Protocol):
+    """A dialect may say how a resource stands once it was judged and found good."""
+
+    def admitted(self, resource: dict[str, Any]) -> dict[str, Any] | None:
+        """Members of its status; None for kinds without one. Also asked of what will be refused."""
+
+
+@runtime_checkable
 class Resourceful(Protocol):
     """A dialect may show its runs as resources, of kinds that are views of runs, and understand changes to them."""
 

@@ -85,6 +85,16 @@ class Story:
         known = self._implements
         return None if known is None else lambda template, version: template == TEMPLATE or known(template, version)
 
+    def admitted(self, resource: dict[str, Any]) -> dict[str, Any] | None:
+        """STY-006, as far as admission knows it."""
+        if resource.get("kind") != "Story":
+            return None
+        from perdure.dialects.story.graph import BLOCKS, steps_of
+        from perdure.dialects.story.resources import spec_of
+
+        total = sum(1 for block in BLOCKS for _ in steps_of(spec_of(resource).get(block)))
+        return {"validationStatus": "valid", "validationErrors": [], "stepsTotal": total}
+
     def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         return self._provided(kind, namespace, name)
 
