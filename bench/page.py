@@ -156,7 +156,7 @@ def _curve(results: Results, curve: Any) -> str:
         cells = []
         for line in drawn.values():
             found = next((point for point in line if point[0] == x), None)
-            cells.append("–" if found is None else "failed" if found[1] is None else number(found[1]))
+            cells.append("–" if found is None else found[2].replace("|", "/") if found[1] is None else number(found[1]))
         rows.append([f"{x:,}", *cells])
     titles = [results["subjects"][name]["title"] for name in drawn]
     rows.append(["*slope of the last two decades (0 flat, 1 linear)*", *[_slope(line) for line in drawn.values()]])
