@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from perdure.dialects.story import offloading
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Program, Step
@@ -37,18 +38,19 @@ class Scope:
         self._step = step
         self._site = site or (step.name if step is not None else "output")
         self._drawn = 0
+        self._reads_all = offloading.reads_in_process(turn.program)
 
     def render(self, value: Any, extra: Mapping[str, Any] | None = None) -> Any:
         """A value with its templates replaced by their results. Raises `TemplateError`."""
         structure = Structure(value, self._program.environment)
         if structure.is_constant:
             return value
-        return structure.render({**self._roots(structure.references), **(extra or {})}, self.ambient())
+        return self._filled(structure.render({**self._roots(structure.references), **(extra or {})}, self.ambient()))
 
     def render_output(self, value: Any) -> Any:
         """The run's final output: an object over everything that has ended (STY-217). Raises `TemplateError`."""
         structure = Structure(value, self._program.output_environment)
-        output = structure.render(self._roots(structure.references), self.ambient())
+        output = self._filled(structure.render(self._roots(structure.references), self.ambient()))
         if not isinstance(output, dict):
             raise EvaluationFault("the output must be an object")
         return output
@@ -67,6 +69,9 @@ class Scope:
         template = compile_template(condition, self._program.environment)
         seen = {"steps": {name: {"output": output, "outputs": output}}, "inputs": {}}
         return holds(template.render(seen, self.ambient()))
+
+    def _filled(self, value: Any) -> Any:
+        return value if self._reads_all else offloading.hydrated(self._turn, value)
 
     def at(self, path: str) -> Any:
         """What stands at a dotted path `steps.<name>.<field>…`; None when there is nothing (STY-213)."""
@@ -115,9 +120,11 @@ class Scope:
     def _output(self, name: str) -> Any:
         """A parallel step's output is that of its branches by name, put together when it is read (STY-082)."""
         state = self._body.steps.get(name)
-        if state is not None and state.output is not None:
-            return jsontext.decode(self._turn.text(state.output))
         step = self._program.steps[name]
+        if state is not None and state.output is not None:
+            if not self._reads_all and offloading.is_offloaded(self._turn, step, state.output):
+                return offloading.reference_to(self._body, name)
+            return jsontext.decode(self._turn.text(state.output))
         ended_well = state is not None and state.phase is Phase.SUCCEEDED
         return {branch.name: self._output(branch.name) for branch in step.branches} if ended_well else {}
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from perdure.dialects.story import events as s
+from perdure.dialects.story import offloading
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.finishing import end_run
 from perdure.dialects.story.labels import RUN
@@ -61,6 +62,8 @@ def _problem(program: Program, given: Any) -> tuple[str, str] | None:
         return Reason.INPUT_TOO_LARGE, f"spec.inputs too large ({size} bytes > {most})"
     if not program.is_batch:
         return Reason.INVALID_CONFIGURATION, STREAMING_MISSING
+    if problem := offloading.refusal(program):
+        return Reason.INVALID_CONFIGURATION, problem
     if program.refusal is not None:
         return Reason.INVALID_CONFIGURATION, program.refusal
     return None
