@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -361,9 +361,32 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     # Steering.
 
-    async def cancel(self, run: RunId, reason: str = "", by: str = "") -> None:
-        """Ask the run to stop; answers once the request is on disk."""
-        await self.tell(run, i.Cancel(reason, by))
+    async def cancel(self, run: RunId, reason: str = "", by: str = "", *, cascade: bool = False) -> None:
+        """Ask the run to stop; answers once the request is on disk.
+
+        How it treats children that it waits for is its language's business. `cascade` asks every run below it too,
+        also those that nobody waits for.
+        """
+        asked = i.Cancel(reason, by)
+        below = [row for row in await self._below(run) if not row.status.is_final] if cascade else []
+        try:
+            await self.tell(run, asked)  # first: it must not answer to the end of a child
+        except Conflict:
+            if not below:
+                raise
+        for row in below:
+            with suppress(Conflict):  # it has ended meanwhile
+                await self.tell(row.id, asked)
+
+    async def _below(self, run: RunId) -> list[RunRow]:
+        """Every run that descends from this one, the ended ones too: theirs may live on."""
+        found: list[RunRow] = []
+        waiting = [run]
+        while waiting:
+            children = await self.search(Filter(parent=waiting.pop()))
+            found += children
+            waiting += [child.id for child in children]
+        return found
 
     async def signal(self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> None:
         await self.tell(run, i.Signal(name, jsontext.encode(value), key or new_key(), by))

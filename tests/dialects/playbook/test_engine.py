@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from perdure.kernel import jsontext
+from perdure.kernel.errors import Conflict
+from perdure.kernel.judging import Applied
 from perdure.kernel.outcomes import Succeeded
-from perdure.stores.protocol import Store
+from perdure.stores.protocol import Filter, Store
 from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World
 from tests.dialects.playbook.world import playbook
@@ -119,3 +121,40 @@ workflow:
         world.hands.release(Succeeded(jsontext.encode(5)))
 
         assert (await run.result())["result"] == 5
+
+
+@pytest.mark.parametrize("cascade", [False, True])
+async def test_a_cancel_reaches_children_and_with_cascade_also_those_nobody_waits_for(
+    tmp_path: Path, cascade: bool
+) -> None:
+    """PBK-190 PBK-204: descendants are found by their parent."""
+    waits = 'spec: {policy: {admit: {rules: [{when: "{{ ctx.go }}", then: {allow: true}}]}}}'
+    kid = playbook(f"workflow: [{{step: s, {waits}, tool: {{kind: noop}}}}]").replace("tests/test", "kid")
+    mid = playbook("workflow: [{step: m, tool: {kind: playbook, path: kid, spec: {detach: true}}}]").replace(
+        "tests/test", "mid"
+    )
+    text = playbook("""
+workflow:
+  - step: fork
+    next: {spec: {mode: inclusive}, arcs: [{step: awaited}, {step: left_alone}]}
+  - {step: awaited, tool: {kind: playbook, path: kid}}
+  - {step: left_alone, tool: {kind: playbook, path: mid}}
+""")
+    async with World(tmp_path) as world:
+        assert world.engine is not None
+        handle = await world.engine.start(text.encode(), applied=[Applied("kid.yaml", kid), Applied("mid.yaml", mid)])
+        await world.settle()
+
+        await world.engine.cancel(handle.id, "enough", cascade=cascade)
+        await world.settle()
+
+        rows = await world.engine.search(Filter())
+        stand = {row.id.removeprefix(handle.id): row.status.value for row in rows}
+        if cascade:
+            with pytest.raises(Conflict):
+                await world.engine.cancel(handle.id, "again", cascade=True)
+
+    detached = {name: status for name, status in stand.items() if name.count(".") == 2}
+    assert stand.pop("") == "cancelled"
+    assert list(detached.values()) == ["cancelled" if cascade else "waiting"]
+    assert sorted(status for name, status in stand.items() if name.count(".") == 1) == ["cancelled", "succeeded"]

@@ -244,3 +244,25 @@ workflow:
 
     assert shown["status"] == "success" and shown["ctx"] == {"late": True}
     assert any(isinstance(event, e.ChildCancelRequested) for event in world.events)
+
+
+def test_a_call_that_is_tried_again_stops_the_earlier_child_first() -> None:
+    """PBK-204: two children of one call never work side by side unasked."""
+    child = playbook("workflow: [{step: c, tool: {kind: hang}}]").replace("tests/test", "kid")
+    text = playbook("""
+workflow:
+  - step: a
+    tool:
+      kind: playbook
+      path: kid
+      spec: {timeout: 30, policy: {rules: [{when: "{{ outcome.error.kind == 'timeout' }}", then: {do: retry, attempts: 3}}]}}
+""")  # noqa: E501
+    world = World(text, work={"hang": lambda _: Failed("x")}, children={"kid": child}, crash=True)
+    world.work.clear()
+
+    shown = world.settle()
+
+    told = [event for event in world.events if isinstance(event, e.ChildStarted | e.ChildCancelRequested)]
+    assert shown["status"] == "failed" and len({event.child for event in told}) == 3
+    assert [type(event).__name__ for event in told] == ["ChildStarted", "ChildCancelRequested"] * 3
+    assert [event.child for event in told[::2]] == [event.child for event in told[1::2]]

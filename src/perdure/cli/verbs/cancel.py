@@ -1,6 +1,7 @@
 """`cancel`: ask a run to stop; how it stops is its language's business."""
 
 import argparse
+from collections.abc import Awaitable
 
 from perdure.cli import arguments as a
 from perdure.cli.endings import tell_end
@@ -11,6 +12,8 @@ from perdure.cli.opening import open_observer
 from perdure.cli.progress import progress_for
 from perdure.cli.steering import steer
 from perdure.cli.talk import Talk
+from perdure.engine.client import Client
+from perdure.kernel.values import RunId
 
 EXAMPLES = """\
 examples:
@@ -26,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_run(parser)
     parser.add_argument("--reason", metavar="R", default="", help="why; the run's history keeps it")
-    parser.add_argument("--cascade", action="store_true", help="its children too; that is always so")
+    parser.add_argument(
+        "--cascade", action="store_true", help="every run below it too, also those that nobody waits for"
+    )
     parser.add_argument("--wait", action="store_true", help="until the run has ended")
 
 
@@ -35,7 +40,10 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 
 async def _cancel(asked: argparse.Namespace, talk: Talk) -> int:
-    code = await steer(asked, talk, "asked to stop", lambda client, run: client.cancel(run, asked.reason))
+    def send(client: Client, run: RunId) -> Awaitable[None]:
+        return client.cancel(run, asked.reason, cascade=asked.cascade)
+
+    code = await steer(asked, talk, "asked to stop", send)
     return await _wait(asked, talk) if asked.wait else code
 
 
