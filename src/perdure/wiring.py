@@ -1,6 +1,8 @@
 """The one place that builds concrete things."""
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.client import Client
@@ -8,6 +10,7 @@ from perdure.engine.clock import Clock, SystemClock
 from perdure.engine.judging import Language
 from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
+from perdure.kernel.errors import PerdureError
 from perdure.kernel.sealing import Opener
 from perdure.stores.errors import BadStoreUrl
 
@@ -29,10 +32,34 @@ def languages() -> dict[str, Language]:
     spoken: tuple[Language, ...] = (
         Flow(shared.find, shared.names),
         Playbook(shared.knows, shared.names, shared.lacks),
-        Story(_engram_resource, lambda template, version: shared.knows(f"engram:{template}@{version}")),
+        Story(
+            _engram_resource,
+            lambda template, version: shared.knows(f"engram:{template}@{version}"),
+            story_settings(os.environ.get("PERDURE_STORY_SETTINGS", "")),
+        ),
         Drill(),
     )
     return {language.name: language for language in spoken}
+
+
+def story_settings(written: str) -> dict[str, Any]:
+    """What an operator has set for Stories: a JSON object, or the path of a file that holds one."""
+    if not written.strip():
+        return {}
+    from perdure.dialects.story.settings import BadSetting, Settings
+    from perdure.documents import UnreadableText, read_document
+
+    try:
+        text = written.encode() if written.lstrip().startswith("{") else Path(written).read_bytes()
+        found = read_document(text).data
+        if not isinstance(found, dict):
+            raise BadSetting("settings are an object: key and value")
+        Settings.read(found)
+    except (BadSetting, UnreadableText, OSError) as error:
+        raise PerdureError(
+            f"PERDURE_STORY_SETTINGS: {error}", hint="The keys are listed in docs/reference/story.md."
+        ) from None
+    return found
 
 
 def _engram_resource(kind: str, namespace: str, name: str) -> dict[str, Any] | None:

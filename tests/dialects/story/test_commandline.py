@@ -155,3 +155,14 @@ def test_the_history_is_told_in_the_languages_words(perdure: CommandLine, tmp_pa
 
     assert [one["event_type"] for one in told][:3] == ["storyrun.created", "storyrun.phase", "steprun.created"]
     assert told[-1]["payload"]["phase"] == "Succeeded"
+
+
+def test_an_operator_sets_what_holds_for_all_stories(perdure: CommandLine, tmp_path: Path) -> None:
+    """STY-118 STY-008: and hears at once of a setting that does not exist."""
+    (tmp_path / "story.yaml").write_text(story("steps: [{name: a, ref: ghost}]"))
+    (tmp_path / "settings.yaml").write_text("references.missing: fail\n")
+    shown = perdure("run", "story.yaml", "--json", code=3, PERDURE_STORY_SETTINGS="settings.yaml").json
+    assert shown["status"]["stepStates"]["a"]["phase"] == "Failed"
+
+    wrong = perdure("run", "story.yaml", code=1, PERDURE_STORY_SETTINGS='{"retry.max-retires": 1}')
+    assert "did you mean 'retry.max-retries'?" in wrong.err
