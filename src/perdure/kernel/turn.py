@@ -4,6 +4,7 @@ The turn is the dialect's only door to the world: it emits events (which change 
 asks for large values, and offers the kernel's verbs. Nothing said here is true before it is committed.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,14 @@ class Turn:
             raise Needs((payload.digest,))
         return found
 
+    def all_texts(self, payloads: Iterable[Payload]) -> list[bytes]:
+        """As `text`, of many: all that are not at hand are asked for at once."""
+        wanted = list(payloads)
+        missing = {one.digest: None for one in wanted if isinstance(one, Ref) and one.digest not in self.texts}
+        if missing:
+            raise Needs(tuple(missing))
+        return [self.text(one) for one in wanted]
+
     def find(self, payload: Payload) -> bytes | None:
         """As `text`, for a value whose absence is an answer too."""
         if isinstance(payload, bytes):
@@ -117,9 +126,9 @@ class Turn:
             raise Needs((payload.digest,), may_be_absent=True)
         return found
 
-    def keep(self, payload: Payload) -> Payload:
+    def keep(self, payload: Payload, most: int = INLINE_BYTES) -> Payload:
         """A value as an event may carry it: text that is too large for the log is put beside it."""
-        if isinstance(payload, Ref) or len(payload) <= INLINE_BYTES:
+        if isinstance(payload, Ref) or len(payload) <= most:
             return payload
         name = digest(payload)
         self.texts[name] = self.values[name] = payload

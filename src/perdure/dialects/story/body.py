@@ -82,6 +82,7 @@ class Told(msgspec.Struct, array_like=True):
     effect_seq: int = 0
 
 
+FAN_PAGE = 100  # items of a map that lie together
 REDUCE = -1  # the index of the child that runs over the results of the others
 
 
@@ -93,30 +94,45 @@ class FanResult(msgspec.Struct, array_like=True):
 
 
 class Fan(msgspec.Struct, array_like=True):
-    """A step that runs a Story for every item; counters stand for scans."""
+    """A step that runs a Story for every item; counters stand for scans.
+
+    Items lie in pages beside the log, and so do the results of every page whose items have all ended: what is held here
+    does not grow with what they say.
+    """
 
     total: int
     limit: int
     fail_fast: bool
     allows_failures: bool
+    batch: int
+    plan: Payload  # the step's input without its items
+    items: tuple[Payload, ...]  # by page
     next: int = 0
     succeeded: int = 0
     failed: int = 0
     children: dict[int, int] = msgspec.field(default_factory=dict)  # those that have not ended: child, index
-    results: dict[int, FanResult] = msgspec.field(default_factory=dict)
+    results: dict[int, FanResult] = msgspec.field(default_factory=dict)  # of pages that are not closed
+    ended: dict[int, int] = msgspec.field(default_factory=dict)  # of pages that are not closed: how many have
+    full: list[int] = msgspec.field(default_factory=list)  # pages to be closed
+    closed: dict[int, Payload] = msgspec.field(default_factory=dict)
 
     @property
     def is_stopped(self) -> bool:
-        return self.fail_fast and not self.allows_failures and self.failed > 0
+        return self.fail_fast and self.failed > 0
 
     @property
     def can_start(self) -> bool:
-        return not self.is_stopped and self.next < self.total and len(self.children) < self.limit
+        if self.is_stopped or self.next >= self.total or len(self.children) >= self.limit:
+            return False
+        return bool(self.next % self.batch) or not self.children  # a batch ends before the next begins
 
     @property
     def is_mapped(self) -> bool:
         """No item has a child that works, and none will get one."""
         return not self.children and (self.is_stopped or self.next >= self.total)
+
+    def length(self, page: int) -> int:
+        return min(FAN_PAGE, self.total - page * FAN_PAGE)
 
 
 class StepState(msgspec.Struct, array_like=True):

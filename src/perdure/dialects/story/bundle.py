@@ -12,6 +12,7 @@ from typing import Any
 
 from perdure.dialects.story.document import tidied
 from perdure.dialects.story.graph import BLOCKS, branches_of, steps_of
+from perdure.dialects.story.inline_stories import STAGES, inline_stories
 from perdure.dialects.story.resources import (
     Known,
     Reference,
@@ -83,6 +84,8 @@ def references(story: Resource) -> Iterator[tuple[str, Reference]]:
                     target = read_reference(given, namespace)
                     if target is not None and "{{" not in target.key:
                         yield "Story", target
+                for inside in inline_stories(one.get("with")).values():
+                    yield from references({**story, "spec": inside})
 
 
 def _story_references(step: Mapping[str, Any]) -> Iterator[Any]:
@@ -93,7 +96,7 @@ def _story_references(step: Mapping[str, Any]) -> Iterator[Any]:
     if step.get("type") == "executeStory":
         yield given.get("storyRef")
     elif step.get("ref") is not None:
-        for stage in ("map", "reduce"):
+        for stage in STAGES:
             told = given.get(stage)
             if isinstance(told, dict):
                 yield told.get("storyRef")

@@ -44,6 +44,7 @@ def launch(
     above: Ancestors,
     *,
     awaited: bool = True,
+    with_any_size: bool = False,
 ) -> int:
     """Start the child; it is pinned to this run's bundle, with another Story in front."""
     body: Body = turn.body
@@ -56,6 +57,7 @@ def launch(
         "queue": place.queue,
         "priority": place.priority,
         "tells": True,  # its end is read by a Story: with message, not with the output alone
+        **({"inputsOfAnySize": True} if with_any_size else {}),
     }
     inherited = {CORRELATION: turn.state.labels[CORRELATION]} if CORRELATION in turn.state.labels else {}
     labels = {RUN: name, STORY: target.name, PARENT_RUN: body.name, PARENT_STEP: step.name, **inherited}

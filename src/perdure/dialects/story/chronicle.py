@@ -196,6 +196,19 @@ def _cancel(event: e.CancelRequested) -> Iterator[Told]:
     yield "storyrun.cancelRequested", {"reason": event.reason, "actor": event.by}
 
 
+def _fan(event: s.FanBegan) -> Iterator[Told]:
+    yield "step.phase", {"step": event.step, "phase": "Running", "reason": "Running", "items": event.total}
+
+
+def _fan_child(event: s.FanChildStarted) -> Iterator[Told]:
+    yield "map.itemStarted", {"step": event.step, "index": event.index, "storyRun": event.sub_run}
+
+
+def _fan_child_ended(event: s.FanChildEnded) -> Iterator[Told]:
+    said = {"step": event.step, "index": event.index, "phase": event.phase, "message": event.message}
+    yield "map.itemEnded", said
+
+
 def _child(event: e.ChildStarted) -> Iterator[Told]:
     yield "storyrun.childStarted", {"story": event.name, "awaited": event.awaited, "child": event.child}
 
@@ -228,6 +241,9 @@ _TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
     s.RetryHastened: _hastened,
     s.ResourceFound: _found,
     s.CacheNoted: _cache,
+    s.FanBegan: _fan,
+    s.FanChildStarted: _fan_child,
+    s.FanChildEnded: _fan_child_ended,
     e.CancelRequested: _cancel,
     e.ChildStarted: _child,
     e.ChildEnded: _child_ended,

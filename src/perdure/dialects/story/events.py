@@ -254,6 +254,9 @@ class FanBegan(Event, frozen=True, tag=126):
     allows_failures: bool
     timer: int
     at: Instant
+    batch: int = 1
+    plan: Payload = b"{}"  # the step's input without its items
+    items: tuple[Payload, ...] = ()  # by page
 
 
 class FanChildStarted(Event, frozen=True, tag=127):
@@ -263,6 +266,14 @@ class FanChildStarted(Event, frozen=True, tag=127):
     index: int
     child: int
     sub_run: str
+
+
+class FanPageClosed(Event, frozen=True, tag=140):
+    """Every item of a page has ended; `results` says how, as the manifest will."""
+
+    step: str
+    page: int
+    results: Payload
 
 
 class FanChildEnded(Event, frozen=True, tag=128):
@@ -304,4 +315,5 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     FanBegan,
     FanChildStarted,
     FanChildEnded,
+    FanPageClosed,
 )

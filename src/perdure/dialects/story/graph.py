@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from perdure.dialects.story.inline_stories import without_stories
 from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, References, Structure
 from perdure.expressions.gotemplate.aliases import find_aliased
 
@@ -173,9 +174,9 @@ def references_of(step: Mapping[str, Any]) -> References:
     """What the templates that make edges read: `if` of any step, `with` of Engrams and sub-Stories, and of branches."""
     found = references_in(step.get("if"))
     if step.get("ref") is not None or step.get("type") == "executeStory":
-        found |= references_in(step.get("with"))
+        found |= references_in(without_stories(step.get("with")))
     for branch in branches_of(step):
-        found |= references_in(branch.get("if")) | references_in(branch.get("with"))
+        found |= references_in(branch.get("if")) | references_in(without_stories(branch.get("with")))
     return found
 
 

@@ -2,19 +2,21 @@
 
 Waiting for runs is no work, so no worker is held: the step's own run starts the children and hears of their ends
 (STY-271). What it gives is what the published adapter gives, with the children's outputs in place of references.
+
+Items lie in pages beside the log, results likewise once all of a page have ended: a child's start and end cost the same
+among ten items and among ten thousand.
 """
 
-from functools import lru_cache
 from typing import Any
 
 from perdure.dialects.story import children, references
 from perdure.dialects.story import events as s
-from perdure.dialects.story.body import REDUCE, Body, Fan, StepState
+from perdure.dialects.story.body import FAN_PAGE, REDUCE, Body, Fan, StepState
 from perdure.dialects.story.ending import end_step
 from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.identity import compose
 from perdure.dialects.story.naming import step_run_name
-from perdure.dialects.story.phases import Phase, Reason
+from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import Program, Step, part
 from perdure.dialects.story.resources import Reference, Resource
@@ -22,33 +24,55 @@ from perdure.dialects.story.timers import BOUND_RANK
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
+from perdure.kernel.values import INLINE_BYTES
 
 TEMPLATE = "map-reduce-adapter"
 
-_OURS = {"map": ("item", "index", "total", "context", "inputs"), "reduce": ("manifest", "resultsIndex", "stats")}
+_OURS = {
+    "map": ("item", "index", "total", "context", "inputs"),
+    "reduce": ("manifest", "resultsIndex", "resultsPrefix", "stats"),
+}
+COMPLETED = "StepRun completed successfully."
+FAILED = "map stage had failures"
+NOT_STARTED = "not started"
+STOPPED = "another item of the map has failed"
 
 
-def begin(turn: Turn, step: Step, inputs: dict[str, Any], execution: Execution) -> None:
-    """The StepRun is there, with its resolved input: begin to map, or say why not."""
+def prepare(turn: Turn, step: Step, inputs: dict[str, Any]) -> children.Ancestors | str:
+    """What all children have above them, or why there can be none. It asks for values, and so it comes first."""
     problem = _problem(turn, step, inputs)
     if problem is not None:
-        error = StepError.make("validation_error", problem, exit_code=1, exit_class="terminal")
-        end_step(turn, step.name, Phase.FAILED, problem, error=error, exit_code=1, exit_class="terminal")
+        return problem
+    above = children.ancestors(turn)
+    return children.TOO_DEEP if len(above) > turn.program.settings.max_story_depth else above
+
+
+def begin(
+    turn: Turn, step: Step, inputs: dict[str, Any], prepared: children.Ancestors | str, execution: Execution
+) -> None:
+    """The StepRun is there, with its resolved input: begin to map, or say why not."""
+    if isinstance(prepared, str):
+        error = StepError.make("validation_error", prepared, exit_code=1, exit_class="terminal")
+        end_step(turn, step.name, Phase.FAILED, prepared, error=error, exit_code=1, exit_class="terminal")
         return
-    wanted = part(inputs, "map")
-    limit = _number(wanted.get("concurrency"), inputs.get("defaultConcurrency"), 10)
-    most = _number(inputs.get("maxConcurrency"), None, 0)
+    wanted, items = part(inputs, "map"), inputs["items"]
+    allows = _flag(wanted.get("allowFailures"), inputs.get("defaultAllowFailures"), False)
     timeout = execution.timeout()
     timer = 0 if timeout is None else turn.set_timer(turn.now + timeout, BOUND_RANK)
+    plan = {"inputs": {name: value for name, value in inputs.items() if name != "items"}, "above": prepared}
+    pages = [jsontext.encode(items[at : at + FAN_PAGE]) for at in range(0, len(items), FAN_PAGE)]
     turn.emit(
         s.FanBegan(
             step.name,
-            len(inputs["items"]),
-            max(1, min(limit, most) if most else limit),
-            _flag(wanted.get("failFast"), inputs.get("defaultFailFast"), True),
-            _flag(wanted.get("allowFailures"), inputs.get("defaultAllowFailures"), False),
+            len(items),
+            _bounded(wanted.get("concurrency"), inputs, "Concurrency", 10),
+            _flag(wanted.get("failFast"), inputs.get("defaultFailFast"), not allows),
+            allows,
             timer,
             turn.now,
+            _bounded(wanted.get("batchSize"), inputs, "BatchSize", 100),
+            turn.keep(jsontext.encode(plan)),
+            tuple(turn.keep(page, 0 if len(pages) > 1 else INLINE_BYTES) for page in pages),
         )
     )
 
@@ -74,6 +98,10 @@ def _problem(turn: Turn, step: Step, inputs: dict[str, Any]) -> str | None:
         taken = sorted(set(part(told, "inputs")) & set(_OURS[stage]))
         if taken:
             return f"{stage}.inputs key {taken[0]!r} is reserved and cannot be overridden"
+        if told.get("storyRef") is not None and told.get("story") is not None:
+            return f"{stage}.storyRef and {stage}.story cannot both be set"
+        if told.get("storyRef") is None and told.get("story") is None:
+            return f"{stage}.storyRef or {stage}.story is required"
         found = _story(turn, step, told)
         if isinstance(found, str):
             return f"{stage}: {found}"
@@ -93,82 +121,104 @@ def _story(turn: Turn, step: Step, told: dict[str, Any]) -> tuple[Reference, Res
 
 
 def move(turn: Turn, step: Step, state: StepState) -> None:
-    """Start the next child, or go on once every item has had its own."""
+    """Put a page of results away, start the next child, or go on once every item has had its own."""
     fan = state.fan
-    assert fan is not None and state.run is not None and state.run.arguments is not None
-    inputs = _inputs(turn.text(state.run.arguments))
-    if fan.can_start:
-        shared = {name: inputs[name] for name in ("context", "inputs") if inputs.get(name)}
-        item = {"item": inputs["items"][fan.next], "index": fan.next, "total": fan.total}
-        _launch(turn, step, part(inputs, "map"), fan.next, {**item, **shared})
-    elif _is_good(fan) and inputs.get("reduce") is not None and REDUCE not in fan.results:
-        manifest = _manifest(turn, fan)
-        told = {"manifest": manifest, "resultsIndex": manifest, "stats": manifest["stats"]}
-        _launch(turn, step, part(inputs, "reduce"), REDUCE, told)
+    assert fan is not None
+    told = jsontext.decode(turn.text(fan.plan))
+    plan, above = told["inputs"], told["above"]
+    if fan.full:
+        page = fan.full[0]
+        results = jsontext.encode(_page(turn, fan, page))
+        turn.emit(s.FanPageClosed(step.name, page, turn.keep(results, 0 if len(fan.items) > 1 else INLINE_BYTES)))
+    elif fan.can_start:
+        page = jsontext.decode(turn.text(fan.items[fan.next // FAN_PAGE]))
+        shared = {name: plan[name] for name in ("context", "inputs") if plan.get(name) is not None}
+        item = {"item": page[fan.next % FAN_PAGE], "index": fan.next, "total": fan.total}
+        _launch(turn, step, part(plan, "map"), fan.next, {**item, **shared}, above)
+    elif _is_good(fan) and plan.get("reduce") is not None and REDUCE not in fan.results:
+        output = _gathered(turn, step, fan, plan)
+        given = {name: output[name] for name in _OURS["reduce"]}
+        _launch(turn, step, part(plan, "reduce"), REDUCE, given, above)
     else:
-        _finish(turn, step, fan, inputs)
+        _finish(turn, step, fan, plan)
 
 
-@lru_cache(maxsize=8)
-def _inputs(arguments: bytes) -> dict[str, Any]:
-    """Read, never changed: a wide map asks for the same items again and again."""
-    found: dict[str, Any] = jsontext.decode(arguments)["inputs"]
-    return found
-
-
-def _launch(turn: Turn, step: Step, told: dict[str, Any], index: int, given: dict[str, Any]) -> None:
+def _launch(
+    turn: Turn, step: Step, told: dict[str, Any], index: int, given: dict[str, Any], above: children.Ancestors
+) -> None:
     found = _story(turn, step, told)
-    above = children.ancestors(turn)
     assert not isinstance(found, str), found
     inputs = {**given, **part(told, "inputs")}
     name = compose(turn.body.name, step.name, "reduce" if index == REDUCE else str(index))
-    child = children.launch(turn, step, name, *found, inputs, above)
+    child = children.launch(turn, step, name, *found, inputs, above, with_any_size=index == REDUCE)
     turn.emit(s.FanChildStarted(step.name, index, child, name))
 
 
 def land(turn: Turn, step: Step, state: StepState, ended: e.ChildEnded) -> None:
+    """A child has ended. One that failed may be the end of the others (`failFast`)."""
     fan = state.fan
     assert fan is not None
     told = children.read_end(turn, ended)
     turn.emit(s.FanChildEnded(step.name, fan.children[ended.child], ended.child, told.phase, told.message))
+    if fan.is_stopped:
+        stop(turn, state, STOPPED)
 
 
 def _is_good(fan: Fan) -> bool:
-    return not fan.failed or fan.allows_failures
+    return fan.succeeded == fan.total or fan.allows_failures
 
 
-def _manifest(turn: Turn, fan: Fan) -> dict[str, Any]:
-    stats = {"total": fan.total, "succeeded": fan.succeeded, "failed": fan.failed}
-    return {"version": "v1", "stats": stats, "items": [_item(turn, fan, index) for index in range(fan.total)]}
+# What it gives.
+
+
+def _page(turn: Turn, fan: Fan, page: int) -> list[dict[str, Any]]:
+    """The results of a page, in order of its items."""
+    indexes = range(page * FAN_PAGE, page * FAN_PAGE + fan.length(page))
+    known = [found.told for at in indexes if (found := fan.results.get(at)) is not None and found.told is not None]
+    turn.all_texts(known)
+    return [_item(turn, fan, index) for index in indexes]
 
 
 def _item(turn: Turn, fan: Fan, index: int) -> dict[str, Any]:
     result = fan.results.get(index)
     if result is None:
-        return {"index": index, "phase": Phase.SKIPPED.value, "error": "not started"}
+        return {"index": index, "phase": Phase.SKIPPED.value, "error": NOT_STARTED}
     item: dict[str, Any] = {"index": index, "storyRun": result.sub_run, "phase": str(result.phase)}
     if result.told is None:
         return {**item, "error": result.message}
     return {**item, "output": children.read_told(jsontext.decode(turn.text(result.told))).output}
 
 
-def _finish(turn: Turn, step: Step, fan: Fan, inputs: dict[str, Any]) -> None:
+def _gathered(turn: Turn, step: Step, fan: Fan, plan: dict[str, Any]) -> dict[str, Any]:
     body: Body = turn.body
-    manifest = _manifest(turn, fan)
-    output: dict[str, Any] = {
-        "manifest": manifest,
-        "resultsIndex": {"version": "v1", "stats": manifest["stats"], "items": manifest["items"]},
+    turn.all_texts(fan.closed.values())
+    items: list[dict[str, Any]] = []
+    for page in range(len(fan.items)):
+        kept = fan.closed.get(page)
+        items += _page(turn, fan, page) if kept is None else jsontext.decode(turn.text(kept))
+    told = part(plan, "map")
+    target = _story(turn, step, told)
+    assert not isinstance(target, str), target
+    stats = {"total": fan.total, "succeeded": fan.succeeded, "failed": fan.total - fan.succeeded}
+    reference = {"name": target[0].name, "namespace": target[0].namespace}
+    return {
+        "manifest": {"version": "v1", "storyRef": reference, "stats": stats, "items": items},
+        "resultsIndex": {"version": "v1", "stats": stats, "items": items},
         "resultsPrefix": f"{body.namespace}/{step_run_name(body, step.name)}/map-items",
-        "stats": manifest["stats"],
+        "stats": stats,
     }
-    most = _number(part(inputs, "map").get("inlineResultsLimit"), inputs.get("defaultInlineResultsLimit"), 0)
-    if not most or fan.total <= most:
-        output["results"] = [item.get("output") for item in manifest["items"]]
-    problem = None if _is_good(fan) else "map stage had failures"
+
+
+def _finish(turn: Turn, step: Step, fan: Fan, plan: dict[str, Any]) -> None:
+    output = _gathered(turn, step, fan, plan)
+    most = _number(part(plan, "map").get("inlineResultsLimit"), plan.get("defaultInlineResultsLimit"), 0)
+    if fan.total <= most:
+        output["results"] = [item.get("output") for item in output["manifest"]["items"]]
+    problem = None if _is_good(fan) else FAILED
     reduced = fan.results.get(REDUCE)
     if reduced is not None:
-        output["reduce"] = {**_item(turn, fan, REDUCE), "storyRun": reduced.sub_run}
-        del output["reduce"]["index"]
+        told = _item(turn, fan, REDUCE)
+        output["reduce"] = {name: value for name, value in told.items() if name != "index"}
         if reduced.phase != Phase.SUCCEEDED:
             problem = f"reduce stage failed: {reduced.message}"
     text = jsontext.encode(output)
@@ -179,7 +229,7 @@ def _finish(turn: Turn, step: Step, fan: Fan, inputs: dict[str, Any]) -> None:
         end_step(turn, step.name, Phase.FAILED, problem, output=text, error=error, exit_code=1, exit_class="terminal")
 
 
-COMPLETED = "StepRun completed successfully."
+# How it is stopped.
 
 
 def expire(turn: Turn, step: Step, state: StepState) -> None:
@@ -187,13 +237,19 @@ def expire(turn: Turn, step: Step, state: StepState) -> None:
     stop(turn, state, "the step's time is up")
     message = "the step did not end in time"
     error = StepError.make("timeout", message, exit_code=124, exit_class="retry")
-    end_step(turn, step.name, Phase.TIMEOUT, message, reason=Reason.TIMED_OUT, error=error, exit_code=124)
+    end_step(turn, step.name, Phase.TIMEOUT, message, error=error, exit_code=124, exit_class="retry")
 
 
 def stop(turn: Turn, state: StepState, why: str) -> None:
     for child in list(state.fan.children) if state.fan is not None else ():
         if child in turn.state.children:
             turn.cancel_child(child, why)
+
+
+def _bounded(value: Any, inputs: dict[str, Any], what: str, last: int) -> int:
+    """As the step says, else as its defaults; never above what an operator allows."""
+    found, most = _number(value, inputs.get(f"default{what}"), last), _number(inputs.get(f"max{what}"), None, 0)
+    return min(found, most) if most else found
 
 
 def _number(value: Any, default: Any, last: int) -> int:

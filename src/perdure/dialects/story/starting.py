@@ -26,7 +26,7 @@ def begin(turn: Turn) -> None:
     options = jsontext.decode(turn.state.options)
     given = jsontext.decode(turn.text(turn.state.input))
     name, namespace = names_of(turn, options)
-    found = _problem(program, given)
+    found = _problem(program, given, is_bounded=not options.get("inputsOfAnySize"))
     inputs = given if isinstance(given, dict) else {}
     if found is None:
         found, inputs = _fitted(program, inputs)
@@ -54,11 +54,11 @@ def generated_name(program: Program, run: RunId) -> str:
     return f"{program.name[:50].rstrip('-')}-{tail}"
 
 
-def _problem(program: Program, given: Any) -> tuple[str, str] | None:
+def _problem(program: Program, given: Any, *, is_bounded: bool) -> tuple[str, str] | None:
     if given is not None and not isinstance(given, dict):
         return Reason.INPUT_SCHEMA_FAILED, "StoryRun inputs failed schema validation: inputs must be an object"
     size, most = len(jsontext.encode(given or {})), program.settings.max_inline_inputs_size
-    if size > most:
+    if is_bounded and size > most:
         return Reason.INPUT_TOO_LARGE, f"spec.inputs too large ({size} bytes > {most})"
     if not program.is_batch:
         return Reason.INVALID_CONFIGURATION, STREAMING_MISSING

@@ -22,6 +22,7 @@ from perdure.dialects.story.document.shapes import (
 )
 from perdure.dialects.story.document.usage import check_step
 from perdure.dialects.story.graph import StepGraph
+from perdure.dialects.story.inline_stories import inline_stories, without_stories
 from perdure.dialects.story.resources import read_reference
 from perdure.expressions.gotemplate import Environment, References
 from perdure.expressions.gotemplate.aliases import find_aliased
@@ -219,6 +220,8 @@ def _templates(look: Look, name: str, block: str, tale: Tale) -> None:
     sight = _Sight(name, block, tale)
     if step.get("type") == "parallel":
         look = Look(look.findings, {**step, "with": _without_branches(step)}, look.path)
+    elif inline_stories(step.get("with")):
+        look = Look(look.findings, {**step, "with": without_stories(step["with"])}, look.path)
     sight.check(look.at("if"), runtime if streams else scopes.BATCH, is_edge=True)
     sight.check(look.at("with"), given, is_edge=makes_edges)
     sight.check(look.at("idempotencyKeyTemplate"), scopes.BATCH)

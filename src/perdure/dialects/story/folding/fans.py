@@ -4,14 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story import events as s
-from perdure.dialects.story.body import REDUCE, Body, Fan, FanResult
+from perdure.dialects.story.body import FAN_PAGE, REDUCE, Body, Fan, FanResult
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.kernel.events import Event
 
 
 def _began(body: Body, event: s.FanBegan) -> None:
     state = body.steps[event.step]
-    state.fan = Fan(event.total, event.limit, event.fail_fast, event.allows_failures)
+    state.fan = Fan(
+        event.total, event.limit, event.fail_fast, event.allows_failures, event.batch, event.plan, event.items
+    )
     state.phase, state.reason = Phase.RUNNING, Reason.RUNNING
     state.message = f"Mapping {event.total} items"
     state.timer = event.timer
@@ -46,11 +48,25 @@ def _child_ended(body: Body, event: s.FanChildEnded) -> None:
             fan.succeeded += 1
         else:
             fan.failed += 1
+        page = event.index // FAN_PAGE
+        fan.ended[page] = fan.ended.get(page, 0) + 1
+        if fan.ended[page] == fan.length(page):
+            fan.full.append(page)
+    _queue(body, event.step, fan)
+
+
+def _page_closed(body: Body, event: s.FanPageClosed) -> None:
+    fan = _fan(body, event.step)
+    fan.full.remove(event.page)
+    del fan.ended[event.page]
+    fan.closed[event.page] = event.results
+    for index in range(event.page * FAN_PAGE, event.page * FAN_PAGE + fan.length(event.page)):
+        del fan.results[index]
     _queue(body, event.step, fan)
 
 
 def _queue(body: Body, step: str, fan: Fan) -> None:
-    if fan.can_start or fan.is_mapped:
+    if fan.full or fan.can_start or fan.is_mapped:
         body.agenda[step] = None
     else:
         body.agenda.pop(step, None)
@@ -66,4 +82,5 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     s.FanBegan: _began,
     s.FanChildStarted: _child_started,
     s.FanChildEnded: _child_ended,
+    s.FanPageClosed: _page_closed,
 }

@@ -112,6 +112,7 @@ def _let_go(body: Body, state: StepState) -> None:
     state.permits = []
     state.due = None
     state.landed = None
+    state.fan = None
 
 
 def _settle(body: Body, name: str, state: StepState) -> None:

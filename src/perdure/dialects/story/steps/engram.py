@@ -13,6 +13,7 @@ from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.ending import end_step, said
 from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.identity import business_key, default_key
+from perdure.dialects.story.inline_stories import inline_stories, with_stories, without_stories
 from perdure.dialects.story.merging import merged
 from perdure.dialects.story.naming import step_run_name, step_run_uid
 from perdure.dialects.story.payloads import is_reference, malformed
@@ -98,8 +99,9 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
             if not references.look_again(turn, missing):
                 references.block(turn, step, missing)
             return
+        prepared = mapping.prepare(turn, step, inputs)
         turn.emit(msgspec.structs.replace(created, arguments=turn.keep(arguments)))
-        mapping.begin(turn, step, inputs, execution)
+        mapping.begin(turn, step, inputs, prepared, execution)
         return
     lookup = caching.look(turn, step, found, execution.cache(), inputs)
     if lookup is not None and lookup.found is not None:
@@ -136,7 +138,7 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
     base = spec_of(found.engram).get("with")
     template = merged(base if isinstance(base, dict) else {}, step.given)
     try:
-        inputs = scope.render(template)
+        inputs = with_stories(scope.render(without_stories(template)), inline_stories(template))
     except TemplateError as problem:  # every dependency has ended: what is missing now will not come (STY-136)
         message = f"Input resolution failed after dependencies completed: {said(problem)}"
         raise _Refused(Reason.EXPRESSION_FAILED, message, "execution_error") from None
