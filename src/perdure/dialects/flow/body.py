@@ -165,7 +165,17 @@ class Frame(msgspec.Struct, array_like=True):
     @property
     def step(self) -> Step | None:
         """The Step the frame is in; a Flow-level phase is in none."""
-        return next((scope for scope in reversed(self.stack) if isinstance(scope, Step)), None)
+        for scope in reversed(self.stack):
+            if isinstance(scope, Step):
+                return scope
+        return None
+
+
+    @property
+    def entered(self) -> Step:
+        step = self.step
+        assert step is not None
+        return step
 
 
 class Landed(msgspec.Struct):
@@ -201,7 +211,6 @@ class Body(msgspec.Struct):
         """The value an event carries; a name stands for what a place of the frame holds."""
         if not isinstance(carried, dict):
             return Cell(carried)
-        step = frame.step
         match carried["place"]:
             case "rising":
                 assert frame.rising is not None
@@ -210,11 +219,9 @@ class Body(msgspec.Struct):
                 assert frame.failure is not None
                 return frame.failure
             case "step.input":
-                assert step is not None
-                return step.input
+                return frame.entered.input
             case "step.shaped":
-                assert step is not None
-                return step.shaped or step.input
+                return frame.entered.shaped or frame.entered.input
             case "frame.input":
                 return frame.input
             case "landed":

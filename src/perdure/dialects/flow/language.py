@@ -103,8 +103,9 @@ class Flow:
             case _:
                 return "a Flow ends once; start it again instead"
 
-    def evolve(self, body: Any, event: Event) -> None:
-        self._behind.evolve(body, event)
+    @cached_property
+    def evolve(self) -> Callable[[Any, Event], None]:
+        return self._behind.evolve
 
     def freeze(self, body: Any) -> bytes:
         return self._behind.freeze(body)

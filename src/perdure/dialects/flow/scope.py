@@ -33,7 +33,15 @@ class Scope:
         self._frame = frame
         self._makers = makers
         self._roots: dict[str, Any] = {}
-        self._clock = ClockPin(as_datetime(at), as_datetime(turn.now))
+        self._at = at
+        self._pin: ClockPin | None = None
+
+    @property
+    def _clock(self) -> ClockPin:
+        """Made when something is evaluated: most constructs evaluate nothing."""
+        if self._pin is None:
+            self._pin = ClockPin(as_datetime(self._at), as_datetime(self._turn.now))
+        return self._pin
 
     def value(self, field: Field) -> Any:
         """The field's value as data, or `Fault`."""
