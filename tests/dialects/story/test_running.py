@@ -414,3 +414,12 @@ def test_labels_and_traces_lead_from_a_run_to_its_steps_and_children() -> None:
     assert below["stepRuns"]["a"]["metadata"]["labels"]["bubustack.io/correlation-id"] == "c-1"
     assert below["status"]["trace"]["traceId"] == shown["status"]["trace"]["traceId"]
     assert below["status"]["trace"]["spanId"] != shown["status"]["trace"]["spanId"]
+
+
+def test_a_schema_that_is_none_fails_the_step_and_sticks_no_run() -> None:
+    """STY-210 STY-215."""
+    bad = {"type": "no such type"}
+    for where in ("inputSchema", "outputSchema"):
+        others = [template("echo", **{where: bad})]
+        world = World("steps: [{name: a, ref: {name: echo}, with: {n: 1}}]", others=others)
+        assert "the schema is not valid" in world.run()["status"]["stepStates"]["a"]["message"]

@@ -13,13 +13,13 @@ from perdure.dialects.story.contract import Verdict, provider_of, verdict
 from perdure.dialects.story.durations import write_duration
 from perdure.dialects.story.ending import end_step, said
 from perdure.dialects.story.errors import StepError
+from perdure.dialects.story.fitting import misfits
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution, grace
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.references import Engram, find_engram
 from perdure.dialects.story.rendering import Scope
 from perdure.dialects.story.resources import spec_of
-from perdure.dialects.story.schemas import Schema
 from perdure.dialects.story.timers import BOUND_RANK
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import events as e
@@ -128,8 +128,8 @@ def _output_problem(found: Engram, output: dict[str, Any]) -> str | None:
         return None
     if not output:
         return "Step output failed schema validation: the output is empty"
-    misfits = Schema(written).misfits(output)
-    return f"Step output failed schema validation: {'; '.join(map(str, misfits))}" if misfits else None
+    problems = misfits(written, output)
+    return f"Step output failed schema validation: {problems}" if problems else None
 
 
 def _verification_problem(turn: Turn, step: Step, output: dict[str, Any]) -> str | None:

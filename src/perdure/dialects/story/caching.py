@@ -7,12 +7,12 @@ from typing import Any
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
+from perdure.dialects.story.fitting import misfits
 from perdure.dialects.story.identity import canonical
 from perdure.dialects.story.naming import step_run_name
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.references import Engram
 from perdure.dialects.story.resources import spec_of
-from perdure.dialects.story.schemas import Schema
 from perdure.dialects.story.scopes import CACHE_KEY, under
 from perdure.dialects.story.times import timestamp
 from perdure.expressions.gotemplate import TemplateError, compile_template
@@ -90,8 +90,7 @@ def _kept(turn: Turn, entry: str, engram: Engram) -> dict[str, Any] | None:
     output = jsontext.decode(memory.value).get("output")
     if not isinstance(output, dict) or not output:
         return None
-    schema = spec_of(engram.template).get("outputSchema")
-    return None if schema is not None and Schema(schema).misfits(output) else output
+    return None if misfits(spec_of(engram.template).get("outputSchema"), output) else output
 
 
 def keep(turn: Turn, step: Step, state: StepState, output: dict[str, Any]) -> None:

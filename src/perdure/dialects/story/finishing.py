@@ -6,12 +6,12 @@ from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.durations import write_duration
 from perdure.dialects.story.ending import skip
+from perdure.dialects.story.fitting import misfits
 from perdure.dialects.story.graph import BLOCKS
 from perdure.dialects.story.interrupting import CANCELED
 from perdure.dialects.story.phases import DEFAULT_REASONS, Phase, Reason
 from perdure.dialects.story.program import Program
 from perdure.dialects.story.rendering import Scope
-from perdure.dialects.story.schemas import Schema
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Status, Succeeded
@@ -138,10 +138,8 @@ def _succeed(turn: Turn, message: str) -> None:
         words = "Failed to evaluate final output template."
         end_run(turn, Phase.FAILED, Reason.OUTPUT_RESOLUTION_FAILED, words, detail=str(problem).partition("\n")[0])
         return
-    schema = program.spec.get("outputsSchema")
-    misfits = [] if schema is None else Schema(schema).misfits(output)
-    if misfits:
-        problems = "; ".join(map(str, misfits))
+    problems = misfits(program.spec.get("outputsSchema"), output)
+    if problems:
         words = f"Story output failed schema validation: {problems}"
         end_run(turn, Phase.FAILED, Reason.OUTPUT_SCHEMA_FAILED, words)
         return

@@ -6,10 +6,10 @@ from perdure.dialects.story import events as s
 from perdure.dialects.story import offloading
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.finishing import end_run
+from perdure.dialects.story.fitting import fitted
 from perdure.dialects.story.labels import RUN
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.program import Program
-from perdure.dialects.story.schemas import Schema
 from perdure.dialects.story.timers import BOUND_RANK
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
@@ -71,13 +71,7 @@ def _problem(program: Program, given: Any, *, is_bounded: bool) -> tuple[str, st
 
 def _fitted(program: Program, inputs: dict[str, Any]) -> tuple[tuple[str, str] | None, dict[str, Any]]:
     """Inputs with their defaults, and what is still wrong with them (STY-209, STY-210)."""
-    written = program.spec.get("inputsSchema")
-    if written is None:
-        return None, inputs
-    schema = Schema(written)
-    inputs = schema.complete(inputs)
-    misfits = schema.misfits(inputs)
-    if not misfits:
-        return None, inputs
-    message = f"StoryRun inputs failed schema validation: {'; '.join(map(str, misfits))}"
-    return (Reason.INPUT_SCHEMA_FAILED, message), inputs
+    completed, problems = fitted(program.spec.get("inputsSchema"), inputs)
+    if not problems:
+        return None, completed
+    return (Reason.INPUT_SCHEMA_FAILED, f"StoryRun inputs failed schema validation: {problems}"), completed

@@ -12,18 +12,18 @@ from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.ending import end_step, said
 from perdure.dialects.story.errors import StepError
+from perdure.dialects.story.fitting import fitted
 from perdure.dialects.story.identity import business_key, default_key
 from perdure.dialects.story.inline_stories import inline_stories, with_stories, without_stories
 from perdure.dialects.story.merging import merged
 from perdure.dialects.story.naming import step_run_name, step_run_uid
-from perdure.dialects.story.payloads import is_reference, malformed
+from perdure.dialects.story.payloads import malformed
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.references import Engram, Invalid, Missing
 from perdure.dialects.story.rendering import Scope
 from perdure.dialects.story.resources import spec_of
-from perdure.dialects.story.schemas import Schema
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
@@ -148,17 +148,11 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
     for path, wrong in malformed(inputs, body.namespace):
         where = ".".join(map(str, path))
         raise _Refused(Reason.INVALID_CONFIGURATION, f"{where}: {wrong}" if where else wrong)
-    written = spec_of(found.template).get("inputSchema")
-    if written is None:
-        return inputs
-    schema = Schema(written)
-    completed: dict[str, Any] = schema.complete(inputs)
-    # What a worker hydrates cannot be judged here; everything else is judged as it is (STY-212).
-    misfits = schema.static_misfits(completed) if _holds_reference(completed) else schema.misfits(completed)
-    if misfits:
-        problems = "; ".join(map(str, misfits))
+    completed, problems = fitted(spec_of(found.template).get("inputSchema"), inputs)
+    if problems:
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
-    return completed
+    whole: dict[str, Any] = completed
+    return whole
 
 
 def _check_requires(step: Step, scope: Scope) -> None:
@@ -167,13 +161,6 @@ def _check_requires(step: Step, scope: Scope) -> None:
         if isinstance(path, str) and scope.at(path) is None:
             message = f"required context '{path}' is nil — upstream step produced no output for this key"
             raise _Refused(Reason.DEPENDENCY_FAILED, message)
-
-
-def _holds_reference(value: Any) -> bool:
-    if is_reference(value):
-        return True
-    inner: Any = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(map(_holds_reference, inner))
 
 
 def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from perdure.dialects.story import children, references
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.ending import end_step, said
+from perdure.dialects.story.fitting import fitted
 from perdure.dialects.story.identity import compose
 from perdure.dialects.story.merging import merged
 from perdure.dialects.story.phases import Phase, Reason
@@ -16,7 +17,6 @@ from perdure.dialects.story.program import Step, part
 from perdure.dialects.story.references import Invalid, Missing
 from perdure.dialects.story.rendering import Scope
 from perdure.dialects.story.resources import Reference, Resource, spec_of
-from perdure.dialects.story.schemas import Schema
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
@@ -61,14 +61,11 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
         message = f"Input resolution failed after dependencies completed: {said(problem)}"
         end_step(turn, step.name, Phase.FAILED, message, reason=Reason.EXPRESSION_FAILED)
         return
-    written = spec_of(story).get("inputsSchema")
-    if written is not None:
-        schema = Schema(written)
-        inputs = schema.complete(inputs)
-        if misfits := schema.misfits(inputs):
-            message = f"StoryRun inputs failed schema validation: {'; '.join(map(str, misfits))}"
-            end_step(turn, step.name, Phase.FAILED, message, reason=Reason.INPUT_SCHEMA_FAILED)
-            return
+    inputs, problems = fitted(spec_of(story).get("inputsSchema"), inputs)
+    if problems:
+        message = f"StoryRun inputs failed schema validation: {problems}"
+        end_step(turn, step.name, Phase.FAILED, message, reason=Reason.INPUT_SCHEMA_FAILED)
+        return
     ancestors = children.ancestors(turn)
     if children.is_too_deep(turn, ancestors, target, inputs):
         end_step(turn, step.name, Phase.FAILED, children.TOO_DEEP, reason=Reason.INVALID_CONFIGURATION)
