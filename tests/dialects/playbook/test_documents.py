@@ -42,6 +42,18 @@ BAD: list[tuple[str, str, str, str]] = [
     (playbook("workflow: [{tool: {kind: noop}}]"), "PBK-004", "workflow[0]", "'step'"),
     (playbook("workflow: [{step: a, next: {arcs: []}}, {step: a, next: {arcs: []}}]"), "PBK-004", "workflow[1].step", "two"),
     (playbook("workflow: [{step: true, tool: {kind: noop}}]"), "PBK-005", "workflow[0].step", "quotes"),
+    (playbook("workflow: [{step: on, tool: {kind: noop}}]"), "PBK-005", "workflow[0].step", '"on"'),
+    (playbook("workflow:\n- tool: {kind: noop}\n  step: Yes"), "PBK-005", "workflow[0].step", "quotes"),
+    (playbook("workload: {a: [{b: '{{ ctx.x }}'}]}\n" + STEP), "PBK-012", "workload.a[0].b", "ctx"),
+    (step("tool: {kind: noop, args: [1]}"), "PBK-020", "workflow[0].tool.args", "a map"),
+    (step("tool: {kind: noop, args: text}"), "PBK-020", "workflow[0].tool.args", "a map"),
+    (rules("{when: true, then: {do: retry, delay: 5s}}"), "PBK-023", "workflow[0].tool.spec.policy.rules[0].then.delay", "'5s'"),
+    (rules("{when: \"{{ outcome.status == 'success' }}\", then: {do: break}}"), "PBK-032", "workflow[0].tool.spec.policy.rules[0].when", "'ok'"),
+    (rules("{when: '{{ \"success\" != outcome.status }}', then: {do: break}}"), "PBK-032", "workflow[0].tool.spec.policy.rules[0].when", "'ok'"),
+    (step("tool: {kind: noop}, next: {arcs: [{step: b, spec: {do: jump}}]}"), "PBK-031", "workflow[0].next.arcs[0].spec.do", "task policies"),
+    (step("tool: {kind: noop}, next: {arcs: [{step: b, args: {x: {y: '{{ keychain.k }}'}}}]}"), "PBK-184", "workflow[0].next.arcs[0].args.x.y", "keychain"),
+    (step("tool: {kind: noop}, loop: {in: [1], iterator: x, spec: {max_in_flight: '3'}}"), "PBK-030", "workflow[0].loop.spec.max_in_flight", "'3'"),
+    (step("tool: {kind: noop}, loop: {in: [1], iterator: x, pagination: {}}"), "PBK-032", "workflow[0].loop.pagination", "jump"),
     (playbook(STEP + "\nworkflow: []"), "DOC-DUPLICATE-KEY", "", "workflow"),
     (playbook(STEP) + "\n---\na: 1\n", "DOC-COUNT", "", "second document"),
     (playbook("executor: {profile: local, kind: distributed}\n" + STEP), "PBK-006", "executor", "different"),
@@ -233,6 +245,11 @@ def test_what_is_probably_not_meant_is_only_a_warning(text: str, words: str) -> 
 
 
 GOOD = [
+    playbook(
+        """workflow: [{step: "on", tool: {kind: noop}, next: {arcs: [{step: 'yes'}]}}, {step: 'yes', next: {arcs: []}}]"""
+    ),
+    step("tool: {kind: noop, args: '{{ workload }}'}"),
+    rules("{when: '{{ true }}', then: {do: retry, delay: '{{ workload.pause }}'}}"),
     step("next: {arcs: []}"),
     step("tool: {kind: own, whatever: 1}"),
     step("tool: [{kind: noop}, {x: {kind: noop}}, {name: y, kind: noop}]"),

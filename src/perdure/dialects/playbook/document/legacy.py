@@ -48,6 +48,7 @@ LOOP = {
     "element": "`loop.iterator`",
     "collection": "`loop.in`",
     "max_in_flight": "`loop.spec.max_in_flight`",
+    "pagination": "`jump` and `break` in the pipeline",
 }
 
 RULE = {"expr": "`when`", "eval": "`when`", "if": "`when`"}

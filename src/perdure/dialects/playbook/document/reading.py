@@ -10,6 +10,7 @@ from perdure.dialects.playbook.document.keychain import names_of
 from perdure.dialects.playbook.document.look import Findings, Found, Look, Path
 from perdure.dialects.playbook.document.root import document, entries
 from perdure.dialects.playbook.document.tasks import Known
+from perdure.dialects.playbook.document.unquoted import step_names
 from perdure.dialects.playbook.program import Program
 from perdure.documents import Document, UnreadableText, read_document
 from perdure.kernel.problems import Problem
@@ -50,6 +51,7 @@ def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Proble
     findings.is_io = seen.is_io
     look = Look(findings, seen.data)
     document(look, around.known(seen.data))
+    step_names(look, found)
     if findings.has_errors:
         return None, _placed(found, seen, findings.found)
     program = compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)

@@ -164,7 +164,10 @@ def _loop_spec(look: Look) -> None:
 
 
 def _in_flight(look: Look) -> None:
-    if isinstance(look.value, str):
+    if texts.plain(look):
+        message = f"'max_in_flight' must be a whole number or a template that gives one, not {look.value!r}"
+        look.problem("PBK-030", message)
+    elif isinstance(look.value, str):
         texts.data(look, texts.CONTROL)
     else:
         look.is_at_least(1, "PBK-030")
@@ -216,5 +219,5 @@ def _arc(look: Look, names: Sequence[str]) -> None:
         texts.guard(look.at("when"), texts.CONTROL)
     if "args" in look.value and look.at("args").has("a map", "PBK-028"):
         texts.data(look.at("args"), texts.CONTROL)
-    if "spec" in look.value:
-        look.at("spec").has("a map", "PBK-028")
+    if "spec" in look.value and look.at("spec").has("a map", "PBK-028"):
+        refuse_directives(look.at("spec"))

@@ -103,6 +103,10 @@ def task(look: Look, known: Known) -> None:
             look.at("kind").warn("PBK-101", f"the kind {kind!r} cannot work on this machine", hint=hint)
     elif not known.provides(kind):
         _unknown_kind(look.at("kind"), kind, known)
+    if body.get("args") is not None and (texts.plain(look.at("args")) or not isinstance(body["args"], dict | str)):
+        look.at("args").problem(
+            "PBK-020", f"'args' must be a map, not {body['args']!r}", hint="Write args: {name: value}."
+        )
     for name in body:
         if name not in ("kind", "name", "spec", *legacy.TASK) and not tools.kind_of(kind).is_text(name, body[name]):
             texts.data(look.at(name), texts.FIELDS)
@@ -241,7 +245,9 @@ def _then(look: Look, labels: Sequence[str], index: int, iterator: str | None) -
 
 
 def _delay(look: Look) -> None:
-    if isinstance(look.value, str):
+    if texts.plain(look):
+        look.problem("PBK-023", f"'delay' must be a number of seconds or a template that gives one, not {look.value!r}")
+    elif isinstance(look.value, str):
         texts.data(look, texts.POLICY)
     elif look.has("a number", "PBK-023") and look.value < 0:
         look.problem("PBK-023", "'delay' must not be negative")

@@ -1,6 +1,7 @@
 """Templates in a document: is the text one, and does it read only what exists where it stands? (PBK-029, 146, 184)"""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 from perdure.dialects.playbook.document.look import Found, Look
 from perdure.dialects.playbook.errors import said
@@ -15,6 +16,10 @@ FIELDS = frozenset(
 )
 POLICY = (FIELDS | {"outcome"}) - {"keychain"}
 START = frozenset({"workload", "execution_id", "env"})
+OLD_STATUS = re.compile(
+    r"""\b(?:outcome|output)\.status\s*[!=]=\s*(?P<quote>['"])success(?P=quote)"""
+    r"""|(?P<mark>['"])success(?P=mark)\s*[!=]=\s*(?:outcome|output)\.status\b"""
+)
 
 
 def guard(look: Look, scope: frozenset[str]) -> None:
@@ -31,6 +36,7 @@ def guard(look: Look, scope: frozenset[str]) -> None:
         return
     try:
         _check_names(look, Guard(value).reads, scope)
+        _check_words(look)
     except TemplateError as fault:
         look.problem("PBK-029", f"{look.name}: {said(fault)}")
 
@@ -40,7 +46,28 @@ def data(look: Look, scope: frozenset[str]) -> None:
     template = Template(look.value)
     for fault in template.faults:
         look.findings.found.append(Found("PBK-029", said(fault), (*look.path, *fault.path)))
-    _check_names(look, template.reads, scope)
+    if template.reads.names - scope:
+        for text in _texts(look):
+            _check_names(text, Template(text.value).reads, scope)
+
+
+def plain(look: Look) -> bool:
+    """Whether the value is a text that no template is in."""
+    return isinstance(look.value, str) and not has_template(look.value)
+
+
+def _texts(look: Look) -> Iterator[Look]:
+    if isinstance(look.value, str):
+        yield look
+    elif isinstance(look.value, dict | list):
+        for part in look.value if isinstance(look.value, dict) else range(len(look.value)):
+            yield from _texts(look.at(part))
+
+
+def _check_words(look: Look) -> None:
+    if OLD_STATUS.search(look.value):
+        hint = "Write `outcome.status == 'ok'`."
+        look.problem("PBK-032", "an outcome's status is 'ok' or 'error', never 'success'", hint=hint)
 
 
 def _check_names(look: Look, reads: Reads, scope: frozenset[str]) -> None:
@@ -49,6 +76,8 @@ def _check_names(look: Look, reads: Reads, scope: frozenset[str]) -> None:
             look.problem("PBK-184", "keychain exists only in the fields of a task")
         elif name == "vars":
             look.problem("PBK-032", "there are no vars", hint="Use ctx, or iter inside a loop.")
+        elif name == "ctx" and scope is START:
+            look.problem("PBK-012", "the workload is fixed before there is a ctx", hint=f"Readable: {_listed(scope)}.")
         elif not look.findings.is_io:  # there a bare name is looked up when it is needed
             look.warn("PBK-146", f"nothing is called {name!r} here", hint=f"Readable here: {_listed(scope)}.")
 
