@@ -166,3 +166,19 @@ def test_an_operator_sets_what_holds_for_all_stories(perdure: CommandLine, tmp_p
 
     wrong = perdure("run", "story.yaml", code=1, PERDURE_STORY_SETTINGS='{"retry.max-retires": 1}')
     assert "did you mean 'retry.max-retries'?" in wrong.err
+
+
+def test_a_story_is_drawn_and_shown_to_people(perdure: CommandLine, tmp_path: Path) -> None:
+    spec = """
+steps: [{name: a, ref: echo}, {name: b, type: gate, needs: [a]}]
+finally: [{name: tidy, ref: echo, needs: [b]}]
+"""
+    (tmp_path / "story.yaml").write_text(story(spec))
+    drawn = perdure.here("graph", "story.yaml").out
+    assert "engram echo" in drawn and "finally" in drawn
+    id = perdure.here("run", "story.yaml", "--detach").out.strip()
+    perdure.here("approve", id, "b", "--by", "Ada")
+    perdure.here("resume", id)
+
+    shown = perdure.here("show", id).out
+    assert "phase: Succeeded" in shown and "updatedBy: Ada" in shown

@@ -111,6 +111,15 @@ def _aligned(lines: list[tuple[str, str]], paint: Paint) -> list[str]:
     return [f"{paint(name.ljust(widest), 'dim')}  {text}" for name, text in lines]
 
 
+def _is_map(picture: Any) -> bool:
+    return isinstance(picture, dict)
+
+
+def _is_said(name: str, value: Any) -> bool:
+    """A resource's status is more than the word in the head."""
+    return name in SAID and not (name == "status" and _is_map(value))
+
+
 def _rest(picture: Any) -> list[str]:
-    rest = {name: value for name, value in picture.items() if name not in SAID} if isinstance(picture, dict) else {}
+    rest = {name: value for name, value in picture.items() if not _is_said(name, value)} if _is_map(picture) else {}
     return ["", *outline(rest, width_of(sys.stdout) or PIPE_WIDTH)] if any(rest.values()) else []

@@ -170,7 +170,6 @@ class Frame(msgspec.Struct, array_like=True):
                 return scope
         return None
 
-
     @property
     def entered(self) -> Step:
         step = self.step

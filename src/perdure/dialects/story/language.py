@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.kernel import inputs as i
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
+from perdure.kernel.graph import Graph
 from perdure.kernel.judging import Declared, Judged, Surroundings
 from perdure.kernel.kinds import Kind
 from perdure.kernel.turn import Turn
@@ -102,6 +103,11 @@ class Story:
         from perdure.dialects.story.compiling import load
 
         return load(text)
+
+    def graph(self, program: Any) -> Graph:
+        from perdure.dialects.story.picture import draw
+
+        return draw(program)
 
     # Runs.
 
