@@ -36,7 +36,7 @@ def exit_of_error(error: Exception) -> Exit:
     """The family an expected error belongs to."""
     from perdure.cli.errors import BadUsage, ProviderNotFound
     from perdure.engine.catalog import ResourceNotFound, UnknownKind
-    from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound
+    from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable, RunNotFound
     from perdure.stores.errors import StoreMissing
 
     match error:
@@ -44,7 +44,7 @@ def exit_of_error(error: Exception) -> Exit:
             return Exit.USAGE
         case InvalidDocument():
             return Exit.FINDINGS
-        case ResourceNotFound() | UnknownKind():
+        case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable():
             return Exit.NOT_FOUND
         case RunNotFound() | ProviderNotFound() | StoreMissing() | FileNotFoundError():
             return Exit.NOT_FOUND

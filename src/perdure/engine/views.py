@@ -8,8 +8,8 @@ import msgspec
 
 from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
-from perdure.kernel.dialect import Chronicler, Dialect
-from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
+from perdure.kernel.dialect import Chronicler, Dialect, Referring
+from perdure.kernel.errors import Conflict, PerdureError, ReferenceNotAvailable, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.turn import Needs
@@ -104,6 +104,20 @@ async def show(store: Store, execution: Execution) -> Any:
             found = await store.values(execution.id, needs.wanted)
             if not found:
                 raise RunNotFound(f"large values of run {execution.id} are not in the store") from None
+            texts |= found
+
+
+async def body_of(store: Store, execution: Execution, ref: str, now: Instant) -> Any:
+    """The body behind a reference of this run; large values are fetched as they are asked for."""
+    assert isinstance(execution.dialect, Referring)
+    texts: dict[bytes, bytes] = {}
+    while True:
+        try:
+            return execution.dialect.body_of(execution, texts, ref, now)
+        except Needs as needs:
+            found = await store.values(execution.id, needs.wanted)
+            if not found:
+                raise ReferenceNotAvailable(f"the store has lost the body of {ref or 'the result'}") from None
             texts |= found
 
 

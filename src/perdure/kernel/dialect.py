@@ -106,6 +106,14 @@ class Briefing(Protocol):
 
 
 @runtime_checkable
+class Referring(Protocol):
+    """A dialect may hold large results by reference; its pictures of a run then show references only."""
+
+    def body_of(self, execution: "Execution", texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
+        """The value behind a reference, or the run's result if `ref` is empty; raises `ReferenceNotAvailable`."""
+
+
+@runtime_checkable
 class Chronicler(Protocol):
     """A dialect may tell a run's history in event names of its own; without this the kernel's events are shown."""
 

@@ -15,6 +15,13 @@ class PerdureError(Exception):
         self.facts = facts  # what an operator would search for
 
 
+class ReferenceNotAvailable(PerdureError):
+    """The body behind a reference is not there (any more), or not what was stored."""
+
+    code = "REFERENCE-NOT-AVAILABLE"
+    hint = "Its scope or time may be over; see `scope` and `expires_at` of the reference."
+
+
 class RunNotFound(PerdureError):
     """No run of that id is in the store."""
 

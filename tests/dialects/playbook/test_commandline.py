@@ -132,3 +132,23 @@ def test_scripts_are_found_beside_the_document(perdure: CommandLine) -> None:
     run = perdure.here("run", "books/book.yaml", "--detach").out.strip()
     perdure.here("resume", run)
     assert perdure.here("show", run, "--json").json["result"] == 2
+
+
+def test_a_large_result_is_shown_by_reference_and_read_on_demand(perdure: CommandLine) -> None:
+    """PBK-174 PBK-175 PBK-172."""
+    text = playbook("""
+workflow:
+  - {step: a, tool: {kind: noop, result: "{{ 'x' * 70000 }}", spec: {result: {store: {scope: step}}}}, next: {arcs: [{step: b, args: {ref: "{{ event.result.ref }}"}}]}}
+  - {step: b, tool: {kind: noop, result: {text: "{{ 'y' * 70000 }}", a: "{{ args.ref }}"}, spec: {result: {select: [{path: $.a, as: a}]}}}}
+""")  # noqa: E501
+    (perdure.folder / "large.yaml").write_text(text)
+
+    shown = perdure.here("run", "large.yaml", "--json").json
+
+    reference, run = shown["result"], shown["execution_id"]
+    assert reference["kind"] == "result_ref" and reference["ref"].startswith(f"noetl://execution/{run}/")
+    body = perdure.here("result", "get", reference["ref"]).json
+    assert body["text"] == "y" * 70_000 and body == perdure.here("result", "get", run).json
+    gone = perdure.here("result", "get", reference["extracted"]["a"], "--json", code=8)
+    assert gone.error["code"] == "REFERENCE-NOT-AVAILABLE"
+    assert "does not name the execution" in perdure.here("result", "get", "s3://bucket/x", code=2).err

@@ -30,6 +30,7 @@ VERBS: dict[str, tuple[str, str]] = {
 """Name → module, and what it does in one line."""
 
 UNLISTED: dict[str, tuple[str, str]] = {
+    "result": ("perdure.cli.verbs.result", "give the body behind a reference"),
     "status": ("perdure.cli.verbs.status", "say how a run stands, without what it has produced"),
 }
 """Verbs that `perdure --help` names in a paragraph only."""

@@ -144,6 +144,11 @@ class Playbook:
         """The steps that a request may ask to begin with (PBK-054)."""
         return tuple(program.steps)
 
+    def body_of(self, execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
+        from perdure.dialects.playbook.showing import body_of
+
+        return body_of(execution, texts, ref, now)
+
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
         from perdure.dialects.playbook.showing import show
 

@@ -8,24 +8,20 @@ from perdure.dialects.playbook.admission import reads_of
 from perdure.dialects.playbook.completion import branch_counts, failure_view, result_of
 from perdure.dialects.playbook.names import run_id, token_id
 from perdure.dialects.playbook.program import Program
+from perdure.dialects.playbook.references import ctx_uri, lookup
+from perdure.dialects.playbook.values import Reader
+from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.turn import Needs
-from perdure.kernel.values import Payload
+from perdure.kernel.values import Instant, Payload, Ref, digest
 
 
 def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
     body: b.Body = execution.body
     program: Program = execution.program
 
-    def text(payload: Payload) -> bytes:
-        if isinstance(payload, bytes):
-            return payload
-        found = texts.get(payload.digest)
-        if found is None:
-            raise Needs((payload.digest,))
-        return found
-
+    text = _reader(texts)
     shown: dict[str, Any] = {"execution_id": execution.id, "status": status_of(execution, body)}
     if body.code:
         shown["code"] = body.code
@@ -41,6 +37,41 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
     if not execution.state.status.is_final:
         shown |= _live(body, program)
     return shown
+
+
+def _reader(texts: Mapping[bytes, bytes]) -> Reader:
+    def text(payload: Payload) -> bytes:
+        if isinstance(payload, bytes):
+            return payload
+        found = texts.get(payload.digest)
+        if found is None:
+            raise Needs((payload.digest,))
+        return found
+
+    return text
+
+
+def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
+    """What a reference of this run stands for, or the run's own result: the value, down to the last body (PBK-174)."""
+    body: b.Body = execution.body
+
+    fetched = _reader(texts)
+
+    def text(payload: Payload) -> bytes:
+        found = fetched(payload)
+        if isinstance(payload, Ref) and digest(found) != payload.digest:
+            raise ReferenceNotAvailable(f"the body of {ref or 'the result'} is not what was stored: its digest differs")
+        return found
+
+    if not ref:
+        return result_of(body, execution.program, execution.state.options).whole(text)
+    if ref == ctx_uri(execution.id):
+        return body.ctx.data
+    held = lookup(body, ref, now)
+    if held is None:
+        raise ReferenceNotAvailable(f"the body of {ref} is not available")
+    whole = held.value.whole(text)
+    return whole["results"] if held.value.parts is not None and ref.endswith("/results") else whole
 
 
 def brief(execution: Execution) -> dict[str, Any]:
