@@ -38,6 +38,9 @@ SHIPPED: Mapping[str, str] = {
 }
 """Name → module whose `PROVIDER` is meant."""
 
+REPLACEABLE = frozenset(name for name in SHIPPED_ENGRAMS if not name.startswith("engram:materialize@"))
+"""Shipped Engrams that give way to a user's of the same name; `materialize` belongs to the engine."""
+
 EXTRAS: Mapping[str, tuple[str, str]] = {"duckdb": ("duckdb", "duckdb"), "postgres": ("psycopg", "postgres")}
 """Name → the library that it needs, and the extra of Perdure that brings it."""
 
@@ -115,7 +118,10 @@ class Registry:
 
     def add(self, provider: Provider) -> Provider:
         taken = self._providers.get(provider.name)
-        if taken is not None or (provider.name in SHIPPED and provider.source != SHIPPED[provider.name]):
+        ours, gives_way = SHIPPED.get(provider.name), provider.name in REPLACEABLE
+        if taken is not None and taken.source == ours and gives_way:
+            taken = None
+        if taken is not None or (ours is not None and not gives_way and provider.source != ours):
             first = taken.place if taken else SHIPPED[provider.name]
             raise DuplicateProvider(provider.name, first, provider.place)
         self._providers[provider.name] = provider

@@ -89,6 +89,20 @@ def test_two_functions_cannot_be_one_engram(engrams: tuple[Engrams, Registry]) -
     known.engram("greeter", version="2.0.0")(lambda inputs: inputs)
 
 
+def test_a_shipped_engram_gives_way_to_a_users_but_not_the_engines_own(engrams: tuple[Engrams, Registry]) -> None:
+    known, registry = engrams
+    assert registry.find("engram:echo@1.0.0") is not None  # also when ours has been used already
+    known.engram("echo")(lambda inputs: {"mine": True})
+    known.engram("http-request")(lambda inputs: {"mine": True})
+    provider = registry.find("engram:echo@1.0.0")
+    assert provider is not None
+    assert provider.source != "perdure.providers.engrams.shipped.echo"
+    with pytest.raises(DuplicateProvider):
+        known.engram("echo")(lambda inputs: inputs)
+    with pytest.raises(DuplicateProvider):
+        known.engram("materialize")(lambda inputs: inputs)
+
+
 def test_a_function_that_wants_more_is_refused(engrams: tuple[Engrams, Registry]) -> None:
     known, _ = engrams
     with pytest.raises(TypeError, match=r"must take \(inputs, context\)"):
