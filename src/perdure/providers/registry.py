@@ -86,6 +86,7 @@ class Provider:
     mode_for: Callable[[Mapping[str, Any]], Mode] | None = None
     close: Callable[[], Awaitable[None]] | None = None
     group: str = ""
+    stands_for: Callable[..., Any] | None = None  # what the user wrote, where that is not the function called here
 
     @classmethod
     def of(cls, name: str, function: Callable[..., Any], *, mode: Mode | None = None, **rest: Any) -> "Provider":
@@ -104,7 +105,7 @@ class Provider:
 
     @property
     def place(self) -> str:
-        code = getattr(self.function.call, "__code__", None)
+        code = getattr(self.stands_for or self.function.call, "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code else self.source or "an unknown place"
 
 

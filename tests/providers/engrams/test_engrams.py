@@ -84,7 +84,7 @@ def test_an_engram_stands_in_the_catalog(engrams: tuple[Engrams, Registry]) -> N
 def test_two_functions_cannot_be_one_engram(engrams: tuple[Engrams, Registry]) -> None:
     known, _ = engrams
     known.engram("greeter")(lambda inputs: inputs)
-    with pytest.raises(DuplicateProvider):
+    with pytest.raises(DuplicateProvider, match=rf"defined at {__file__}.* and again at {__file__}"):
         known.engram("greeter")(lambda inputs: inputs)
     known.engram("greeter", version="2.0.0")(lambda inputs: inputs)
 

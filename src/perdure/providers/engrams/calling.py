@@ -1,40 +1,28 @@
 """From a task to the call of an Engram's function, and from what it gave to the step's output."""
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.engrams.context import EngramContext
 from perdure.providers.engrams.hydrating import hydrate
-from perdure.providers.engrams.secrets import Vault
-from perdure.providers.failure import ProviderFailure
 
 
 def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a provider calls it: with the task's arguments by name (see the Story's task contract)."""
     given = _parameters(function)
 
-    def arguments(context: TaskContext | BlockingContext, task: dict[str, Any]) -> tuple[list[Any], Vault]:
-        vault = Vault(context.secrets)
-        ours = EngramContext(context, task, vault)
-        inputs = hydrate(task.get("inputs") or {}, vault, ours.namespace)
-        return [inputs, ours][:given], vault
+    def arguments(context: TaskContext | BlockingContext, task: dict[str, Any]) -> list[Any]:
+        ours = EngramContext(context, task)
+        inputs = hydrate(task.get("inputs") or {}, context.secrets, ours.namespace)
+        return [inputs, ours][:given]
 
     def call(context: BlockingContext, **task: Any) -> Any:
-        passed, vault = arguments(context, task)
-        try:
-            return vault.redact(function(*passed))
-        except ProviderFailure as failure:
-            raise _discreet(failure, vault) from None
+        return function(*arguments(context, task))
 
     async def call_coroutine(context: TaskContext, **task: Any) -> Any:
-        passed, vault = arguments(context, task)
-        answer: Coroutine[Any, Any, Any] = function(*passed)
-        try:
-            return vault.redact(await answer)
-        except ProviderFailure as failure:
-            raise _discreet(failure, vault) from None
+        return await function(*arguments(context, task))
 
     return call_coroutine if inspect.iscoroutinefunction(function) else call
 
@@ -53,8 +41,3 @@ def _parameters(function: Callable[..., Any]) -> int:
         name = getattr(function, "__name__", repr(function))
         raise TypeError(f"engram {name!r} must take (inputs, context), (inputs) or nothing")
     return min(len(wanted), 2)
-
-
-def _discreet(failure: ProviderFailure, vault: Vault) -> ProviderFailure:
-    message, details = vault.redact(failure.message), vault.redact(failure.details)
-    return ProviderFailure(failure.code, message, failure.retryable, details)

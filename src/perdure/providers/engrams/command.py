@@ -7,7 +7,6 @@ from perdure.providers.command import Command, environment
 from perdure.providers.context import TaskContext
 from perdure.providers.engrams.elsewhere import output_of, told
 from perdure.providers.engrams.failure import EngramError
-from perdure.providers.engrams.secrets import Vault
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Provider
 
@@ -16,19 +15,18 @@ _SIGNALLED = 128  # by convention of shells: added to the number of the signal
 
 async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
     """Execute `run.argv` (a list, or one text for the shell), in `run.cwd`, with `run.env` added to the environment."""
-    vault = Vault(context.secrets)
     argv = run.get("argv")
     words = ["/bin/sh", "-c", argv] if isinstance(argv, str) else [str(word) for word in argv or ()]
     if not words:
         raise EngramError("the template names no command", type="initialization_error")
-    fed = jsontext.encode(told(context, task, vault))
+    fed = jsontext.encode(told(context, task))
     given = {name: str(value) for name, value in (run.get("env") or {}).items()}
     try:
         ended = await Command("Engram", words, environment(given, context), fed=fed, cwd=run.get("cwd")).run()
     except ProviderFailure as failure:
-        raise EngramError(vault.redact(failure.message), type="initialization_error", exit_code=127) from None
+        raise EngramError(failure.message, type="initialization_error", exit_code=127) from None
     code = ended.exit_code if ended.exit_code >= 0 else _SIGNALLED - ended.exit_code
-    return output_of(code, ended.output(), vault)
+    return output_of(code, ended.output())
 
 
 PROVIDER = Provider.of("engram.command", command, prefix="Engram")

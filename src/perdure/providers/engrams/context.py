@@ -9,15 +9,14 @@ from datetime import datetime
 from typing import Any
 
 from perdure.providers.context import BlockingContext, TaskContext
-from perdure.providers.engrams.secrets import EngramSecrets, Vault
+from perdure.providers.engrams.secrets import EngramSecrets
 
 
 class EngramContext:
-    def __init__(self, inner: TaskContext | BlockingContext, task: Mapping[str, Any], vault: Vault) -> None:
+    def __init__(self, inner: TaskContext | BlockingContext, task: Mapping[str, Any]) -> None:
         self._inner = inner
         self._task = task
-        self._vault = vault
-        self.secrets = EngramSecrets(vault, task.get("secrets") or {})
+        self.secrets = EngramSecrets(inner.secrets, task.get("secrets") or {})
 
     @property
     def idempotency_key(self) -> str:
@@ -71,10 +70,10 @@ class EngramContext:
         return self._inner.wait_cancelled()
 
     def log(self, message: str, level: str = "info", **fields: Any) -> None:
-        self._inner.log(self._vault.redact(message), level, **self._vault.redact(fields))
+        self._inner.log(message, level, **fields)
 
     def heartbeat(self, detail: Any = None) -> None:
-        self._inner.heartbeat(self._vault.redact(detail))
+        self._inner.heartbeat(detail)
 
     def effect_once(self, key: str, effect: Any) -> Any:
         """Perform `effect` unless it was recorded before; either way the answer is its result (STY-167)."""
@@ -82,11 +81,11 @@ class EngramContext:
 
     def record_effect(self, key: str, status: str = "succeeded", details: Any = None) -> Any:
         """Add a line to the step's list of effects; a key that stands there is not added again (STY-164)."""
-        said = {"key": key, "status": status, "details": self._vault.redact(details)}
+        said = {"key": key, "status": status, "details": details}
         return self._inner.report({"effect": said})
 
     def emit_signal(self, key: str, value: Any = None) -> Any:
-        return self._inner.emit_signal(key, self._vault.redact(value))
+        return self._inner.emit_signal(key, value)
 
     def replay_signals(self, since: int = 0, step: str | None = None) -> Any:
         """Signals of a step (this one, unless another is named) with a number above `since`, oldest first."""

@@ -16,19 +16,18 @@ from perdure.providers.context import TaskContext
 from perdure.providers.engrams.context import EngramContext
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.engrams.hydrating import hydrate
-from perdure.providers.engrams.secrets import Vault
 
 
-def told(context: TaskContext, task: dict[str, Any], vault: Vault) -> dict[str, Any]:
+def told(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
     """The task as it is told to code elsewhere."""
-    namespace = EngramContext(context, task, vault).namespace
-    inputs = hydrate(task.get("inputs") or {}, vault, namespace)
+    namespace = EngramContext(context, task).namespace
+    inputs = hydrate(task.get("inputs") or {}, context.secrets, namespace)
     return {**task, "inputs": inputs, "attempt": context.attempt, "delivery": context.delivery}
 
 
-def output_of(code: int, said: dict[str, Any], vault: Vault) -> dict[str, Any]:
+def output_of(code: int, said: dict[str, Any]) -> dict[str, Any]:
     """What a process that has ended gave; raises when its exit code is not 0."""
-    out, errors = vault.redact(said.get("stdout") or ""), vault.redact(said.get("stderr") or "")
+    out, errors = said.get("stdout") or "", said.get("stderr") or ""
     if code != 0:
         lines = [line for line in (errors or out).strip().splitlines() if line.strip()]
         message = lines[-1] if lines else f"the command ended with exit code {code}"

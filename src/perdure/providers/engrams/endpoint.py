@@ -6,7 +6,6 @@ from perdure.providers.context import TaskContext
 from perdure.providers.engrams.context import EngramContext
 from perdure.providers.engrams.elsewhere import told
 from perdure.providers.engrams.failure import EngramError
-from perdure.providers.engrams.secrets import Vault
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http import close_clients, http
 from perdure.providers.registry import Provider
@@ -16,22 +15,21 @@ _ANY_STATUS = list(range(100, 600))
 
 async def endpoint(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
     """POST the task to `run.url`, with `run.headers`."""
-    vault = Vault(context.secrets)
     headers = {name: str(value) for name, value in (run.get("headers") or {}).items()}
-    key = EngramContext(context, task, vault).idempotency_key
+    key = EngramContext(context, task).idempotency_key
     try:
         answer = await http(
             context,
             str(run.get("url", "")),
             "POST",
             {"idempotency-key": key, **headers},
-            json=told(context, task, vault),
+            json=told(context, task),
             timeout=float(run.get("timeout", 300)),
             expect=_ANY_STATUS,
         )
     except ProviderFailure as failure:
-        raise EngramError(vault.redact(failure.message), retryable=failure.retryable, code=failure.code) from None
-    status, body = answer["status"], vault.redact(answer["body"])
+        raise EngramError(failure.message, retryable=failure.retryable, code=failure.code) from None
+    status, body = answer["status"], answer["body"]
     said = body.get("error") if isinstance(body, dict) else None
     if status >= 400 or isinstance(said, dict):
         raise _refusal(status, said if isinstance(said, dict) else {})

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from perdure.kernel import jsontext
+from perdure.providers.context import SecretSource
 from perdure.providers.engrams.failure import EngramError
-from perdure.providers.engrams.secrets import Vault
+from perdure.providers.engrams.secrets import secret
 from perdure.providers.text import is_file_name
 
 SECRET = "$bubuSecretRef"
@@ -20,20 +21,20 @@ CONFIG_MAP = "$bubuConfigMapRef"
 DEEPEST = 32  # STY-080
 
 
-def hydrate(value: Any, vault: Vault, namespace: str, depth: int = 0) -> Any:
+def hydrate(value: Any, source: SecretSource, namespace: str, depth: int = 0) -> Any:
     if depth > DEEPEST:
         raise EngramError(f"the input is nested more than {DEEPEST} levels deep", type="validation_error")
     match value:
         case {"$bubuSecretRef": reference} if len(value) == 1:
             name, key, form = _parts(SECRET, reference, namespace)
-            return _formed(vault.value(name, key), form, f"secret {name!r}, key {key!r}")
+            return _formed(secret(source, name, key), form, f"secret {name!r}, key {key!r}")
         case {"$bubuConfigMapRef": reference} if len(value) == 1:
             name, key, form = _parts(CONFIG_MAP, reference, namespace)
             return _formed(_config(name, key), form, f"config map {name!r}, key {key!r}")
         case dict():
-            return {name: hydrate(item, vault, namespace, depth + 1) for name, item in value.items()}
+            return {name: hydrate(item, source, namespace, depth + 1) for name, item in value.items()}
         case list():
-            return [hydrate(item, vault, namespace, depth + 1) for item in value]
+            return [hydrate(item, source, namespace, depth + 1) for item in value]
         case _:
             return value
 

@@ -8,7 +8,6 @@ from perdure.providers.container import container
 from perdure.providers.context import TaskContext
 from perdure.providers.engrams.elsewhere import output_of, told
 from perdure.providers.engrams.failure import EngramError
-from perdure.providers.engrams.secrets import Vault
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.jobs import Runtime
 from perdure.providers.registry import Provider
@@ -16,17 +15,16 @@ from perdure.providers.registry import Provider
 
 async def image(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
     """Run the container `run.image` to its end, with `run.command`, `run.args` and `run.env`."""
-    vault = Vault(context.secrets)
     members = {name: run[name] for name in ("image", "command", "args", "env") if name in run}
     try:
-        answer = await container(context, msgspec.convert(members, Runtime), args=told(context, task, vault))
+        answer = await container(context, msgspec.convert(members, Runtime), args=told(context, task))
     except ProviderFailure as failure:
         facts = failure.details if isinstance(failure.details, dict) else {}
         if "exit_code" not in facts:
-            said = vault.redact(failure.message)
+            said = failure.message
             raise EngramError(said, type="initialization_error", retryable=failure.retryable) from None
         answer = facts
-    return output_of(answer["exit_code"], answer, vault)
+    return output_of(answer["exit_code"], answer)
 
 
 PROVIDER = Provider.of("engram.container", image, prefix="Engram")

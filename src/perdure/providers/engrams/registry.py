@@ -97,19 +97,17 @@ def as_provider(
 ) -> Provider:
     """An Engram's code among the providers."""
     name, version = template["metadata"]["name"], template["spec"]["version"]
-    described = Provider.of(provider_name(name, version), as_task(function), mode=mode, prefix="Engram")
-    origin = Provider.of(name, function).source
-    about = template["spec"].get("description", "")
     schema = template["spec"].get("inputSchema", {})
-    return Provider(
-        described.name,
-        described.function,
-        described.mode,
-        about,
-        {"type": "object", "properties": {"inputs": schema}, "required": ["inputs"]},
+    return Provider.of(
+        provider_name(name, version),
+        as_task(function),
+        mode=mode,
+        description=template["spec"].get("description", ""),
+        declared={"type": "object", "properties": {"inputs": schema}, "required": ["inputs"]},
         prefix="Engram",
-        source=origin,
+        source=Provider.of(name, function).source,
         close=close,
+        stands_for=function,
     )
 
 
