@@ -1,7 +1,7 @@
 """The one place that builds concrete things."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,13 @@ from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.sealing import Opener
+from perdure.kernel.values import RunId
 from perdure.stores.errors import BadStoreUrl
 
 if TYPE_CHECKING:
     from perdure.engine.dispatch import Hands
+    from perdure.engine.entries import Change, Finding
+    from perdure.kernel.judging import Applied
     from perdure.stores.protocol import Store
 
 DEFAULT_STORE = "sqlite:///perdure.db"
@@ -105,6 +108,48 @@ class Engine(Client):
         runtime = Runtime(opened, spoken, hands or local_hands(clock, opened, spoken), clock, settings or Settings())
         super().__init__(opened, spoken, clock, runtime)
         self.runtime: Runtime = runtime
+
+    async def resume(self, runs: Sequence[RunId] | None = None) -> None:
+        """Take up what no live process owns: everything, or these runs; then also requests that nobody answered."""
+        await super().resume(runs)
+        if runs is None:
+            await self.settle_requests()
+
+    async def settle_requests(self) -> None:
+        if "story" in self.languages:
+            from perdure.triggers.requests import Requests
+
+            await Requests(self).settle_pending()
+
+    async def apply(self, texts: "Sequence[Applied]", namespace: str = "") -> "tuple[list[Change], list[Finding]]":
+        """Put what these texts declare into the catalog; what they ask for begins."""
+        from perdure.triggers.applying import apply, asks_for_runs
+
+        if not asks_for_runs(self, texts, namespace):
+            return await super().apply(texts, namespace)
+        return await apply(self, texts, namespace)
+
+    async def trigger(
+        self,
+        story: str | Mapping[str, Any] | None = None,
+        inputs: Any = None,
+        *,
+        token: str | None = None,
+        key: str | None = None,
+        impulse: str | None = None,
+        namespace: str = "default",
+    ) -> dict[str, Any]:
+        """Ask durably for a run of a Story of the catalog; answers with the StoryTrigger and its decision.
+
+        With an `impulse`, `inputs` is the event it has heard of: its mapping, delivery policy and throttle apply.
+        """
+        from perdure.triggers.requests import Requests
+
+        if impulse is None:
+            if story is None:
+                raise PerdureError("a trigger names a Story, or the Impulse that has heard of something")
+            return await Requests(self).trigger(story, inputs, token=token, key=key, namespace=namespace)
+        raise NotImplementedError
 
 
 class Observer(Client):

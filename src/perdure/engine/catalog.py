@@ -21,7 +21,9 @@ from perdure.engine.entries import (
     Finding,
     Rejected,
     compare,
+    marked,
     overtaken,
+    pending_mark,
     read_entry,
     refusal,
 )
@@ -156,16 +158,18 @@ class Catalog:
 
     async def apply(self, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
         """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`."""
-        entries, findings = self.entries(texts, namespace)
+        declared, findings = self.entries(texts, namespace)
+        entries = [entry for entry in declared if not entry.kind.of_runs]
+        asked = {entry.file for entry in declared if entry.kind.of_runs}  # what becomes of a run is not known here
         for _ in range(TRIES):
             rows = await self._store.resources([entry.key for entry in entries])
             steps = [compare(entry, rows.get(entry.key)) for entry in entries]
-            unchanged = {entry.file for entry in entries} - {step.entry.file for step in steps if step.write}
+            unchanged = {entry.file for entry in entries} - {step.entry.file for step in steps if step.write} - asked
             judged = [one for one in texts if one.file not in unchanged]  # what is there already was judged then
             found = [*findings, *await self._judged(judged, texts, namespace)]
             if any(one.problem.severity is Severity.ERROR for one in found):
                 raise Rejected(found)
-            writes = [step.write for step in steps if step.write is not None]
+            writes = [write for step in steps for write in marked(step)]
             if not writes or await self._store.write_catalog(writes) is None:
                 return [step.change for step in steps], found
         raise Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
@@ -229,10 +233,10 @@ class Catalog:
     async def delete(self, keys: Sequence[Named]) -> list[Named]:
         """Remove those of the entries that are there, in one transaction; which. What runs have pinned stays theirs."""
         for _ in range(TRIES):
-            rows = (await self._store.resources(keys)).values()
-            removals = [ResourceRemoval(row.key, row.version) for row in rows]
+            rows = await self._store.resources([*keys, *map(pending_mark, keys)])
+            removals = [ResourceRemoval(row.key, row.version) for row in rows.values()]
             if not removals or await self._store.write_catalog(removals) is None:
-                return [row.key for row in rows]
+                return [key for key in keys if key in rows]
         raise Conflict("others keep changing the same entries; nothing was removed", hint="Try again.")
 
 

@@ -14,18 +14,18 @@ from perdure.engine.answering import answer
 from perdure.engine.catalog import Catalog
 from perdure.engine.clock import Clock
 from perdure.engine.entries import Change, Finding
-from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_token
+from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
 from perdure.engine.judging import Judge, Language
 from perdure.engine.runtime import Runtime
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_turns
-from perdure.kernel.dialect import Chronicler
+from perdure.kernel.dialect import Chronicler, Naming, Resourceful
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
 from perdure.kernel.execution import Execution, Limits, decide
-from perdure.kernel.judging import Applied, Judged
+from perdure.kernel.judging import Applied, Judged, Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
-from perdure.kernel.questions import Answers, Called, Question
+from perdure.kernel.questions import Answers, Called, Named, Question
 from perdure.kernel.recording import record
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId, digest
@@ -101,7 +101,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.languages = languages
         self.clock = clock
         self.runtime = runtime
-        self.judge = Judge(languages, lambda asked: answer(store, asked))
+        self.judge = Judge(languages, self._known)
         self.catalog = Catalog(store, languages, self.judge)
         if runtime is not None:
             runtime.answers = self._answers
@@ -171,11 +171,19 @@ class Client(AbstractAsyncContextManager["Client"]):
         if applied and judged.pinned == text:  # a language that pins a bundle has taken what it needs from around
             told["applied"] = msgspec.to_builtins(await self.judge.recorded(applied))
         told_text = jsontext.encode(told)
-        now = self.clock.now()
-        run = new_run_id(now) if token is None else run_id_for_token(language.name, title, token)
-        same = pinned if judged.identity is None else digest(judged.identity)
-        key = digest(b"\x1f".join((same, digest(given), digest(told_text))))[:16]
-        if token is not None and await self._started_before(run, key):
+        named = language.name_run(program, token, told) if isinstance(language, Naming) else None
+        if isinstance(language, Naming):
+            key = digest(language.same_start(program, given, told))[:16]
+        else:
+            same = pinned if judged.identity is None else digest(judged.identity)
+            key = digest(b"\x1f".join((same, digest(given), digest(told_text))))[:16]
+        if named is not None:
+            run = run_id_for_name(language.name, *named)
+        elif token is not None:
+            run = run_id_for_token(language.name, title, token)
+        else:
+            run = new_run_id(self.clock.now())
+        if (token is not None or named is not None) and await self._started_before(run, key):
             return Handle(self, run)
         start = i.Start(
             language.name,
@@ -198,6 +206,23 @@ class Client(AbstractAsyncContextManager["Client"]):
             if not await self._started_before(run, key):
                 raise PerdureError(said.reason)
         return Handle(self, run)
+
+    async def _known(self, asked: Sequence[Question]) -> Answers:
+        """What judgements ask: entries of the catalog, and runs where their language shows them as resources."""
+        found = await answer(self.store, asked)
+        for one in asked:
+            if isinstance(one, Named) and found[one] is None:
+                found[one] = await self._named_run(one)
+        return found
+
+    async def _named_run(self, key: Named) -> Resource | None:
+        for language in self.languages.values():
+            if isinstance(language, Resourceful) and any(
+                kind.name == key.kind and kind.of_runs and kind.is_request for kind in language.kinds
+            ):
+                row = await self.store.find(run_id_for_name(language.name, key.namespace, key.name))
+                return None if row is None else language.resources(await self.show(row.id))[0]
+        return None
 
     async def _answers(self, asked: Sequence[Question]) -> Answers:
         """What runs of this engine ask."""

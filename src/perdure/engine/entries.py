@@ -112,13 +112,13 @@ def read_entry(language: Language, declared: Declared, file: str, namespace: str
 def refusal(entry: Entry, namespace: str, earlier: Entry | None) -> Problem | None:
     """What only the catalog can find wrong with an entry."""
     title = entry.kind.title(entry.key.name)
-    if entry.kind.of_runs:
+    if entry.kind.of_runs and not entry.kind.is_request:
         hint = "Start it with `perdure run`."
         return Problem("CATALOG-KIND", f"{title}: a run cannot be applied", "kind", entry.line, 1, hint)
     if namespace and entry.kind.has_namespace and entry.key.namespace != namespace:
         message = f"{title} is in namespace {entry.key.namespace!r}, not in {namespace!r} as asked"
         return Problem("CATALOG-NAMESPACE", message, "metadata.namespace", entry.line, 1)
-    if earlier is not None:
+    if earlier is not None and entry.key.name:
         message = f"{title} is declared twice, the first time in {earlier.file}:{earlier.line}"
         return Problem("CATALOG-TWICE", message, "metadata.name", entry.line, 1)
     return None
@@ -127,7 +127,8 @@ def refusal(entry: Entry, namespace: str, earlier: Entry | None) -> Problem | No
 def compare(entry: Entry, row: ResourceRow | None) -> Step:
     """What an entry changes of what is there."""
     if row is None:
-        new = ResourceWrite(entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, _status(entry, None), 0)
+        status = _status(entry, entry.kind.new_status.encode() or None)
+        new = ResourceWrite(entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, status, 0)
         return Step(entry, Outcome.CREATED, 1, new)
     if entry.source == row.source and _canonical(entry) == _canonical(row):
         return Step(entry, Outcome.UNCHANGED, row.generation)
@@ -144,6 +145,20 @@ def _status(entry: Entry, before: bytes | None) -> bytes | None:
     if entry.status is None:
         return before
     return jsontext.encode({**({} if before is None else jsontext.decode(before)), **entry.status})
+
+
+def pending_mark(key: Named) -> Named:
+    """Where it stands that a request has not been answered: written and removed together with what it is about."""
+    return Named(f"Pending{key.kind}", key.namespace, key.name)
+
+
+def marked(step: Step) -> list[ResourceWrite]:
+    """What is written for an entry: itself, and for a new request the mark that it waits for its answer."""
+    if step.write is None:
+        return []
+    if not step.entry.kind.is_request or step.outcome is not Outcome.CREATED:
+        return [step.write]
+    return [step.write, ResourceWrite(pending_mark(step.entry.key), new_uid(), 1, b"{}", b"", {}, None, 0)]
 
 
 def _said(entry: Entry | ResourceRow) -> bytes:

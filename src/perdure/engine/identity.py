@@ -17,11 +17,16 @@ def new_run_id(now: Instant) -> RunId:
     return RunId("".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -5, -5)))
 
 
-def run_id_for_token(language: str, name: str, token: str) -> RunId:
+def run_id_for_token(language: str, name: str, token: str, words: str | None = None) -> RunId:
     """The same token names the same run, in every process: that is what makes a start idempotent."""
     mark = sha256(f"{language}\x1f{name}\x1f{token}".encode()).hexdigest()[:16]
-    words = _SLUG.sub("-", f"{name}-{token}".lower()).strip("-")[:48].strip("-")
+    words = _SLUG.sub("-", (f"{name}-{token}" if words is None else words).lower()).strip("-")[:48].strip("-")
     return RunId(f"{words}-{mark}" if words else mark)
+
+
+def run_id_for_name(language: str, namespace: str, name: str) -> RunId:
+    """The same name in the same namespace is the same run, in every process."""
+    return run_id_for_token(language, namespace, name, words=name)
 
 
 def new_seed() -> int:

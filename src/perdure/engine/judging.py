@@ -64,7 +64,7 @@ class Judge:
 
     def __init__(self, languages: Mapping[str, Language], fetch: Fetch = nothing_known) -> None:
         self.languages = languages
-        self._fetch = fetch
+        self.fetch = fetch
         self._kept: OrderedDict[bytes, tuple[Answers, Judged]] = OrderedDict()
 
     def language_of(self, text: bytes) -> Language | None:
@@ -91,7 +91,7 @@ class Judge:
     ) -> Judged:
         name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen, namespace)))
         kept = self._kept.get(name)
-        if kept is not None and (not kept[0] or kept[0] == await self._fetch(list(kept[0]))):
+        if kept is not None and (not kept[0] or kept[0] == await self.fetch(list(kept[0]))):
             self._kept.move_to_end(name)
             return kept[1]
         around = Surroundings(self.declared(applied), applied=applied, chosen=chosen, namespace=namespace)
@@ -99,7 +99,7 @@ class Judge:
         while around.open:
             asked = sorted(around.open, key=repr)
             around.open.clear()
-            around.answers.update(await self._fetch(asked))
+            around.answers.update(await self.fetch(asked))
             judged = language.parse(text, around)
         if not judged.has_errors:
             self._kept[name] = (around.answers, judged)

@@ -98,6 +98,17 @@ class Resourceful(Protocol):
 
 
 @runtime_checkable
+class Naming(Protocol):
+    """A dialect may name its runs: whoever starts one under a name that is taken finds the run that has it."""
+
+    def name_run(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Namespace and name of a run that is to be found again; None: it gets an id that nobody has had."""
+
+    def same_start(self, program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
+        """What two starts under one name have to agree in."""
+
+
+@runtime_checkable
 class Briefing(Protocol):
     """A dialect may say how a run stands without showing what it has produced."""
 

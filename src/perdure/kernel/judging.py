@@ -78,6 +78,11 @@ class Surroundings:
         beside = self._beside.get(key)
         return self._answer(key, None) if beside is None else beside
 
+    def kept(self, kind: str, namespace: str, name: str) -> Resource | None:
+        """What the house has under that name, whatever was given beside the document."""
+        found: Resource | None = self._answer(Named(kind, namespace, name), None)
+        return found
+
     def within(self, kind: str, namespace: str) -> list[Resource]:
         """All resources of a kind in a namespace, in order of name."""
         found = {_name(one): one for one in self._answer(Within(kind, namespace), [])}

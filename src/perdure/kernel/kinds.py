@@ -10,7 +10,9 @@ class Kind(msgspec.Struct, frozen=True):
     short: tuple[str, ...] = ()
     has_namespace: bool = False
     can_run: bool = False  # an entry of this kind is a document that can be started
-    of_runs: bool = False  # a view of runs: it is not kept in the catalog, and cannot be applied
+    of_runs: bool = False  # a view of runs: it is not kept in the catalog
+    is_request: bool = False  # to apply one is to ask for something, which is answered once
+    new_status: str = ""  # what stands in the status of a new entry, as JSON
 
     def is_called(self, word: str) -> bool:
         """Whether somebody who types this means the kind; `stories.bubustack.io` is said in full."""

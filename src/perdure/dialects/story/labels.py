@@ -11,6 +11,9 @@ CORRELATION = "bubustack.io/correlation-id"
 
 TOKEN = "storyrun.bubustack.io/trigger-token"
 INPUT_HASH = "storyrun.bubustack.io/trigger-input-hash"
+REQUEST_NAME = "storyrun.bubustack.io/trigger-request-name"
+REQUEST_UID = "storyrun.bubustack.io/trigger-request-uid"
+BESIDE = "perdure.dev/inputs-beside"  # JSON: members of the inputs that no hash counts
 REDRIVE = "storyrun.bubustack.io/redrive-token"
 REDRIVE_FROM = "storyrun.bubustack.io/redrive-from-step"
 REDRIVE_OBSERVED = "storyrun.bubustack.io/redrive-observed"

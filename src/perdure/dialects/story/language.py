@@ -68,6 +68,24 @@ class Story:
             return {RUN: generated_name(program, run)}
         return {RUN: run_name(program.namespace, program.name, token), TOKEN: token}
 
+    def name_run(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Runs under a token, and those whose name was chosen, are found by it (STY-144, STY-153)."""
+        from perdure.dialects.story.identity import run_name
+
+        namespace = options.get("namespace") or program.namespace
+        if options.get("name"):
+            return namespace, options["name"]
+        return None if token is None else (namespace, run_name(program.namespace, program.name, token))
+
+    def same_start(self, program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
+        from perdure.dialects.story.triggering.requests import same_start
+
+        return same_start(program, given, options)
+
+    @property
+    def settings(self) -> "Settings":
+        return self._settings
+
     def declares(self, text: bytes, file: str = "") -> list[Declared]:
         from perdure.dialects.story.document.parsing import declares
 

@@ -17,6 +17,7 @@ from perdure.dialects.story.program import Program
 from perdure.dialects.story.resources import version_of
 from perdure.dialects.story.step_runs import Text, effect_claims, step_runs
 from perdure.dialects.story.times import timestamp
+from perdure.dialects.story.triggering.requests import trigger_tokens
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 
@@ -118,10 +119,16 @@ def _metadata(execution: Execution, text: Text) -> dict[str, Any]:
 def _spec(execution: Execution, text: Text) -> dict[str, Any]:
     body: Body = execution.body
     program: Program = execution.program
+    options = jsontext.decode(execution.state.options)
     reference = {"name": program.name}
     if body.namespace and body.namespace != program.namespace:
         reference["namespace"] = program.namespace
-    spec: dict[str, Any] = {"storyRef": reference, "inputs": text.data(execution.state.input) or {}}
+    spec: dict[str, Any] = {
+        "storyRef": options.get("storyRef") or reference,
+        "inputs": text.data(execution.state.input) or {},
+    }
+    if options.get("impulseRef"):
+        spec["impulseRef"] = options["impulseRef"]
     if execution.state.cancel_requested or body.canceled_before:
         spec["cancelRequested"] = True
     return spec
@@ -158,6 +165,8 @@ def _status(execution: Execution, text: Text) -> dict[str, Any]:
         "allowedFailures": allowed_failures(body),
         "trace": _trace(execution),
     }
+    if tokens := trigger_tokens(jsontext.decode(execution.state.options)):
+        status["triggerTokens"] = tokens
     if body.started_at is not None:
         status["startedAt"] = timestamp(body.started_at)
     if body.finished_at is not None:

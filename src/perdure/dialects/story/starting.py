@@ -27,7 +27,7 @@ def begin(turn: Turn) -> None:
     given = jsontext.decode(turn.text(turn.state.input))
     name, namespace = names_of(turn, options)
     found = _problem(program, given, is_bounded=not options.get("inputsOfAnySize"))
-    inputs = given if isinstance(given, dict) else {}
+    inputs = {**given, **options.get("beside", {})} if isinstance(given, dict) else options.get("beside", {})
     if found is None:
         found, inputs = _fitted(program, inputs)
     text = jsontext.encode(inputs)

@@ -16,6 +16,7 @@ from perdure.dialects.story.resources import (
     Resource,
     Shelf,
     key_of,
+    metadata_of,
     name_of,
     namespace_of,
     version_of,
@@ -52,6 +53,17 @@ class Beside:
         return None if self._implements is None else self._implements(template, version)
 
 
+class Stored(Shelf):
+    """What requests would replace. Other kinds are judged anew whenever somebody looks at them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__()
+        self._around = around
+
+    def find(self, kind: str, namespace: str, name: str) -> Resource | None:
+        return self._around.kept(kind, namespace, name) if KINDS[kind].is_request else None
+
+
 def parse(
     text: bytes,
     around: Surroundings | None,
@@ -63,7 +75,7 @@ def parse(
     """Every problem, and if there are no errors the program `load` makes of the bundle of the Story that is meant."""
     around = around or Surroundings()
     known = Beside(around, provided, implements)
-    found = judge(text, known, settings, namespace=around.namespace)
+    found = judge(text, known, settings, stored=Stored(around), namespace=around.namespace)
     problems = list(found.problems)
     stories = [resource for resource in found.resources if resource["kind"] == "Story"]
     story = _chosen(stories, around.chosen)
@@ -84,10 +96,15 @@ def declares(text: bytes, file: str = "") -> list[Declared]:
     found = []
     for document in documents:
         data = document.data
-        if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in KINDS and name_of(data):
+        if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in KINDS and _is_named(data):
             kind, namespace, name = key_of(data)
             found.append(Declared(kind, namespace, name, tidied(data), line=document.place_of()[0]))
     return found
+
+
+def _is_named(data: Resource) -> bool:
+    """A StoryRun may leave it to the engine how its name ends."""
+    return bool(name_of(data) or (data["kind"] == "StoryRun" and metadata_of(data).get("generateName")))
 
 
 def _chosen(stories: Sequence[Resource], name: str) -> Resource | None:

@@ -75,6 +75,7 @@ def _update(case: Case, stored: Resource) -> None:
         case.root.at("metadata", "annotations").problem(f"annotation {TOKEN} is immutable once set")
     old, new = dict(spec_of(stored)), dict(spec_of(case.resource))
     was, is_now = bool(old.pop("cancelRequested", False)), bool(new.pop("cancelRequested", False))
+    old["inputs"], new["inputs"] = old.get("inputs") or {}, new.get("inputs") or {}
     if not same(old, new):
         case.spec.problem("spec of a StoryRun is immutable", hint="Only cancelRequested may change, to true.")
     elif was and not is_now:

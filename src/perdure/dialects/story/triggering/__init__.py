@@ -1,0 +1,1 @@
+"""How Stories are started: requests, delivery policies, schedules. Pure: time and chance are given."""
