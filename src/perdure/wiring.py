@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from perdure.engine.client import Client
 from perdure.engine.clock import Clock, SystemClock
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perdure.kernel.judging import Applied
     from perdure.stores.protocol import Store
 
+PENDING_REQUESTS = "PendingStoryTrigger"  # where the catalog notes requests without an answer
 DEFAULT_STORE = "sqlite:///perdure.db"
 
 
@@ -109,6 +110,11 @@ class Engine(Client):
         super().__init__(opened, spoken, clock, runtime)
         self.runtime: Runtime = runtime
 
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        await self.settle_requests()
+        return self
+
     async def resume(self, runs: Sequence[RunId] | None = None) -> None:
         """Take up what no live process owns: everything, or these runs; then also requests that nobody answered."""
         await super().resume(runs)
@@ -116,7 +122,8 @@ class Engine(Client):
             await self.settle_requests()
 
     async def settle_requests(self) -> None:
-        if "story" in self.languages:
+        """Answer requests that were made durable and never answered; what cannot be answered now waits on."""
+        if "story" in self.languages and await self.store.list_resources(PENDING_REQUESTS):
             from perdure.triggers.requests import Requests
 
             await Requests(self).settle_pending()

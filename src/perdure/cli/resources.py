@@ -62,6 +62,7 @@ def _table(rows: Sequence[Named], now: Instant, wide: bool, with_namespace: bool
     is_of_runs = rows[0].kind.of_runs
     columns: list[tuple[Column, Callable[[Resource], str]]] = [
         (Column("PHASE"), lambda one: _text(_at(one, "status", "phase"))),
+        (Column("DECISION"), lambda one: _text(_at(one, "status", "decision"))),
         (Column("STORY", may_shrink=True), lambda one: _text(_at(one, "spec", "storyRef", "name"))),
         (Column("TEMPLATE", may_shrink=True), lambda one: _text(_at(one, "spec", "templateRef", "name"))),
         (Column("VERSION"), lambda one: _text(_at(one, "spec", "version") or _at(one, "metadata", "version"))),

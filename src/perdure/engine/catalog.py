@@ -94,6 +94,9 @@ class Catalog:
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Resource:
         return document(await self.row(kind, name, namespace))
 
+    def key(self, kind: Kind, name: str, namespace: str = "") -> Named:
+        return key_of(kind, name, namespace)
+
     async def row(self, kind: Kind, name: str, namespace: str = "") -> ResourceRow:
         key = key_of(kind, name, namespace)
         row = (await self._store.resources([key])).get(key)

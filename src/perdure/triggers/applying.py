@@ -37,7 +37,7 @@ async def apply(client: Client, texts: Sequence[Applied], namespace: str = "") -
     wanted = [entry for entry in entries if entry.kind == RUN]
     if wanted and client.runtime is None:
         raise PerdureError("a StoryRun can only be applied with an engine", hint="Open `perdure.Engine` on the store.")
-    changes, findings = await client.apply(texts, namespace)
+    changes, findings = await Client.apply(client, texts, namespace)
     requests = Requests(client)
     for change in changes:
         if change.kind == TRIGGER:

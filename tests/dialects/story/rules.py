@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 TESTS = HERE.parents[1]
 PAGE = HERE.parents[2] / "docs" / "reference" / "story-coverage.md"
-ROOMS = (HERE, TESTS / "expressions", TESTS / "providers")
+ROOMS = (HERE, TESTS / "expressions", TESTS / "providers", TESTS / "triggers")
 
 RULES = """
 001 documents and their kinds|002 references|003 unknown fields|004 fields for Kubernetes alone

@@ -4,13 +4,14 @@ import argparse
 from collections.abc import Sequence
 
 from perdure.cli import arguments as a
+from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json, give_text
 from perdure.cli.documents import NotApplied, read_applied
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
-from perdure.cli.opening import load_sources, open_client
+from perdure.cli.opening import load_sources, open_client, open_engine
 from perdure.cli.talk import Talk
-from perdure.engine.entries import Change, Finding, Rejected
+from perdure.engine.entries import Change, Finding, Outcome, Rejected
 from perdure.kernel.judging import Applied
 
 EXAMPLES = """\
@@ -18,6 +19,7 @@ examples:
   perdure apply -f story.yaml
   perdure apply -f engrams/ -f stories/ -n shop      every .yaml, .yml and .json file of the folders
   perdure apply -f playbooks/sums.yaml               a Playbook, kept by its path; changed content is its next version
+  perdure apply -f storyrun.yaml                     a StoryRun or StoryTrigger is a request: its run is recorded
   generate | perdure apply -f -
 
 Everything is judged before anything is stored: with a problem in any file, exit code 7 and no change. Documents
@@ -39,7 +41,9 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 
 async def _apply(asked: argparse.Namespace, talk: Talk, texts: Sequence[Applied]) -> int:
-    async with open_client(asked, talk) as client:
+    asks = any(word in one.text for one in texts for word in ("StoryRun", "StoryTrigger"))
+    asked.detach = True  # what begins here is done by whoever takes it up: nobody waits for it
+    async with open_engine(asked, talk) if asks else open_client(asked, talk) as client:
         try:
             changes, findings = await client.apply(texts, asked.namespace or "")
         except Rejected as rejected:
@@ -50,6 +54,8 @@ async def _apply(asked: argparse.Namespace, talk: Talk, texts: Sequence[Applied]
         give_json([_plain(change) for change in changes])
     elif changes:
         give_text("\n".join(f"{one.kind.title(one.key.name)} {one.outcome.value}" for one in changes))
+    if any(one.kind.is_request and one.outcome is Outcome.CREATED for one in changes):
+        talk.say(f"recorded; no live process drives it. Have it done with: {resume_command(asked)}")
     if not texts:
         talk.say("there is no .yaml, .yml or .json file there")
     return Exit.OK

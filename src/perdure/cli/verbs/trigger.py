@@ -1,0 +1,87 @@
+"""`trigger`: ask durably for a run of a Story that is in the catalog."""
+
+import argparse
+from typing import Any
+
+from perdure.cli import arguments as a
+from perdure.cli.advice import resume_command
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.errors import BadUsage
+from perdure.cli.exits import Exit
+from perdure.cli.interruption import complete
+from perdure.cli.opening import open_engine
+from perdure.cli.talk import Talk
+from perdure.engine.catalog import ResourceNotFound
+
+EXAMPLES = """\
+examples:
+  perdure trigger orders --input '{"id": 7}'                 each time another run
+  perdure trigger orders --input '{"id": 7}' --token evt-7   the same token and inputs: the same run
+  perdure trigger --impulse github --input @event.json       an event, delivered as the Impulse says
+  perdure trigger shop/orders --key order:7 -n web --json
+
+The request and its decision are on disk when the command returns; the run is done by whoever takes it up (`perdure
+serve`, `perdure resume`). A token that was used with other inputs is a conflict (exit code 9).
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("story", metavar="STORY", nargs="?", help="NAME or NAMESPACE/NAME; an Impulse knows its own")
+    parser.add_argument(
+        "--input", metavar="JSON|@FILE", type=a.json_or_file, help="the inputs; of an Impulse the event"
+    )
+    parser.add_argument("--set", metavar="K=V", type=a.pair, action="append", default=[], help="a member of the input")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--token", metavar="T", help="the same token starts the same run only once")
+    which.add_argument("--key", metavar="K", help="the same, for a key that was made of what has happened")
+    parser.add_argument("--impulse", metavar="NAME", help="deliver the input as an event of this Impulse")
+    parser.add_argument("--version", metavar="V", help="only if the Story has this version")
+    a.add_namespace(parser, "where the request and its run live (default: default)")
+    a.add_load(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    if asked.story is None and asked.impulse is None:
+        raise BadUsage("say which Story, or which Impulse has heard of something")
+    if asked.story is not None and asked.impulse is not None:
+        raise BadUsage("an Impulse names its Story itself; leave STORY out")
+    if asked.impulse is not None and asked.key is not None:
+        raise BadUsage("the key of an Impulse follows from its own policy; give a --token, or nothing")
+    given = a.with_members(asked.input, asked.set)
+    if asked.impulse is None and not isinstance(given, dict | None):
+        raise BadUsage("the inputs of a Story are a JSON object")
+    asked.detach = True
+    return complete(_trigger(asked, talk, given))
+
+
+async def _trigger(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
+    namespace = asked.namespace or "default"
+    async with open_engine(asked, talk, must_exist=True) as engine:
+        reference = await _reference(engine, asked, namespace) if asked.story is not None else None
+        decided = await engine.trigger(
+            reference, given, token=asked.token, key=asked.key, impulse=asked.impulse, namespace=namespace
+        )
+    if asked.json:
+        give_json(decided)
+    status = decided["status"]
+    run = status.get("storyRunRef", {}).get("name", "")
+    if not asked.json:
+        give_text(f"storytrigger/{decided['metadata']['name']} {status['decision']}" + (f" {run}" if run else ""))
+    if status["decision"] == "Rejected":
+        talk.insist(f"{status['reason']}: {status['message']}")
+        return Exit.CONFLICT if status["reason"] == "StoryRunConflict" else Exit.FINDINGS
+    if status["decision"] == "Pending":
+        talk.insist(f"the request is durable and waits: {status.get('message', '')}")
+    elif status["decision"] == "Created":
+        talk.say(f"recorded; no live process drives it. Have it done with: {resume_command(asked, run)}")
+    return Exit.OK
+
+
+async def _reference(engine: Any, asked: argparse.Namespace, namespace: str) -> dict[str, str]:
+    place, slash, name = asked.story.rpartition("/")
+    kind = engine.catalog.kind("story")
+    if not await engine.store.resources([key := engine.catalog.key(kind, name, place or namespace)]):
+        raise ResourceNotFound(f"there is no {kind.title(name)} in namespace {key.namespace!r}")
+    reference = {"name": name, **({"namespace": place} if slash and place != namespace else {})}
+    return {**reference, "version": asked.version} if asked.version else reference

@@ -1,0 +1,98 @@
+"""Starting Stories from the command line: requests, tokens and conflicts, in real processes."""
+
+import json
+from pathlib import Path
+
+from tests.cli.commandline import CommandLine
+
+STORY = """\
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: orders}
+spec:
+  steps: [{name: say, ref: {name: echo}, with: {id: "{{ inputs.id }}"}}]
+  output: {id: "{{ steps.say.output.id }}"}
+"""
+
+RUN = """\
+apiVersion: runs.bubustack.io/v1alpha1
+kind: StoryRun
+metadata: {name: mine}
+spec: {storyRef: {name: orders}, inputs: {id: 7}}
+"""
+
+
+def write(folder: Path, text: str, name: str) -> str:
+    (folder / name).write_text(text)
+    return name
+
+
+def applied(perdure: CommandLine) -> CommandLine:
+    perdure.here("apply", "-f", write(perdure.folder, STORY, "story.yaml"))
+    return perdure
+
+
+def test_a_run_is_applied_like_any_resource(perdure: CommandLine) -> None:
+    """STY-047 STY-049"""
+    applied(perdure)
+    file = write(perdure.folder, RUN, "run.yaml")
+    done = perdure("apply", "-f", file)
+    assert done.out == "storyrun.runs.bubustack.io/mine created\n"
+    assert "perdure resume" in done.err
+    assert perdure.here("get", "storyrun", "mine", "--json").json["status"]["phase"] == "Running"
+    assert perdure("apply", "-f", file).out == "storyrun.runs.bubustack.io/mine unchanged\n"
+    other = write(perdure.folder, RUN.replace("id: 7", "id: 8"), "other.yaml")
+    assert "immutable" in perdure("apply", "-f", other, code=7).err
+    shown = perdure("resume", "mine", "--json").json
+    assert (shown["metadata"]["name"], shown["status"]["output"]) == ("mine", {"id": 7})
+    assert perdure("apply", "-f", file).out == "storyrun.runs.bubustack.io/mine unchanged\n"
+
+
+def test_a_story_and_its_run_are_applied_together(perdure: CommandLine) -> None:
+    """STY-047: all is judged first; nothing of it is stored when the run is refused."""
+    wrong = write(perdure.folder, f"{STORY}---\n{RUN.replace('name: orders}', 'name: order}')}", "wrong.yaml")
+    done = perdure("apply", "-f", wrong, code=7)
+    assert "referenced story 'default/order' not found" in done.err
+    assert perdure.here("get", "stories", "--json").json["items"] == []
+    both = write(perdure.folder, f"{STORY}---\n{RUN}", "both.yaml")
+    assert perdure("apply", "-f", both).out.split() == [
+        "story.bubustack.io/orders", "created", "storyrun.runs.bubustack.io/mine", "created",
+    ]  # fmt: skip
+
+
+def test_a_request_is_decided_and_shown(perdure: CommandLine) -> None:
+    """STY-148 STY-149 STY-153"""
+    applied(perdure)
+    given = json.dumps({"id": 7})
+    first = perdure("trigger", "orders", "--input", given, "--token", "T", "--json").json
+    again = perdure("trigger", "orders", "--input", given, "--token", "T", "--json").json
+    assert first == again and first["status"]["decision"] == "Created"
+    perdure("trigger", "orders", "--set", "id=8", "--token", "T", code=9)
+    assert "Created" in perdure.here("get", "storytriggers").out
+    name = first["status"]["storyRunRef"]["name"]
+    assert perdure("resume", name, "--json").json["status"]["output"] == {"id": 7}
+    assert len(perdure.here("ps", "--all", "--json").json) == 1
+    same = perdure("run", "orders", "--input", given, "--token", "T", "--json").json
+    assert same["metadata"]["name"] == name
+
+
+def test_a_token_with_other_inputs_is_a_conflict_and_changes_nothing(perdure: CommandLine) -> None:
+    """STY-153"""
+    applied(perdure)
+    first = perdure("run", "orders", "--input", '{"id": 7}', "--token", "T", "--json").json
+    again = perdure("run", "orders", "--input", '{"id": 7.0}', "--token", "T", "--json").json
+    assert first["metadata"]["uid"] == again["metadata"]["uid"] and first["status"] == again["status"]
+    perdure("run", "orders", "--input", '{"id": 8}', "--token", "T", code=9)
+    rejected = perdure("trigger", "orders", "--input", '{"id": 8}', "--token", "T", "--json", code=9)
+    assert rejected.json["status"]["reason"] == "StoryRunConflict"
+    assert len(perdure.here("ps", "--all", "--json").json) == 1
+
+
+def test_what_is_not_there_cannot_be_asked_for(perdure: CommandLine) -> None:
+    """STY-051"""
+    applied(perdure)
+    perdure("trigger", "order", code=8)
+    assert "expected 'v9'" in perdure("trigger", "orders", "--version", "v9", code=7).err
+    perdure("trigger", code=2)
+    perdure("trigger", "orders", "--input", "[1]", code=2)
+    assert perdure.here("get", "storytriggers", "--json").json["items"] == []
