@@ -156,7 +156,9 @@ class Engine(Client):
             if story is None:
                 raise PerdureError("a trigger names a Story, or the Impulse that has heard of something")
             return await Requests(self).trigger(story, inputs, token=token, key=key, namespace=namespace)
-        raise NotImplementedError
+        from perdure.triggers.impulses import Impulses
+
+        return await Impulses(self).deliver(impulse, inputs, token=token, namespace=namespace)
 
 
 class Observer(Client):

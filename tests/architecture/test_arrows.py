@@ -41,7 +41,7 @@ ARROWS: dict[str, tuple[set[str], str]] = {
     "providers": ({"kernel", "expressions"}, "a provider sees its task's context, never an execution"),
     "workers": ({"kernel", "providers", "stores"}, "a worker does tasks; it knows no runs and decides nothing"),
     "triggers": (
-        {"engine", "kernel", "dialects", "stores"},
+        {"engine", "kernel", "dialects", "stores", "expressions"},
         "what starts runs is a client of the engine; how requests are decided is the language's business",
     ),
     "testing": ({"kernel", "engine", "stores", "wiring", "workers"}, "what users test with stands outside the engine"),

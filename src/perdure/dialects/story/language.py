@@ -94,7 +94,7 @@ class Story:
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
         from perdure.dialects.story.document.parsing import parse
 
-        return parse(text, around, self.load, self._provided, self._has_code, self._settings)
+        return parse(text, around, self.load, self.provided, self._has_code, self._settings)
 
     @property
     def _has_code(self) -> Callable[[str, str], bool] | None:
@@ -115,7 +115,12 @@ class Story:
         return {"validationStatus": "valid", "validationErrors": [], "stepsTotal": total}
 
     def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        return self._provided(kind, namespace, name)
+        """What nobody has to apply: what stands for loaded code, and the templates that Perdure brings along."""
+        if kind != "ImpulseTemplate":
+            return self._provided(kind, namespace, name)
+        from perdure.dialects.story.triggering.schedules import NAME, TEMPLATE
+
+        return TEMPLATE if name == NAME else self._provided(kind, namespace, name)
 
     def load(self, text: bytes) -> Any:
         from perdure.dialects.story.compiling import load

@@ -1,13 +1,13 @@
 """What templates see: `inputs`, and `steps` as they stand (section 12). Only what a template reads is put together."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure.dialects.story import offloading
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.times import moment
 from perdure.expressions.gotemplate import (
     Ambient,
     EvaluationFault,
@@ -19,13 +19,6 @@ from perdure.expressions.gotemplate import (
 )
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def moment(at: Instant) -> datetime:
-    return _EPOCH + timedelta(microseconds=at)
 
 
 class Scope:

@@ -1,7 +1,14 @@
 """Instants as resources write them."""
 
-from perdure.dialects.story.rendering import moment
+from datetime import UTC, datetime, timedelta
+
 from perdure.kernel.values import Instant
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(at: Instant) -> datetime:
+    return _EPOCH + timedelta(microseconds=at)
 
 
 def timestamp(at: Instant) -> str:

@@ -25,6 +25,8 @@ from perdure.dialects.story.document.shapes import (
 )
 from perdure.dialects.story.durations import BadDuration, read_duration
 from perdure.dialects.story.resources import read_reference
+from perdure.dialects.story.triggering.cron import BadSchedule
+from perdure.dialects.story.triggering.schedules import is_cron, read_schedules
 
 IMPULSE_TEMPLATE = Fields({**TEMPLATE, "contextSchema": JsonSchema("context"), "deliveryPolicy": DELIVERY}, REQUIRED)
 
@@ -72,6 +74,11 @@ def judge_impulse(case: Case) -> None:
     if template is not None:
         check_settings(look.at("with"), template, around)
         check_secrets(look, template)
+    if is_cron(case.resource):
+        try:
+            read_schedules(case.resource)
+        except BadSchedule as refusal:
+            look.at("with").problem(str(refusal))
 
 
 def _target(look: Look, namespace: str, around: Around) -> None:
