@@ -135,6 +135,8 @@ def test_the_bucket_fills_evenly_up_to_its_burst() -> None:
     assert throttle.enter(state, "x", NOW + SECOND // 2)[1] == 0
     state, _ = throttle.enter(state, "x", NOW + 3600 * SECOND)
     assert state["tokens"] == 2
+    late, _ = throttle.enter(state, "x", NOW)  # somebody whose clock is behind fills nothing
+    assert late == {**state, "tokens": 1}
     assert Throttle.read(impulse(throttle={"ratePerSecond": 5})).burst == 5
     assert Throttle.read(impulse(throttle={"maxInFlight": 0})).is_off and Throttle.read(impulse()).is_off
 

@@ -51,7 +51,7 @@ class Throttle:
             float(self.burst),
             float(state.get("tokens", self.burst)) + max(0, now - state.get("at", now)) * self.rate / SECOND,
         )
-        state |= {"tokens": tokens, "at": now}
+        state |= {"tokens": tokens, "at": max(now, state.get("at", now))}
         if tokens < 1:
             return state, ceil((1 - tokens) * SECOND / self.rate)
         return state | {"tokens": tokens - 1}, 0
