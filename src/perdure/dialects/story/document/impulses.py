@@ -24,9 +24,10 @@ from perdure.dialects.story.document.shapes import (
     Whole,
 )
 from perdure.dialects.story.durations import BadDuration, read_duration
-from perdure.dialects.story.resources import read_reference
+from perdure.dialects.story.resources import read_reference, spec_of
 from perdure.dialects.story.triggering.cron import BadSchedule
-from perdure.dialects.story.triggering.schedules import is_cron, read_schedules
+from perdure.dialects.story.triggering.schedules import TEMPLATE as CRON
+from perdure.dialects.story.triggering.schedules import read_schedules
 
 IMPULSE_TEMPLATE = Fields({**TEMPLATE, "contextSchema": JsonSchema("context"), "deliveryPolicy": DELIVERY}, REQUIRED)
 
@@ -74,7 +75,7 @@ def judge_impulse(case: Case) -> None:
     if template is not None:
         check_settings(look.at("with"), template, around)
         check_secrets(look, template)
-    if is_cron(case.resource):
+    if template is not None and spec_of(template) == spec_of(CRON):
         try:
             read_schedules(case.resource)
         except BadSchedule as refusal:
