@@ -1,7 +1,7 @@
 """The one place that builds concrete things."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,8 +25,8 @@ PENDING_REQUESTS = "PendingStoryTrigger"  # where the catalog notes requests wit
 DEFAULT_STORE = "sqlite:///perdure.db"
 
 
-def languages() -> dict[str, Language]:
-    """Every language Perdure speaks."""
+def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Language]:
+    """Every language Perdure speaks. `has_code` says which providers there are, if not those loaded here."""
     from perdure.dialects.flow import Flow
     from perdure.dialects.playbook import Playbook
     from perdure.dialects.story import Story
@@ -38,7 +38,7 @@ def languages() -> dict[str, Language]:
         Playbook(shared.knows, shared.names, shared.lacks),
         Story(
             _engram_resource,
-            lambda template, version: shared.knows(f"engram:{template}@{version}"),
+            lambda template, version: (has_code or shared.knows)(f"engram:{template}@{version}"),
             story_settings(os.environ.get("PERDURE_STORY_SETTINGS", "")),
         ),
         Drill(),

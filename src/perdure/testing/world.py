@@ -46,7 +46,11 @@ class World:
         self.clock = FakeClock()
         self.hands = ScriptedHands(functions, held)
         self.drill = Drill()
-        self._languages: Mapping[str, Language] = {**languages(), "drill": self.drill, **(spoken or {})}
+        self._languages: Mapping[str, Language] = {
+            **languages(lambda provider: True),
+            "drill": self.drill,
+            **(spoken or {}),
+        }
         self._settings = settings or Settings()
         self._wrap = wrap
         self._vfs = vfs

@@ -17,7 +17,13 @@ EXPECTED: dict[str, tuple[Any, Any]] = {
 
 
 def test_all_examples_are_listed() -> None:
-    assert {file.stem for file in EXAMPLES.glob("*.yaml")} == {*EXPECTED, "undo"}
+    assert {file.stem for file in EXAMPLES.glob("*.yaml")} == {
+        *EXPECTED,
+        "undo",
+        "hello",
+        "retry",
+        "map",
+    }  # the last three: tests/cli
 
 
 @pytest.mark.parametrize("name", EXPECTED)

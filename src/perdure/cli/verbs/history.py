@@ -145,6 +145,6 @@ def _flat(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(name: str, value: Any) -> str:
-    if name in INSTANTS:
+    if name in INSTANTS and isinstance(value, int):  # a language may tell its times as texts
         return local(value, fine=True)
     return value if isinstance(value, str) else jsontext.encode(value).decode()

@@ -9,7 +9,8 @@ from typing import Any
 from perdure.dialects.story import caching
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
-from perdure.dialects.story.contract import Verdict, provider_of, verdict
+from perdure.dialects.story.code import provider_for
+from perdure.dialects.story.contract import Verdict, verdict
 from perdure.dialects.story.durations import write_duration
 from perdure.dialects.story.ending import end_step, said
 from perdure.dialects.story.errors import StepError
@@ -48,7 +49,7 @@ def begin(turn: Turn, step: Step, state: StepState, arguments: Payload, executio
     most = program.settings.max_restarts
     turn.drop_timer(state.poll)
     task = turn.schedule_task(
-        provider_of(template, version),
+        provider_for(execution.template, template, version),
         step.name,
         arguments,
         attempt=state.run.attempt + 1,

@@ -10,6 +10,7 @@ for every attempt of the step (STY-205):
     engram           {name, namespace, version}
     template         {name, version}
     idempotencyKey   STY-016
+    run              only where the code is a command, an endpoint or an image (see `code`), which is then the provider
 
 Attempt, delivery, deadline and the wish to stop come with the task's context, as for every provider. In `inputs` there
 may be references (`$bubuSecretRef`, `$bubuConfigMapRef`, `$bubuStorageRef`): the worker hydrates them, and nothing of

@@ -37,13 +37,14 @@ class StepQueued(Event, frozen=True, tag=102):
 
 
 class StepBlocked(Event, frozen=True, tag=103):
-    """What the step refers to is not there; `permit` stands for its arrival."""
+    """What the step refers to is not there; `permit` stands for its arrival, or `poll` brings the next look."""
 
     step: str
     reason: str
     message: str
     at: Instant
     permit: int
+    poll: int = 0
 
 
 class StepStarted(Event, frozen=True, tag=104):

@@ -94,10 +94,10 @@ class Story:
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
         from perdure.dialects.story.document.parsing import parse
 
-        return parse(text, around, self.load, self.provided, self._has_code, self._settings)
+        return parse(text, around, self.load, self.provided, self.has_code, self._settings)
 
     @property
-    def _has_code(self) -> Callable[[str, str], bool] | None:
+    def has_code(self) -> Callable[[str, str], bool] | None:
         """Whether a template can be executed: by loaded code, or by the language itself."""
         from perdure.dialects.story.mapping import TEMPLATE
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
+from perdure.dialects.story.code import WAYS, place_of
 from perdure.dialects.story.ending import end_step
 from perdure.dialects.story.permissions import refuse
 from perdure.dialects.story.phases import Phase, Reason
@@ -16,6 +17,10 @@ from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of, version_of
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
+from perdure.kernel.values import SECOND, Instant
+
+SOONEST_LOOK: Instant = 10 * SECOND
+LATEST_LOOK: Instant = 60 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,32 @@ def is_held_back(state: StepState) -> bool:
 def release_waiter(turn: Turn, state: StepState) -> None:
     for permit in list(state.permits):
         turn.release_permit(permit)
+
+
+def lacks_code(turn: Turn, found: Engram) -> bool:
+    """Whether nothing that is loaded here, and nothing the template says, does its work (STY-009)."""
+    known = getattr(turn.execution.dialect, "has_code", None)
+    return (
+        place_of(found.template) is None
+        and known is not None
+        and not known(found.template_name, found.template_version)
+    )
+
+
+def block_for_code(turn: Turn, step: Step, found: Engram) -> None:
+    """Code comes with a process, not with the catalog: it is looked for again, ever less often."""
+    program: Program = turn.program
+    name = f"{found.template_name}@{found.template_version}"
+    message = f"Waiting for code of EngramTemplate '{name}': nothing here implements it. {WAYS}"
+    if program.settings.missing_references == "fail":
+        end_step(turn, step.name, Phase.FAILED, message, reason=Reason.TEMPLATE_NOT_FOUND)
+        return
+    state = turn.body.steps.get(step.name)
+    waited = 0 if state is None else turn.now - state.started_at
+    poll = turn.set_timer(turn.now + min(max(waited, SOONEST_LOOK), LATEST_LOOK))
+    turn.emit(s.StepBlocked(step.name, Reason.TEMPLATE_NOT_FOUND, message, turn.now, 0, poll))
+    if state is None:
+        turn.emit(s.Noted(step.name, "JobTemplateBlocked", message, turn.now))
 
 
 def block(turn: Turn, step: Step, missing: Missing) -> None:

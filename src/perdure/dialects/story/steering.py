@@ -86,9 +86,9 @@ def _why_no_decision(body: Body, program: Program, given: Payload) -> str | None
 def _why_no_retry(body: Body, given: Payload) -> str | None:
     said = _decoded(given) or {}
     state = body.steps.get(str(said.get("step")))
-    if state is None or state.phase is not Phase.PENDING or state.run is None or not state.run.next_retry_at:
-        return f"step {said.get('step')!r} does not wait for a retry"
-    return None
+    waits = state is not None and state.phase is Phase.PENDING and state.run is not None and state.run.next_retry_at
+    looks = state is not None and state.phase is Phase.BLOCKED and state.poll
+    return None if waits or looks else f"step {said.get('step')!r} does not wait for a retry"
 
 
 def _why_no_redrive(program: Program, given: Payload) -> str | None:

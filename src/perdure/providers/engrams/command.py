@@ -5,7 +5,7 @@ from typing import Any
 from perdure.kernel import jsontext
 from perdure.providers.command import Command, environment
 from perdure.providers.context import TaskContext
-from perdure.providers.engrams.elsewhere import output_of, told
+from perdure.providers.engrams.elsewhere import filled, output_of, told
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Provider
@@ -20,7 +20,7 @@ async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dic
     if not words:
         raise EngramError("the template names no command", type="initialization_error")
     fed = jsontext.encode(told(context, task))
-    given = {name: str(value) for name, value in (run.get("env") or {}).items()}
+    given = filled(context, task, run.get("env"))
     try:
         ended = await Command("Engram", words, environment(given, context), fed=fed, cwd=run.get("cwd")).run()
     except ProviderFailure as failure:

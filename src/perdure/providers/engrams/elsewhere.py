@@ -25,6 +25,13 @@ def told(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
     return {**task, "inputs": inputs, "attempt": context.attempt, "delivery": context.delivery}
 
 
+def filled(context: TaskContext, task: dict[str, Any], members: dict[str, Any] | None) -> dict[str, str]:
+    """Headers or variables as texts, with references filled in."""
+    namespace = EngramContext(context, task).namespace
+    found = hydrate(members or {}, context.secrets, namespace)
+    return {name: str(value) for name, value in found.items()}
+
+
 def output_of(code: int, said: dict[str, Any]) -> dict[str, Any]:
     """What a process that has ended gave; raises when its exit code is not 0."""
     out, errors = said.get("stdout") or "", said.get("stderr") or ""

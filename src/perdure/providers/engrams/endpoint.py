@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.providers.context import TaskContext
 from perdure.providers.engrams.context import EngramContext
-from perdure.providers.engrams.elsewhere import told
+from perdure.providers.engrams.elsewhere import filled, told
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http import close_clients, http
@@ -15,7 +15,7 @@ _ANY_STATUS = list(range(100, 600))
 
 async def endpoint(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
     """POST the task to `run.url`, with `run.headers`."""
-    headers = {name: str(value) for name, value in (run.get("headers") or {}).items()}
+    headers = filled(context, task, run.get("headers"))
     key = EngramContext(context, task).idempotency_key
     try:
         answer = await http(

@@ -6,7 +6,7 @@ import msgspec
 
 from perdure.providers.container import container
 from perdure.providers.context import TaskContext
-from perdure.providers.engrams.elsewhere import output_of, told
+from perdure.providers.engrams.elsewhere import filled, output_of, told
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.jobs import Runtime
@@ -15,7 +15,8 @@ from perdure.providers.registry import Provider
 
 async def image(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
     """Run the container `run.image` to its end, with `run.command`, `run.args` and `run.env`."""
-    members = {name: run[name] for name in ("image", "command", "args", "env") if name in run}
+    members: dict[str, Any] = {name: run[name] for name in ("image", "command", "args") if name in run}
+    members["env"] = filled(context, task, run.get("env"))
     try:
         answer = await container(context, msgspec.convert(members, Runtime), args=told(context, task))
     except ProviderFailure as failure:

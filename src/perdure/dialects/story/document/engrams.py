@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.dialects.story import scopes
+from perdure.dialects.story import code, scopes
 from perdure.dialects.story.document import templates
 from perdure.dialects.story.document.around import Around, Case
 from perdure.dialects.story.document.look import Look
@@ -69,6 +69,15 @@ ENGRAM = Fields(
         "transport": Fields({"tls": Kubernetes()}),
     }
 )
+
+
+def judge_template(case: Case) -> None:
+    """STY-009: what its annotations say of its code."""
+    for name, problem in code.problems(case.resource):
+        case.root.at("metadata", "annotations", f"{code.PREFIX}{name}").problem(problem)
+    if code.place_of(case.resource) == code.CONTAINER:
+        findings = case.root.findings
+        findings.ignored[:] = [path for path in findings.ignored if path != ("spec", "image")]
 
 
 def judge_engram(case: Case) -> None:

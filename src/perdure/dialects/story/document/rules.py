@@ -19,7 +19,7 @@ class Rules:
 RULES: dict[str, Rules] = {
     "Story": Rules(story.STORY, story.judge_story),
     "Engram": Rules(engrams.ENGRAM, engrams.judge_engram),
-    "EngramTemplate": Rules(engrams.ENGRAM_TEMPLATE),
+    "EngramTemplate": Rules(engrams.ENGRAM_TEMPLATE, engrams.judge_template),
     "Impulse": Rules(impulses.IMPULSE, impulses.judge_impulse),
     "ImpulseTemplate": Rules(impulses.IMPULSE_TEMPLATE, impulses.judge_impulse_template),
     "Transport": Rules(transports.TRANSPORT, transports.judge_transport),

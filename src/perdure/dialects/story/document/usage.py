@@ -1,5 +1,6 @@
 """The Engram a step uses: may it be named, is it there, does its input fit? (STY-041, STY-042)"""
 
+from perdure.dialects.story.code import WAYS, place_of
 from perdure.dialects.story.document.around import Around
 from perdure.dialects.story.document.engrams import check_fit
 from perdure.dialects.story.document.look import ENGRAM_REFERENCE, NO_TEMPLATE, NOT_FOUND, Look
@@ -46,9 +47,9 @@ def _template_of(engram: Resource, around: Around) -> Resource | None:
 def _implemented(look: Look, name: str, template: Resource, around: Around) -> None:
     """STY-009: nothing to run is no error, the step waits."""
     called = template["metadata"]["name"]
-    if around.known.implements(called, version_of(template)) is False:
+    if place_of(template) is None and around.known.implements(called, version_of(template)) is False:
         message = f"step '{name}': nothing here implements the template '{called}': the step will wait"
-        look.warn(message, code=NO_TEMPLATE, hint="Load what registers it, with --load.")
+        look.warn(message, code=NO_TEMPLATE, hint=WAYS)
 
 
 def _input(look: Look, name: str, engram: Resource, template: Resource) -> None:

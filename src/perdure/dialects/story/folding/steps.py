@@ -30,8 +30,11 @@ def _step_queued(body: Body, event: s.StepQueued) -> None:
 
 def _step_blocked(body: Body, event: s.StepBlocked) -> None:
     state = _waiting(body, event.step, Phase.BLOCKED, event.reason, event.message, event.at)
-    state.awaited = event.permit
-    body.permits[event.permit] = event.step
+    state.awaited, state.poll = event.permit, event.poll
+    if event.permit:
+        body.permits[event.permit] = event.step
+    if event.poll:
+        body.timers[event.poll] = event.step
 
 
 def _waiting(body: Body, name: str, phase: Phase, reason: str, message: str, at: Instant) -> StepState:

@@ -10,6 +10,7 @@ import msgspec
 from perdure.dialects.story import attempts, caching, limits, mapping, references
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
+from perdure.dialects.story.code import run_of
 from perdure.dialects.story.ending import end_step, said
 from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.fitting import fitted
@@ -45,6 +46,8 @@ class EngramStep:
             return
         if isinstance(found, Invalid):
             end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
+        elif references.lacks_code(turn, found):
+            references.block_for_code(turn, step, found)
         elif found.template_name == mapping.TEMPLATE or limits.admit(turn, step):  # a map holds no worker
             _prepare(turn, step, found)
 
@@ -182,4 +185,5 @@ def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: dict[str,
         "engram": {"name": found.reference.name, "namespace": found.reference.namespace, "version": found.version},
         "template": {"name": found.template_name, "version": found.template_version},
         "idempotencyKey": key,
+        **({} if (run := run_of(found.template)) is None else {"run": run}),
     }
