@@ -43,8 +43,8 @@ class Done:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The JSON error, which is the last line on stderr."""
-        told: dict[str, Any] = strict_json(self.err.splitlines()[-1])["error"]
+        """The JSON error: with --json the one value on stdout."""
+        told: dict[str, Any] = self.json["error"]
         return told
 
 

@@ -1,5 +1,6 @@
 """`check` and `providers`: what can be known without running anything."""
 
+import pytest
 from tests.cli.commandline import CommandLine
 
 
@@ -19,6 +20,28 @@ def test_every_problem_of_every_file_is_listed_with_its_place(perdure: CommandLi
         ("bad.json", 1, 2, "DRILL-DOCUMENT", "drill"),
     ]
     assert not (perdure.folder / "perdure.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line", "said"),
+    [
+        (b"", "DOC-LANGUAGE", 1, "empty"),
+        (b"# nothing but this\n", "DOC-LANGUAGE", 1, "empty"),
+        (b"a: 1\nb: ]\nc: 2\n", "DOC-SYNTAX", 2, ""),
+        (b"a: caf\xe9\n", "DOC-ENCODING", 1, "UTF-8"),
+        (b"apiVersion: v1\nkind: Pod\n", "DOC-LANGUAGE", 1, "no language known here"),
+    ],
+)
+def test_a_file_that_nobody_can_read_is_told_what_is_wrong_with_it(
+    perdure: CommandLine, text: bytes, code: str, line: int, said: str
+) -> None:
+    (perdure.folder / "odd.yaml").write_bytes(text)
+    (problem,) = perdure.here("check", "odd.yaml", "--json", code=7).json
+
+    assert (problem["code"], problem["line"]) == (code, line)
+    assert said in problem["message"] + problem["hint"]
+    (again,) = perdure.here("run", "odd.yaml", "--json", code=7).error["problems"]
+    assert again == problem
 
 
 def test_good_documents_have_no_problems(perdure: CommandLine) -> None:

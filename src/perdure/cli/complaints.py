@@ -24,7 +24,7 @@ def complain(error: Exception, talk: Talk, *, as_json: bool) -> Exit:
     if as_json:
         facts = error.facts if isinstance(error, PerdureError) else {}
         told = {"code": code, "message": message, "hint": hint, **facts}
-        talk.insist(json.dumps({"error": told}, default=str))
+        print(json.dumps({"error": told}, default=str))  # with --json stdout holds one value, whatever happens
     return exit_of_error(error)
 
 

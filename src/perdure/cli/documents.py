@@ -89,11 +89,22 @@ async def judge(
 ) -> Judged:
     language = judging.language_of(text)
     if language is None:
-        known = ", ".join(sorted(judging.languages))
-        problem = Problem(UNKNOWN_LANGUAGE, f"the document is in no language known here ({known})", line=1, column=1)
-        return Judged(origin, text, [problem])
+        return Judged(origin, text, _in_no_language(text, judging))
     judged = await judging.judge(language, text, applied, chosen=chosen)
     return Judged(origin, text, judged.problems, judged.program, judged.pinned, language)
+
+
+def _in_no_language(text: bytes, judging: Judge) -> list[Problem]:
+    """Why nobody knows the document: it cannot be read at all, or is empty, or is something else."""
+    from perdure.documents import UnreadableText, read_documents
+
+    try:
+        found = read_documents(text)
+    except UnreadableText as unreadable:
+        return list(unreadable.problems)
+    known = ", ".join(sorted(judging.languages))
+    what = f"the document is in no language known here ({known})" if found else "the document is empty"
+    return [Problem(UNKNOWN_LANGUAGE, what, line=1, column=1)]
 
 
 def read_applied(places: Iterable[str]) -> list[Applied]:

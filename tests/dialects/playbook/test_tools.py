@@ -140,6 +140,7 @@ CODE = {
     "input_data": ("result = input_data", {"x": 1}),
     "libs": ("result = m.floor(1.5)", 1),
     "status is data": ("result = {'status': 'error'}", {"status": "error"}),
+    "iter outside of a loop": ("result = context['iter']", {}),
     "context is a copy": ("context['ctx']['k'] = 1\nresult = context['workload']", {"w": [1]}),
 }
 

@@ -44,7 +44,8 @@ def _start(call: Call) -> None:
     if "args" in reads.names:
         arguments["token_args"] = call.makers["args"](None)
     if reads.snapshot:
-        arguments["snapshot"] = gather(call.makers, Reads(dict.fromkeys(reads.snapshot & SNAPSHOT)))
+        outside_of_loops: dict[str, Any] = {"iter": {}} if "iter" in reads.snapshot else {}
+        arguments["snapshot"] = outside_of_loops | gather(call.makers, Reads(dict.fromkeys(reads.snapshot & SNAPSHOT)))
     call.perform(PROVIDER, arguments, timeout=seconds(call.task.spec.get("timeout")))
 
 
