@@ -41,6 +41,11 @@ def step_inline(input: Any = None, value: Any = None) -> Any:
     return value if input is None else input
 
 
+@perdure.engram("step")
+def step_of_a_story(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {"value": inputs["value"]}
+
+
 PROVIDERS = {"": "step", "thread": "step", "async": "step-async", "inline": "step-inline"}
 
 
@@ -169,6 +174,10 @@ def _register_marking(scene: Scene) -> None:
         had = value if input is None else input
         made = marks.leave(had["of"], len(had["marks"]))
         return {"of": had["of"], "marks": [*had["marks"], made]}
+
+    @perdure.engram("mark")
+    def mark_of_a_story(inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"value": mark(inputs["value"])}
 
 
 def w6(scene: Scene) -> dict[str, float]:

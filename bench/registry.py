@@ -1,6 +1,6 @@
 """Everything that is measured: one file and one line each."""
 
-LANGUAGES: tuple[str, ...] = ("drill", "flow", "playbook")
+LANGUAGES: tuple[str, ...] = ("drill", "flow", "playbook", "story")
 """Files in bench/languages."""
 
 PEERS: tuple[str, ...] = ("dbos", "langgraph", "restate", "absurd")

@@ -24,3 +24,7 @@ class Language:
     """How the run's input carries a value."""
     value_of: Callable[[Any], Any] = lambda result: result
     """What the last step returned, out of the run's result."""
+    loops: bool = True
+    """Whether `rounds` is one run; a language without loops writes it as several."""
+    widest: int = 1_000_000
+    """Up to this width `fan` is one run."""

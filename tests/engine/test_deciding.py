@@ -10,6 +10,7 @@ import pytest
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Limits
+from perdure.kernel.values import INLINE_BYTES
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import CommitAnswer, Filter, Transition, Unknown
 from perdure.testing import World
@@ -184,6 +185,16 @@ async def test_a_stuck_run_is_tried_again_on_demand(tmp_path: Path) -> None:
 
         assert await run.result() == 5
         assert [one.delivery for one in world.hands.performed] == [1], "the kept result counted"
+
+
+async def test_large_values_of_one_commit_are_at_hand_for_each_other(tmp_path: Path) -> None:
+    """Invariants 1 and 4: inputs that waited together share a commit, so what the first brought is not on disk yet."""
+    large = "x" * (INLINE_BYTES + 1)
+    functions: dict[str, Any] = {"big": lambda arguments, input: f"{input}{large}"}
+    document = drill({"each": 3, "do": [{"call": "big", "input": "$index"}], "save": "all"}, {"return": "$all"})
+    async with World(tmp_path, functions=functions) as world:
+        run = await world.start(document)
+        assert await run.result() == [f"{index}{large}" for index in range(3)]
 
 
 async def test_a_decision_may_ask_for_large_values(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ BOUNDS = {
     "drill": Bounds(sequence=105, fan=225, rounds=87),
     "flow": Bounds(sequence=220, fan=295, rounds=255),
     "playbook": Bounds(sequence=470, fan=390, rounds=410),
+    "story": Bounds(sequence=870, fan=2_140, rounds=0),
 }
 
 
@@ -43,7 +44,11 @@ def echo(arguments: Any, input: Any) -> Any:
     return arguments["value"] if isinstance(arguments, dict) and "value" in arguments else input
 
 
-FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {"echo": echo}
+def story_echo(arguments: Any, input: Any) -> Any:
+    return arguments["inputs"]
+
+
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {"echo": echo, "engram:echo@1.0.0": story_echo}
 
 
 async def test_200_runs_of_10_steps(tmp_path: Path, spoken: tuple[Language, Bounds]) -> None:
@@ -68,7 +73,8 @@ async def test_1000_wide(tmp_path: Path, spoken: tuple[Language, Bounds]) -> Non
     """W2, Invariant 25: a result costs the same at any width."""
     language, bounds = spoken
     written: dict[int, float] = {}
-    for width in (1_000, 4_000):
+    narrow, wide = (1_000, 4_000) if language.widest >= 4_000 else (250, 1_000)
+    for width in (narrow, wide):
         folder = tmp_path / str(width)
         folder.mkdir()
         async with metered(folder, FUNCTIONS) as (engine, meter, vfs):
@@ -80,8 +86,8 @@ async def test_1000_wide(tmp_path: Path, spoken: tuple[Language, Bounds]) -> Non
         assert syncs <= meter.commits + 4
         assert meter.summaries == 2
         assert meter.snapshots <= 4, "geometric: each at least doubles what it replaces"
-    assert written[1_000] < bounds.fan
-    assert written[4_000] <= written[1_000] * 1.25
+    assert written[narrow] < bounds.fan
+    assert written[wide] <= written[narrow] * 1.25
 
 
 async def test_2000_serial_the_last_step_costs_what_the_first_did(
@@ -89,6 +95,8 @@ async def test_2000_serial_the_last_step_costs_what_the_first_did(
 ) -> None:
     """W4, Invariant 25: flat cost; one commit and at most 1.01 syncs a step."""
     language, bounds = spoken
+    if not language.loops:
+        pytest.skip("a language without loops has no long run; its steps are those of W1")
     async with metered(tmp_path, FUNCTIONS) as (engine, meter, vfs):
         await (await engine.start(language.rounds(2_000, "echo"))).result()
         syncs = vfs.syncs

@@ -347,9 +347,7 @@ class Runtime:
                     slot.phase = Phase.FETCHING
                     self._chores.spawn(self._fetch(slot, turn, needs))
                     return
-                slot.unfinished = None
-                slot.turns.append(turn)
-                slot.decided += 1
+                slot.finish(turn)
             change = transition(slot, self._settings.snapshot_bytes)
         except Exception as error:
             self._decide_failed(slot, error)
@@ -364,7 +362,8 @@ class Runtime:
         if needs.asked:
             turn.answers.update(await self.answers(needs.asked))
         wanted = needs.wanted
-        found = await self.store.values(slot.id, wanted)
+        found = {name: slot.unsynced[name] for name in wanted if name in slot.unsynced}
+        found.update(await self.store.values(slot.id, [name for name in wanted if name not in found]))
         for mail in slot.taken:
             for source, name in mail.borrowed:
                 if name in wanted and name not in found:
@@ -448,7 +447,7 @@ class Runtime:
     def _settle(self, slot: Slot, change: Transition | None) -> None:
         """It is on disk: now the world may hear of it."""
         turns, taken = slot.turns, slot.taken
-        slot.turns, slot.taken = [], []
+        slot.turns, slot.taken, slot.unsynced = [], [], {}
         slot.phase = Phase.COMMITTING  # what commands bring back at once only waits in the mailbox
         if change is not None:
             slot.creation = None

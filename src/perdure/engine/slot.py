@@ -69,6 +69,7 @@ class Slot:
         "timers",
         "turns",
         "unfinished",
+        "unsynced",
     )
 
     def __init__(self, id: RunId, partition: int) -> None:
@@ -92,6 +93,7 @@ class Slot:
         self.decided = 0
         self.turns: list[Turn] = []
         self.unfinished: Turn | None = None
+        self.unsynced: dict[bytes, bytes] = {}  # large values that came with its mail or were kept by its turns
 
     def install(self, execution: Execution) -> None:
         self.execution = execution
@@ -126,6 +128,15 @@ class Slot:
         self.decided = 0
         self.turns = []
         self.unfinished = None
+        self.unsynced = {name: text for mail in taken for name, text in mail.values}
+
+    def finish(self, turn: Turn) -> None:
+        """A turn is decided; its values are at hand for those behind it, although no disk has them yet."""
+        self.unfinished = None
+        self.turns.append(turn)
+        self.decided += 1
+        if turn.values:
+            self.unsynced.update(turn.values)
 
     def put_back(self) -> None:
         """The decision did not happen: its mail waits again, timers excepted, which the state remembers."""
@@ -133,3 +144,4 @@ class Slot:
         self.taken = []
         self.turns = []
         self.unfinished = None
+        self.unsynced = {}

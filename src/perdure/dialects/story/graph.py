@@ -65,8 +65,15 @@ class StepGraph:
                 if name is not None and name not in self.nodes:
                     self.parents.setdefault(name, node.name)
 
-    def visible(self, block: str) -> dict[str, str]:
+    def visible(self, block: str) -> Mapping[str, str]:
         """What templates in a block may name, steps and branches, each with the step to wait for."""
+        return self._sights[block]
+
+    @cached_property
+    def _sights(self) -> dict[str, dict[str, str]]:
+        return {block: self._sight(block) for block in BLOCKS}
+
+    def _sight(self, block: str) -> dict[str, str]:
         seen = BLOCKS[: BLOCKS.index(block) + 1]
         found = {name: name for name, node in self.nodes.items() if node.block in seen}
         found.update((branch, parent) for branch, parent in self.parents.items() if parent in found)
@@ -74,8 +81,7 @@ class StepGraph:
 
     @cached_property
     def waits(self) -> dict[str, Wait]:
-        sights = {block: self.visible(block) for block in BLOCKS}
-        return {name: self._wait(node, sights[node.block]) for name, node in self.nodes.items()}
+        return {name: self._wait(node, self.visible(node.block)) for name, node in self.nodes.items()}
 
     def _wait(self, node: Node, visible: Mapping[str, str]) -> Wait:
         order = {name: at for at, name in enumerate(self.nodes)}
