@@ -41,12 +41,12 @@ ARROWS: dict[str, tuple[set[str], str]] = {
     "providers": ({"kernel", "expressions"}, "a provider sees its task's context, never an execution"),
     "workers": ({"kernel", "providers", "stores"}, "a worker does tasks; it knows no runs and decides nothing"),
     "triggers": (
-        {"engine", "kernel", "dialects", "stores", "expressions"},
+        {"engine", "kernel", "dialects", "stores", "expressions", "wiring"},
         "what starts runs is a client of the engine; how requests are decided is the language's business",
     ),
     "testing": ({"kernel", "engine", "stores", "wiring", "workers"}, "what users test with stands outside the engine"),
     "cli": (
-        {"engine", "kernel", "wiring", "providers", "stores", "testing", "dialects", "documents"},
+        {"engine", "kernel", "wiring", "providers", "stores", "testing", "dialects", "documents", "triggers"},
         "the command line is a client of the engine",
     ),
 }

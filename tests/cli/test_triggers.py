@@ -1,6 +1,8 @@
 """Starting Stories from the command line: requests, tokens and conflicts, in real processes."""
 
 import json
+import signal
+import time
 from pathlib import Path
 
 from tests.cli.commandline import CommandLine
@@ -96,3 +98,49 @@ def test_what_is_not_there_cannot_be_asked_for(perdure: CommandLine) -> None:
     perdure("trigger", code=2)
     perdure("trigger", "orders", "--input", "[1]", code=2)
     assert perdure.here("get", "storytriggers", "--json").json["items"] == []
+
+
+TICK = """\
+apiVersion: bubustack.io/v1alpha1
+kind: Impulse
+metadata: {name: tick}
+spec:
+  templateRef: {name: cron}
+  storyRef: {name: orders}
+  with: {runOnStartup: true, schedules: [{name: now, cron: "@yearly", inputs: {id: 9}}]}
+"""
+
+
+def test_serve_takes_up_runs_decides_requests_and_keeps_schedules(perdure: CommandLine) -> None:
+    """STY-149 STY-160: one process does it all, until Ctrl-C."""
+    applied(perdure)
+    perdure.here("apply", "-f", write(perdure.folder, RUN, "run.yaml"))
+    perdure.here("apply", "-f", write(perdure.folder, TICK, "tick.yaml"))
+    perdure.here("trigger", "orders", "--set", "id=8", "--token", "T")
+    serving = perdure.start("serve")
+    serving.hear("schedule now: Created")
+    for _ in range(100):
+        rows = perdure.here("ps", "--all", "--json").json
+        if len(rows) == 3 and all(row["status"] == "succeeded" for row in rows):
+            break
+        time.sleep(0.1)
+    serving.send(signal.SIGINT)
+    assert serving.end().code == 130
+    shown = [perdure.here("show", row["id"], "--json").json for row in perdure.here("ps", "--all", "--json").json]
+    assert sorted(one["status"]["output"]["id"] for one in shown) == [7, 8, 9]
+    status = perdure.here("get", "impulse", "tick", "--json").json["status"]
+    assert (status["phase"], status["storiesLaunched"]) == ("Running", 1)
+
+
+def test_prune_follows_the_policies_of_stories(perdure: CommandLine) -> None:
+    """STY-189 STY-190"""
+    policy = "spec:\n  policy: {execution: {job: {ttlSecondsAfterFinished: 0, storyRunRetentionSeconds: KEPT}}}"
+    for kept, count in ((0, 1), (-1, 0)):
+        text = STORY.replace("spec:", policy.replace("KEPT", str(kept)), 1)
+        perdure.here("run", write(perdure.folder, text, "story.yaml"), "--input", '{"id": 1}', "--token", str(kept))
+        perdure("prune", "--json")
+        rows = perdure.here("ps", "--all", "--json").json
+        assert len([row for row in rows if row["id"].startswith(f"orders-{abs(kept)}")]) == count
+    (row,) = perdure.here("ps", "--all", "--json").json
+    shown = perdure.here("show", row["id"], "--json").json
+    assert shown["stepRuns"] == {} and shown["status"]["stepStates"]["say"]["output"] == {"id": 1}

@@ -13,7 +13,10 @@ which nothing but `evolve` changes. Within one `accept` or `advance` it asks (`t
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import msgspec
+
 from perdure.kernel.inputs import Reopen, Signal, Steer
+from perdure.kernel.questions import Named
 from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
@@ -106,6 +109,30 @@ class Naming(Protocol):
 
     def same_start(self, program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
         """What two starts under one name have to agree in."""
+
+
+class Keeping(msgspec.Struct, frozen=True):
+    """How long a run is kept after its end. `children` None: as long as the run itself; `record` None: for ever.
+
+    With `is_brief` the record goes as soon as the children have gone.
+    """
+
+    children: Instant | None
+    record: Instant | None
+    is_brief: bool = False
+
+
+@runtime_checkable
+class Retaining(Protocol):
+    """A dialect may say how long its runs are kept. A run is told to `clean` before its children are removed."""
+
+    def keeping(self, program: Any) -> Keeping: ...
+
+    def is_clean(self, execution: "Execution") -> bool:
+        """Whether its children may go: what has to survive them is in the run itself."""
+
+    def goes_with(self, execution: "Execution") -> list[Named]:
+        """Entries of the catalog that are about this run alone."""
 
 
 @runtime_checkable

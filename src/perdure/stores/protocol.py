@@ -259,6 +259,9 @@ class Store(Protocol):
     async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
         """Remove up to `limit` runs whose whole tree ended before then, leaves first."""
 
+    async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
+        """Remove these runs, in this order, with all they have; which. One that is open, or has children, stays."""
+
     # Reading.
 
     async def find(self, run: RunId) -> RunRow | None: ...

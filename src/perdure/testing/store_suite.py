@@ -315,6 +315,26 @@ class StoreSuite(CatalogSuite):
         assert await store.program(PROGRAM) is not None, "an open run keeps its document"
         await store.close()
 
+    async def test_runs_are_removed_by_name_children_first(self, tmp_path: Path) -> None:
+        """Invariant 19: what is open, or has children, stays."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        ended = Summary(Status.SUCCEEDED, False, None, 10)
+        await self.commit(
+            store,
+            created("done", home, ended),
+            created("done.1", home, ended, parent=RunId("done")),
+            created("open", home),
+            created("kept", home, ended),
+        )
+        named = [RunId(name) for name in ("done", "open", "gone")]
+
+        assert await store.remove(named) == []
+        assert await store.remove([RunId("done.1"), *named]) == ["done.1", "done"]
+        assert await store.find(RunId("done")) is None and await store.history(RunId("done")) == []
+        assert {row.id for row in await store.search(Filter())} == {"open", "kept"}
+        await store.close()
+
     async def test_a_stuck_run_says_why_and_can_be_freed(self, tmp_path: Path) -> None:
         """Invariant 3."""
         store = self.open(tmp_path)

@@ -16,6 +16,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "cancel": ("perdure.cli.verbs.cancel", "ask a run to stop"),
     "redrive": ("perdure.cli.verbs.redrive", "reopen a run that has ended"),
     "fork": ("perdure.cli.verbs.fork", "start a new run from a moment of another one's past"),
+    "serve": ("perdure.cli.verbs.serve", "stay and do what is to be done, until Ctrl-C"),
     "trigger": ("perdure.cli.verbs.trigger", "ask durably for a run of a Story"),
     "prune": ("perdure.cli.verbs.prune", "remove runs that ended long ago"),
     "backup": ("perdure.cli.verbs.backup", "copy the store to a file, while it is in use"),

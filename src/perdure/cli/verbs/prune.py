@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from perdure.cli import arguments as a
 from perdure.cli.answer import give_json
+from perdure.cli.errors import BadUsage
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
-from perdure.cli.opening import open_observer
+from perdure.cli.opening import open_engine, open_observer
 from perdure.cli.talk import Talk
 from perdure.cli.times import iso, local
 from perdure.kernel.values import Instant, RunId
@@ -17,7 +18,10 @@ EXAMPLES = """\
 examples:
   perdure prune --older-than 30d --dry-run      how many would go
   perdure prune --older-than 30d
+  perdure prune                                 what has been kept as long as its own language says
 
+Without --older-than Stories are cleaned and removed by their own policy: StepRuns and sub-runs after
+`ttlSecondsAfterFinished`, the run after `storyRunRetentionSeconds`. Flows and Playbooks have no such policy.
 Open runs are never removed, nor is a run whose parent or children are still wanted.
 """
 
@@ -25,13 +29,32 @@ Open runs are never removed, nor is a run whose parent or children are still wan
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "--older-than", metavar="DURATION", type=a.duration, required=True, help="ended longer ago than this, as in 30d"
+        "--older-than", metavar="DURATION", type=a.duration, help="ended longer ago than this, as in 30d"
     )
     parser.add_argument("--dry-run", action="store_true", help="remove nothing, only count")
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
-    return complete(_prune(asked, talk))
+    if asked.older_than is None and asked.dry_run:
+        raise BadUsage("--dry-run counts what --older-than would remove")
+    return complete(_prune(asked, talk) if asked.older_than is not None else _sweep(asked, talk))
+
+
+async def _sweep(asked: argparse.Namespace, talk: Talk) -> int:
+    """By the policies of the runs themselves; in batches, until there is nothing left to do."""
+    from perdure.engine.retention import Sweeper
+
+    asked.detach = True
+    asked.load = []
+    cleaned = removed = 0
+    async with open_engine(asked, talk, must_exist=True) as engine:
+        sweeper = Sweeper(engine)
+        while (swept := await sweeper.sweep()).cleaned or swept.removed:
+            cleaned, removed = cleaned + swept.cleaned, removed + swept.removed
+    if asked.json:
+        give_json({"cleaned": cleaned, "removed": removed})
+    talk.say(f"{removed} run{'' if removed == 1 else 's'} removed, {cleaned} cleaned of StepRuns and sub-runs")
+    return Exit.OK
 
 
 async def _prune(asked: argparse.Namespace, talk: Talk) -> int:

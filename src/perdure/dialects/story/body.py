@@ -222,6 +222,7 @@ class Body(msgspec.Struct, array_like=True):
     redrive: tuple[str, str, str] | None = None  # step, token, who: asked for while the run was live
     redriven: list[tuple[str, str]] = msgspec.field(default_factory=list)  # step, token
     canceled_before: bool = False  # an earlier cancel that a redrive has used up (STY-185)
+    cleaned_at: Instant | None = None  # its StepRuns and sub-runs are gone (STY-189)
 
 
 def encode_hook(value: Any) -> Any:

@@ -176,6 +176,10 @@ def _redriven(event: s.Redriven) -> Iterator[Told]:
         yield "storyrun.phase", {"phase": "Running", "reason": "StartingExecution"}
 
 
+def _cleaned(event: s.ChildrenCleaned) -> Iterator[Told]:
+    yield "storyrun.childrenCleaned", {}
+
+
 def _redrive_asked(event: s.RedriveAsked) -> Iterator[Told]:
     yield "storyrun.redriveRequested", {"from": event.step or None, "token": event.token, "actor": event.by}
 
@@ -239,6 +243,7 @@ _TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
     s.Redriven: _redriven,
     s.RedriveAsked: _redrive_asked,
     s.RetryHastened: _hastened,
+    s.ChildrenCleaned: _cleaned,
     s.ResourceFound: _found,
     s.CacheNoted: _cache,
     s.FanBegan: _fan,

@@ -287,7 +287,14 @@ class FanChildEnded(Event, frozen=True, tag=128):
     message: str
 
 
+class ChildrenCleaned(Event, frozen=True, tag=145):
+    """The run has been kept long enough that its StepRuns and sub-runs go; what it says of its steps stays."""
+
+    at: Instant
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
+    ChildrenCleaned,
     StoryStarted,
     StepsSkipped,
     StepQueued,

@@ -82,6 +82,19 @@ class Story:
 
         return same_start(program, given, options)
 
+    def keeping(self, program: Any) -> Any:
+        from perdure.dialects.story.retention import keeping
+
+        return keeping(program)
+
+    def is_clean(self, execution: Execution) -> bool:
+        return execution.body.cleaned_at is not None
+
+    def goes_with(self, execution: Execution) -> Any:
+        from perdure.dialects.story.retention import goes_with
+
+        return goes_with(execution)
+
     @property
     def settings(self) -> "Settings":
         return self._settings

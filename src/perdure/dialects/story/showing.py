@@ -32,14 +32,26 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
         "metadata": _metadata(execution, text),
         "spec": _spec(execution, text),
         "status": _status(execution, text),
-        "stepRuns": step_runs(execution, text),
+        "stepRuns": {},
     }
+    if execution.body.cleaned_at is not None:
+        _keep_evidence(shown, step_runs(execution, text))
+        return shown
+    shown["stepRuns"] = step_runs(execution, text)
     claims = effect_claims(execution, text)
     if claims:
         shown["effectClaims"] = claims
     if not execution.state.status.is_final:
         shown["waiting"] = waiting(execution)
     return shown
+
+
+def _keep_evidence(shown: dict[str, Any], gone: dict[str, Any]) -> None:
+    """What each step has produced and why it failed survives its StepRun (STY-190)."""
+    for name, run in gone.items():
+        status = run["status"]
+        kept = {word: status[word] for word in ("output", "error", "exitCode", "retries", "duration") if word in status}
+        shown["status"]["stepStates"].get(name, {}).update(kept)
 
 
 def awaited_gates(execution: Execution) -> list[str]:
@@ -172,6 +184,8 @@ def _status(execution: Execution, text: Text) -> dict[str, Any]:
     if body.finished_at is not None:
         status["finishedAt"] = timestamp(body.finished_at)
         status["duration"] = write_rounded(body.finished_at - (body.started_at or body.finished_at))
+    if body.cleaned_at is not None:
+        status["childrenCleanedAt"] = timestamp(body.cleaned_at)
     if body.output is not None:
         status["output"] = text.data(body.output)
     if body.error is not None:

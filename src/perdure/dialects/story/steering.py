@@ -24,6 +24,8 @@ def steer(turn: Turn, verb: str, said: Any, by: str) -> None:
         case "retry":
             turn.drop_timer(turn.body.steps[said["step"]].poll)
             turn.emit(s.RetryHastened(said["step"], by))
+        case "clean":
+            turn.emit(s.ChildrenCleaned(turn.now))
         case "redrive":
             redriving.ask(turn, said.get("step") or "", said.get("token") or "", by)
 
@@ -47,6 +49,8 @@ def refusal(execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str |
             return None
         case i.Reopen(said):
             return _why_no_redrive(program, said)
+        case i.Steer("clean"):
+            return None if execution.state.status.is_final else "the run has not ended"
         case i.Steer(verb) if execution.state.status.is_final and verb != "redrive":
             return f"the run has already {execution.state.status}; redrive it instead"
         case i.Steer("gate", said):

@@ -244,20 +244,46 @@ class SqliteStore(Reads, Leases, Catalog):
                 )
             )
             for number, id in gone:
-                for table in ("log", "snapshots", "large_values"):
-                    execute(f"DELETE FROM {table} WHERE run = ?", (number,))
-                for table in ("inbox", "permits", "tasks"):
-                    execute(f"DELETE FROM {table} WHERE run = ?", (id,))
-                execute("DELETE FROM runs WHERE number = ?", (number,))
-            # A document may be on its way to a child that is not there yet.
-            if gone and execute("SELECT count(*) FROM inbox").get == 0:
-                execute("DELETE FROM programs WHERE digest NOT IN (SELECT program FROM runs)")
+                self._erase(number, id)
+            self._erase_programs(bool(gone))
             execute("DELETE FROM memories WHERE expires_at <= ?", (self._now(),))
             return [id for _, id in gone]
 
         removed = await self._explained_transaction(work)
         self._writer.forget()
         return removed
+
+    async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
+        def work() -> list[RunId]:
+            gone = []
+            for id in runs:
+                number = self._connection.execute(
+                    "SELECT number FROM runs r WHERE id = ? AND ended_at IS NOT NULL"
+                    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id)",
+                    (id,),
+                ).get
+                if number is not None:
+                    self._erase(number, id)
+                    gone.append(id)
+            self._erase_programs(bool(gone))
+            return gone
+
+        removed = await self._explained_transaction(work)
+        self._writer.forget()
+        return removed
+
+    def _erase(self, number: int, id: RunId) -> None:
+        execute = self._connection.execute
+        for table in ("log", "snapshots", "large_values"):
+            execute(f"DELETE FROM {table} WHERE run = ?", (number,))
+        for table in ("inbox", "permits", "tasks"):
+            execute(f"DELETE FROM {table} WHERE run = ?", (id,))
+        execute("DELETE FROM runs WHERE number = ?", (number,))
+
+    def _erase_programs(self, some_are_gone: bool) -> None:
+        """A document may be on its way to a child that is not there yet."""
+        if some_are_gone and self._connection.execute("SELECT count(*) FROM inbox").get == 0:
+            self._connection.execute("DELETE FROM programs WHERE digest NOT IN (SELECT program FROM runs)")
 
     async def _explained_transaction(self, work: Callable[[], T]) -> T:
         try:

@@ -78,7 +78,7 @@ def _redrive_asked(body: Body, event: s.RedriveAsked) -> None:
 
 
 def _redriven(body: Body, event: s.Redriven) -> None:
-    body.redrive = None
+    body.redrive = body.cleaned_at = None
     body.redriven.append((event.step, event.token))
     if body.interruption is not None and body.interruption.cause == "cancel":
         body.canceled_before = True
@@ -115,6 +115,10 @@ def _start_over(body: Body) -> None:
     body.timer = 0
 
 
+def _children_cleaned(body: Body, event: s.ChildrenCleaned) -> None:
+    body.cleaned_at = event.at
+
+
 def _resource_found(body: Body, event: s.ResourceFound) -> None:
     body.found[f"{event.kind}/{event.namespace}/{event.name}"] = event.body
 
@@ -128,4 +132,5 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     s.RedriveAsked: _redrive_asked,
     s.Redriven: _redriven,
     s.ResourceFound: _resource_found,
+    s.ChildrenCleaned: _children_cleaned,
 }

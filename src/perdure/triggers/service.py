@@ -1,0 +1,63 @@
+"""What a process does that stays: takes up what has no owner, decides requests, keeps schedules, prunes."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from perdure.engine.retention import Sweeper
+from perdure.kernel.errors import PerdureError
+from perdure.kernel.values import SECOND, Instant
+from perdure.triggers.cron import CronKeeper
+from perdure.wiring import Engine
+
+LOOK_EVERY = 0.5  # seconds
+SWEEP_EVERY: Instant = 60 * SECOND
+
+
+class Service:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        chance: Callable[[], float] = random.random,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._engine = engine
+        self._say = say
+        self._sweeper = Sweeper(engine)
+        self._swept_at: Instant | None = None
+        self.keeper = CronKeeper(engine, chance=chance, say=say)
+
+    async def run(self) -> None:
+        """Until it is cancelled, or the engine has stopped."""
+        try:
+            while self._engine.runtime.stopped is None:
+                await self.look()
+                await asyncio.sleep(LOOK_EVERY)
+            raise self._engine.runtime.stopped
+        finally:
+            await self.keeper.close()
+
+    async def look(self) -> None:
+        """One round. What goes wrong for one part is told, and tried again in the next round."""
+        for part in (self._take_up, self._engine.settle_requests, self.keeper.refresh, self._sweep):
+            try:
+                await part()
+            except PerdureError as error:
+                if self._engine.runtime.stopped is not None:
+                    raise
+                self._say(f"trouble, tried again soon: {error}")
+
+    async def _take_up(self) -> None:
+        if orphans := await self._engine.store.orphaned():
+            self._say(f"taking up the runs of {len(orphans)} ended process{'' if len(orphans) == 1 else 'es'}")
+            await self._engine.resume()
+
+    async def _sweep(self) -> None:
+        now = self._engine.clock.now()
+        if self._swept_at is not None and now - self._swept_at < SWEEP_EVERY:
+            return
+        self._swept_at = now
+        swept = await self._sweeper.sweep()
+        if swept.cleaned or swept.removed:
+            self._say(f"retention: {swept.cleaned} cleaned, {swept.removed} removed")
