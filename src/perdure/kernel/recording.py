@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.outcomes import Cancelled, Code, Failed
+from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content
 from perdure.kernel.turn import Turn
 
@@ -106,11 +106,10 @@ def _has_ended(turn: Turn) -> bool:
 
 
 def _cancel(turn: Turn, given: i.Cancel) -> None:
-    if _has_ended(turn):
-        return
-    if turn.state.cancel_requested:
+    is_cancelled = turn.state.status is Status.CANCELLED
+    if turn.state.cancel_requested and (is_cancelled or not turn.state.status.is_final):
         turn.changes_nothing = True  # asked before
-    else:
+    elif not _has_ended(turn):
         turn.emit(e.CancelRequested(given.reason, given.by))
 
 

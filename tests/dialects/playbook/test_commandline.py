@@ -32,6 +32,19 @@ def test_a_gate_is_opened_from_another_process(perdure: CommandLine) -> None:
     assert shown["status"] == "success" and shown["result"] == "released by Ada"
     assert shown["ctx"] == {"approved": True, "who": {"name": "Ada"}}
     perdure.here("patch", run, "--ctx", '{"x": 1}', code=9)
+    assert "succeeded" in perdure.here("cancel", run, code=9).err
+
+
+def test_cancelling_twice_is_as_once_and_a_patch_is_a_map(perdure: CommandLine) -> None:
+    """PBK-190 PBK-156."""
+    run = perdure.here("run", "gate.yaml", "--detach").out.strip()
+    for words in ("[1]", "1", "{}"):
+        assert "approved" in perdure.here("patch", run, "--ctx", words, code=2).err
+    perdure.here("cancel", run)
+    perdure.here("resume", run, code=4)
+
+    assert perdure.here("cancel", run, "--json").json["id"] == run
+    assert perdure.here("show", run, "--json").json["status"] == "cancelled"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ examples:
   perdure cancel 06g2k --reason "wrong customer"
   perdure cancel 06g2k --wait           until it has ended; exit code 6 when no live process drives it
 
-The request is on disk when the command returns. A run that has ended is a conflict (exit code 9).
+The request is on disk when the command returns. A run that has ended is a conflict (exit code 9); one
+that was cancelled before stays so.
 """
 
 

@@ -60,6 +60,12 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 def _patch_ctx(asked: argparse.Namespace, talk: Talk) -> int:
     members = {} if asked.ctx is None else asked.ctx
+    if not isinstance(members, dict):
+        raise BadUsage(
+            "--ctx takes the members to set, as a JSON object", hint="For example: --ctx '{\"approved\": true}'."
+        )
+    if not members and not asked.set:
+        raise BadUsage("say what to set", hint="For example: --ctx '{\"approved\": true}', or --set approved=true.")
     for name, text in asked.set:  # a dotted name stays one: the run assigns the nested path
         members = {**members, name: a.with_members(None, [("value", text)])["value"]}
     body = {"ctx": members, "reason": asked.reason}
