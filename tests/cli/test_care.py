@@ -33,11 +33,12 @@ def test_a_backup_is_a_store_and_replaces_nothing_unasked(perdure: CommandLine) 
     assert perdure.row(run)["status"] == "running" or perdure.row(run)["status"] == "waiting"
 
 
-@pytest.mark.parametrize("verb", [("ps",), ("show", "x"), ("history", "x"), ("prune", "--older-than", "1d")])
+@pytest.mark.parametrize("verb", [("show", "x"), ("history", "x"), ("prune", "--older-than", "1d")])
 def test_a_verb_that_reads_needs_a_store_and_creates_none(perdure: CommandLine, verb: tuple[str, ...]) -> None:
     done = perdure.here(*verb, "--json", code=8)
 
     assert done.error["code"] == "STORE-MISSING"
+    assert perdure.here("ps", "--json", code=8).json == []
     assert list(perdure.folder.iterdir()) == []
 
 

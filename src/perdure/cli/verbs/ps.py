@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from perdure.cli import arguments as a
 from perdure.cli.answer import give_json, give_text
+from perdure.cli.complaints import complain
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
 from perdure.cli.listing import Ownership, plain
@@ -18,6 +19,7 @@ from perdure.cli.times import local, span
 from perdure.engine.client import Client
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant
+from perdure.stores.errors import StoreMissing
 from perdure.stores.protocol import Filter, RunRow
 
 RECENT = 10  # ended runs that the table shows unless told otherwise
@@ -73,7 +75,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
-    return complete(_list(asked, talk))
+    try:
+        return complete(_list(asked, talk))
+    except StoreMissing as missing:
+        if not asked.json:
+            raise
+        give_json([])  # a list, always: whoever polls for a run that is about to start reads one
+        return complain(missing, talk, as_json=False)
 
 
 async def _list(asked: argparse.Namespace, talk: Talk) -> int:
