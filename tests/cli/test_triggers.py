@@ -144,3 +144,15 @@ def test_prune_follows_the_policies_of_stories(perdure: CommandLine) -> None:
     (row,) = perdure.here("ps", "--all", "--json").json
     shown = perdure.here("show", row["id"], "--json").json
     assert shown["stepRuns"] == {} and shown["status"]["stepStates"]["say"]["output"] == {"id": 1}
+
+
+def test_a_run_is_deleted_when_it_has_ended(perdure: CommandLine) -> None:
+    """STY-191"""
+    applied(perdure)
+    perdure.here("apply", "-f", write(perdure.folder, RUN, "run.yaml"))
+    assert "has not ended" in perdure("delete", "storyrun", "mine", code=9).err
+    perdure("resume", "mine")
+    assert perdure("delete", "-f", "run.yaml").out == "storyrun.runs.bubustack.io/mine deleted\n"
+    assert perdure.here("ps", "--all", "--json").json == []
+    perdure("delete", "storyrun", "mine", code=8)
+    perdure.here("apply", "-f", "run.yaml")

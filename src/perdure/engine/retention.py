@@ -55,7 +55,7 @@ class Sweeper:
 
     async def remove(self, run: RunId) -> bool:
         """The run, its children before it; False when some of them have not ended."""
-        below = await self._descendants(run)
+        below = await self.descendants(run)
         if any(not row.status.is_final for row in below):
             return False
         row = await self._client.find(run)
@@ -80,7 +80,7 @@ class Sweeper:
     async def _cleaned(self, row: RunRow) -> bool | None:
         """Have the run note that its children go, and remove them; whether that was done before; None: not now."""
         client = self._client
-        below = await self._descendants(row.id)
+        below = await self.descendants(row.id)
         if any(not one.status.is_final for one in below):
             return None
         execution = await client.execution(row.id)
@@ -104,7 +104,7 @@ class Sweeper:
         dialect = execution.dialect
         return isinstance(dialect, Retaining) and dialect.is_clean(execution)
 
-    async def _descendants(self, run: RunId) -> list[RunRow]:
+    async def descendants(self, run: RunId) -> list[RunRow]:
         """Parents before their children."""
         found: list[RunRow] = []
         waiting = [run]

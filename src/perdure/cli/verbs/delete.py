@@ -13,8 +13,12 @@ from perdure.cli.opening import open_client
 from perdure.cli.talk import Talk
 from perdure.engine.catalog import ResourceNotFound, key_of
 from perdure.engine.client import Client
+from perdure.engine.retention import Sweeper
+from perdure.engine.runviews import find_views
+from perdure.kernel.errors import Conflict
 from perdure.kernel.kinds import Kind
 from perdure.kernel.questions import Named
+from perdure.kernel.values import RunId
 
 EXAMPLES = """\
 examples:
@@ -22,7 +26,7 @@ examples:
   perdure delete engram builder shipper -n shop
   perdure delete -f story.yaml --ignore-not-found
 
-All of them are removed, or none. Runs are not kept in the catalog: see `perdure cancel` and `perdure prune`.
+All of them are removed, or none. A StoryRun goes with its sub-runs once all have ended; see also `perdure prune`.
 """
 
 
@@ -44,16 +48,30 @@ async def _delete(asked: argparse.Namespace, talk: Talk) -> int:
     async with open_client(asked, talk, must_exist=True) as client:
         meant = dict(_keys(client, asked))
         there = await client.store.resources(list(meant))
-        missing = [key for key in meant if key not in there]
+        runs = {key: run for key, kind in meant.items() if kind.of_runs for run in await _ended(client, kind, key)}
+        missing = [key for key in meant if key not in there and key not in runs]
         if missing and not asked.ignore_not_found:
             titles = ", ".join(meant[key].title(key.name) for key in missing)
             raise ResourceNotFound(f"there is no {titles}; nothing was removed")
-        gone = await client.catalog.delete(list(there))
+        for run in runs.values():
+            await Sweeper(client).remove(run)
+        gone = [*await client.catalog.delete(list(there)), *runs]
         if asked.json:
             give_json([{"kind": key.kind, "namespace": key.namespace or None, "name": key.name} for key in gone])
         elif gone:
             give_text("\n".join(f"{meant[key].title(key.name)} deleted" for key in gone))
         return Exit.OK
+
+
+async def _ended(client: Client, kind: Kind, key: Named) -> list[RunId]:
+    """The run of that name, if there is one; one that has not ended is not removed (STY-191)."""
+    found = [row for row, _ in await find_views(client, kind, key.name, key.namespace)]
+    for row in found:
+        below = await Sweeper(client).descendants(row.id)
+        if any(not one.status.is_final for one in (row, *below)):
+            hint = f"Cancel it first: `perdure cancel {row.id}`."
+            raise Conflict(f"{kind.title(key.name)} has not ended; nothing was removed", hint=hint)
+    return [row.id for row in found]
 
 
 def _keys(client: Client, asked: argparse.Namespace) -> list[tuple[Named, Kind]]:
@@ -62,6 +80,6 @@ def _keys(client: Client, asked: argparse.Namespace) -> list[tuple[Named, Kind]]
         return [(entry.key, entry.kind) for entry in entries]
     found = named(client.catalog, asked.what)
     for one in found:
-        if one.kind.of_runs:
+        if one.kind.of_runs and not one.kind.is_request:
             raise BadUsage(f"a {one.kind.name} is a run; stop it with `perdure cancel`, remove it with `perdure prune`")
     return [(key_of(one.kind, one.name or "", asked.namespace or ""), one.kind) for one in found]
