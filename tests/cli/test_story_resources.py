@@ -67,6 +67,8 @@ def test_a_story_and_its_engrams_are_applied_from_one_file(perdure: CommandLine)
 
     assert done.out.splitlines() == ["story.bubustack.io/deploy created", "engram.bubustack.io/shipper created"]
     assert perdure.here("apply", "-f", name).out.splitlines()[0] == "story.bubustack.io/deploy unchanged"
+    assert perdure.here("apply", name).out.splitlines()[0] == "story.bubustack.io/deploy unchanged"
+    assert "name files or folders" in perdure.here("apply", code=2).err
     shown = perdure.here("get", "story", "deploy", "--json").json["metadata"]
     assert (shown["namespace"], shown["generation"], len(shown["uid"])) == ("default", 1, 36)
     status = perdure.here("get", "story", "deploy", "--json").json["status"]
@@ -210,4 +212,4 @@ def test_runs_are_listed_and_described_by_their_own_names(perdure: CommandLine) 
     assert text.index("Spec") < text.index("Status") < text.index("Conditions") < text.index("Events")
     assert "execution.ended" in perdure("history", name).out
     assert shown["metadata"]["uid"] in perdure.here("describe", "story", "hello").out
-    assert perdure("cancel", name, code=9).out == ""
+    assert "there is nothing to stop" in perdure("cancel", name).err  # STY-188

@@ -14,16 +14,20 @@ from perdure.kernel.values import RunId
 Send = Callable[[Client, RunId], Awaitable[None]]
 
 
-async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send) -> Exit:
-    """Send, and say whether a live process hears of it now or the next owner will."""
+async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send, *, late: str = "") -> Exit:
+    """Send, and say whether a live process hears of it now or the next owner will; `late`, if it comes too late."""
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         # Asked before: a live owner may take the message, end the run and be gone before we could ask.
-        is_live = observer.store.is_owned((await observer.find(run)).partition)
+        row = await observer.find(run)
+        is_live = observer.store.is_owned(row.partition)
         await send(observer, run)
+        is_late = bool(late) and row.status.is_final
         if asked.json:
-            give_json({"id": run, "recorded": True, "live": is_live})
-        if is_live:
+            give_json({"id": run, "recorded": not is_late, "live": is_live})
+        if is_late:
+            talk.say(f"run {run}: {late}")
+        elif is_live:
             talk.say(f"run {run}: {done}")
         else:
             talk.say(f"run {run}: {done}; it is recorded, and counts when the run is resumed")

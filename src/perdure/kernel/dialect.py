@@ -101,6 +101,14 @@ class Resourceful(Protocol):
 
 
 @runtime_checkable
+class Forgiving(Protocol):
+    """A language in which to cancel what has ended changes nothing; elsewhere it is a conflict."""
+
+    @property
+    def late_cancel_is_nothing(self) -> bool: ...
+
+
+@runtime_checkable
 class Naming(Protocol):
     """A dialect may name its runs: whoever starts one under a name that is taken finds the run that has it."""
 

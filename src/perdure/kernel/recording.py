@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+from perdure.kernel.dialect import Forgiving
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content
 from perdure.kernel.turn import Turn
@@ -106,8 +107,12 @@ def _has_ended(turn: Turn) -> bool:
 
 
 def _cancel(turn: Turn, given: i.Cancel) -> None:
-    is_cancelled = turn.state.status is Status.CANCELLED
-    if turn.state.cancel_requested and (is_cancelled or not turn.state.status.is_final):
+    dialect = turn.execution.dialect
+    is_forgiven = isinstance(dialect, Forgiving) and dialect.late_cancel_is_nothing
+    is_over = turn.state.status.is_final
+    if is_over and (is_forgiven or (turn.state.cancel_requested and turn.state.status is Status.CANCELLED)):
+        turn.changes_nothing = True
+    elif turn.state.cancel_requested and not is_over:
         turn.changes_nothing = True  # asked before
     elif not _has_ended(turn):
         turn.emit(e.CancelRequested(given.reason, given.by))

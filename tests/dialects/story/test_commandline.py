@@ -77,6 +77,16 @@ def test_exit_codes_follow_the_phase(perdure: CommandLine, tmp_path: Path, spec:
     assert run(perdure, tmp_path, spec, code=code)["status"]["phase"] == phase
 
 
+def test_cancelling_what_has_ended_is_no_conflict(perdure: CommandLine, tmp_path: Path) -> None:
+    """STY-188."""
+    name = run(perdure, tmp_path, "steps: [{name: a, ref: mark}]")["metadata"]["name"]
+    before = perdure("show", name, "--json").out
+
+    perdure("cancel", name)
+
+    assert perdure("show", name, "--json").out == before
+
+
 def test_a_real_engram_fails_retries_signals_and_records_its_effects(perdure: CommandLine, tmp_path: Path) -> None:
     """STY-124 STY-125 STY-016 STY-164 STY-167 STY-173 STY-163."""
     spec = """

@@ -7,6 +7,7 @@ from perdure.cli import arguments as a
 from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json, give_text
 from perdure.cli.documents import NotApplied, read_applied
+from perdure.cli.errors import BadUsage
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
 from perdure.cli.opening import load_sources, open_client, open_engine
@@ -16,7 +17,7 @@ from perdure.kernel.judging import Applied
 
 EXAMPLES = """\
 examples:
-  perdure apply -f story.yaml
+  perdure apply story.yaml                           the same as -f story.yaml
   perdure apply -f engrams/ -f stories/ -n shop      every .yaml, .yml and .json file of the folders
   perdure apply -f playbooks/sums.yaml               a Playbook, kept by its path; changed content is its next version
   perdure apply -f storyrun.yaml                     a StoryRun or StoryTrigger is a request: its run is recorded
@@ -30,14 +31,18 @@ begun keep what they began with.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    a.add_files(parser, required=True)
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="as -f PATH")
+    a.add_files(parser)
     a.add_namespace(parser, "where resources go that do not say so themselves")
     a.add_load(parser)
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    files = [*asked.files, *asked.paths]
+    if not files:
+        raise BadUsage("name files or folders to apply: `perdure apply PATH…`")
     load_sources(asked.load)
-    return complete(_apply(asked, talk, read_applied(asked.files)))
+    return complete(_apply(asked, talk, read_applied(files)))
 
 
 async def _apply(asked: argparse.Namespace, talk: Talk, texts: Sequence[Applied]) -> int:

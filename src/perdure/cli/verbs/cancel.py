@@ -22,7 +22,7 @@ examples:
   perdure cancel 06g2k --wait           until it has ended; exit code 6 when no live process drives it
 
 The request is on disk when the command returns. A run that has ended is a conflict (exit code 9); one
-that was cancelled before stays so.
+that was cancelled before stays so, and a Story that has ended stays as it is.
 """
 
 
@@ -44,7 +44,7 @@ async def _cancel(asked: argparse.Namespace, talk: Talk) -> int:
     def send(client: Client, run: RunId) -> Awaitable[None]:
         return client.cancel(run, asked.reason, cascade=asked.cascade)
 
-    code = await steer(asked, talk, "asked to stop", send)
+    code = await steer(asked, talk, "asked to stop", send, late="has ended; there is nothing to stop")
     return await _wait(asked, talk) if asked.wait else code
 
 

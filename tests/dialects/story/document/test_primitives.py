@@ -93,7 +93,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("{name: p, type: parallel}", "", "step 'p' of type 'parallel' requires a non-empty list 'with.steps'"),
     (
         "{name: p, type: parallel, with: {steps: []}}",
-        "",
+        ".with.steps",
         "step 'p' of type 'parallel' requires a non-empty list 'with.steps'",
     ),
     (
@@ -160,6 +160,7 @@ ACCEPTED = [
     "{name: g, type: gate, with: {timeout: 24h, onTimeout: Fail}}",
     "{name: s, type: sleep}",
     "{name: s, type: sleep, with: {duration: ''}}",
+    "{name: s, type: sleep, with: {duration: '  '}}",
     "{name: s, type: sleep, with: {duration: 1ms}}",
     "{name: s, type: sleep, with: {duration: '{{ inputs.pause }}'}}",
     *(

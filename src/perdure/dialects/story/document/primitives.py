@@ -80,7 +80,8 @@ def sleep(look: Look, name: str) -> None:
     given = look.at("with")
     _members(given, ("duration",))
     span = given.at("duration")
-    if span.value in (None, "") or _is_template(span):
+    blank = isinstance(span.value, str) and not span.value.strip()
+    if span.value is None or blank or _is_template(span):
         return
     try:
         read_positive(span.value)
@@ -106,7 +107,8 @@ def parallel(look: Look, name: str) -> None:
     """Each branch is judged as a step; here only what a branch may not have."""
     branches = look.at("with", "steps")
     if not isinstance(branches.value, list) or not branches.value:
-        look.problem(f"step '{name}' of type 'parallel' requires a non-empty list 'with.steps'")
+        place = look if branches.value is None else branches
+        place.problem(f"step '{name}' of type 'parallel' requires a non-empty list 'with.steps'")
         return
     _members(look.at("with"), ("steps",))
     for branch in branches.items():
