@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
     files = [*asked.files, *asked.paths]
     if not files:
-        raise BadUsage("name files or folders to apply: `perdure apply PATH…`")
+        raise BadUsage("name files or folders to apply: `perdure apply PATH…` or `-f PATH`")
     load_sources(asked.load)
     return complete(_apply(asked, talk, read_applied(files)))
 

@@ -8,7 +8,7 @@ from perdure.dialects.story import finishing, redriving, starting
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.ending import end_step, said, skip
 from perdure.dialects.story.phases import Phase, Reason
-from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.program import ENGRAM, Program, Step
 from perdure.dialects.story.rendering import Scope
 from perdure.dialects.story.steps import KINDS
 from perdure.expressions.gotemplate import TemplateError
@@ -58,21 +58,26 @@ def _move(turn: Turn, step: Step) -> None:
 
 
 def _may_start(turn: Turn, step: Step) -> bool:
-    """What is decided once, before the step begins: its dependencies and its `if`. False: it is settled already."""
+    """Decided once, before the step begins: dependencies, `if`, what it requires. False: it is settled already."""
     failed = _failed_dependency(turn, step)
     if failed is not None:
         skip(turn, [step.name], f"Skipped due to failed dependency: {failed}", follows_failure=True)
         return False
-    if not step.condition.strip():
-        return True
+    scope = Scope(turn, step, f"{step.name}.if")
     try:
-        holds = Scope(turn, step, f"{step.name}.if").holds(step.condition)
+        holds = not step.condition.strip() or scope.holds(step.condition)
     except TemplateError as problem:  # nothing it reads will change any more (STY-062)
         end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
         return False
     if not holds:
         skip(turn, [step.name], IF_FALSE)
-    return holds
+        return False
+    if step.kind == ENGRAM:  # which says so in its StepRun
+        return True
+    missing = scope.unmet(step.data.get("requires"))
+    if missing is not None:
+        end_step(turn, step.name, Phase.FAILED, missing, reason=Reason.DEPENDENCY_FAILED)
+    return missing is None
 
 
 def _failed_dependency(turn: Turn, step: Step) -> str | None:

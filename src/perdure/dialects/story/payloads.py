@@ -18,6 +18,7 @@ STORAGE_MEMBERS = (
     "$bubuStorageSchema",
     "$bubuStorageSchemaVersion",
 )
+INSTEAD = "Put large values into storage and pass references to them."  # of inputs that are too large
 FORMATS = ("auto", "json", "raw")
 
 _SUBPATH = re.compile(r"(?:[^.\[\]]+|\[(?:\d+|\*)\])(?:\.[^.\[\]]+|\[(?:\d+|\*)\])*")

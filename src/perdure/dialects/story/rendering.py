@@ -74,6 +74,13 @@ class Scope:
             found = found.get(member) if isinstance(found, dict) else None
         return found
 
+    def unmet(self, requires: Any) -> str | None:
+        """What to say of the first required path at which there is nothing (STY-213)."""
+        for path in requires or ():
+            if isinstance(path, str) and self.at(path) is None:
+                return f"required context '{path}' is nil — upstream step produced no output for this key"
+        return None
+
     def ambient(self) -> Ambient:
         return Ambient(moment(self._turn.now), self._draw)
 

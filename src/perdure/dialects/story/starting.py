@@ -8,6 +8,7 @@ from perdure.dialects.story.body import Body
 from perdure.dialects.story.finishing import end_run
 from perdure.dialects.story.fitting import fitted
 from perdure.dialects.story.labels import RUN
+from perdure.dialects.story.payloads import INSTEAD
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.program import Program
 from perdure.dialects.story.timers import BOUND_RANK
@@ -59,7 +60,7 @@ def _problem(program: Program, given: Any, *, is_bounded: bool) -> tuple[str, st
         return Reason.INPUT_SCHEMA_FAILED, "StoryRun inputs failed schema validation: inputs must be an object"
     size, most = len(jsontext.encode(given or {})), program.settings.max_inline_inputs_size
     if is_bounded and size > most:
-        return Reason.INPUT_TOO_LARGE, f"spec.inputs too large ({size} bytes > {most})"
+        return Reason.INPUT_TOO_LARGE, f"spec.inputs too large ({size} bytes > {most}). {INSTEAD}"
     if not program.is_batch:
         return Reason.INVALID_CONFIGURATION, STREAMING_MISSING
     if problem := offloading.refusal(program):

@@ -19,7 +19,7 @@ from perdure.dialects.story.document.shapes import (
 )
 from perdure.dialects.story.identity import input_hash, run_name
 from perdure.dialects.story.labels import INPUT_HASH, TOKEN
-from perdure.dialects.story.payloads import is_reference, malformed
+from perdure.dialects.story.payloads import INSTEAD, is_reference, malformed
 from perdure.dialects.story.resources import (
     Reference,
     Resource,
@@ -115,8 +115,7 @@ def check_inputs(look: Look, case: Case, most: int) -> None:
         return
     size = len(jsontext.encode(look.value))
     if size > most:
-        hint = "Put large values into storage and pass references to them."
-        look.problem(f"{look.spelled} too large ({size} bytes > {most}). {hint}")
+        look.problem(f"{look.spelled} too large ({size} bytes > {most}). {INSTEAD}")
     for path, problem in malformed(look.value, case.namespace):
         look.at(*path).problem(problem)
 

@@ -137,7 +137,8 @@ def _key(turn: Turn, step: Step, scope: Scope) -> str:
 
 
 def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, Any]:
-    _check_requires(step, scope)
+    if missing := scope.unmet(step.data.get("requires")):
+        raise _Refused(Reason.DEPENDENCY_FAILED, missing)
     base = spec_of(found.engram).get("with")
     template = merged(base if isinstance(base, dict) else {}, step.given)
     try:
@@ -156,14 +157,6 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
     whole: dict[str, Any] = completed
     return whole
-
-
-def _check_requires(step: Step, scope: Scope) -> None:
-    """STY-213."""
-    for path in step.data.get("requires") or ():
-        if isinstance(path, str) and scope.at(path) is None:
-            message = f"required context '{path}' is nil — upstream step produced no output for this key"
-            raise _Refused(Reason.DEPENDENCY_FAILED, message)
 
 
 def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: dict[str, Any]) -> dict[str, Any]:
