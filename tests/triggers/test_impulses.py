@@ -133,7 +133,7 @@ async def test_rejections_are_never_tried_again(tmp_path: Path) -> None:
 
 
 async def test_throttled_triggers_wait_and_are_counted_and_none_is_lost(tmp_path: Path) -> None:
-    """STY-157 STY-158: over two engines of one store."""
+    """STY-157 STY-158: two clients share places and bucket through the store."""
     async with World(tmp_path, functions=WORK) as world:
         await prepared(world, impulse(throttle={"ratePerSecond": 2, "burst": 2, "maxInFlight": 3}))
         began = world.clock.now()
