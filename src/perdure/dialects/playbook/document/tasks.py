@@ -43,6 +43,8 @@ def pipeline(look: Look, step: str, known: Known, iterator: str | None) -> None:
         inner = _at(look, one.path)
         if one.label in labels[:index]:
             inner.problem("PBK-018", f"the label {one.label!r} is used twice in this step")
+        if "name" in one.body and one.path[-1:] != (one.label,):
+            inner.at("name").is_text("PBK-018")
         task(inner, known)
         _policy(_called(inner, known), labels, index, iterator)
     sensitive.rules([_called(_at(look, one.path), known) for one in written], labels)
@@ -128,7 +130,7 @@ def _unknown_kind(look: Look, kind: str, known: Known) -> None:
 def _fields(look: Look, kind: str, rules: tools.Kind) -> None:
     body = look.value
     for group in rules.required:
-        if not any(name in body for name in group):
+        if not any(body.get(name) is not None for name in group):
             look.problem("PBK-020", f"a {kind} task needs {' or '.join(repr(name) for name in group)}")
     for name, words in rules.words.items():
         written = body.get(name)

@@ -16,10 +16,9 @@ FIELDS = frozenset(
 )
 POLICY = (FIELDS | {"outcome"}) - {"keychain"}
 START = frozenset({"workload", "execution_id", "env"})
-OLD_STATUS = re.compile(
-    r"""\b(?:outcome|output)\.status\s*[!=]=\s*(?P<quote>['"])success(?P=quote)"""
-    r"""|(?P<mark>['"])success(?P=mark)\s*[!=]=\s*(?:outcome|output)\.status\b"""
-)
+STATUS = r"""\b(?:outcome|output)(?:\.status\b|\[['"]status['"]\])"""
+SUCCESS = r"""(?:'success'|"success")"""
+OLD_STATUS = re.compile(rf"{STATUS}\s*[!=]=\s*{SUCCESS}|{SUCCESS}\s*[!=]=\s*{STATUS}")
 
 
 def guard(look: Look, scope: frozenset[str]) -> None:
