@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.dialects.story import events as s
+from perdure.dialects.story import labels
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.program import Program, Step
 from perdure.kernel import jsontext
@@ -39,6 +40,12 @@ def place_of(program: Program, options: dict[str, Any]) -> Place:
         inherited = options.get("priority")
         priority = inherited if isinstance(inherited, int) else served.default_priority
     return Place(queue, priority, served.priority_aging_seconds * SECOND)
+
+
+def marks_of(program: Program, options: dict[str, Any]) -> dict[str, str]:
+    """The labels that tell where a run and its steps stand in line (STY-262)."""
+    place = place_of(program, options)
+    return {labels.QUEUE: place.queue, labels.QUEUE_PRIORITY: str(place.priority)}
 
 
 def admit(turn: Turn, step: Step) -> bool:

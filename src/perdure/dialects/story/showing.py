@@ -11,6 +11,7 @@ from perdure.dialects.story.durations import write_rounded
 from perdure.dialects.story.finishing import allowed_failures
 from perdure.dialects.story.identity import input_hash
 from perdure.dialects.story.kinds import KINDS
+from perdure.dialects.story.limits import marks_of
 from perdure.dialects.story.naming import step_run_name
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Program
@@ -121,7 +122,7 @@ def _metadata(execution: Execution, text: Text) -> dict[str, Any]:
         "name": body.name or state.labels.get(labels.RUN, ""),
         "namespace": body.namespace or program.namespace,
         "uid": execution.id,
-        "labels": {labels.STORY: program.name, **marks},
+        "labels": {labels.STORY: program.name, **marks_of(program, options), **marks},
         "annotations": notes,
         "creationTimestamp": timestamp(state.started_at),
         "generation": 1,

@@ -8,6 +8,7 @@ from perdure.dialects.story.conditions import conditions
 from perdure.dialects.story.durations import write_duration, write_rounded
 from perdure.dialects.story.identity import claim_name
 from perdure.dialects.story.kinds import KINDS
+from perdure.dialects.story.limits import marks_of
 from perdure.dialects.story.naming import step_run_name, step_run_uid
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.policies import Execution
@@ -85,6 +86,7 @@ def _held(program: Program, body: Body, kind: str, namespace: str, name: str, te
 def _metadata(execution: Run, step: Step, state: StepState, run: StepRun) -> dict[str, Any]:
     body: Body = execution.body
     marks = {labels.RUN: body.name, labels.STORY: execution.program.name, labels.STEP: step.name}
+    marks |= marks_of(execution.program, jsontext.decode(execution.state.options))
     if step.parent:
         marks[labels.PARENT_STEP] = step.parent
     if labels.CORRELATION in execution.state.labels:
