@@ -6,14 +6,14 @@ from perdure.dialects.story import labels
 from perdure.dialects.story.body import Body, StepRun, StepState, Told
 from perdure.dialects.story.conditions import conditions
 from perdure.dialects.story.durations import write_duration, write_rounded
-from perdure.dialects.story.identity import claim_name
+from perdure.dialects.story.identity import claim_name, default_key
 from perdure.dialects.story.kinds import KINDS
 from perdure.dialects.story.limits import marks_of
 from perdure.dialects.story.naming import step_run_name, step_run_uid
-from perdure.dialects.story.phases import Phase
+from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution
-from perdure.dialects.story.program import Program, Step
-from perdure.dialects.story.resources import Resource, spec_of, version_of
+from perdure.dialects.story.program import ENGRAM, Program, Step
+from perdure.dialects.story.resources import Resource, read_reference, spec_of, version_of
 from perdure.dialects.story.telling import shown_signals
 from perdure.dialects.story.times import timestamp
 from perdure.kernel import jsontext
@@ -21,6 +21,16 @@ from perdure.kernel.execution import Execution as Run
 from perdure.kernel.recording import effect_key
 from perdure.kernel.turn import Needs
 from perdure.kernel.values import Payload
+
+UNRESOLVED = frozenset(
+    (
+        Reason.REFERENCE_NOT_FOUND,
+        Reason.TEMPLATE_NOT_FOUND,
+        Reason.ENGRAM_REFERENCE_INVALID,
+        Reason.INVALID_CONFIGURATION,
+    )
+)
+"""Why a step may have no execution to speak of."""
 
 
 class Text:
@@ -45,18 +55,28 @@ class Text:
 def step_runs(execution: Run, text: Text) -> dict[str, dict[str, Any]]:
     """By step, in story order."""
     body: Body = execution.body
+    runs = {name: _run_of(execution, name, body.steps[name]) for name in body.plan.order if name in body.steps}
     return {
-        name: _step_run(execution, name, body.steps[name], text)
-        for name in body.plan.order
-        if name in body.steps and body.steps[name].run is not None
+        name: _step_run(execution, name, body.steps[name], run, text) for name, run in runs.items() if run is not None
     }
 
 
-def _step_run(execution: Run, name: str, state: StepState, text: Text) -> dict[str, Any]:
+def _run_of(execution: Run, name: str, state: StepState) -> StepRun | None:
+    """A step whose Engram or template is missing or does not fit has one too, which says why (STY-118, STY-254)."""
     body: Body = execution.body
     program: Program = execution.program
-    step, run = program.steps[name], state.run
-    assert run is not None
+    step = program.steps[name]
+    if state.run is not None or step.kind != ENGRAM or state.reason not in UNRESOLVED:
+        return state.run
+    target = read_reference(step.data.get("ref"), program.namespace)
+    key = default_key(body.namespace, body.name, name)
+    return StepRun(body.life, key, "" if target is None else target.key, "", 0, state.started_at)
+
+
+def _step_run(execution: Run, name: str, state: StepState, run: StepRun, text: Text) -> dict[str, Any]:
+    body: Body = execution.body
+    program: Program = execution.program
+    step = program.steps[name]
     engram, template = resources_of(program, body, run, text)
     return {
         "apiVersion": KINDS["StepRun"].api_version,
