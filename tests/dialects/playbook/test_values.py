@@ -133,7 +133,7 @@ workflow:
     world.run()
 
     sent = [set(arguments.get("snapshot", ())) for _, arguments in world.performed]
-    everything = {"workload", "ctx", "args", "execution_id", "_prev", "results"}
+    everything = {"workload", "ctx", "iter", "args", "execution_id", "_prev", "results"}
     assert sent == [set(), {"ctx"}, everything, set()]
     assert [("token_args" in arguments) for _, arguments in world.performed] == [False, False, False, True]
     assert all(isinstance(event.arguments, bytes) for event in world.events if isinstance(event, e.TaskScheduled))
