@@ -1,5 +1,6 @@
 """The Stories of the guide, run as its reader would (STY-009, STY-102, STY-125, STY-264, STY-271)."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -47,3 +48,28 @@ def test_a_map_over_commands(tool: CommandLine) -> None:
 
     assert answer["squares"] == [{"n": n, "square": n * n} for n in (1, 2, 3, 4)]
     assert answer["reduced"] == {"how-many": 4}
+
+
+LARGE = """\
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: large}
+spec:
+  steps: [{name: read, ref: {name: echo}, with: {rows: "{{ inputs.rows }}"}}]
+  output: {n: "{{ len steps.read.output.rows }}"}
+"""
+
+
+def test_the_body_behind_a_reference(tool: CommandLine) -> None:
+    """STY-219, STY-221: a StepRun shows where a large output is, and the command line gives it."""
+    (tool.folder / "large.yaml").write_text(LARGE)
+    rows = list(range(20_000))
+    (tool.folder / "rows.json").write_text(json.dumps({"rows": rows}))
+    done = tool("run", "large.yaml", "--input", "@rows.json", "--json").json
+    assert done["status"]["output"] == {"n": 20_000}
+
+    reference = done["stepRuns"]["read"]["status"]["output"]["rows"]["$bubuStorageRef"]
+    assert reference == f"default/{done['metadata']['name']}/steps/read/rows.json"
+    assert tool("result", "get", reference).json == rows
+    assert tool("result", "get", done["metadata"]["uid"]).json == {"n": 20_000}
+    assert tool("result", "get", reference.replace("read", "zzz"), code=8).out == ""

@@ -68,6 +68,7 @@ RULES = """
 ABSENT = {
     "006": "shown by the catalog's commands",
     "249": "an observation about the original",
+    "260": "not yet: Perdure keeps no counters; `ps`, `show` and `history` have what they would count",
     "021": "the rules at run time: STY-111, 212, 252",
     "113": "a run is pinned to its Story when it starts, so it waits for none",
     "146": "values are offloaded by the store, below what is hashed",

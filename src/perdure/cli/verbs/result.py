@@ -14,6 +14,7 @@ from perdure.kernel.dialect import Referring
 EXAMPLES = """\
 examples:
   perdure result get noetl://execution/06g2k…/step/load/task/page/run/r1%2F1/attempt/1
+  perdure result get default/load-q7x2m/steps/read/rows.json
   perdure result get 06g2k              the run's own result, whatever its size
 
 A reference is what stands under `ref` in the place of a large result. The answer is JSON.
@@ -36,10 +37,17 @@ async def _result(asked: argparse.Namespace, talk: Talk) -> int:
     owner = parts[1] if scheme and parts[0] == "execution" and len(parts) > 1 else asked.ref
     if scheme and owner == asked.ref:
         raise BadUsage(f"{asked.ref!r} does not name the execution that holds it")
+    is_address = not scheme and len(parts) > 2 and path.endswith(".json")  # of a Story: namespace/StoryRun/…
+    if is_address:
+        owner = parts[1]
     async with open_observer(asked, talk) as observer:
         row = await observer.find(await observer.resolve(owner))
         execution = await views.load(observer.store, observer.languages, row)
         if not isinstance(execution.dialect, Referring):
             raise BadUsage(f"runs of language {row.language!r} hold nothing by reference", hint="See `perdure show`.")
-        give_json(await views.body_of(observer.store, execution, asked.ref if scheme else "", observer.clock.now()))
+        give_json(
+            await views.body_of(
+                observer.store, execution, asked.ref if scheme or is_address else "", observer.clock.now()
+            )
+        )
         return Exit.OK

@@ -212,6 +212,12 @@ class Story:
 
         return patched(execution, kind, patch)
 
+    def body_of(self, execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
+        """What a storage reference of the run stands for, or the run's output."""
+        from perdure.dialects.story.showing import body_of
+
+        return body_of(execution, texts, ref)
+
     def awaits(self, execution: Execution) -> list[str]:
         from perdure.dialects.story.showing import awaited_gates
 

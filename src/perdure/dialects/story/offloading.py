@@ -6,6 +6,7 @@ filled in before anybody else sees it, and whatever looks inside fails.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.body import Body
@@ -13,6 +14,7 @@ from perdure.dialects.story.payloads import STORAGE
 from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import Program, Step, part
 from perdure.dialects.story.references import Engram, find_engram
+from perdure.dialects.story.storing import Address
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
@@ -47,24 +49,46 @@ def is_offloaded(turn: Turn, step: Step, output: Payload) -> bool:
     return size > execution.inline_limit()
 
 
+def address_of(body: Body, step: str, *, in_input: bool = False) -> Address:
+    return Address(f"{body.namespace}/{body.name}", step, in_input)
+
+
 def reference_to(body: Body, step: str) -> dict[str, str]:
-    return {STORAGE: f"{body.namespace}/{body.name}/steps/{step}/output.json"}
+    return {STORAGE: str(address_of(body, step))}
 
 
-def hydrated(turn: Turn, value: Any) -> Any:
-    """The value with every reference to an output of this run replaced by what it refers to."""
-    body: Body = turn.body
-    known = {reference_to(body, name)[STORAGE]: state.output for name, state in body.steps.items() if state.output}
+class LeadsNowhere(ValueError):
+    """A storage reference to nothing that this run has."""
 
-    def fill(part: Any) -> Any:
-        if isinstance(part, dict):
-            output = known.get(part[STORAGE]) if isinstance(part.get(STORAGE), str) else None
-            if output is not None:
-                return at_path(jsontext.decode(turn.text(output)), part.get(PATH) or "")
-            return {name: fill(inner) for name, inner in part.items()}
-        return [fill(inner) for inner in part] if isinstance(part, list) else part
 
-    return fill(value)
+def hydrated(turn: Turn, value: Any, *, is_last: bool = False) -> Any:
+    """The value with storage references replaced by what they refer to.
+
+    One that leads nowhere is left for whoever comes later; the last to look raises `LeadsNowhere`.
+    """
+    if isinstance(value, dict):
+        if isinstance(value.get(STORAGE), str):
+            try:
+                return at_path(body_at(turn.body, value[STORAGE], turn.text), value.get(PATH) or "")
+            except LeadsNowhere:
+                if is_last:
+                    raise
+                return value
+        return {name: hydrated(turn, inner, is_last=is_last) for name, inner in value.items()}
+    return [hydrated(turn, inner, is_last=is_last) for inner in value] if isinstance(value, list) else value
+
+
+def body_at(body: Body, reference: str, text: Callable[[Payload], bytes]) -> Any:
+    """What stands at an address of this run. Raises `LeadsNowhere`."""
+    found = Address.read(reference)
+    state = body.steps.get(found.step) if found is not None else None
+    if found is None or state is None or found.run != f"{body.namespace}/{body.name}":
+        raise LeadsNowhere(f"the storage reference {reference!r} leads to no step of this run")
+    held = (state.run.arguments if state.run is not None else None) if found.in_input else state.output
+    if held is None:
+        raise LeadsNowhere(f"the storage reference {reference!r} leads to nothing that step {found.step!r} has")
+    whole = jsontext.decode(text(held))
+    return at_path(whole["inputs"] if found.in_input else whole, found.path)
 
 
 def at_path(value: Any, path: str) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from perdure.dialects.story import labels
+from perdure.dialects.story import labels, offloading
 from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.conditions import conditions
 from perdure.dialects.story.durations import write_rounded
@@ -20,6 +20,7 @@ from perdure.dialects.story.step_runs import Text, effect_claims, step_runs
 from perdure.dialects.story.times import timestamp
 from perdure.dialects.story.triggering.requests import trigger_tokens
 from perdure.kernel import jsontext
+from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.execution import Execution
 
 GATES_NAMED = 5
@@ -53,6 +54,17 @@ def _keep_evidence(shown: dict[str, Any], gone: dict[str, Any]) -> None:
         status = run["status"]
         kept = {word: status[word] for word in ("output", "error", "exitCode", "retries", "duration") if word in status}
         shown["status"]["stepStates"].get(name, {}).update(kept)
+
+
+def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str) -> Any:
+    body: Body = execution.body
+    text = Text(texts)
+    if not ref:
+        return {} if body.output is None else text.data(body.output)
+    try:
+        return offloading.body_at(body, ref, text)
+    except offloading.LeadsNowhere as problem:
+        raise ReferenceNotAvailable(str(problem)) from None
 
 
 def awaited_gates(execution: Execution) -> list[str]:

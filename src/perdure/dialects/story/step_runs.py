@@ -10,10 +10,12 @@ from perdure.dialects.story.identity import claim_name, default_key
 from perdure.dialects.story.kinds import KINDS
 from perdure.dialects.story.limits import marks_of
 from perdure.dialects.story.naming import step_run_name, step_run_uid
+from perdure.dialects.story.offloading import address_of
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import ENGRAM, Program, Step
 from perdure.dialects.story.resources import Resource, read_reference, spec_of, version_of
+from perdure.dialects.story.storing import offloaded
 from perdure.dialects.story.telling import shown_signals
 from perdure.dialects.story.times import timestamp
 from perdure.kernel import jsontext
@@ -83,7 +85,7 @@ def _step_run(execution: Run, name: str, state: StepState, run: StepRun, text: T
         "kind": "StepRun",
         "metadata": _metadata(execution, step, state, run),
         "spec": _spec(program, body, step, run, engram, template, text),
-        "status": _status(execution, step, state, run, template, text),
+        "status": _status(execution, step, state, run, engram, template, text),
     }
 
 
@@ -160,12 +162,14 @@ def _spec(
     if timeout is not None:
         spec["timeout"] = write_duration(timeout)
     if run.arguments is not None:
-        spec["input"] = text.data(run.arguments).get("inputs")
+        given = text.data(run.arguments).get("inputs")
+        address = address_of(body, step.name, in_input=True)
+        spec["input"] = offloaded(given, len(jsontext.encode(given)), execution.inline_limit(), address)
     return spec
 
 
 def _status(
-    execution: Run, step: Step, state: StepState, run: StepRun, template: Resource, text: Text
+    execution: Run, step: Step, state: StepState, run: StepRun, engram: Resource, template: Resource, text: Text
 ) -> dict[str, Any]:
     body: Body = execution.body
     told = body.told.get(step.name) or Told()
@@ -207,7 +211,9 @@ def _status(
     if run.error is not None and state.phase is not Phase.RUNNING:
         status["error"] = jsontext.decode(run.error)
     if state.output is not None:
-        status["output"] = text.data(state.output)
+        size = len(state.output) if isinstance(state.output, bytes) else state.output.size
+        limit = Execution(execution.program, step, engram, template).inline_limit()
+        status["output"] = offloaded(text.data(state.output), size, limit, address_of(body, step.name))
     namespace, _, name = run.engram.partition("/")
     for word, schema, end in (
         ("inputSchemaRef", "inputSchema", "input"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story import attempts, caching, limits, mapping, references
+from perdure.dialects.story import attempts, caching, limits, mapping, offloading, references
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.code import run_of
@@ -152,6 +152,10 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
     for path, wrong in malformed(inputs, body.namespace):
         where = ".".join(map(str, path))
         raise _Refused(Reason.INVALID_CONFIGURATION, f"{where}: {wrong}" if where else wrong)
+    try:
+        inputs = offloading.hydrated(turn, inputs, is_last=True)
+    except offloading.LeadsNowhere as problem:
+        raise _Refused(Reason.INVALID_CONFIGURATION, str(problem), "storage_error") from None
     completed, problems = fitted(spec_of(found.template).get("inputSchema"), inputs)
     if problems:
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
