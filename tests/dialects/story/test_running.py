@@ -80,6 +80,21 @@ def test_a_redrive_with_the_same_token_does_nothing() -> None:
     assert world.status["attempts"] == 2
 
 
+def test_a_redrive_without_a_token_is_observed_under_one_of_its_own() -> None:
+    """STY-183 STY-184."""
+    world = World("steps: [{name: a, ref: {name: echo}}]")
+    world.run()
+    world.tell(i.Reopen(b"null", "first"))
+    world.settle()
+    world.tell(i.Reopen(b'{"step": "a"}', "second"))
+    world.settle()
+
+    assert world.status["attempts"] == 3
+    notes = world.show()["metadata"]["annotations"]
+    assert notes["storyrun.bubustack.io/redrive-observed"] == "redrive-2"
+    assert notes["storyrun.bubustack.io/redrive-from-step-observed"] == "a:redrive-3"
+
+
 def test_cancelling_a_run_that_has_ended_changes_nothing() -> None:
     """STY-188."""
     world = World("steps: [{name: a, ref: {name: echo}}]")

@@ -16,8 +16,9 @@ from perdure.kernel.turn import Turn
 
 
 def reopen(turn: Turn, step: str, token: str, by: str) -> None:
-    """The run had ended and was reopened."""
+    """The run had ended and was reopened. A redrive without a token gets one, so that what was observed has a value."""
     program: Program = turn.program
+    token = token or f"redrive-{turn.state.incarnation}"
     steps = reset_by(program.plan, step)
     bound = program.bounds.get("story")
     timer = 0 if bound is None or not step else turn.set_timer(turn.now + bound, BOUND_RANK)
