@@ -54,7 +54,8 @@ def make_way(turn: Turn) -> None:
 
 def _end_block(turn: Turn, why: str) -> None:
     body: Body = turn.body
-    skip(turn, list(body.unstarted), f"Skipped because {why}")
+    unstarted = list(body.unstarted)
+    skip(turn, unstarted, f"Skipped because {why}")
     message = f"Canceled because {why}"
     for name in [name for name, state in body.steps.items() if not state.phase.is_terminal]:
         state = body.steps[name]
@@ -67,3 +68,7 @@ def _end_block(turn: Turn, why: str) -> None:
             if state.child in turn.state.children:
                 turn.cancel_child(state.child, why)
             end_step(turn, name, Phase.CANCELED, message, interrupted=True)
+    for name in dict.fromkeys(body.plan.parents[branch] for branch in unstarted if branch in body.plan.parents):
+        ended = all(body.steps[one].phase.is_terminal for one in body.plan.branches[name])
+        if ended and not body.steps[name].phase.is_terminal:
+            end_step(turn, name, Phase.CANCELED, message, interrupted=True)  # nothing of it is left to end it
