@@ -1,5 +1,6 @@
 """Stories from the command line, in real processes with real Engrams: exit codes, steering, recovery from a kill."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ def story(spec: str, name: str = "test") -> str:
 
 
 @pytest.fixture
-def perdure(tmp_path: Path) -> CommandLine:
+def perdure(tmp_path: Path) -> Iterator[CommandLine]:
     (tmp_path / "engrams.py").write_text(ENGRAMS)
-    return CommandLine(tmp_path)
+    line = CommandLine(tmp_path)
+    yield line
+    line.end_all()
 
 
 def run(perdure: CommandLine, tmp_path: Path, spec: str, *more: str, code: int = 0) -> Any:
