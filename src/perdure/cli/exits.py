@@ -36,7 +36,7 @@ def exit_of_error(error: Exception) -> Exit:
     """The family an expected error belongs to."""
     from perdure.cli.errors import BadUsage, ProviderNotFound
     from perdure.engine.catalog import ResourceNotFound, UnknownKind
-    from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable, RunNotFound
+    from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable, RunNotFound, StartRefused
     from perdure.stores.errors import StoreMissing
 
     match error:
@@ -50,7 +50,7 @@ def exit_of_error(error: Exception) -> Exit:
             return Exit.NOT_FOUND
         case Conflict() | FileExistsError():
             return Exit.CONFLICT
-        case PermissionError():
+        case PermissionError() | StartRefused():
             return Exit.NOT_ALLOWED
         case _:
             return Exit.ENGINE_ERROR

@@ -21,7 +21,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Chronicler, Naming, Resourceful
-from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
+from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound, StartRefused
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.judging import Applied, Judged, Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
@@ -164,6 +164,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         if program is None or judged.has_errors:
             problems = "\n".join(problem.describe(origin) for problem in judged.problems)
             raise InvalidDocument(problems or f"{origin}: there is nothing in it that can be run")
+        if judged.refusal:
+            raise StartRefused(f"{origin}: {judged.refusal}; nothing was started")
         pinned = digest(judged.pinned)
         title = language.title(program) or name or _file_name(document) or language.name
         given = jsontext.encode(input)

@@ -36,6 +36,13 @@ class Conflict(PerdureError):
     hint = "Use another key, or look at the run with `perdure show RUN`."
 
 
+class StartRefused(PerdureError):
+    """The document is in order, but asks for something that is not here."""
+
+    code = "START-REFUSED"
+    hint = "Load or install what is missing, or run it where that is offered."
+
+
 class InvalidDocument(PerdureError):
     """The document cannot be run; every problem is listed with its position."""
 

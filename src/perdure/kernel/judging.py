@@ -45,6 +45,7 @@ class Judged(msgspec.Struct, frozen=True):
     problems: list[Problem]
     pinned: bytes = b""  # what a run keeps, and `load` reads again: the text itself, or a bundle of all it needs
     identity: bytes | None = None  # what makes two starts with one token the same; None: what is pinned
+    refusal: str = ""  # why it cannot be started here, although nothing is wrong with it
 
     @property
     def has_errors(self) -> bool:

@@ -165,3 +165,17 @@ workflow:
     gone = perdure.here("result", "get", reference["extracted"]["a"], "--json", code=8)
     assert gone.error["code"] == "REFERENCE-NOT-AVAILABLE"
     assert "does not name the execution" in perdure.here("result", "get", "s3://bucket/x", code=2).err
+
+
+def test_what_an_executor_lacks_refuses_the_request(perdure: CommandLine) -> None:
+    """PBK-008: the request, not the registration; nothing is stored."""
+    requires = "executor: {requires: {tools: [noop, snowflake], features: [joins]}}"
+    text = playbook(f"{requires}\nworkflow: [{{step: a, tool: {{kind: noop}}}}]")
+    (perdure.folder / "book.yaml").write_text(text)
+    perdure.here("check", "book.yaml")
+
+    refused = perdure.here("run", "book.yaml", "--json", code=10)
+
+    assert refused.error["code"] == "START-REFUSED"
+    assert "tool snowflake, feature joins" in refused.error["message"]
+    assert perdure.here("ps", "--json").json == []

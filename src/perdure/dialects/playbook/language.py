@@ -65,7 +65,9 @@ class Playbook:
         return declares(text)
 
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
-        return Judged(*self._behind.parse(text), pinned=text)
+        program, problems = self._behind.parse(text)
+        lacking = "" if program is None else ", ".join(program.missing)
+        return Judged(program, problems, pinned=text, refusal=lacking and f"this executor lacks: {lacking}")
 
     def load(self, text: bytes) -> Any:
         return self._behind.load(text)
