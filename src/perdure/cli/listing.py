@@ -11,18 +11,17 @@ from perdure.stores.protocol import Filter, RunRow
 
 
 class Ownership:
-    """Whether a run is driven by a live process; asked once per partition."""
+    """Which runs are driven by a live process; asked once for all of them."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._known: dict[int, bool] = {}
+    def __init__(self, live: frozenset[int]) -> None:
+        self._live = live
+
+    @classmethod
+    async def of(cls, client: Client, rows: Iterable[RunRow]) -> "Ownership":
+        return cls(await client.store.owned({row.partition for row in rows if not row.status.is_final}))
 
     def is_live(self, row: RunRow) -> bool:
-        if row.status.is_final:
-            return False
-        if row.partition not in self._known:
-            self._known[row.partition] = self._client.store.is_owned(row.partition)
-        return self._known[row.partition]
+        return not row.status.is_final and row.partition in self._live
 
 
 def plain(row: RunRow, owners: Ownership) -> dict[str, Any]:
@@ -42,8 +41,8 @@ def plain(row: RunRow, owners: Ownership) -> dict[str, Any]:
 
 async def interrupted(client: Client) -> list[RunRow]:
     """Open runs without a live owner, and ended ones for which something lies in the inbox; eldest first."""
-    owners = Ownership(client)
     open_runs = await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING)))
+    owners = await Ownership.of(client, open_runs)
     found = {row.id: row for row in reversed(open_runs) if not owners.is_live(row)}
     for letter in await client.store.inbox(await client.store.orphaned(), 1_000):
         run = letter.letter.to

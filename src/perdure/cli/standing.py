@@ -77,7 +77,7 @@ async def stands(client: Client, row: RunRow, execution: Execution) -> Standing:
         state.tasks_ended,
         Counter(task.provider for task in state.tasks.values()),
         tuple(await _waits(client, execution)) if is_open else (),
-        is_open and client.store.is_owned(row.partition),
+        is_open and bool(await client.store.owned([row.partition])),
     )
 
 

@@ -20,7 +20,7 @@ async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send, *,
         run = await observer.resolve(asked.run)
         # Asked before: a live owner may take the message, end the run and be gone before we could ask.
         row = await observer.find(run)
-        is_live = observer.store.is_owned(row.partition)
+        is_live = bool(await observer.store.owned([row.partition]))
         await send(observer, run)
         is_late = bool(late) and row.status.is_final
         if asked.json:

@@ -87,7 +87,7 @@ class Sweeper:
         was_clean = self._is_clean(execution)
         if not was_clean:
             await client.steer(row.id, "clean", key=f"clean:{execution.state.incarnation}", by="retention")
-            if client.runtime is not None and not client.store.is_owned(row.partition):
+            if client.runtime is not None and not await client.store.owned([row.partition]):
                 await client.runtime.adopt([row.id])
             for _ in range(PATIENCE):
                 if self._is_clean(await client.execution(row.id)):

@@ -5,7 +5,7 @@ large values, permits, leased tasks. It checks the epoch of every partition it w
 taken over can write nothing. Losing a race is an answer, not an exception.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -221,11 +221,53 @@ class Renewal(msgspec.Struct, frozen=True):
     recalled: frozenset[tuple[RunId, int]]
 
 
+# Who owns what.
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What a serving process got of what is shared, and what it has too much of."""
+
+    taken: Sequence[int] = ()  # partitions that are ours from now on
+    surplus: int = 0  # how many of ours we should give up, because others have too few
+    ended: Sequence[str] = ()  # owners whose lease was over or who left runs behind, and who were taken over just now
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A live process that owns partitions."""
+
+    name: str
+    serves: bool  # False: it drives only the runs it started or was told to resume
+    partitions: int
+    until: Instant  # its lease, if it does not renew it
+
+
 class Store(Protocol):
-    # Ownership.
+    # Ownership. A process either serves: `share`, again and again; or it keeps to itself: `claim`, once.
 
     async def claim(self) -> int:
-        """Own a partition that has no open runs; its number."""
+        """Own a partition of our own, which has no open runs; its number."""
+
+    async def share(self) -> Share:
+        """Take a fair part of what is shared, of what has no live owner first; never more than that.
+
+        Whose lease is over is taken over. Nothing is taken from a live owner: it gives up itself, see `give_up`.
+        """
+
+    def should_share(self) -> bool:
+        """Whether somebody came, left or gave something up since the last `share`; cheap enough to ask often."""
+
+    async def give_up(self, partitions: Collection[int]) -> None:
+        """Own these no longer, and tell those who may want them. From here on a commit to them is fenced."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether our lease is over by our own clock. Then every commit is fenced, unasked, until we `rejoin`."""
+
+    async def rejoin(self) -> list[int]:
+        """Come back after a commit was fenced or a lease was over; the partitions that are still, or again, ours.
+
+        What lies in memory of any other partition is worthless. Waits for a store that is away.
+        """
 
     async def adopt(self, partition: int) -> bool:
         """Own a partition that nobody owns now; False when somebody does."""
@@ -233,11 +275,14 @@ class Store(Protocol):
     async def move(self, families: Sequence[RunId], home: int) -> None:
         """Bring these runs and their descendants into an owned partition, those without a live owner."""
 
-    def is_owned(self, partition: int) -> bool:
-        """Whether any live process owns the partition."""
+    async def owned(self, partitions: Collection[int]) -> frozenset[int]:
+        """Those of the partitions that a live process owns, this one included."""
 
     async def orphaned(self) -> list[int]:
-        """Partitions with open runs and no live owner."""
+        """Partitions with open runs or letters, and no live owner."""
+
+    async def servers(self) -> list[Server]:
+        """Live owners, where the store keeps a list of them."""
 
     # Writing.
 

@@ -117,7 +117,7 @@ class StoreSuite(CatalogSuite):
         await self.commit(one, created("a", first), created("a.1", first), created("b", first))
         assert not await two.adopt(first)
         assert await two.orphaned() == []
-        assert two.is_owned(first)
+        assert await two.owned([first, second, 4711]) == {first, second}
         one.abandon()
 
         assert await two.orphaned() == [first]
@@ -126,6 +126,27 @@ class StoreSuite(CatalogSuite):
         assert rows == {"a": second, "a.1": second, "b": first}
         assert await two.adopt(first)
         assert await two.orphaned() == []
+        await two.close()
+
+    async def test_what_is_given_up_is_shared_by_those_who_serve(self, tmp_path: Path) -> None:
+        """Invariants 21 and 23: a live owner gives up by itself, and from then on writes nothing there."""
+        one, two = self.open(tmp_path), self.open(tmp_path)
+        first = await one.share()
+        home = first.taken[0]
+        await self.commit(one, created("a", home))
+        assert home not in (await two.share()).taken
+        await one.give_up([home])
+        refused = await one.commit([Transition(RunId("a"), home, 2, row=b"too late")])
+        second = await two.share()
+
+        assert isinstance(refused, Fenced)
+        assert home in second.taken
+        await self.commit(two, Transition(RunId("a"), home, 2, row=b"in time"))
+        assert await two.history(RunId("a")) == [(1, b"first"), (2, b"in time")]
+        assert not one.is_late
+        assert home not in await one.rejoin()
+        assert home in await two.rejoin()
+        await one.close()
         await two.close()
 
     async def test_a_letter_waits_in_the_inbox_until_a_commit_consumes_it(self, tmp_path: Path) -> None:

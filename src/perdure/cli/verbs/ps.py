@@ -95,14 +95,16 @@ async def _list(asked: argparse.Namespace, talk: Talk) -> int:
             roots_only=not (asked.all or asked.json or asked.children),
             limit=asked.limit,
         )
-        owners = Ownership(observer)
         if asked.json:
-            give_json([plain(row, owners) for row in await observer.search(wanted)])
+            rows = await observer.search(wanted)
+            owners = await Ownership.of(observer, rows)
+            give_json([plain(row, owners) for row in rows])
             return Exit.OK
         if asked.all or asked.status or asked.limit is not None:
             rows, hidden = await observer.search(wanted), 0
         else:
             rows, hidden = await _recent(observer, wanted)
+        owners = await Ownership.of(observer, rows)
         if rows:
             cells = [_cells(row, owners, observer.clock.now()) for row in rows]
             give_text("\n".join(table(COLUMNS, cells, width_of(sys.stdout), Paint(sys.stdout))))

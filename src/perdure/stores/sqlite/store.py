@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,8 @@ from perdure.stores.protocol import (
     Committed,
     Fenced,
     Letter,
+    Server,
+    Share,
     Transition,
     Unknown,
 )
@@ -140,6 +142,33 @@ class SqliteStore(Reads, Leases, Catalog):
         self._locks[partition] = lock
         return True
 
+    async def share(self) -> Share:
+        """A partition of our own, and all that has no owner. Nobody has too much: who owns does the work."""
+        taken = [] if self._locks else [await self.claim()]
+        adopted = [partition for partition in await self.orphaned() if await self.adopt(partition)]
+        return Share([*taken, *adopted], ended=[f"the owner of partition {partition}" for partition in adopted])
+
+    def should_share(self) -> bool:
+        return False  # looking from time to time is cheap
+
+    async def give_up(self, partitions: Collection[int]) -> None:
+        for partition in partitions:
+            self._epochs.pop(partition, None)
+            if (lock := self._locks.pop(partition, None)) is not None:
+                lock.release()
+
+    @property
+    def is_late(self) -> bool:
+        return False  # the lock is ours as long as we live
+
+    async def rejoin(self) -> list[int]:
+        epochs = dict(self._read("SELECT id, epoch FROM partitions"))
+        await self.give_up([id for id, epoch in self._epochs.items() if epochs.get(id) != epoch])
+        return list(self._epochs)
+
+    async def servers(self) -> list[Server]:
+        return []  # locks have no names
+
     async def move(self, families: Sequence[RunId], home: int) -> None:
         for partition in await self.orphaned():
             lock = try_lock(self.path, partition)
@@ -161,14 +190,17 @@ class SqliteStore(Reads, Leases, Catalog):
             finally:
                 lock.release()
 
-    def is_owned(self, partition: int) -> bool:
+    async def owned(self, partitions: Collection[int]) -> frozenset[int]:
+        return frozenset(filter(self._is_owned, partitions))
+
+    def _is_owned(self, partition: int) -> bool:
         return partition in self._locks or is_locked(self.path, partition)
 
     async def orphaned(self) -> list[int]:
         rows = self._read(
             "SELECT DISTINCT partition FROM runs WHERE ended_at IS NULL UNION SELECT DISTINCT partition FROM inbox"
         )
-        return [partition for (partition,) in rows if not self.is_owned(partition)]
+        return [partition for (partition,) in rows if not self._is_owned(partition)]
 
     # Writing.
 
