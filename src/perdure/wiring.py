@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perdure.engine.entries import Change, Finding
     from perdure.kernel.judging import Applied
     from perdure.stores.protocol import Store
+    from perdure.workers.runner import Limits
 
 PENDING_REQUESTS = "PendingStoryTrigger"  # where the catalog notes requests without an answer
 DEFAULT_STORE = "sqlite:///perdure.db"
@@ -83,12 +84,32 @@ def open_store(url: str, clock: Clock, *, must_exist: bool = False) -> "Store":
     return SqliteStore(path_of(url), clock.now, must_exist=must_exist)
 
 
+def worker_limits() -> "Limits":
+    """What a worker of this process allows itself; an operator may say otherwise (PBK-197)."""
+    from perdure.providers.registry import DATABASE
+    from perdure.workers.runner import Limits
+
+    return Limits(
+        groups={DATABASE: _count("PERDURE_DATABASE_TASKS", 4)},
+        languages={"playbook": _count("PERDURE_PLAYBOOK_STEP_RUNS", 8)},
+    )
+
+
+def _count(variable: str, default: int) -> int:
+    written = os.environ.get(variable, "").strip()
+    if not written:
+        return default
+    if not (written.isascii() and written.isdigit() and int(written) > 0):
+        raise PerdureError(f"{variable} is {written!r}", hint="It is a whole number, 1 or more.")
+    return int(written)
+
+
 def local_hands(clock: Clock, store: "Store", spoken: Mapping[str, Language]) -> "Hands":
     from perdure.workers.runner import Worker
     from perdure.workers.unsealing import Unsealer
 
     openers = {name: language for name, language in spoken.items() if isinstance(language, Opener)}
-    return Worker(now=clock.now, unsealer=Unsealer(openers, store.program, clock.now))
+    return Worker(now=clock.now, unsealer=Unsealer(openers, store.program, clock.now), limits=worker_limits())
 
 
 class Engine(Client):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.values import SECOND
@@ -340,3 +341,29 @@ async def test_a_result_that_was_accepted_before_the_cancel_stands(tmp_path: Pat
         shown = await run.show()
         assert shown["variables"]["x"] == "accepted"
         assert shown["status"] == "cancelled"
+
+
+async def test_a_language_whose_tasks_wait_does_not_keep_others_from_the_worker(tmp_path: Path) -> None:
+    """PBK-197: a worker has few places for Playbooks; what waits for one takes nothing from a drill."""
+    book = """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: wide, path: wide}
+workflow:
+  - step: each
+    loop: {in: "{{ range(20) | list }}", iterator: n, spec: {mode: parallel, max_in_flight: 20}}
+    tool: {kind: echo}
+"""
+    hands: dict[str, Any] = {"functions": {"plain": lambda arguments, input: input}, "held": {"echo"}}
+    async with World(tmp_path, **hands, settings=Settings(tasks_in_flight=5)) as world:
+        assert world.engine is not None
+        wide = await world.engine.start(book.encode())
+        await world.settle()
+        assert len(world.hands.waiting) == 5
+
+        other = await world.start(drill({"call": "plain", "input": 7, "save": "x"}, {"return": "$x"}))
+        assert await other.result() == 7
+        while world.hands.waiting:
+            world.hands.release(Succeeded(b"1"))
+            await world.settle()
+        assert (await wide.show())["status"] == "success"

@@ -1,10 +1,11 @@
 """Fair hand-out of tasks to the hands of this process.
 
-Runs take turns: one run with ten thousand ready tasks does not starve the others.
+Runs take turns: one run with ten thousand ready tasks does not starve the others. Languages have lanes of their own:
+one whose tasks wait at the worker for a place does not keep the others' tasks away from it.
 A task whose provider is not loaded waits, visibly, until it is.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,6 +15,17 @@ from perdure.kernel.values import Instant, RunId
 from perdure.kernel.work import Assignment, Port
 
 Key = tuple[RunId, int]
+
+
+class _Lane:
+    """The runs of one language that have tasks ready, in the order of their turns."""
+
+    __slots__ = ("order", "running")
+
+    def __init__(self) -> None:
+        self.order: deque[RunId] = deque()
+        self.running = 0
+
 
 _NOTHING: OrderedDict[int, Assignment] = OrderedDict()
 
@@ -49,7 +61,7 @@ class Dispatcher:
         self._deliver = deliver
         self._redeliver = redeliver
         self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
-        self._order: deque[RunId] = deque()
+        self._lanes: dict[str, _Lane] = defaultdict(_Lane)  # by language
         self._running: dict[Key, Assignment] = {}
         self._graces: dict[Key, Alarm] = {}
         self._unprovided: dict[Key, Assignment] = {}
@@ -64,7 +76,7 @@ class Dispatcher:
         queue = self._queues.get(assignment.run)
         if queue is None:
             queue = self._queues[assignment.run] = OrderedDict()
-            self._order.append(assignment.run)
+            self._lanes[assignment.language].order.append(assignment.run)
         queue[assignment.task] = assignment
 
     def restore(self, assignment: Assignment) -> None:
@@ -82,20 +94,28 @@ class Dispatcher:
             return  # an inline provider ended while we were handing out: the loop below goes on anyway
         self._filling = True
         try:
-            running = self._running
-            while self._order and len(running) < self._most:
-                run = self._order[0]
-                queue = self._queues[run]
-                _, assignment = queue.popitem(last=False)
-                if queue:
-                    self._order.rotate(-1)
-                else:
-                    self._order.popleft()
-                    del self._queues[run]
-                running[(run, assignment.task)] = assignment
-                self._hands.perform(assignment, self._port_for(assignment), self._ending(assignment))
+            while any(self._fill_lane(lane) for lane in list(self._lanes.values())):
+                pass  # an inline task that ended at once may have made another lane's task ready
         finally:
             self._filling = False
+
+    def _fill_lane(self, lane: _Lane) -> bool:
+        order, running = lane.order, self._running
+        has_begun = False
+        while order and lane.running < self._most:
+            has_begun = True
+            run = order[0]
+            queue = self._queues[run]
+            _, assignment = queue.popitem(last=False)
+            if queue:
+                order.rotate(-1)
+            else:
+                order.popleft()
+                del self._queues[run]
+            running[(run, assignment.task)] = assignment
+            lane.running += 1
+            self._hands.perform(assignment, self._port_for(assignment), self._ending(assignment))
+        return has_begun
 
     def _ending(self, assignment: Assignment) -> Callable[[Outcome], None]:
         def done(outcome: Outcome) -> None:
@@ -103,6 +123,7 @@ class Dispatcher:
             if self._closed or self._running.get(key) is not assignment:
                 return  # given up meanwhile: a late result is nobody's
             del self._running[key]
+            self._lanes[assignment.language].running -= 1
             grace = self._graces.pop(key, None)
             if grace is not None:
                 grace.cancel()
@@ -141,17 +162,19 @@ class Dispatcher:
         found = queue.pop(task, None)
         if found is not None and not queue:
             del self._queues[run]
-            self._order.remove(run)
+            self._lanes[found.language].order.remove(run)
         return found
 
     def forget(self, run: RunId) -> None:
         """The run is over or not ours any more: what it still has here is stopped, nobody is told."""
-        if self._queues.pop(run, None) is not None:
-            self._order.remove(run)
+        queue = self._queues.pop(run, None)
+        if queue is not None:
+            self._lanes[next(iter(queue.values())).language].order.remove(run)
         for key in self._keys_of(run, self._unprovided):
             del self._unprovided[key]
         for key in self._keys_of(run, self._running):
             assignment = self._running.pop(key)
+            self._lanes[assignment.language].running -= 1
             grace = self._graces.pop(key, None)
             if grace is not None:
                 grace.cancel()

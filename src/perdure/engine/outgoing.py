@@ -92,6 +92,7 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         task.deadline,
         task.hold_effects_in_doubt,
         task.sealed,
+        execution.dialect.name,
     )
 
 

@@ -23,6 +23,7 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     deadline: Instant | None = None
     hold_effects_in_doubt: bool = False
     sealed: bool = False
+    language: str = ""  # of the run
 
 
 @dataclass(frozen=True, slots=True)

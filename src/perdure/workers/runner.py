@@ -21,6 +21,7 @@ from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.registry import DATABASE, Mode, Registry, shared
 from perdure.providers.verdict import RESULT_LIMIT, settle
+from perdure.workers.crowds import Crowd
 from perdure.workers.errand import Done, Errand
 from perdure.workers.groups import Groups
 from perdure.workers.masking import Masks
@@ -47,6 +48,7 @@ class Limits:
     process_memory: int | None = None  # bytes of address space
     grace: float = 5.0  # seconds
     groups: Mapping[str, int] = field(default_factory=lambda: {DATABASE: 4})  # at a time, of providers of one group
+    languages: Mapping[str, int] = field(default_factory=dict)  # at a time, of runs in one language
 
 
 def system_clock() -> Instant:
@@ -73,6 +75,7 @@ class Worker:
         self._limits = limits or Limits()
         self._errands: dict[_Key, Errand] = {}
         self._groups = Groups(self._limits.groups)
+        self._crowds = {name: Crowd(limit, self._begin) for name, limit in self._limits.languages.items()}
         self._threads: Threads[Errand, Outcome | Coroutine[Any, Any, Any]] | None = None
         self._pool: Pool | None = None
         self._waits: set[asyncio.Future[Outcome]] = set()
@@ -115,9 +118,17 @@ class Worker:
 
     def _admit(self, errand: Errand) -> None:
         if self._groups.enter(errand):
+            self._place(errand)
+        else:
+            self._track(errand)
+
+    def _place(self, errand: Errand) -> None:
+        crowd = self._crowds.get(errand.assignment.language)
+        if crowd is None or errand.mode is Mode.INLINE:
             self._begin(errand)
         else:
             self._track(errand)
+            crowd.enter(errand)
 
     def _begin(self, errand: Errand) -> None:
         match errand.mode:
@@ -183,8 +194,13 @@ class Worker:
             def work(errand: Errand) -> Outcome | Coroutine[Any, Any, Any]:
                 return Cancelled() if errand.is_over else errand.attempt(loop)  # it may have been stopped in the queue
 
-            self._threads = Threads(work, self._continue, self._limits.threads)
+            self._threads = Threads(work, self._continue, self._limits.threads, self._follow)
         return self._threads
+
+    def _follow(self, errand: Errand, answer: Outcome | Coroutine[Any, Any, Any]) -> Errand | None:
+        """In the errand's thread: who has it next. A call that goes on as a coroutine keeps its place."""
+        crowd = self._crowds.get(errand.assignment.language)
+        return None if crowd is None or isinstance(answer, Coroutine) else crowd.follow(errand)
 
     def _continue(self, errand: Errand, answer: Outcome | Coroutine[Any, Any, Any]) -> None:
         """The call has answered: with its end, or with a coroutine that has to run here."""
@@ -305,8 +321,13 @@ class Worker:
             del self._errands[key]
         following = self._groups.leave(errand)
         errand.done(errand.secrets.redact_outcome(errand.stopped or outcome))
-        if following is not None and not self._is_closed:
-            self._begin(following)
+        if self._is_closed:
+            return
+        if following is not None:
+            self._place(following)
+        crowd = self._crowds.get(errand.assignment.language)
+        if crowd is not None:
+            crowd.leave(errand)
 
 
 def _key(assignment: Assignment) -> _Key:

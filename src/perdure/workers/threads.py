@@ -17,15 +17,25 @@ _R = TypeVar("_R")
 
 
 class Threads(Generic[_J, _R]):
-    """Runs `work(job)` in a thread and `deliver(job, result)` on the loop."""
+    """Runs `work(job)` in a thread and `deliver(job, result)` on the loop.
 
-    def __init__(self, work: Callable[[_J], _R], deliver: Callable[[_J, _R], None], limit: int) -> None:
+    `follow` may name a job, never submitted, that the thread does next: it is the job's successor in all respects.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[_J], _R],
+        deliver: Callable[[_J, _R], None],
+        limit: int,
+        follow: Callable[[_J, _R], _J | None] = lambda job, result: None,
+    ) -> None:
         self._work = work
         self._deliver = deliver
         self._limit = limit
+        self._follow = follow
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_J | None] = SimpleQueue()
-        self._results: deque[tuple[_J, _R]] = deque()
+        self._results: deque[tuple[_J, _R, bool]] = deque()
         self._woken = False
         self._threads = 0
         self._in_flight = 0
@@ -49,9 +59,13 @@ class Threads(Generic[_J, _R]):
             self._jobs.put(None)
 
     def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            self._results.append((job, self._work(job)))
-            del job  # a waiting thread must not keep its last job's data alive
+        job: _J | None = None
+        while job is not None or (job := self._jobs.get()) is not None:
+            result = self._work(job)
+            following = self._follow(job, result)
+            self._results.append((job, result, following is not None))
+            job = following
+            del result, following  # a waiting thread must not keep its last job's data alive
             if not self._woken:
                 # Order matters: the result is in the queue before the flag is read, and `_collect` lowers the flag
                 # before it empties the queue, so no result can be left behind. Two wake-ups at once do no harm.
@@ -66,8 +80,9 @@ class Threads(Generic[_J, _R]):
         results = self._results
         try:
             while results:
-                job, result = results.popleft()
-                self._in_flight -= 1
+                job, result, is_followed = results.popleft()
+                if not is_followed:
+                    self._in_flight -= 1
                 if id(job) in self._given_up:
                     self._given_up.discard(id(job))
                     self._limit -= 1

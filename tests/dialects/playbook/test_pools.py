@@ -1,6 +1,7 @@
 """Pools: who does the work of a step, and what happens when nobody does (PBK-101, 197)."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,3 +118,94 @@ def test_a_pool_that_nobody_works_for_is_visible(tmp_path: Path) -> None:
 
     assert "a worker of pool 'gpu' (1 tasks)" in perdure.here("show", run).out
     assert "gpu" in perdure.here("status", run, "--json").json["waits_for"][0]
+
+
+MEETING = """
+import threading
+import perdure
+
+at_work, most, lock, meeting = 0, 0, threading.Lock(), threading.Barrier(%d)
+
+
+@perdure.provider("meet")
+def meet() -> int:
+    global at_work, most
+    with lock:
+        at_work += 1
+        most = max(most, at_work)
+    meeting.wait(20)  # nobody leaves before so many are here
+    with lock:
+        at_work -= 1
+    return most
+"""
+
+WIDE = """
+workflow:
+  - step: each
+    loop: {in: "{{ range(16) | list }}", iterator: n, spec: {mode: parallel, max_in_flight: 16}}
+    tool: {kind: meet}
+  - step: unused
+    tool: {kind: noop}
+"""
+
+
+@pytest.mark.parametrize("places", [None, 2])
+def test_a_worker_does_eight_at_a_time_unless_told_otherwise(tmp_path: Path, places: int | None) -> None:
+    """PBK-197: pipelines and iterations at work in one worker; the number is a default."""
+    env: dict[str, Any] = {} if places is None else {"PERDURE_PLAYBOOK_STEP_RUNS": str(places)}
+    perdure = CommandLine(tmp_path)
+    (tmp_path / "meeting.py").write_text(MEETING % (places or 8))
+    (tmp_path / "book.yaml").write_text(playbook(WIDE))
+
+    told = perdure("run", "book.yaml", "--load", "meeting.py", "--json", **env).json
+
+    assert told["status"] == "success" and max(told["result"]["results"]) == (places or 8)
+
+
+@pytest.mark.parametrize("places", ["0", "many", "-1"])
+def test_a_number_of_places_that_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: str
+) -> None:
+    """PBK-197."""
+    monkeypatch.setenv("PERDURE_PLAYBOOK_STEP_RUNS", places)
+    perdure = CommandLine(tmp_path)
+    (tmp_path / "book.yaml").write_text(playbook("workflow: [{step: a, tool: {kind: noop}}]"))
+
+    assert "PERDURE_PLAYBOOK_STEP_RUNS" in perdure.here("run", "book.yaml", code=1).err
+    assert perdure.here("ps", "--json").json == []
+
+
+def test_a_pipeline_that_waits_has_nothing_in_hand(tmp_path: Path) -> None:
+    """PBK-197 PBK-203: with one place, a retry's wait and a child's run leave it to others."""
+    perdure = CommandLine(tmp_path)
+    (tmp_path / "child.yaml").write_text(
+        playbook("workflow: [{step: a, tool: {kind: python, code: 'result = 7'}}]").replace("tests/test", "tests/child")
+    )
+    (tmp_path / "book.yaml").write_text(
+        playbook("""
+workflow:
+  - step: fork
+    next:
+      spec: {mode: inclusive}
+      arcs: [{step: waits}, {step: calls}, {step: works}]
+  - step: waits
+    tool:
+      kind: python
+      code: "result = 1"
+      spec:
+        policy:
+          rules:
+            - {when: "{{ _attempt < 2 }}", then: {do: retry, attempts: 2, delay: 1}}
+            - {else: {then: {do: continue}}}
+  - step: calls
+    tool: {kind: playbook, path: tests/child}
+  - step: works
+    tool: {kind: python, code: "result = 1"}
+""")
+    )
+    perdure("apply", "-f", "child.yaml")
+
+    told = perdure("run", "book.yaml", "--json", PERDURE_PLAYBOOK_STEP_RUNS="1").json
+
+    ends = [step for step, what, _ in told["order"] if what == "ended"]
+    assert told["status"] == "success" and ends.index("works") < ends.index("waits") > ends.index("calls")
