@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import storing
+
 if TYPE_CHECKING:
     from tests.postgres import Server
 
@@ -20,6 +22,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 120))
     return True
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test marked `every_store` runs on each of them; `PERDURE_TEST_STORE` picks one."""
+    if metafunc.definition.get_closest_marker("every_store") is not None:
+        metafunc.parametrize("world_store", storing.chosen(), indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def world_store(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Which store the worlds of this test are on (see `tests/storing.py`)."""
+    name: str = getattr(request, "param", storing.SQLITE)
+    with storing.worlds_on_store(name, request):
+        yield name
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,9 @@
 """How the tests bring a run to its end, whatever it waits for, and what must hold on the way."""
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,7 @@ from perdure.engine.views import fold_stored
 from perdure.kernel.codec import encode_snapshot, fold
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId
+from perdure.stores.protocol import Store
 from perdure.testing import RunInWorld, World
 
 BIG = "x" * 200_000
@@ -57,21 +62,31 @@ async def check_fold(world: World) -> None:
         slot: Slot = runtime._slots[run]
         live = slot.execution
         assert live is not None
-        stored = _now(runtime.store.load([run]))[0]
-        rows = _now(runtime.store.history(run))
-        for folded in (
-            fold(Execution(run, live.dialect, live.program), rows),
-            _now(fold_stored(runtime.store, stored, live.dialect, live.program)),
-        ):
+        dialect, program = live.dialect, live.program
+
+        async def folds(store: Store) -> list[Execution]:
+            (stored,) = await store.load([run])
+            rows = await store.history(run)
+            return [
+                fold(Execution(run, dialect, program), rows),
+                await fold_stored(store, stored, dialect, program),
+            ]
+
+        for folded in _now(world, folds):
             assert encode_snapshot(folded) == encode_snapshot(live), f"fold differs from live state of {run}"
 
     runtime.watch(compare)
 
 
-def _now(reading: Any) -> Any:
-    """The answer of a read on SQLite, which never has to wait."""
+def _now(world: World, read: Callable[[Store], Coroutine[Any, Any, list[Execution]]]) -> list[Execution]:
+    """What is on disk at this very moment: nothing of the world moves before it is known."""
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(copy_context().run, asyncio.run, _read(world, read)).result()
+
+
+async def _read(world: World, read: Callable[[Store], Coroutine[Any, Any, list[Execution]]]) -> list[Execution]:
+    store = world.open_store()
     try:
-        reading.send(None)
-    except StopIteration as answer:
-        return answer.value
-    raise AssertionError("a read had to wait")
+        return await read(store)
+    finally:
+        await store.close()

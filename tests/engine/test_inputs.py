@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from perdure.engine.client import Client
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import SECOND
 from perdure.stores.protocol import Letter
 from perdure.testing import World
-from perdure.wiring import Observer
+from perdure.wiring import languages
 from tests.engine.documents import DRAW, SLEEPER, drill
 
 WAITS = drill({"signal": "go", "save": "a"}, {"signal": "go", "save": "b"}, {"return": ["$a", "$b"]})
@@ -42,11 +43,10 @@ async def test_the_same_key_for_something_else_is_a_conflict(tmp_path: Path) -> 
 
 async def test_a_conflict_is_answered_also_while_nobody_runs_the_run(tmp_path: Path) -> None:
     """Invariant 6: what waits in the inbox counts too."""
-    url = f"sqlite:///{tmp_path / 'world.db'}"
     async with World(tmp_path) as world:
         run = await world.start(WAITS)
         await world.crash()
-        async with Observer(url, clock=world.clock) as observer:
+        async with Client(world.open_store(), languages(), world.clock, None) as observer:
             await observer.signal(run.id, "go", 1, key="k")
             await observer.signal(run.id, "go", 1, key="k")
             with pytest.raises(Conflict, match="'k' was used before"):
@@ -114,9 +114,7 @@ async def test_a_result_acknowledged_before_a_deadline_wins_however_late_it_is_r
 
 
 async def _report_while_nobody_runs(world: World, leased: Any, result: i.TaskResult) -> None:
-    from perdure.stores.sqlite.store import SqliteStore
-
-    store = SqliteStore(world.path, world.clock.now)
+    store = world.open_store()
     assert await store.report("w1", leased, Letter(leased.run, world.clock.now(), i.encode(result)))
     await store.close()
 

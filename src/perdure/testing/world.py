@@ -1,4 +1,4 @@
-"""A small universe around one SQLite file, with a clock you move and an engine you crash.
+"""A small universe around one store, with a clock you move and an engine you crash.
 
     async with World(folder) as world:
         run = await world.start({"drill": 1, "steps": [{"sleep": "1h"}]})
@@ -8,7 +8,7 @@
         assert await run.status() == "succeeded"
 
 `settle` waits until nothing moves by itself. Works for your own workflows too: hand in your providers as `functions`,
-or `hands=None` for the real worker.
+or `hands` of your own. The store is a SQLite file in the folder, unless `perdure.testing.opening` says otherwise.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from perdure.engine.judging import Language
 from perdure.engine.settings import Settings
 from perdure.kernel.values import SECOND, RunId
 from perdure.stores.protocol import Store
-from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.clock import FakeClock
 from perdure.testing.drill import Drill
 from perdure.testing.hands import ScriptedHands
+from perdure.testing.opening import open_store, sqlite_path
 from perdure.wiring import Engine, languages
 
 PATIENCE = 10.0  # seconds of real time before a world that does not settle is called stuck
@@ -41,10 +41,11 @@ class World:
         wrap: Callable[[Store], Store] | None = None,
         vfs: str | None = None,
         spoken: Mapping[str, Language] | None = None,
+        hands: ScriptedHands | None = None,
     ) -> None:
-        self.path = folder / "world.db"
+        self.folder = folder
         self.clock = FakeClock()
-        self.hands = ScriptedHands(functions, held)
+        self.hands = hands or ScriptedHands(functions, held)
         self.drill = Drill()
         self._languages: Mapping[str, Language] = {
             **languages(lambda provider: True),
@@ -65,10 +66,19 @@ class World:
             await self.engine.runtime.close()
             self.engine = None
 
+    @property
+    def path(self) -> Path:
+        """The file of a world on SQLite."""
+        return sqlite_path(self.folder)
+
+    def open_store(self) -> Store:
+        """One more connection to the store of this world, as another process would have it."""
+        return open_store(self.folder, self.clock.now, self._vfs)
+
     async def boot(self) -> None:
         """Start an engine that takes up everything without an owner."""
         assert self.engine is None, "one engine at a time: crash or close it first"
-        store: Store = SqliteStore(self.path, self.clock.now, self._vfs)
+        store = self.open_store()
         if self._wrap is not None:
             store = self._wrap(store)
         self.engine = Engine(store, settings=self._settings, clock=self.clock, hands=self.hands, spoken=self._languages)

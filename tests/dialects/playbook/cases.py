@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perdure.dialects.playbook import Playbook
 from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
 from perdure.kernel.outcomes import Failed
 from perdure.kernel.values import SECOND
 from tests.dialects.differences import differences
-from tests.dialects.playbook.world import Answer, Work, World
+from tests.dialects.playbook.world import Answer, Work, World, applied
+from tests.dialects.played import Stage
 
 __all__ = ["WAYS", "Case", "Player", "all_cases", "differences", "play", "tools"]
 
@@ -30,6 +33,7 @@ class Case:
     expected: dict[str, Any]
     steer: list[dict[str, Any]]
     children: dict[str, str]
+    tells_of_crashes: bool = False
 
 
 def all_cases() -> list[Case]:
@@ -96,12 +100,32 @@ def play(case: Case, *, slots: int = 1_000, seed: int | None = None, crash: bool
 
 
 def _say(world: World, said: dict[str, Any]) -> None:
+    world.tell(input_of(said))
+
+
+def input_of(said: dict[str, Any], key: str = "") -> i.Input:
+    """What an operator says; `key` names it, so that it can be said twice and count once."""
     if "patch" in said:
-        world.patch(said["patch"])
-    elif "cancel" in said:
-        world.tell(i.Cancel(said["cancel"]))
-    else:
-        world.tell(i.Steer(said["verb"], b"{}"))
+        return i.Steer("patch", jsontext.encode({"ctx": said["patch"]}), key, by="operator")
+    if "cancel" in said:
+        return i.Cancel(said["cancel"])
+    return i.Steer(said["verb"], b"{}", key)
+
+
+async def stage_play(case: Case, folder: Path, **options: Any) -> Stage:
+    """The same through the real engine, on the store under test; the stage is left open."""
+    work = tools()
+    playbook = Playbook(work.__contains__, lambda: tuple(work))
+    stage = Stage(folder, {"playbook": playbook}, work, variables=VARIABLES, **options)
+    await stage.world.boot()
+    await stage.begin("playbook", case.document.encode(), case.workload, {"applied": applied(case.children)})
+    await stage.settle()
+    for number, said in enumerate(case.steer):
+        if await stage.is_over():
+            break
+        await stage.tell(input_of(said, f"said-{number}"))
+        await stage.settle()
+    return stage
 
 
 Player = Callable[[Case], World]

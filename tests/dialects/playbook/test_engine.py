@@ -13,6 +13,9 @@ from perdure.stores.protocol import Filter, Store
 from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World
 from tests.dialects.playbook.world import playbook
+from tests.storing import SQLITE, crash_points
+
+pytestmark = pytest.mark.every_store
 
 TEXT = playbook("""
 workflow:
@@ -58,7 +61,9 @@ def registered() -> Any:
         shared.add(Provider.of("fails", fails))
 
 
-async def test_a_crash_at_any_commit_changes_nothing_about_the_end(tmp_path: Path, registered: Any) -> None:
+async def test_a_crash_at_any_commit_changes_nothing_about_the_end(
+    tmp_path: Path, world_store: str, registered: Any
+) -> None:
     """PBK-195 PBK-198."""
     (tmp_path / "calm").mkdir()
     counted: list[CrashingStore] = []
@@ -74,7 +79,7 @@ async def test_a_crash_at_any_commit_changes_nothing_about_the_end(tmp_path: Pat
     assert expected["status"] == "success" and expected["result"] == 6
     assert counted[0].commits > 5
 
-    for commit in range(2, counted[0].commits):
+    for commit in crash_points(range(2, counted[0].commits), "playbook", 1 if world_store == SQLITE else 5):
         for after in (False, True):
             folder = tmp_path / f"{commit}-{after}"
             folder.mkdir()

@@ -41,11 +41,8 @@ class World(Universe):
             variables=variables,
         )
         self.text = document if isinstance(document, bytes) else document.encode()
-        applied = [
-            {"names": [name, _path(text)], "language": "playbook", "text": text, "calls": True}
-            for name, text in (children or {}).items()
-        ]
-        self.life: Life = super().start("playbook", self.text, workload, {"applied": applied, **(options or {})})
+        told = {"applied": applied(children or {}), **(options or {})}
+        self.life: Life = super().start("playbook", self.text, workload, told)
 
     def run(self) -> Any:
         """Until the end."""
@@ -97,6 +94,14 @@ class World(Universe):
 
     def names(self) -> list[str]:
         return [type(event).__name__ for event in self.events]
+
+
+def applied(children: dict[str, str]) -> list[dict[str, Any]]:
+    """Playbooks that a run may start, as its record of them."""
+    return [
+        {"names": [name, _path(text)], "language": "playbook", "text": text, "calls": True}
+        for name, text in children.items()
+    ]
 
 
 def _path(text: str) -> str:

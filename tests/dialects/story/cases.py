@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perdure.dialects.story import Story
 from perdure.documents import read_document
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
 from perdure.kernel.values import SECOND
-from tests.dialects.story.world import Resource, World, read
+from tests.dialects.played import Stage
+from tests.dialects.story.world import Resource, World, bundle, providers, read
 from tests.dialects.universe import ENOUGH, START
 
 FOLDER = Path(__file__).parent / "cases"
@@ -32,6 +34,12 @@ class Case:
     @property
     def expected(self) -> dict[str, Any]:
         return {name: value for name, value in self.told.items() if name not in _TOLD}
+
+    @property
+    def tells_of_crashes(self) -> bool:
+        """Whether a crash would rightly show: restarts are counted, reports made twice, stubborn work died with it."""
+        written = jsontext.encode([self.story, self.others, self.told]).decode()
+        return any(word in written for word in ('"lose"', '"says"', '"stubborn"'))
 
 
 def all_cases() -> list[Case]:
@@ -68,25 +76,58 @@ def play(case: Case, *, slots: int = ENOUGH, seed: int | None = None, crash: boo
 
 
 def _say(world: World, said: dict[str, Any]) -> None:
-    if "gate" in said:
-        world.decide(**said["gate"])
-    elif "cancel" in said:
-        world.tell(i.Cancel(said["cancel"]))
-    elif "signal" in said:
-        world.tell(i.Signal(said["signal"]["name"], jsontext.encode(said["signal"]["value"])))
-    elif "retry" in said:
-        world.steer("retry", step=said["retry"])
-    elif "redrive" in said:
-        if world.life.is_over:
-            world.redrive(**said["redrive"])
-        else:
-            world.steer("redrive", **said["redrive"])
-    elif "lose" in said:
+    if not said.keys() - {"at"}:
+        return  # only time passes
+    if "lose" in said:
         tasks = world.life.execution.state.tasks
         number = next(number for number, task in tasks.items() if task.path == said["lose"])
         world.tell(i.TaskLost(number, tasks[number].delivery, "its process ended before it did"))
     elif "apply" in said:
         world.apply(said["apply"])
+    else:
+        world.tell(input_of(said, is_over=world.life.is_over))
+
+
+def input_of(said: dict[str, Any], *, is_over: bool, key: str = "") -> i.Input:
+    """What somebody outside says to the run; `key` names it, so that it can be said twice and count once."""
+    match said:
+        case {"gate": gate}:
+            return _steer("gate", key, **{"state": "Approved", **gate})
+        case {"cancel": reason}:
+            return i.Cancel(reason)
+        case {"signal": {"name": name, "value": value}}:
+            return i.Signal(name, jsontext.encode(value), key)
+        case {"retry": step}:
+            return _steer("retry", key, step=step)
+        case {"redrive": redrive} if is_over:
+            token = redrive.get("token", "again")
+            return i.Reopen(jsontext.encode({"step": "", "token": token, **redrive}), token, by="operator")
+        case {"redrive": redrive}:
+            return _steer("redrive", key, **redrive)
+    raise AssertionError(f"nobody can say {said}")
+
+
+def _steer(verb: str, key: str, **told: Any) -> i.Steer:
+    return i.Steer(verb, jsontext.encode(told), key, by="operator")
+
+
+async def stage_play(case: Case, folder: Path, **options: Any) -> Stage:
+    """The same through the real engine, on the store under test; the stage is left open."""
+    told = case.told
+    stage = Stage(folder, {"story": Story()}, providers(), **options)
+    await stage.world.boot()
+    text = bundle(case.story, case.others, told.get("settings"), missing=bool(told.get("missing")))
+    await stage.begin("story", text, told.get("inputs"), {"name": "run", **told.get("options", {})})
+    for number, said in enumerate(told.get("steer", [])):
+        await stage.settle(START + int(said["at"] * SECOND) if "at" in said else None)
+        if "lose" in said:
+            await stage.lose(said["lose"])
+        elif "apply" in said:
+            await stage.apply(said["apply"])
+        elif said.keys() - {"at"}:
+            await stage.tell(input_of(said, is_over=await stage.is_over(), key=f"said-{number}"))
+    await stage.settle()
+    return stage
 
 
 Player = Callable[[Case], World]

@@ -1,0 +1,267 @@
+"""Scenarios on the real engine and a real store: the same steering as in `tests.dialects.universe`, another driver.
+
+    async with Stage(folder, {"story": Story()}, work) as stage:
+        await stage.begin("story", text, inputs)
+        await stage.settle()
+        shown = await stage.show()
+
+The outside remembers what it was asked: an attempt that is delivered again after a crash gets the same answer, at the
+same instant. So a crash may cost a delivery and must not change how the scenario ends.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from perdure.engine.judging import Language
+from perdure.engine.settings import Settings
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Limits
+from perdure.kernel.judging import Resource
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome
+from perdure.kernel.questions import Named
+from perdure.kernel.sealing import Opener
+from perdure.kernel.values import Instant, RunId, digest
+from perdure.kernel.work import Assignment, Port
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.keychain import Host
+from perdure.stores.protocol import ResourceWrite, Store
+from perdure.testing import CrashingStore, FakeClock, ScriptedHands, World
+from perdure.workers.masking import Mask
+from perdure.workers.unsealing import Unsealer
+from tests.dialects.universe import Answer, Work
+
+RUN = RunId("run")
+NEVER = 1_000_000
+MOST_ALARMS = 5_000
+
+Attempt = tuple[RunId, int, int]
+
+
+class Outside(ScriptedHands):
+    """What the tasks of a scenario do, and when they are done with it."""
+
+    def __init__(self, work: Mapping[str, Work], languages: Mapping[str, Language], variables: dict[str, str]) -> None:
+        super().__init__()
+        self._work = work
+        self._languages = languages
+        self._variables = variables
+        self._mask = Mask()
+        self._answers: dict[Attempt, tuple[Instant, Answer]] = {}
+        self._said: dict[Attempt, int] = {}
+        self._under_way: set[asyncio.Task[None]] = set()
+        self.clock = FakeClock()  # the world's, from the start of the play
+        self.store: Store | None = None
+
+    def can_perform(self, provider: str) -> bool:
+        return provider in self._work
+
+    def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
+        self.performed.append(assignment)
+        task = asyncio.get_running_loop().create_task(self._perform(assignment, port, done))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _perform(self, one: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
+        attempt = (one.run, one.task, one.attempt)
+        if attempt not in self._answers:
+            answer = await self._answer(one)
+            self._answers[attempt] = (self.clock.now() + answer.after, answer)
+        due, answer = self._answers[attempt]
+        for said in answer.says[self._said.get(attempt, 0) :]:
+            await port.report(jsontext.encode(said))
+            self._said[attempt] = self._said.get(attempt, 0) + 1
+        for key, result in answer.does.items():
+            claim = await port.claim_effect(key)
+            if not claim.completed:
+                await port.complete_effect(key, jsontext.encode(result))
+        outcome = self._mask.outcome(answer.outcome())
+        self.waiting[(one.run, one.task)] = (one, port, done)
+        self.clock.call_at(due, lambda: self._end(one, outcome))
+
+    def _end(self, one: Assignment, outcome: Outcome) -> None:
+        held = self.waiting.get((one.run, one.task))
+        if held is not None and held[0] is one:
+            self.release(outcome, one)
+
+    async def _answer(self, one: Assignment) -> Answer:
+        try:
+            arguments = jsontext.decode(one.arguments) if not one.sealed else await self._opened(one)
+            answer = self._work[one.provider](arguments)
+        except ProviderFailure as failure:
+            answer = Failed(failure.code, failure.message, failure.retryable, jsontext.encode(failure.details))
+        except Exception as error:
+            answer = Failed(f"Provider.Call.X.Errors.{type(error).__name__}", str(error))
+        if isinstance(answer, Failed | Cancelled):
+            answer = Answer(failure=answer)
+        return answer if isinstance(answer, Answer) else Answer(answer)
+
+    async def _opened(self, one: Assignment) -> dict[str, Any]:
+        assert self.store is not None
+        openers = {name: language for name, language in self._languages.items() if isinstance(language, Opener)}
+        unsealer = Unsealer(openers, self.store.program, self.clock.now, Host(lambda name: None, self._variables))
+        try:
+            return await unsealer.open(one, self._mask)
+        finally:
+            await unsealer.close()
+
+    def cancel(self, assignment: Assignment) -> None:
+        answered = self._answers.get((assignment.run, assignment.task, assignment.attempt))
+        if answered is None or not answered[1].stubborn:
+            super().cancel(assignment)
+
+    def forget(self, run: RunId, task: int) -> None:
+        """The process that worked on it is gone, and with it all it knew."""
+        self.waiting.pop((run, task), None)
+        for attempt in [one for one in self._answers if one[:2] == (run, task)]:
+            del self._answers[attempt]
+
+    async def close(self) -> None:
+        for task in list(self._under_way):
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await super().close()
+
+
+class Stage:
+    """One scenario. With `crash_at` its engine dies at that commit, just before it is on disk or just `after`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        languages: Mapping[str, Language],
+        work: Mapping[str, Work],
+        *,
+        variables: dict[str, str] | None = None,
+        limits: Limits | None = None,
+        crash_at: int = NEVER,
+        after: bool = False,
+    ) -> None:
+        self.outside = Outside(work, languages, variables or {})
+        self._crash_at, self._after = crash_at, after
+        self.stores: list[CrashingStore] = []
+        self.world = World(
+            folder,
+            hands=self.outside,
+            spoken=languages,
+            wrap=self._watch,
+            settings=Settings(limits=limits or Limits()),
+        )
+        self.outside.clock = self.world.clock
+
+    def _watch(self, store: Store) -> Any:
+        self.outside.store = store
+        self.stores.append(CrashingStore(store, NEVER if self.stores else self._crash_at, after=self._after))
+        return self.stores[-1]
+
+    @property
+    def commits(self) -> int:
+        return sum(store.commits for store in self.stores)
+
+    @property
+    def crashed(self) -> bool:
+        return len(self.stores) > 1
+
+    async def __aenter__(self) -> Self:
+        await self.world.boot()
+        return self
+
+    async def __aexit__(self, *exit: object) -> None:
+        await self.world.__aexit__(*exit)
+
+    async def begin(
+        self,
+        language: str,
+        text: bytes,
+        input: Any = None,
+        options: dict[str, Any] | None = None,
+        *,
+        labels: dict[str, str] | None = None,
+    ) -> None:
+        given, told = jsontext.encode(input), jsontext.encode(options or {})
+        start = i.Start(language, digest(text), "test", given, told, 7, labels=labels or {})
+        await self._through(lambda: self._start(start, text))
+
+    async def _start(self, start: i.Start, text: bytes) -> None:
+        engine = self.world.engine
+        assert engine is not None
+        if await engine.store.find(RUN) is not None:
+            return  # it was on disk before the crash
+        answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
+        program = engine.languages[start.language].load(text)
+        engine.runtime.create(
+            RUN, start, text, program, lambda said: None if answer.done() else answer.set_result(said)
+        )
+        await answer
+
+    async def settle(self, until: Instant | None = None) -> None:
+        """Until nothing but the outside can move anything, or until this instant."""
+        await self._through(lambda: self._settle(until))
+
+    async def _settle(self, until: Instant | None) -> None:
+        clock = self.world.clock
+        await self.world.settle()
+        for _ in range(MOST_ALARMS):
+            due = clock.next_alarm()
+            if due is None or (until is not None and due > until):
+                break
+            clock.move_to(due)
+            await self.world.settle()
+        else:
+            raise AssertionError("the scenario does not come to rest")
+        if until is not None:
+            clock.move_to(until)
+            await self.world.settle()
+
+    async def tell(self, given: i.Input) -> None:
+        engine = self.world.engine
+        assert engine is not None
+        await self._through(lambda: self._ask(given))
+
+    async def _ask(self, given: i.Input) -> None:
+        assert self.world.engine is not None
+        await self.world.engine.runtime.ask(RUN, given)
+
+    async def lose(self, path: str) -> None:
+        """The process at work on this task is gone."""
+        assert self.world.engine is not None
+        tasks = (await self.world.engine.execution(RUN)).state.tasks
+        number = next(number for number, task in tasks.items() if task.path == path)
+        self.outside.forget(RUN, number)
+        await self.tell(i.TaskLost(number, tasks[number].delivery, "its process ended before it did"))
+
+    async def apply(self, resource: Resource) -> None:
+        """Into the catalog as it is, whatever a judge would say of it."""
+        metadata = resource["metadata"]
+        namespace = "" if resource["kind"].endswith("Template") else metadata.get("namespace", "default")
+        key = Named(resource["kind"], namespace, metadata["name"])
+        body = jsontext.encode(resource)
+        assert self.world.engine is not None
+        await self.world.engine.store.write_catalog([ResourceWrite(key, metadata["name"], 1, body, body, {}, None, 0)])
+        await self.world.engine.runtime.read_inbox()  # those who wait for it are told, and need not be polled for
+
+    async def is_over(self) -> bool:
+        assert self.world.engine is not None
+        return (await self.world.engine.find(RUN)).status.is_final
+
+    async def show(self) -> Any:
+        assert self.world.engine is not None
+        return await self.world.engine.show(RUN)
+
+    async def _through(self, act: Callable[[], Any]) -> None:
+        """Do it; and where the engine dies meanwhile, do it again with the next one, as any caller would."""
+        store = self.stores[-1]
+        doing = asyncio.ensure_future(act())
+        dying = asyncio.ensure_future(store.crashed.wait())
+        await asyncio.wait([doing, dying], return_when=asyncio.FIRST_COMPLETED)
+        if not store.crashed.is_set():
+            dying.cancel()
+            await doing
+            return
+        doing.cancel()
+        await asyncio.wait([doing])
+        await self.world.crash()
+        await self.world.boot()
+        await act()

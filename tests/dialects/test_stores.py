@@ -1,0 +1,83 @@
+"""Every scenario of the three languages through the real engine, on every store, with crashes at some of its commits.
+
+PERDURE_TEST_CRASHES=all   at every commit, both just before it is on disk and just after
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from perdure.cli.cases import Scenario
+from perdure.dialects.flow import Flow
+from perdure.dialects.flow.comparing import differences as flow_differences
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.opening import worlds_on
+from tests.dialects.differences import differences
+from tests.dialects.flow.suite import all_scenarios
+from tests.dialects.playbook import cases as playbooks
+from tests.dialects.played import NEVER, Stage
+from tests.dialects.story import cases as stories
+from tests.storing import crash_points
+
+pytestmark = pytest.mark.every_store
+
+
+class Case(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Play = Callable[..., Awaitable[Stage]]
+
+
+async def play_flow(scenario: Scenario, folder: Path, **options: Any) -> Stage:
+    stage = Stage(folder, {"flow": Flow(lambda name: None, tuple)}, {}, **options)
+    await stage.world.boot()
+    told = {} if scenario.arguments is None else {"args": scenario.arguments}
+    await stage.begin("flow", scenario.definition, scenario.input, told)
+    await stage.settle()
+    return stage
+
+
+@pytest.mark.parametrize("case", all_scenarios(), ids=lambda case: case.name)
+async def test_a_flow_ends_as_expected(case: Scenario, tmp_path: Path) -> None:
+    async for shown, when in _plays(play_flow, case, tmp_path):
+        assert list(flow_differences(case.expected, shown)) == [], when
+
+
+@pytest.mark.parametrize("case", playbooks.all_cases(), ids=lambda case: case.name)
+async def test_a_playbook_ends_as_expected(case: playbooks.Case, tmp_path: Path) -> None:
+    async for shown, when in _plays(playbooks.stage_play, case, tmp_path):
+        assert list(differences(case.expected, shown)) == [], when
+
+
+@pytest.mark.parametrize("case", stories.all_cases(), ids=lambda case: case.name)
+async def test_a_story_ends_as_expected(case: stories.Case, tmp_path: Path) -> None:
+    async for shown, when in _plays(stories.stage_play, case, tmp_path, is_shown=case.tells_of_crashes):
+        assert list(differences(case.expected, shown)) == [], when
+
+
+async def _plays(play: Play, case: Case, folder: Path, *, is_shown: bool = False) -> AsyncIterator[tuple[Any, str]]:
+    """What the scenario shows in the end, and when its engine died on the way; `is_shown`: then it does not die."""
+    shown, commits = await _undisturbed(play, case, folder)
+    yield shown, "undisturbed, on SQLite"
+    moments = [(at, after) for at in range(1, commits + 1) for after in (False, True)]
+    which = crash_points(range(len(moments)), case.name, len(moments))
+    for at, after in [(NEVER, False)] if is_shown else [moments[one] for one in which]:
+        place = folder / f"{at}-{after}"
+        place.mkdir()
+        stage = await play(case, place, crash_at=at, after=after)
+        shown = await stage.show()
+        await stage.world.close()
+        yield shown, f"died {'after' if after else 'before'} commit {at}" if stage.crashed else "undisturbed"
+
+
+async def _undisturbed(play: Play, case: Case, folder: Path) -> tuple[Any, int]:
+    """Also how many commits it takes; on SQLite, where that is quickly known."""
+    with worlds_on(lambda place, now: SqliteStore(place / "calm.db", now)):
+        stage = await play(case, folder)
+        shown = await stage.show()
+        await stage.world.close()
+        return shown, stage.commits
