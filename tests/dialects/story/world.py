@@ -4,6 +4,7 @@ Engrams are named by what they do: `echo` gives its inputs back, `fail` fails as
 Resources that a Story refers to are made up as needed, unless the test brings its own.
 """
 
+import asyncio
 from typing import Any
 
 from perdure.dialects.story.language import Story
@@ -13,6 +14,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
 from perdure.kernel.outcomes import Cancelled, Failed
 from perdure.kernel.values import SECOND
+from perdure.providers.engrams.shipped.materialize import materialize
 from tests.dialects.universe import ENOUGH, Answer, Life, Universe, Work
 
 Resource = dict[str, Any]
@@ -118,6 +120,7 @@ def engrams() -> dict[str, Work]:
         return Cancelled("the worker was shut down")
 
     return {
+        "materialize": lambda inputs: asyncio.run(materialize(inputs)),
         "echo": lambda inputs: inputs,
         "give": lambda inputs: inputs.get("result"),
         "fail": fail,

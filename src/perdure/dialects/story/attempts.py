@@ -71,7 +71,7 @@ def land(turn: Turn, name: str, ended: e.TaskEnded) -> None:
     """A task of the step has ended."""
     body: Body = turn.body
     program: Program = turn.program
-    step, state = program.steps[name], body.steps[name]
+    step, state = program.step(name), body.steps[name]
     run = state.run
     assert run is not None
     if isinstance(ended.outcome, Succeeded) and not run.expired:

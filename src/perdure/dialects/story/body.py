@@ -223,6 +223,10 @@ class Body(msgspec.Struct, array_like=True):
     redriven: list[tuple[str, str]] = msgspec.field(default_factory=list)  # step, token
     canceled_before: bool = False  # an earlier cancel that a redrive has used up (STY-185)
     cleaned_at: Instant | None = None  # its StepRuns and sub-runs are gone (STY-189)
+    # Helpers (STY-207): what each was asked last, by digest; its input; and those that have not ended.
+    help: dict[str, bytes] = msgspec.field(default_factory=dict)
+    help_inputs: dict[str, Payload] = msgspec.field(default_factory=dict)
+    helping: Queue = msgspec.field(default_factory=dict)
 
 
 def encode_hook(value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from perdure.dialects.story.document import tidied
 from perdure.dialects.story.graph import BLOCKS, branches_of, steps_of
 from perdure.dialects.story.inline_stories import STAGES, inline_stories
+from perdure.dialects.story.offload_policy import injects
 from perdure.dialects.story.resources import (
     Known,
     Reference,
@@ -39,6 +40,10 @@ def bundle(story: Resource, known: Known, settings: Settings) -> bytes:
         "grants": [],
         "settings": settings.different(),
     }
+    if injects(story, settings):
+        helper = known.find("EngramTemplate", "", settings.materialize_engram)
+        if helper is not None:
+            found["templates"][settings.materialize_engram] = _snapshot(helper)
     grants: dict[tuple[str, str, str], Resource] = {}
     waiting, seen = [story], {key_of(story)}
     while waiting:

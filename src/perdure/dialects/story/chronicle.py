@@ -200,6 +200,11 @@ def _cancel(event: e.CancelRequested) -> Iterator[Told]:
     yield "storyrun.cancelRequested", {"reason": event.reason, "actor": event.by}
 
 
+def _help(event: s.HelpWanted) -> Iterator[Told]:
+    said: dict[str, Any] = {"step": event.target, "purpose": event.purpose, "materialize": event.step}
+    yield "step.offloadedData", {**said, "message": event.message}
+
+
 def _fan(event: s.FanBegan) -> Iterator[Told]:
     yield "step.phase", {"step": event.step, "phase": "Running", "reason": "Running", "items": event.total}
 
@@ -246,6 +251,7 @@ _TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
     s.ChildrenCleaned: _cleaned,
     s.ResourceFound: _found,
     s.CacheNoted: _cache,
+    s.HelpWanted: _help,
     s.FanBegan: _fan,
     s.FanChildStarted: _fan_child,
     s.FanChildEnded: _fan_child_ended,

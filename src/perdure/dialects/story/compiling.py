@@ -4,6 +4,7 @@ from typing import Any
 
 from perdure.dialects.story.durations import BadDuration, read_positive
 from perdure.dialects.story.graph import BLOCKS, StepGraph, branches_of, name_of, steps_of
+from perdure.dialects.story.helping import clash, helpers_of
 from perdure.dialects.story.program import ENGRAM, Plan, Program, Step, part
 from perdure.dialects.story.settings import Settings
 from perdure.kernel import jsontext
@@ -24,11 +25,14 @@ def load(text: bytes) -> Program:
                 step = _step(name, block, data)
                 steps[name] = step
                 steps.update((branch.name, branch) for branch in step.branches)
+    settings = Settings.read(part(bundle, "settings"))
+    helpers = helpers_of(story, steps, settings)
     plan = Plan(
         {block: tuple(n for n, s in steps.items() if s.block == block and not s.parent) for block in BLOCKS},
         {name: wait.all for name, wait in graph.waits.items()},
         {name: tuple(branch.name for branch in step.branches) for name, step in steps.items() if step.branches},
         frozenset(name for name, step in steps.items() if step.allows_failure),
+        {name: helper.helps for name, helper in helpers.items()},
     )
     timeouts = part(spec, "policy", "timeouts")
     return Program(
@@ -37,9 +41,10 @@ def load(text: bytes) -> Program:
         name=metadata.get("name") or "story",
         steps=steps,
         plan=plan,
-        settings=Settings.read(part(bundle, "settings")),
-        refusal=graph.refusal(),
+        settings=settings,
+        refusal=graph.refusal() or clash(steps, helpers),
         bounds={name: _positive(timeouts.get(name)) for name in ("story", "step", "gracefulShutdownTimeout")},
+        helpers=helpers,
     )
 
 

@@ -62,7 +62,7 @@ def _ring(turn: Turn, timer: int) -> None:
     body: Body = turn.body
     name, is_deadline = body.rang
     if name:
-        step, state = turn.program.steps[name], body.steps[name]
+        step, state = turn.program.step(name), body.steps[name]
         if is_deadline:
             KINDS[step.kind].ring(turn, step, state)
     elif is_deadline:

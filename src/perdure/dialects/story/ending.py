@@ -57,9 +57,16 @@ def skip(turn: Turn, names: list[str], message: str, *, follows_failure: bool = 
     body: Body = turn.body
     if not names:
         return
+    names = names + [one for name in names for one in body.plan.helpers(name) if _is_held_up(body, one)]
     for name in names:
         let_go(turn, body.steps.get(name))
     turn.emit(s.StepsSkipped(tuple(names), message, turn.now, follows_failure))
+
+
+def _is_held_up(body: Body, helper: str) -> bool:
+    """A helper that could not begin to work yet; one that works is left to finish."""
+    state = body.steps.get(helper)
+    return helper in body.helping and (state is None or not state.has_begun)
 
 
 def said(problem: TemplateError) -> str:

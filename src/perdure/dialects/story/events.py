@@ -287,6 +287,21 @@ class FanChildEnded(Event, frozen=True, tag=128):
     message: str
 
 
+class HelpWanted(Event, frozen=True, tag=146):
+    """A template of `target` (of the run's output, if empty) needs offloaded data: the helper `step` evaluates it.
+
+    `inputs` are the helper's, `key` their digest. The target waits.
+    """
+
+    step: str
+    target: str
+    purpose: str
+    inputs: Payload
+    key: bytes
+    message: str
+    at: Instant
+
+
 class ChildrenCleaned(Event, frozen=True, tag=145):
     """The run has been kept long enough that its StepRuns and sub-runs go; what it says of its steps stays."""
 
@@ -295,6 +310,7 @@ class ChildrenCleaned(Event, frozen=True, tag=145):
 
 OWN_EVENTS: tuple[type[Event], ...] = (
     ChildrenCleaned,
+    HelpWanted,
     StoryStarted,
     StepsSkipped,
     StepQueued,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from perdure.dialects.story import events as s
+from perdure.dialects.story import offloading
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.durations import write_duration
 from perdure.dialects.story.ending import skip
@@ -138,7 +139,7 @@ def _succeed(turn: Turn, message: str) -> None:
         words = "Failed to evaluate final output template."
         end_run(turn, Phase.FAILED, Reason.OUTPUT_RESOLUTION_FAILED, words, detail=str(problem).partition("\n")[0])
         return
-    problems = misfits(program.spec.get("outputsSchema"), output)
+    problems = misfits(program.spec.get("outputsSchema"), offloading.hydrated(turn, output))
     if problems:
         words = f"Story output failed schema validation: {problems}"
         end_run(turn, Phase.FAILED, Reason.OUTPUT_SCHEMA_FAILED, words)
@@ -195,7 +196,9 @@ def _tell(turn: Turn, phase: Phase, reason: str, message: str, output: Payload |
     if phase is Phase.SUCCEEDED:
         value: Payload = b"{}" if output is None else output
         if jsontext.decode(turn.state.options).get("tells"):
-            value = b'{"message":%b,"output":%b}' % (jsontext.encode(message), turn.text(value))
+            # A reference into this run leads nowhere in another: who waits is told the value.
+            whole = offloading.hydrated(turn, jsontext.decode(turn.text(value)))
+            value = b'{"message":%b,"output":%b}' % (jsontext.encode(message), jsontext.encode(whole))
         turn.end(status, Succeeded(value))
     elif status is Status.CANCELLED and phase is Phase.FINISHED:
         turn.end(status, Cancelled(message))

@@ -4,9 +4,10 @@ First the failure policy, then waits that may have come true, then steps in stor
 so every order is the same after a crash.
 """
 
-from perdure.dialects.story import finishing, redriving, starting
+from perdure.dialects.story import finishing, materializing, redriving, starting
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.ending import end_step, said, skip
+from perdure.dialects.story.helping import IF
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.program import ENGRAM, Program, Step
 from perdure.dialects.story.rendering import Scope
@@ -19,6 +20,14 @@ IF_FALSE = "Skipped due to 'if' condition"  # STY-060
 
 
 def advance(turn: Turn) -> bool:
+    try:
+        return _advance(turn)
+    except materializing.Asked as asked:
+        materializing.ask(turn, asked)
+        return True
+
+
+def _advance(turn: Turn) -> bool:
     body: Body = turn.body
     if not body.begun:
         starting.begin(turn)
@@ -28,8 +37,8 @@ def advance(turn: Turn) -> bool:
         name = next(iter(body.stale))
         KINDS["wait"].resume(turn, turn.program.steps[name], body.steps[name])
     elif body.agenda:
-        _move(turn, turn.program.steps[min(body.agenda, key=body.plan.order.__getitem__)])
-    elif body.open:
+        _move(turn, turn.program.step(min(body.agenda, key=body.plan.order.__getitem__)))
+    elif body.open or body.helping:
         return False
     elif body.redrive is not None:
         redriving.start_over(turn)
@@ -59,13 +68,15 @@ def _move(turn: Turn, step: Step) -> None:
 
 def _may_start(turn: Turn, step: Step) -> bool:
     """Decided once, before the step begins: dependencies, `if`, what it requires. False: it is settled already."""
+    if step.purpose:
+        return True
     failed = _failed_dependency(turn, step)
     if failed is not None:
         skip(turn, [step.name], f"Skipped due to failed dependency: {failed}", follows_failure=True)
         return False
     scope = Scope(turn, step, f"{step.name}.if")
     try:
-        holds = not step.condition.strip() or scope.holds(step.condition)
+        holds = not step.condition.strip() or scope.holds(step.condition, IF)
     except TemplateError as problem:  # nothing it reads will change any more (STY-062)
         end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
         return False

@@ -25,7 +25,7 @@ ENGRAM = "engram"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of any block, or one branch of a parallel step, which then is its `parent`."""
+    """One step of any block, one branch of a parallel step, which then is its `parent`, or a helper (`purpose`)."""
 
     name: str
     block: str
@@ -33,6 +33,8 @@ class Step:
     data: Data
     parent: str = ""
     branches: tuple["Step", ...] = ()
+    purpose: str = ""  # of a helper: what it evaluates for the step it `helps`; that is empty for the run's output
+    helps: str = ""
 
     @property
     def given(self) -> dict[str, Any]:
@@ -61,7 +63,7 @@ class Step:
 class Plan:
     """The graph as folding needs it: who waits for whom, who stands where. Static, so no part of a snapshot."""
 
-    __slots__ = ("allowed", "block_of", "blocks", "branches", "dependents", "order", "parents", "waits")
+    __slots__ = ("allowed", "block_of", "blocks", "branches", "dependents", "helped", "order", "parents", "waits")
 
     def __init__(
         self,
@@ -69,20 +71,25 @@ class Plan:
         waits: Mapping[str, tuple[str, ...]],
         branches: Mapping[str, tuple[str, ...]],
         allowed: frozenset[str],
+        helped: Mapping[str, str] | None = None,
     ) -> None:
         self.blocks = blocks
         self.waits = waits
         self.branches = branches
         self.allowed = allowed
+        self.helped = helped or {}  # helper: the step it helps, or "" for the run's output
         self.block_of = {name: block for block, names in blocks.items() for name in names}
         self.parents = {branch: parent for parent, names in branches.items() for branch in names}
         self.block_of.update({branch: self.block_of[parent] for branch, parent in self.parents.items()})
         ordered = [name for names in blocks.values() for step in names for name in (step, *branches.get(step, ()))]
-        self.order = {name: at for at, name in enumerate(ordered)}
+        self.order = {name: at for at, name in enumerate([*ordered, *self.helped])}
         self.dependents: dict[str, list[str]] = {}
         for name, needed in waits.items():
             for one in needed:
                 self.dependents.setdefault(one, []).append(name)
+
+    def helpers(self, name: str) -> list[str]:
+        return [helper for helper, helped in self.helped.items() if helped == name]
 
     def downstream(self, name: str) -> set[str]:
         """The step and everything in its block that waits for it, at any distance (STY-184)."""
@@ -109,6 +116,7 @@ class Program:
     settings: Settings
     refusal: str | None = None  # why its graph cannot run (STY-055)
     bounds: Mapping[str, Instant | None] = field(default_factory=dict)  # `policy.timeouts`, what of it makes sense
+    helpers: Mapping[str, Step] = field(default_factory=dict)  # steps that the engine may add (STY-207)
 
     @property
     def story(self) -> Data:
@@ -144,6 +152,11 @@ class Program:
     def shelf(self) -> Shelf:
         """Everything the bundle holds."""
         return open_bundle(self.bundle)
+
+    def step(self, name: str) -> Step:
+        """A step of the Story, or a helper."""
+        found = self.steps.get(name)
+        return self.helpers[name] if found is None else found
 
     # Where limits over many runs are counted (STY-071, 072, 076).
 

@@ -57,4 +57,5 @@ def reset_by(plan: Plan, step: str) -> tuple[str, ...]:
     reset = plan.downstream(step)
     if plan.block_of[step] == "steps":
         reset.update(name for block in BLOCKS[1:] for name in plan.blocks[block])
-    return tuple(name for name in plan.order if name in reset or plan.parents.get(name) in reset)
+    reset.update(name for name, parent in plan.parents.items() if parent in reset)
+    return tuple(name for name in plan.order if name in reset or plan.helped.get(name, name) in ("", *reset))

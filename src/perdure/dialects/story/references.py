@@ -77,6 +77,8 @@ def find_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
     if problem := refuse("Story", program.namespace, "Engram", target, program.shelf, program.settings):
         return Invalid(Reason.ENGRAM_REFERENCE_INVALID, problem)
     engram = find(turn, "Engram", target.namespace, target.name)
+    if engram is None and step.purpose:  # the engine's own: where nobody has one, its template is enough
+        engram = {"kind": "Engram", "spec": {"templateRef": {"name": target.name}}}
     if engram is None:
         return Missing("Engram", target, Reason.REFERENCE_NOT_FOUND)
     if problem := _misfit("Engram", target, engram):

@@ -1,16 +1,21 @@
 """What templates see: `inputs`, and `steps` as they stand (section 12). Only what a template reads is put together."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from perdure.dialects.story import offloading
+from perdure.dialects.story import materializing, offloading
 from perdure.dialects.story.body import Body
+from perdure.dialects.story.helping import OUTPUT, WAIT
+from perdure.dialects.story.offload_policy import injects, reads_in_process
+from perdure.dialects.story.payloads import STORAGE
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.times import moment
 from perdure.expressions.gotemplate import (
     Ambient,
+    Environment,
     EvaluationFault,
+    NeedsStoredValue,
     References,
     Structure,
     compile_template,
@@ -31,29 +36,75 @@ class Scope:
         self._step = step
         self._site = site or (step.name if step is not None else "output")
         self._drawn = 0
-        self._reads_all = offloading.reads_in_process(turn.program)
+        self._reads_all = reads_in_process(turn.program.story, turn.program.settings)
+        self._injects = injects(turn.program.story, turn.program.settings)
 
-    def render(self, value: Any, extra: Mapping[str, Any] | None = None) -> Any:
-        """A value with its templates replaced by their results. Raises `TemplateError`."""
+    def render(self, value: Any, purpose: str) -> Any:
+        """A value with its templates replaced by their results. Raises `TemplateError`, or `Asked` for a helper."""
         structure = Structure(value, self._program.environment)
         if structure.is_constant:
             return value
-        return self._filled(structure.render({**self._roots(structure.references), **(extra or {})}, self.ambient()))
+        return self._filled(self._rendered(value, structure, self._program.environment, purpose))
 
     def render_output(self, value: Any) -> Any:
-        """The run's final output: an object over everything that has ended (STY-217). Raises `TemplateError`."""
-        structure = Structure(value, self._program.output_environment)
-        output = self._filled(structure.render(self._roots(structure.references), self.ambient()))
+        """The run's final output: an object over everything that has ended (STY-217). Raises as `render` does.
+
+        What lies in storage stays there, and a reference to it is given (STY-208).
+        """
+        environment = self._program.output_environment
+        output = self._rendered(value, Structure(value, environment), environment, OUTPUT)
         if not isinstance(output, dict):
             raise EvaluationFault("the output must be an object")
+        self._filled(output)  # a reference that leads to nothing is missing data (STY-218)
         return output
 
-    def holds(self, condition: str) -> bool:
-        """Whether an `if` or `until` is true; text without braces is a literal (STY-061). Raises `TemplateError`."""
+    def holds(self, condition: str, purpose: str, *, anew: bool = False) -> bool:
+        """Whether an `if` or `until` is true; text without braces is a literal (STY-061). Raises as `render` does.
+
+        One that is looked at again and `anew` is evaluated again also where nothing it reads has changed.
+        """
         if not is_template(condition):
             return holds(condition)
         template = compile_template(condition, self._program.environment)
-        return holds(template.render(self._roots(template.references), self.ambient()))
+        roots = self._roots(template.references)
+        try:
+            return holds(self._at_hand(template.render, roots))
+        except NeedsStoredValue:
+            if not self._injects:
+                raise
+        inputs = materializing.request(self._program, materializing.CONDITION, condition, roots)
+        if anew:
+            raise materializing.Asked(purpose, self._name, inputs)
+        return materializing.result(self._turn, purpose, self._name, inputs, may_differ=purpose != WAIT) is True
+
+    def _rendered(self, value: Any, structure: Structure, environment: Environment, purpose: str) -> Any:
+        try:
+            return self._at_hand(structure.render, self._roots(structure.references))
+        except NeedsStoredValue:
+            if not self._injects:
+                raise
+        split = materializing.Split(lambda part: self._part(part, environment))
+        give = split.part(value)
+        roots = self._roots(Structure(split.holes, environment).references)
+        inputs = materializing.request(self._program, materializing.OBJECT, split.holes, roots)
+        return give(materializing.result(self._turn, purpose, self._name, inputs))
+
+    def _part(self, value: Any, environment: Environment) -> Any:
+        structure = Structure(value, environment)
+        return structure.render(self._roots(structure.references), self.ambient())
+
+    def _at_hand(self, render: Callable[[Mapping[str, Any], Ambient], Any], roots: dict[str, Any]) -> Any:
+        """Rendered here. References in data, wherever they come from, are followed where large values are read."""
+        try:
+            return render(roots, self.ambient())
+        except NeedsStoredValue:
+            if not self._reads_all:
+                raise
+            return render(offloading.hydrated(self._turn, roots), self.ambient())
+
+    @property
+    def _name(self) -> str:
+        return self._step.name if self._step is not None else ""
 
     def verifies(self, condition: str, name: str, output: Any) -> bool:
         """Whether a condition holds that sees nothing but the output of this one step (STY-216)."""
@@ -64,13 +115,19 @@ class Scope:
         return holds(template.render(seen, self.ambient()))
 
     def _filled(self, value: Any) -> Any:
-        return value if self._reads_all else offloading.hydrated(self._turn, value)
+        """With what lies in storage, as far as it is this run's."""
+        try:
+            return value if self._reads_all else offloading.hydrated(self._turn, value, follows=True)
+        except offloading.NothingThere as nothing:
+            raise EvaluationFault(str(nothing)) from None
 
     def at(self, path: str) -> Any:
-        """What stands at a dotted path `steps.<name>.<field>…`; None when there is nothing (STY-213)."""
+        """What stands at a dotted path `steps.<name>.<field>…`, in storage too; None when there is none (STY-213)."""
         _, name, *rest = path.split(".")
         found: Any = self._view(name) if name in self._program.steps else None
         for member in rest:
+            if isinstance(found, dict) and STORAGE in found:
+                found = offloading.hydrated(self._turn, found)
             found = found.get(member) if isinstance(found, dict) else None
         return found
 
@@ -122,8 +179,8 @@ class Scope:
         state = self._body.steps.get(name)
         step = self._program.steps[name]
         if state is not None and state.output is not None:
-            if not self._reads_all and offloading.is_offloaded(self._turn, step, state.output):
-                return offloading.reference_to(self._body, name)
+            if not self._reads_all:
+                return offloading.seen(self._turn, step, state.output)
             return jsontext.decode(self._turn.text(state.output))
         ended_well = state is not None and state.phase is Phase.SUCCEEDED
         return {branch.name: self._output(branch.name) for branch in step.branches} if ended_well else {}

@@ -98,6 +98,11 @@ def waiting(execution: Execution) -> list[dict[str, Any]]:
         if due is not None:
             entry["due"] = timestamp(due)
         found.append(entry)
+    for helper in body.helping:
+        target = body.plan.helped[helper]
+        if target not in body.steps:  # its `if`, or the run's output, is being evaluated
+            message = f"Waiting for step '{step_run_name(body, helper)}' to read offloaded data"
+            found.append({"step": target, "reason": "OffloadedData", "message": message})
     for name, count in body.waiting.items():
         if name in body.unstarted and name not in body.steps and count:
             open_ones = [one for one in body.plan.waits[name] if not _has_ended(body, one)]
@@ -163,7 +168,7 @@ def _status(execution: Execution, text: Text) -> dict[str, Any]:
     body: Body = execution.body
     program: Program = execution.program
     plan = body.plan
-    named = [(name, body.steps[name]) for name in plan.order if name in body.steps]
+    named = [(name, body.steps[name]) for name in plan.order if name in body.steps and name not in plan.helped]
     began = execution.state.started_at if body.since is None else body.since
     by_phase: dict[Phase, int] = {}
     for _, state in named:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from perdure.dialects.story import events as s
-from perdure.dialects.story import offloading
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.finishing import end_run
 from perdure.dialects.story.fitting import fitted
@@ -63,8 +62,6 @@ def _problem(program: Program, given: Any, *, is_bounded: bool) -> tuple[str, st
         return Reason.INPUT_TOO_LARGE, f"spec.inputs too large ({size} bytes > {most}). {INSTEAD}"
     if not program.is_batch:
         return Reason.INVALID_CONFIGURATION, STREAMING_MISSING
-    if problem := offloading.refusal(program):
-        return Reason.INVALID_CONFIGURATION, problem
     if program.refusal is not None:
         return Reason.INVALID_CONFIGURATION, program.refusal
     return None

@@ -67,7 +67,7 @@ def _run_of(execution: Run, name: str, state: StepState) -> StepRun | None:
     """A step whose Engram or template is missing or does not fit has one too, which says why (STY-118, STY-254)."""
     body: Body = execution.body
     program: Program = execution.program
-    step = program.steps[name]
+    step = program.step(name)
     if state.run is not None or step.kind != ENGRAM or state.reason not in UNRESOLVED:
         return state.run
     target = read_reference(step.data.get("ref"), program.namespace)
@@ -78,7 +78,7 @@ def _run_of(execution: Run, name: str, state: StepState) -> StepRun | None:
 def _step_run(execution: Run, name: str, state: StepState, run: StepRun, text: Text) -> dict[str, Any]:
     body: Body = execution.body
     program: Program = execution.program
-    step = program.steps[name]
+    step = program.step(name)
     engram, template = resources_of(program, body, run, text)
     return {
         "apiVersion": KINDS["StepRun"].api_version,

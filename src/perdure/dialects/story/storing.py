@@ -61,7 +61,7 @@ class Address:
 
 def offloaded(value: Any, size: int, limit: int, address: Address) -> Any:
     """The value as a StepRun shows it: from the bottom up, what is larger than the limit is a reference."""
-    if size <= limit:
+    if size <= limit or value in ({}, []):
         return value
     return address.reference(value) if limit <= 0 else _lightened(value, limit, address, 0)[0]
 

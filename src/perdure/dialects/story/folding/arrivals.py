@@ -58,7 +58,7 @@ def _forget_timer(body: Body, timer: int) -> None:
 
 def _permit_granted(body: Body, event: e.PermitGranted) -> None:
     step = body.permits.get(event.permit)
-    if step is not None and step in body.unstarted:
+    if step is not None and (step in body.unstarted or step in body.helping):
         state = body.steps[step]
         state.permits.append(event.permit)
         state.awaited = 0

@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
+from perdure.dialects.story.helping import IF
 from perdure.dialects.story.phases import DEFAULT_REASONS, Phase, Reason
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
@@ -118,11 +119,34 @@ def _let_go(body: Body, state: StepState) -> None:
     state.fan = None
 
 
+def _help_wanted(body: Body, event: s.HelpWanted) -> None:
+    """The helper is due. What it helps waits: before its `if` is decided without a state, after that as Pending."""
+    body.steps.pop(event.step, None)
+    body.help[event.step], body.help_inputs[event.step] = event.key, event.inputs
+    body.helping[event.step] = None
+    body.agenda.pop(event.target, None)
+    body.agenda[event.step] = None
+    if event.target in body.unstarted and event.purpose != IF:
+        _waiting(body, event.target, Phase.PENDING, Reason.PENDING, event.message, event.at)
+
+
+def _helped(body: Body, helper: str) -> None:
+    """A helper has ended: what it helps goes on, if it still waits."""
+    target = body.plan.helped[helper]
+    body.helping.pop(helper, None)
+    state = body.steps.get(target)
+    if target in body.unstarted or (state is not None and not state.phase.is_terminal):
+        body.agenda[target] = None
+
+
 def _settle(body: Body, name: str, state: StepState) -> None:
     """What the end of a step makes possible: its block's end, its parent's, or the start of those that wait for it."""
     plan = body.plan
     body.agenda.pop(name, None)
     body.unstarted.pop(name, None)
+    if name in plan.helped:
+        _helped(body, name)
+        return
     body.waits.pop(name, None)
     body.stale.pop(name, None)
     for waiting in body.waits:
@@ -146,6 +170,7 @@ def _settle(body: Body, name: str, state: StepState) -> None:
 
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
+    s.HelpWanted: _help_wanted,
     s.StepsSkipped: _steps_skipped,
     s.StepQueued: _step_queued,
     s.StepBlocked: _step_blocked,

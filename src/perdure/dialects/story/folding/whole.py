@@ -71,6 +71,7 @@ def _ended(body: Body, event: s.StoryEnded) -> None:
     body.tasks.clear()
     body.timers.clear()
     body.permits.clear()
+    body.helping.clear()
 
 
 def _redrive_asked(body: Body, event: s.RedriveAsked) -> None:
@@ -84,7 +85,7 @@ def _redriven(body: Body, event: s.Redriven) -> None:
         body.canceled_before = True
     body.interruption = None
     body.timed_out = False
-    for pending in (body.agenda, body.stale, body.waits, body.tasks, body.timers, body.permits):
+    for pending in (body.agenda, body.stale, body.waits, body.tasks, body.timers, body.permits, body.helping):
         pending.clear()
     if not event.step:
         _start_over(body)
@@ -93,6 +94,8 @@ def _redriven(body: Body, event: s.Redriven) -> None:
         body.steps.pop(name, None)
         body.told.pop(name, None)
         body.gates.pop(name, None)
+        body.help.pop(name, None)
+        body.help_inputs.pop(name, None)
     body.failed.clear()  # what failed before stays failed, but keeps nobody from being tried again
     plan = body.plan
     body.waiting = {name: sum(one not in body.steps for one in needed) for name, needed in plan.waits.items()}
@@ -109,7 +112,16 @@ def _start_over(body: Body) -> None:
     body.output = body.error = None
     body.degraded = ""
     body.block = ""
-    for known in (body.steps, body.told, body.gates, body.failed, body.unstarted, body.waiting):
+    for known in (
+        body.steps,
+        body.told,
+        body.gates,
+        body.failed,
+        body.unstarted,
+        body.waiting,
+        body.help,
+        body.help_inputs,
+    ):
         known.clear()
     body.open = 0
     body.timer = 0

@@ -14,6 +14,7 @@ from perdure.dialects.story.code import run_of
 from perdure.dialects.story.ending import end_step, said
 from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.fitting import fitted
+from perdure.dialects.story.helping import INPUTS, KEY
 from perdure.dialects.story.identity import business_key, default_key
 from perdure.dialects.story.inline_stories import inline_stories, with_stories, without_stories
 from perdure.dialects.story.merging import merged
@@ -48,7 +49,7 @@ class EngramStep:
             end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
         elif references.lacks_code(turn, found):
             references.block_for_code(turn, step, found)
-        elif found.template_name == mapping.TEMPLATE or limits.admit(turn, step):  # a map holds no worker
+        elif found.template_name == mapping.TEMPLATE or _has_place(turn, step):  # a map holds no worker
             _prepare(turn, step, found)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
@@ -63,6 +64,12 @@ class EngramStep:
             mapping.expire(turn, step, state)
         else:
             attempts.expire(turn, step, state)
+
+
+def _has_place(turn: Turn, step: Step) -> bool:
+    """Under the limits. A helper works in the place of the step that waits for it, if that has one already."""
+    helped = turn.body.steps.get(step.helps)
+    return (helped is not None and bool(helped.permits)) or limits.admit(turn, step)
 
 
 class _Refused(Exception):
@@ -106,7 +113,7 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
         turn.emit(msgspec.structs.replace(created, arguments=turn.keep(arguments)))
         mapping.begin(turn, step, inputs, prepared, execution)
         return
-    lookup = caching.look(turn, step, found, execution.cache(), inputs)
+    lookup = None if step.purpose else caching.look(turn, step, found, execution.cache(), inputs)
     if lookup is not None and lookup.found is not None:
         turn.emit(msgspec.structs.replace(created, arguments=turn.keep(arguments)))
         turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "hit"))
@@ -130,7 +137,7 @@ def _key(turn: Turn, step: Step, scope: Scope) -> str:
     if not isinstance(template, str) or not template:
         return usual
     try:
-        rendered = scope.render(template)
+        rendered = scope.render(template, KEY)
     except TemplateError:
         return usual
     return business_key(rendered if isinstance(rendered, str) else jsontext.encode(rendered).decode()) or usual
@@ -139,10 +146,8 @@ def _key(turn: Turn, step: Step, scope: Scope) -> str:
 def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, Any]:
     if missing := scope.unmet(step.data.get("requires")):
         raise _Refused(Reason.DEPENDENCY_FAILED, missing)
-    base = spec_of(found.engram).get("with")
-    template = merged(base if isinstance(base, dict) else {}, step.given)
     try:
-        inputs = with_stories(scope.render(without_stories(template)), inline_stories(template))
+        inputs = _rendered(turn, step, found, scope)
     except TemplateError as problem:  # every dependency has ended: what is missing now will not come (STY-136)
         message = f"Input resolution failed after dependencies completed: {said(problem)}"
         raise _Refused(Reason.EXPRESSION_FAILED, message, "execution_error") from None
@@ -161,6 +166,15 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
     whole: dict[str, Any] = completed
     return whole
+
+
+def _rendered(turn: Turn, step: Step, found: Engram, scope: Scope) -> Any:
+    if step.purpose:  # a helper is given templates as they are
+        return jsontext.decode(turn.text(turn.body.help_inputs[step.name]))
+    base = spec_of(found.engram).get("with")
+    template = merged(base if isinstance(base, dict) else {}, step.given)
+    rendered = scope.render(without_stories(template), INPUTS[step.kind])
+    return with_stories(rendered, inline_stories(template))
 
 
 def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: dict[str, Any]) -> dict[str, Any]:

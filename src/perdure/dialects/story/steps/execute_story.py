@@ -10,6 +10,7 @@ from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.ending import end_step, said
 from perdure.dialects.story.fitting import fitted
+from perdure.dialects.story.helping import INPUTS, TARGET
 from perdure.dialects.story.identity import compose
 from perdure.dialects.story.merging import merged
 from perdure.dialects.story.phases import Phase, Reason
@@ -32,8 +33,9 @@ class ExecuteStory:
             return
         scope = Scope(turn, step)
         try:
-            reference = scope.render(step.given.get("storyRef"))
-            waits = scope.render(step.given.get("waitForCompletion", True))
+            reference, waits = scope.render(
+                [step.given.get("storyRef"), step.given.get("waitForCompletion", True)], TARGET
+            )
         except TemplateError as problem:
             end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
             return
@@ -84,7 +86,8 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
 
 def _inputs(step: Step, scope: Scope, story: Resource) -> dict[str, Any]:
     """The Story's own defaults for being executed, and over them what the step gives (STY-087)."""
-    inputs: dict[str, Any] = scope.render(merged(part(spec_of(story), "policy", "with"), part(step.given, "with")))
+    template = merged(part(spec_of(story), "policy", "with"), part(step.given, "with"))
+    inputs: dict[str, Any] = scope.render(template, INPUTS[step.kind])
     return inputs
 
 

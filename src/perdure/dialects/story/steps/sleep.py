@@ -4,6 +4,7 @@ from perdure.dialects.story import events as s
 from perdure.dialects.story.body import StepState
 from perdure.dialects.story.durations import BadDuration, read_positive, write_duration
 from perdure.dialects.story.ending import end_step, said
+from perdure.dialects.story.helping import INPUTS
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.program import Step
 from perdure.dialects.story.rendering import Scope
@@ -16,7 +17,7 @@ COMPLETED = "Sleep completed."
 class Sleep:
     def start(self, turn: Turn, step: Step) -> None:
         try:
-            written = Scope(turn, step).render(step.given.get("duration"))
+            written = Scope(turn, step).render(step.given.get("duration"), INPUTS[step.kind])
         except TemplateError as problem:
             end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
             return

@@ -3,6 +3,7 @@
 from perdure.dialects.story import interrupting
 from perdure.dialects.story.body import StepState
 from perdure.dialects.story.ending import end_step, said
+from perdure.dialects.story.helping import INPUTS
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.program import Step
 from perdure.dialects.story.rendering import Scope
@@ -16,7 +17,7 @@ PHASES = (Phase.SUCCEEDED, Phase.FAILED, Phase.FINISHED, Phase.CANCELED)
 class Stop:
     def start(self, turn: Turn, step: Step) -> None:
         try:
-            given = Scope(turn, step).render(step.given)
+            given = Scope(turn, step).render(step.given, INPUTS[step.kind])
         except TemplateError as problem:
             end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
             return

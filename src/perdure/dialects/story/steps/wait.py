@@ -5,9 +5,12 @@ Between those moments it cannot change, so nobody looks.
 """
 
 from perdure.dialects.story import events as s
+from perdure.dialects.story import materializing
 from perdure.dialects.story.body import StepState
 from perdure.dialects.story.durations import SHORTEST_POLL, BadDuration, read_positive
 from perdure.dialects.story.ending import end_step, said
+from perdure.dialects.story.helping import WAIT
+from perdure.dialects.story.materializing import Asked
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.rendering import Scope
@@ -41,34 +44,46 @@ class Wait:
                 return
             reads_steps = bool(references.steps) or references.reads_any_step
             reads_clock = _asks_the_world(references)
-        if self._holds(turn, step):
-            end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
-            return
+        wanted: Asked | None = None
+        try:
+            if self._holds(turn, step):
+                end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
+                return
+        except Asked as asked:
+            wanted = asked
         timeout = timeout_of(step)
         due = None if timeout is None else turn.now + timeout
         timer = 0 if due is None else turn.set_timer(due, BOUND_RANK)
         poll = turn.set_timer(turn.now + _interval(step)) if reads_clock else 0
         turn.emit(s.StepStarted(step.name, Phase.PAUSED, WAITING, turn.now, timer, due, poll, reads_steps=reads_steps))
+        if wanted is not None:  # a helper looks into offloaded data; the wait's own clock runs meanwhile (STY-100)
+            materializing.ask(turn, wanted)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """Something changed: look again. A poll that has just rung is set anew."""
-        if self._holds(turn, step):
-            end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
-            return
         rang = not state.poll and _reads_clock(turn.program, step)
+        try:
+            if self._holds(turn, step, anew=rang):
+                end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
+                return
+        except Asked as asked:
+            materializing.ask(turn, asked)
         turn.emit(s.WaitChecked(step.name, turn.set_timer(turn.now + _interval(step)) if rang else 0))
 
     def ring(self, turn: Turn, step: Step, state: StepState) -> None:
-        """A condition that is true at the deadline wins (STY-098)."""
-        if self._holds(turn, step):
-            end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
-        else:
-            time_out(turn, step)
-
-    def _holds(self, turn: Turn, step: Step) -> bool:
-        """False, missing data and errors are all the same here: not yet (STY-097)."""
+        """A condition that is true at the deadline wins (STY-098); one that would take longer to look at does not."""
         try:
-            return Scope(turn, step).holds(_until(step))
+            if self._holds(turn, step):
+                end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
+                return
+        except Asked:
+            pass
+        time_out(turn, step)
+
+    def _holds(self, turn: Turn, step: Step, *, anew: bool = False) -> bool:
+        """False, missing data and errors are all the same here: not yet (STY-097). Raises `Asked` for a helper."""
+        try:
+            return Scope(turn, step).holds(_until(step), WAIT, anew=anew)
         except TemplateError:
             return False
 

@@ -1,10 +1,20 @@
 """`materialize`: evaluates a template over the data it is given."""
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from perdure.expressions.gotemplate import RUNTIME, Ambient, Environment, Structure, TemplateError, holds
+from perdure.expressions.gotemplate import (
+    DETERMINISTIC,
+    RUNTIME,
+    Ambient,
+    Environment,
+    Failure,
+    Structure,
+    TemplateError,
+    holds,
+)
 from perdure.providers.engrams.describing import template
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.engrams.registry import as_provider
@@ -21,6 +31,14 @@ TEMPLATE = template(
             "mode": {"type": "string", "enum": ["condition", "object"]},
             "template": {},
             "vars": {"type": "object"},
+            "limits": {
+                "type": "object",
+                "properties": {
+                    "maxOutputBytes": {"type": "integer", "minimum": 1},
+                    "deterministic": {"type": "boolean"},
+                    "typedFunctions": {"type": "boolean"},
+                },
+            },
         },
     },
     output_keys=("result",),
@@ -28,14 +46,19 @@ TEMPLATE = template(
 
 
 async def materialize(inputs: dict[str, Any]) -> dict[str, Any]:
-    roots = inputs.get("vars") or {}
-    environment = Environment(frozenset(roots) | {"inputs", "steps"}, "materialize", RUNTIME)
+    roots, limits = inputs.get("vars") or {}, inputs.get("limits") or {}
+    library = DETERMINISTIC if limits.get("deterministic") else RUNTIME
+    environment = Environment(frozenset(roots) | {"inputs", "steps"}, "materialize", library)
+    if "maxOutputBytes" in limits:
+        environment = replace(environment, limits=replace(environment.limits, output=limits["maxOutputBytes"]))
+    environment = replace(environment, typed_functions=bool(limits.get("typedFunctions")))
     ambient = Ambient(datetime.now(UTC), random.random)
     try:
         result = Structure(inputs["template"], environment).render({"inputs": {}, "steps": {}, **roots}, ambient)
         return {"result": holds(result) if inputs.get("mode") == "condition" else result}
     except TemplateError as error:
-        raise EngramError(str(error), type="execution_error", exit_class="terminal") from None
+        said = error.message if isinstance(error, Failure) else str(error).partition("\n")[0]
+        raise EngramError(said, type="execution_error", exit_class="terminal") from None
 
 
 PROVIDER = as_provider(TEMPLATE, materialize)

@@ -1,0 +1,56 @@
+"""Helper steps: what the engine adds to a Story whose templates look into offloaded data (STY-207, `inject`).
+
+    materialize-<purpose>-<step>     evaluates one template of a step, in a worker, where the data are
+    materialize-story-output         the same for the run's output
+
+They are known before a run begins, and begin to be when a template asks for one. The step they help waits meanwhile.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perdure.dialects.story.identity import compose
+from perdure.dialects.story.offload_policy import injects
+from perdure.dialects.story.program import ENGRAM, Step
+from perdure.dialects.story.settings import Settings
+
+IF, KEY, OUTPUT, TARGET, WAIT = "if", "idempotency-key", "story-output", "story-ref", "wait"
+INPUTS = {ENGRAM: "step-input", "executeStory": "execute-story", "sleep": "sleep", "stop": "stop"}
+"""What is evaluated of a step when it starts, by the step's kind."""
+
+
+def helper_name(purpose: str, step: str) -> str:
+    return compose("materialize", purpose, step) if step else compose("materialize", purpose)
+
+
+def helpers_of(story: Mapping[str, Any], steps: Mapping[str, Step], settings: Settings) -> dict[str, Step]:
+    """By name, every helper that the Story may come to need."""
+    if not injects(story, settings):
+        return {}
+    data = {"ref": {"name": settings.materialize_engram}}
+    found = [
+        Step(helper_name(purpose, step.name), step.block, ENGRAM, data, purpose=purpose, helps=step.name)
+        for step in steps.values()
+        for purpose in _purposes(step)
+    ]
+    found.append(Step(helper_name(OUTPUT, ""), "finally", ENGRAM, data, purpose=OUTPUT))
+    return {helper.name: helper for helper in found}
+
+
+def _purposes(step: Step) -> Iterator[str]:
+    if step.condition:
+        yield IF
+    if step.data.get("idempotencyKeyTemplate"):
+        yield KEY
+    if step.kind == "executeStory":
+        yield TARGET
+    if step.kind == "wait":
+        yield WAIT
+    elif step.kind in INPUTS:
+        yield INPUTS[step.kind]
+
+
+def clash(steps: Mapping[str, Step], helpers: Mapping[str, Step]) -> str | None:
+    """A name is held by one step of a run (STY-014)."""
+    taken = sorted(steps.keys() & helpers.keys())
+    return f"step name '{taken[0]}' is reserved: the engine gives it to a step of its own" if taken else None
