@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perdure.engine.dispatch import Hands
     from perdure.engine.entries import Change, Finding
     from perdure.kernel.judging import Applied
+    from perdure.stores.caring import Caretaker
     from perdure.stores.protocol import Store
     from perdure.workers.runner import Limits
 
@@ -102,6 +103,17 @@ def _count(variable: str, default: int) -> int:
     if not (written.isascii() and written.isdigit() and int(written) > 0):
         raise PerdureError(f"{variable} is {written!r}", hint="It is a whole number, 1 or more.")
     return int(written)
+
+
+def open_caretaker(url: str, clock: Clock) -> "Caretaker":
+    """Whoever looks after the store at this address; nothing is opened before something is asked."""
+    scheme = url.partition(":")[0]
+    if scheme != "sqlite":
+        raise BadStoreUrl(f"{url!r}: there is no store of kind {scheme!r}")
+    from perdure.stores.sqlite.caring import SqliteCaretaker
+    from perdure.stores.sqlite.database import path_of
+
+    return SqliteCaretaker(path_of(url), clock.now)
 
 
 def local_hands(clock: Clock, store: "Store", spoken: Mapping[str, Language]) -> "Hands":

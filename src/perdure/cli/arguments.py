@@ -17,16 +17,26 @@ _T = TypeVar("_T")
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """What every verb understands."""
+    add_shared_again(parser)
+    db = os.environ.get("PERDURE_DB") or "sqlite:///perdure.db"
+    parser.set_defaults(db=db, json=False, quiet=False, verbose=0)
+
+
+def add_shared_again(parser: argparse.ArgumentParser) -> None:
+    """For a verb within a verb: the same options, and what was said before it stands."""
     group = parser.add_argument_group("everywhere")
+    unsaid = argparse.SUPPRESS
     group.add_argument(
         "--db",
         metavar="URL",
-        default=os.environ.get("PERDURE_DB") or "sqlite:///perdure.db",
+        default=unsaid,
         help="the store (default: $PERDURE_DB, else sqlite:///perdure.db, relative to the working directory)",
     )
-    group.add_argument("--json", action="store_true", help="exactly one JSON value on stdout")
-    group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors on stderr")
-    group.add_argument("-v", "--verbose", action="count", default=0, help="log more on stderr; twice for everything")
+    group.add_argument("--json", action="store_true", default=unsaid, help="exactly one JSON value on stdout")
+    group.add_argument("-q", "--quiet", action="store_true", default=unsaid, help="say nothing but errors on stderr")
+    group.add_argument(
+        "-v", "--verbose", action="count", default=unsaid, help="log more on stderr; twice for everything"
+    )
 
 
 def add_load(parser: argparse.ArgumentParser) -> None:

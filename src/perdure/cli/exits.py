@@ -37,7 +37,7 @@ def exit_of_error(error: Exception) -> Exit:
     from perdure.cli.errors import BadUsage, ProviderNotFound
     from perdure.engine.catalog import ResourceNotFound, UnknownKind
     from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable, RunNotFound, StartRefused
-    from perdure.stores.errors import StoreMissing
+    from perdure.stores.errors import StoreInUse, StoreMissing, StoreNotEmpty
 
     match error:
         case BadUsage():
@@ -48,7 +48,7 @@ def exit_of_error(error: Exception) -> Exit:
             return Exit.NOT_FOUND
         case RunNotFound() | ProviderNotFound() | StoreMissing() | FileNotFoundError():
             return Exit.NOT_FOUND
-        case Conflict() | FileExistsError():
+        case Conflict() | FileExistsError() | StoreInUse() | StoreNotEmpty():
             return Exit.CONFLICT
         case PermissionError() | StartRefused():
             return Exit.NOT_ALLOWED

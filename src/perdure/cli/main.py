@@ -70,7 +70,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         prog="perdure",
         description="Run workflows durably: nothing acknowledged is lost.",
         epilog=f"{EXAMPLES}{PARAGRAPH}\n{EXIT_CODES}",
-        formatter_class=_Formatter,
+        formatter_class=Formatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
@@ -83,7 +83,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
             name,
             help=line,
             description=described,
-            formatter_class=_Formatter,
+            formatter_class=Formatter,
             allow_abbrev=False,  # an option that scripts use must not change its meaning when another one is added
         )
         if name == wanted:
@@ -123,7 +123,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(Exit.USAGE, f"perdure: {message}\nhint: See `{self.prog} --help`.\n")
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
+class Formatter(argparse.RawDescriptionHelpFormatter):
     """Keeps the lines of examples, and the verbs in one column."""
 
     def __init__(self, prog: str) -> None:

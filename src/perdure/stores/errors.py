@@ -57,3 +57,24 @@ class BadStoreUrl(StoreError):
 
     code = "STORE-URL"
     hint = "Use sqlite:///runs.db for a file beside you, or sqlite:////var/lib/runs.db for an absolute path."
+
+
+class StoreInUse(StoreError):
+    """A live engine owns runs of the store, and what was asked for needs it to stand still."""
+
+    code = "STORE-IN-USE"
+    hint = "Stop every engine on the store (`perdure serve`, `perdure run`, scripts), then try again."
+
+
+class StoreNotEmpty(StoreError):
+    """A copy needs a store in which there is nothing yet."""
+
+    code = "STORE-NOT-EMPTY"
+    hint = "Name a file that does not exist yet, or an empty database."
+
+
+class CopyDiffers(StoreError):
+    """What arrived is not what was sent; nothing of it was kept."""
+
+    code = "COPY-DIFFERS"
+    hint = "Look at the source with `perdure db validate`; report it if nothing is found there."

@@ -71,6 +71,12 @@ def _refuse_folder(path: Path) -> None:
         raise BadStoreUrl(f"{path} is a folder", hint=f"Name a file in it: --db sqlite:///{path}/runs.db")
 
 
+def migration_names() -> list[str]:
+    """In order; the number of a schema is how many of them it has had."""
+    folder = files("perdure.stores.sqlite") / "migrations"
+    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+
+
 def needs_migration(connection: apsw.Connection) -> bool:
     version: int = connection.pragma("user_version")
     return version < len(_migrations())
@@ -108,8 +114,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
 
 def _migrations() -> list[str]:
     folder = files("perdure.stores.sqlite") / "migrations"
-    scripts = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return [(folder / name).read_text(encoding="utf-8") for name in scripts]
+    return [(folder / name).read_text(encoding="utf-8") for name in migration_names()]
 
 
 @contextmanager

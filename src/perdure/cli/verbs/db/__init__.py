@@ -1,0 +1,47 @@
+"""`db`: looking after the store itself. Each verb within it is a module here, as verbs are in the folder above."""
+
+import argparse
+from importlib import import_module
+
+from perdure.cli.arguments import add_shared_again
+from perdure.cli.main import EXIT_CODES, Formatter
+from perdure.cli.talk import Talk
+
+ACTIONS: dict[str, str] = {
+    "status": "how the store stands: schema, owners, runs, backlog, sizes",
+    "migrate": "bring the schema up to date",
+    "validate": "read everything and tell what does not hold together",
+    "copy": "move everything into another store, open runs too",
+}
+"""Name of the module → what it does in one line."""
+
+EXAMPLES = """\
+examples:
+  perdure db status                                       how the store stands
+  perdure db validate --db postgresql://db.example/runs   reads everything; exit 7 when something is wrong
+  perdure db copy sqlite:///runs.db postgresql://db.example/runs
+  perdure db migrate --dry-run                            what an upgrade would change
+
+`perdure db ACTION --help` explains an action.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    for name, line in ACTIONS.items():
+        action = actions.add_parser(
+            name,
+            help=line,
+            description=line[0].upper() + line[1:] + ".",
+            formatter_class=Formatter,
+            allow_abbrev=False,
+        )
+        found = import_module(f"{__name__}.{name}")
+        found.configure(action)
+        add_shared_again(action)
+        action.epilog = f"{action.epilog}\n{EXIT_CODES}"
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    return int(import_module(f"{__name__}.{asked.action}").perform(asked, talk))

@@ -1,0 +1,80 @@
+"""`db validate`: read everything, and tell what does not hold together."""
+
+import argparse
+from typing import Any
+
+from perdure.cli.answer import give_json, give_text
+from perdure.cli.arguments import add_load
+from perdure.cli.exits import Exit
+from perdure.cli.logs import log_to
+from perdure.cli.opening import load_sources
+from perdure.cli.pace import Pace
+from perdure.cli.talk import Talk
+from perdure.engine.clock import SystemClock
+from perdure.engine.validating import Validator
+from perdure.stores.caring import Stray
+from perdure.wiring import languages, open_caretaker
+
+MOST_TOLD = 200
+
+EXAMPLES = """\
+examples:
+  perdure db validate
+  perdure db validate --db postgresql://db.example/runs --json
+
+Reads every document, every large value and every event, as they were at one moment; engines may go on meanwhile. Told
+are logs with gaps or that do not fold, documents and large values that are named and not there or not what they were,
+rows that disagree with their history, and permits, tasks, letters and editions that belong to nothing. Exit 0 when
+there is nothing to tell, otherwise 7. Nothing is written.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_load(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Talk) -> int:
+    log_to(talk, asked.verbose)
+    load_sources(asked.load)
+    caretaker = open_caretaker(asked.db, SystemClock())
+    pace = Pace(talk)
+    told: list[Stray] = []
+    count = 0
+    with caretaker.reading() as reading:
+        validator = Validator(
+            reading, languages(), lambda read: pace.say(f"{read.runs:,} runs, {read.events:,} events read")
+        )
+        read = validator.read
+        for finding in validator.findings():
+            count += 1
+            if len(told) < MOST_TOLD:
+                told.append(finding)
+                if not asked.json:
+                    give_text(_line(finding))
+    pace.done()
+    if asked.json:
+        give_json(
+            {
+                "store": caretaker.address,
+                "ok": not count,
+                "runs": read.runs,
+                "events": read.events,
+                "records": read.records,
+                "findings": [_plain(finding) for finding in told],
+                "findings_total": count,
+            }
+        )
+    talk.say(
+        f"{read.runs:,} runs with {read.events:,} events read: "
+        + (f"{count:,} finding{'' if count == 1 else 's'}" if count else "everything is in order")
+    )
+    return Exit.FINDINGS if count else Exit.OK
+
+
+def _line(finding: Stray) -> str:
+    return f"{finding.what}: {f'{finding.run}: ' if finding.run else ''}{finding.message}"
+
+
+def _plain(finding: Stray) -> dict[str, Any]:
+    return {"what": finding.what, "run": finding.run, "message": finding.message}

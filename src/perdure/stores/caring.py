@@ -1,0 +1,123 @@
+"""The contract between whoever looks after a store and the store, whichever database it is.
+
+Apart from `protocol`: no engine needs any of it, and a caretaker needs none of the engine's verbs. Its verbs block:
+there is nothing else to do meanwhile.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import msgspec
+
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.records import Record
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """Which schema a store has, and which ones this Perdure would bring it to."""
+
+    version: int  # 0: there is none yet
+    newest: int
+    missing: Sequence[str] = ()  # migrations by name, in order
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A process that owns partitions, or owned them last."""
+
+    name: str
+    partitions: Sequence[int]
+    is_live: bool
+    serves: bool | None = None  # None: the store does not tell
+    epoch: int | None = None
+    renewed: Instant | None = None  # microseconds since its lease was renewed
+    left: Instant | None = None  # microseconds until it is over; negative: it is
+
+
+class RunCounts(msgspec.Struct):
+    by_status: dict[str, int] = {}
+    total: int = 0
+    open: int = 0
+    at_work: int = 0  # open work in an owner's process
+    parked: int = 0  # on disk until a due time
+    overdue: int = 0  # and that has come
+    stuck: int = 0
+    ended: int = 0
+    unowned: int = 0  # open, in a partition without a live owner
+
+
+class TableSize(msgspec.Struct, frozen=True):
+    name: str
+    rows: int
+    bytes: int  # with indexes
+    dead: int | None = None  # rows that wait for vacuum
+    vacuumed: Instant | None = None  # microseconds ago
+
+
+class Figures(msgspec.Struct):
+    """How a store stands. Counted, not read: cheap enough for a monitor."""
+
+    kind: str  # SQLite 3.45, PostgreSQL 18.1
+    schema: Schema
+    now: Instant
+    bytes: int = 0
+    owners: list[Owner] = []
+    runs: RunCounts = msgspec.field(default_factory=RunCounts)
+    letters: int = 0
+    oldest_letter: Instant | None = None
+    permits_held: int = 0
+    permits_waiting: int = 0
+    tasks_ready: int = 0
+    tasks_leased: int = 0
+    resources: int = 0
+    tables: list[TableSize] = []
+    connections: tuple[int, int] | None = None  # used and allowed, of the server
+
+
+class Stray(msgspec.Struct, frozen=True):
+    """Something that belongs to nothing."""
+
+    what: str  # one of `records.KINDS`, or "store"
+    run: RunId | None
+    message: str
+
+
+class Reading(Protocol):
+    """A store as it was at one moment."""
+
+    def dump(self) -> Iterator[Sequence[Record]]:
+        """Everything, in the order and the batches that `records` describes."""
+
+    def program(self, digest: bytes) -> tuple[str, bytes] | None:
+        """Language and text of a pinned document."""
+
+    def strays(self, limit: int) -> Iterator[Stray]:
+        """What belongs to nothing: rows of runs that are not there, permits of runs that have ended."""
+
+
+class Filling(Reading, Protocol):
+    def pour(self, batch: Sequence[Record]) -> None:
+        """Take in what another store's `dump` gave, batch by batch in its order."""
+
+
+class Caretaker(Protocol):
+    address: str  # without a password
+
+    def schema(self) -> Schema: ...
+
+    def migrate(self) -> None:
+        """Bring the schema up to date; it is safe to do so twice, or beside others who do."""
+
+    def figures(self) -> Figures: ...
+
+    def reading(self) -> AbstractContextManager[Reading]:
+        """The store as it is now, whatever others write meanwhile."""
+
+    def standstill(self) -> AbstractContextManager[Reading]:
+        """The same, and nobody can write until it is over; `StoreInUse` when somebody owns runs just now."""
+
+    def filling(self) -> AbstractContextManager[Filling]:
+        """An empty store that takes things in: all of them when the block ends well, else none.
+
+        `StoreNotEmpty`, `StoreInUse`.
+        """

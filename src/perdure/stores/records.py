@@ -1,0 +1,236 @@
+"""What a store holds, as a stream of records that any store can give and any store can take.
+
+In this order, in batches of one kind each: definitions, documents, then some runs with their large values and their
+log, some more runs with theirs, and so on; last what is on its way between runs. Snapshots are a cache and are left
+out, and so is where a run lives: that is the business of the store that takes it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import TypeVar
+
+import msgspec
+
+from perdure.kernel.values import Instant, RunId
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of all records."""
+
+
+class EntryRecord(Record, frozen=True):
+    """An entry of the catalog."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    version: int
+    body: bytes
+    source: bytes
+    labels: dict[str, str]
+    status: bytes | None
+    created_at: Instant
+    updated_at: Instant
+
+
+class EditionRecord(Record, frozen=True):
+    """What an entry said in one of its generations."""
+
+    uid: str
+    generation: int
+    body: bytes
+    source: bytes
+    created_at: Instant
+
+
+class CatalogVersionRecord(Record, frozen=True):
+    """The last version that was given to an entry; there is one."""
+
+    last: int
+
+
+class LimitRecord(Record, frozen=True):
+    scope: str
+    capacity: int
+
+
+class MemoryRecord(Record, frozen=True):
+    """What runs remember for each other."""
+
+    key: str
+    value: bytes
+    created_at: Instant
+    expires_at: Instant | None
+
+
+class ProgramRecord(Record, frozen=True):
+    """A pinned document."""
+
+    digest: bytes
+    language: str
+    text: bytes
+
+
+class RunRecord(Record, frozen=True):
+    id: RunId
+    language: str
+    name: str
+    program: bytes
+    parent: RunId | None
+    labels: dict[str, str]
+    key: bytes
+    status: str
+    has_work: bool
+    due: Instant | None
+    created_at: Instant
+    ended_at: Instant | None
+    stuck: str | None
+
+
+class ValueRecord(Record, frozen=True):
+    """A large value of one of the runs that came last."""
+
+    run: RunId
+    digest: bytes
+    text: bytes
+
+
+class LogRecord(Record, frozen=True):
+    """A row of the log of one of the runs that came last, in order."""
+
+    run: RunId
+    seq: int
+    body: bytes
+
+
+class LetterRecord(Record, frozen=True):
+    """An input on its way, in order of arrival."""
+
+    to: RunId
+    at: Instant
+    body: bytes
+
+
+class PermitRecord(Record, frozen=True):
+    scope: str
+    run: RunId
+    permit: int
+    priority: int
+    capacity: int
+    asked_at: Instant
+    granted: bool
+    ageing: Instant
+
+
+class TaskRecord(Record, frozen=True):
+    """Work for other processes."""
+
+    run: RunId
+    task: int
+    delivery: int
+    pool: str
+    provider: str
+    state: str
+    recalled: bool
+    worker: str | None
+    until: Instant | None
+    body: bytes
+
+
+KINDS: dict[type[Record], str] = {
+    EntryRecord: "resources",
+    EditionRecord: "editions",
+    CatalogVersionRecord: "catalog version",
+    LimitRecord: "limits",
+    MemoryRecord: "memories",
+    ProgramRecord: "documents",
+    RunRecord: "runs",
+    ValueRecord: "large values",
+    LogRecord: "log rows",
+    LetterRecord: "letters",
+    PermitRecord: "permits",
+    TaskRecord: "tasks",
+}
+"""In the order in which they come, and what people call them."""
+
+ORDERED = (LetterRecord,)  # of these the order counts too
+
+RUNS_AT_ONCE = 500
+MOST_RECORDS = 1_000
+MOST_BYTES = 4 << 20
+
+R = TypeVar("R", bound=Record)
+
+
+def batches(records: Iterable[R]) -> Iterator[Sequence[R]]:
+    """Of a bounded number and, apart from single records that are larger, a bounded size."""
+    batch: list[R] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += weight(record)
+        if len(batch) >= MOST_RECORDS or size >= MOST_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def weight(record: Record) -> int:
+    """About how many bytes a record has."""
+    match record:
+        case ProgramRecord(text=text) | ValueRecord(text=text):
+            return 100 + len(text)
+        case LogRecord(body=body) | LetterRecord(body=body) | TaskRecord(body=body):
+            return 100 + len(body)
+        case EntryRecord(body=body, source=source) | EditionRecord(body=body, source=source):
+            return 200 + len(body) + len(source)
+        case MemoryRecord(value=value):
+            return 100 + len(value)
+        case _:
+            return 200
+
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class Tally:
+    """How many records of each kind, how many bytes, and a digest of them: equal for stores with the same in them.
+
+    The digest of a kind is the sum of its records' digests: stores give records in different orders.
+    """
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(KINDS.values(), 0)
+        self.bytes = 0
+        self._sums = dict.fromkeys(KINDS.values(), 0)
+
+    def add(self, batch: Sequence[Record]) -> None:
+        kind = type(batch[0])
+        name = KINDS[kind]
+        total = self._sums[name]
+        for place, record in enumerate(batch, start=self.counts[name]):
+            encoded = _encode(record)
+            self.bytes += len(encoded)
+            if kind in ORDERED:
+                encoded += place.to_bytes(8)
+            total += int.from_bytes(sha256(encoded).digest())
+        self._sums[name] = total % (1 << 256)
+        self.counts[name] += len(batch)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """By kind."""
+        return {name: f"{total:064x}" for name, total in self._sums.items()}
+
+    @property
+    def digest(self) -> str:
+        """Of everything."""
+        return sha256("".join(self.digests.values()).encode()).hexdigest()
+
+    def differences(self, other: "Tally") -> list[str]:
+        """The kinds that are not the same in both."""
+        mine, theirs = self.digests, other.digests
+        return [name for name in mine if self.counts[name] != other.counts[name] or mine[name] != theirs[name]]

@@ -1,0 +1,92 @@
+"""Taking in what another store has dumped. Runs inside a transaction that somebody else began and ends."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import apsw
+from msgspec.structs import astuple
+
+from perdure.kernel.values import RunId
+from perdure.stores import records as r
+
+HOME = 1  # the partition where everything lives from now on, as if one engine had left it behind
+
+
+class Pour:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._last = 0
+        self._numbers: dict[RunId, int] = {}  # of the runs that came last
+
+    def pour(self, batch: Sequence[r.Record]) -> None:
+        statement, rows = _STATEMENTS[type(batch[0])]
+        self._connection.executemany(statement, list(rows(self, batch)))
+
+    def _plain(self, batch: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        return map(astuple, batch)
+
+    def _entries(self, batch: Sequence[r.EntryRecord]) -> Iterator[tuple[Any, ...]]:
+        for one in batch:
+            *head, labels, status, created_at, updated_at = astuple(one)
+            yield (*head, _labels(labels), status, created_at, updated_at)
+
+    def _runs(self, batch: Sequence[r.RunRecord]) -> Iterator[tuple[Any, ...]]:
+        self._numbers = {one.id: number for number, one in enumerate(batch, start=self._last + 1)}
+        self._last += len(batch)
+        for one in batch:
+            id, language, name, program, parent, labels, *rest = astuple(one)
+            yield (self._numbers[one.id], id, HOME, language, name, program, parent, _labels(labels), *rest)
+
+    def _of_runs(self, batch: Sequence[r.ValueRecord | r.LogRecord]) -> Iterator[tuple[Any, ...]]:
+        for one in batch:
+            run, *rest = astuple(one)
+            yield (self._numbers[run], *rest)
+
+    def _letters(self, batch: Sequence[r.LetterRecord]) -> Iterator[tuple[Any, ...]]:
+        return ((HOME, *astuple(one)) for one in batch)
+
+
+def _labels(labels: dict[str, str]) -> str | None:
+    return json.dumps(labels) if labels else None
+
+
+def _insert(table: str, columns: str) -> str:
+    return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(columns.split(',')))})"
+
+
+_Rows = Callable[[Pour, Sequence[Any]], Iterator[tuple[Any, ...]]]
+
+_STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
+    r.EntryRecord: (
+        _insert(
+            "resources",
+            "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at",
+        ),
+        Pour._entries,
+    ),
+    r.EditionRecord: (_insert("editions", "uid, generation, body, source, created_at"), Pour._plain),
+    r.CatalogVersionRecord: ("UPDATE catalog_version SET last = ?", Pour._plain),
+    r.LimitRecord: (_insert("limits", "scope, capacity"), Pour._plain),
+    r.MemoryRecord: (_insert("memories", "key, value, created_at, expires_at"), Pour._plain),
+    r.ProgramRecord: (_insert("programs", "digest, language, text"), Pour._plain),
+    r.RunRecord: (
+        _insert(
+            "runs",
+            "number, id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at,"
+            " ended_at, stuck",
+        ),
+        Pour._runs,
+    ),
+    r.ValueRecord: (_insert("large_values", "run, digest, text"), Pour._of_runs),
+    r.LogRecord: (_insert("log", "run, seq, body"), Pour._of_runs),
+    r.LetterRecord: (_insert("inbox", "partition, run, at, body"), Pour._letters),
+    r.PermitRecord: (
+        _insert("permits", "scope, run, permit, priority, capacity, asked_at, granted, ageing"),
+        Pour._plain,
+    ),
+    r.TaskRecord: (
+        _insert("tasks", "run, task, delivery, pool, provider, state, recalled, worker, until, body"),
+        Pour._plain,
+    ),
+}
