@@ -102,6 +102,7 @@ class Filling(Reading, Protocol):
 
 class Caretaker(Protocol):
     address: str  # without a password
+    identity: str  # equal for two addresses of one store, as far as that can be seen
 
     def schema(self) -> Schema: ...
 

@@ -26,6 +26,9 @@ _OVER = "EXISTS (SELECT 1 FROM runs WHERE runs.id = {table}.run AND runs.ended_a
 class Dump(ABC):
     """The reading verbs of whoever can answer a query row by row, from one moment of the store."""
 
+    last_version: str
+    """The query for the last version that the catalog gave."""
+
     @abstractmethod
     def select(self, query: str) -> Iterator[tuple[Any, ...]]:
         """Rows as they come; no more of them in memory than a few."""
@@ -33,34 +36,24 @@ class Dump(ABC):
     def dump(self) -> Iterator[Sequence[r.Record]]:
         yield from r.batches(map(_entry, self.select(f"SELECT {_ENTRY} FROM resources")))
         yield from self._all(r.EditionRecord, "SELECT uid, generation, body, source, created_at FROM editions")
-        yield from self._all(r.CatalogVersionRecord, "SELECT last FROM catalog_version")
+        yield from self._all(r.CatalogVersionRecord, self.last_version)
         yield from self._all(r.LimitRecord, "SELECT scope, capacity FROM limits")
         yield from self._all(r.MemoryRecord, "SELECT key, value, created_at, expires_at FROM memories")
         yield from self._all(r.ProgramRecord, "SELECT digest, language, text FROM programs")
         yield from self._runs()
-        yield from self._all(r.LetterRecord, f"SELECT run, at, body FROM inbox ORDER BY {self.arrival}")
+        yield from self._all(r.LetterRecord, "SELECT run, at, body FROM inbox ORDER BY position")
         yield from r.batches(map(_permit, self.select(f"SELECT {_PERMIT} FROM permits")))
         yield from r.batches(map(_task, self.select(f"SELECT {_TASK} FROM tasks")))
-
-    arrival = "position"
 
     def _all(self, kind: type[r.R], query: str) -> Iterator[Sequence[r.R]]:
         return r.batches(kind(*row) for row in self.select(query))
 
     def _runs(self) -> Iterator[Sequence[r.Record]]:
         """Some runs, then what belongs to them, then some more."""
-        last = -1
-        while True:
-            rows = list(
-                self.select(
-                    f"SELECT number, {_RUN} FROM runs WHERE number > {last:d} ORDER BY number LIMIT {r.RUNS_AT_ONCE}"
-                )
-            )
-            if not rows:
-                return
-            first, last = rows[0][0], rows[-1][0]
+        all_rows = self.select(f"SELECT number, {_RUN} FROM runs ORDER BY number")
+        while rows := list(islice(all_rows, r.RUNS_AT_ONCE)):
             yield [_run(row[1:]) for row in rows]
-            of_these = f"run BETWEEN {first:d} AND {last:d}"
+            of_these = f"run BETWEEN {rows[0][0]:d} AND {rows[-1][0]:d}"
             ids = {number: id for number, id, *_ in rows}
             yield from r.batches(
                 r.ValueRecord(ids[number], digest, text)

@@ -28,6 +28,7 @@ class SqliteCaretaker:
     def __init__(self, path: Path, now: Callable[[], Instant]) -> None:
         self.path = path
         self.address = f"sqlite:///{path}"
+        self.identity = str(path.resolve())
         self._now = now
 
     def schema(self) -> Schema:
@@ -107,10 +108,8 @@ class SqliteCaretaker:
     def standstill(self) -> Iterator[Reading]:
         """The write lock of the file keeps everybody from writing, engines that want to begin too."""
         with explained(self.path), _closing(self._open()) as connection:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except apsw.ReadOnlyError:
-                connection.execute("BEGIN")  # a file that may only be read: nobody can be writing to it
+            connection.pragma("query_only", False)  # which would take no lock
+            connection.execute("BEGIN IMMEDIATE")  # on a file that may only be read this takes none, and needs none
             self._refuse_live(connection)
             yield _Moment(connection)
 
@@ -142,6 +141,8 @@ class SqliteCaretaker:
 
 
 class _Moment(Dump):
+    last_version = "SELECT last FROM catalog_version"
+
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 

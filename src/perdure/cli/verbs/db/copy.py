@@ -38,7 +38,7 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
     log_to(talk, asked.verbose)
     clock = SystemClock()
     source, target = open_caretaker(asked.source, clock), open_caretaker(asked.target, clock)
-    if source.address == target.address:
+    if source.identity == target.identity:
         raise BadUsage(f"{source.address} cannot be copied into itself")
     pace = Pace(talk)
 

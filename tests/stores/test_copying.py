@@ -1,0 +1,259 @@
+"""Everything of a store into another one, or nothing."""
+
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from perdure.kernel import inputs as i
+from perdure.kernel.outcomes import Status
+from perdure.kernel.questions import Memory, Named
+from perdure.kernel.values import RunId, digest
+from perdure.stores import records as r
+from perdure.stores.caring import Filling, Reading
+from perdure.stores.copying import copy
+from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
+from perdure.stores.protocol import Filter, Letter, Offer, PermitAsked, ResourceWrite, Store, Summary, Transition
+from perdure.stores.sqlite.caring import SqliteCaretaker
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.transitions import created
+
+
+def caretaker(path: Path) -> SqliteCaretaker:
+    return SqliteCaretaker(path, lambda: 1_000)
+
+
+async def fill(store: Store) -> int:
+    """Something of every kind; the partition it is in."""
+    home = await store.claim()
+    text = b"y" * 70_000
+    await store.set_limit("door", 1)
+    entry = Named("Thing", "ns", "one")
+    for generation, seen in ((1, 0), (2, 1)):
+        write = ResourceWrite(entry, "uid-1", generation, b"{}", b"src", {"b": "2", "a": "é"}, b"null", seen)
+        assert await store.write_catalog([write]) is None
+    asked = [PermitAsked("door", 1, 3, 1, 5, 7), PermitAsked("door", 2, 9, 1, 6)]
+    await store.commit(
+        [
+            created("a", home, labels={"z": "1", "a": "2"}, permits_asked=asked, values=[(digest(text), text)]),
+            created("a.1", home, Summary(Status.RUNNING, True, None), parent="a"),
+            created("late", home, Summary(Status.WAITING, False, 300), remembered=[("k", Memory(b"1", 2, None))]),
+            created("ended", home, Summary(Status.SUCCEEDED, False, None, 10)),
+            created("bad", home, stuck="cannot be decided", offers=[Offer(4, 1, "far", "echo", b"parcel")]),
+        ]
+    )
+    await store.commit([Transition(RunId("a"), home, 3, row=b"second", snapshot=b"a cache")])
+    for n in range(5):
+        await store.send(Letter(RunId("late"), 50 - n, i.encode(i.Signal(f"s{n}"))))
+    assert len(await store.lease("far", None, "w1", 1, 99)) == 1
+    return home
+
+
+async def contents(store: Store) -> dict[str, object]:
+    rows = await store.search(Filter())
+    for row in rows:
+        row.partition = 0
+    return {
+        "runs": sorted(rows, key=lambda row: row.id),
+        "logs": {row.id: await store.history(row.id) for row in rows},
+        "letters": [one.letter for one in await store.inbox(range(1, 65), 100)],
+        "entries": await store.list_resources("Thing"),
+        "editions": await store.editions(Named("Thing", "ns", "one")),
+        "memories": await store.memories(["k"]),
+        "values": await store.values(RunId("a"), [digest(b"y" * 70_000)]),
+    }
+
+
+async def test_everything_arrives_as_it_was(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "old.db", lambda: 1_000)
+    await fill(store)
+    before = await contents(store)
+    await store.close()
+
+    copied = copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
+
+    assert copied.open_runs == 4
+    assert copied.tally.counts == {
+        "resources": 1,
+        "editions": 2,
+        "catalog version": 1,
+        "limits": 2,  # one of them opens the scope of the entry
+        "memories": 1,
+        "documents": 1,
+        "runs": 5,
+        "large values": 1,
+        "log rows": 6,
+        "letters": 6,
+        "permits": 2,
+        "tasks": 1,
+    }
+    moved = SqliteStore(tmp_path / "new.db", lambda: 1_000)
+    assert await contents(moved) == before
+    (stored,) = await moved.load([RunId("a")])
+    assert stored.snapshot is None, "a cache is not worth carrying"
+    write = ResourceWrite(Named("Thing", "ns", "two"), "uid-2", 1, b"{}", b"", {}, None, 0)
+    assert await moved.write_catalog([write]) is None
+    assert (await moved.resources([write.key]))[write.key].version == 3, "versions are never given twice"
+    (home,) = await moved.orphaned()
+    assert await moved.adopt(home)
+    assert await moved.with_work([home]) == ["a.1"]
+    assert await moved.due([home], 400, 9) == ["late"]
+    assert await moved.expire(100) == 1, "the worker's lease goes on, and ends"
+    await moved.close()
+
+
+async def test_what_a_copy_holds_is_told_by_its_digest(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "old.db", lambda: 1_000)
+    await fill(store)
+    await store.close()
+    first = copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db")).tally
+    again = copy(caretaker(tmp_path / "new.db"), caretaker(tmp_path / "newer.db")).tally
+    assert first.digest == again.digest
+
+    connection = apsw.Connection(str(tmp_path / "old.db"))
+    connection.execute("UPDATE inbox SET position = 1000 - position")
+    connection.close()
+    other = copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "other.db")).tally
+    assert other.differences(first) == ["letters"], "their order counts"
+
+
+async def test_a_store_with_a_live_engine_is_not_copied(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "old.db", lambda: 1_000)
+    await fill(store)
+    with pytest.raises(StoreInUse, match="a live engine"):
+        copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
+    store.abandon()
+
+    assert copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db")).open_runs == 4
+
+
+async def test_nobody_fills_a_store_that_somebody_works_on(tmp_path: Path) -> None:
+    (await _prepared(tmp_path / "old.db")).abandon()
+    busy = SqliteStore(tmp_path / "new.db", lambda: 1_000)
+    await busy.claim()
+
+    with pytest.raises(StoreInUse):
+        copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
+    await busy.close()
+    assert copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db")).open_runs == 4
+
+
+async def test_a_store_stands_still_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (await _prepared(tmp_path / "old.db")).abandon()
+    monkeypatch.setattr("perdure.stores.sqlite.store.BUSY_MILLISECONDS", 10)
+    with caretaker(tmp_path / "old.db").standstill():
+        other = SqliteStore(tmp_path / "old.db", lambda: 1_000, must_exist=True)
+        with pytest.raises(StoreLocked):
+            await other.send(Letter(RunId("late"), 1, b"x"))
+        with pytest.raises(apsw.BusyError):
+            await other.claim()
+
+    assert await other.send(Letter(RunId("late"), 1, b"x")) is not None
+    await other.close()
+
+
+async def test_what_is_not_empty_is_left_alone(tmp_path: Path) -> None:
+    (await _prepared(tmp_path / "old.db")).abandon()
+    full = SqliteStore(tmp_path / "new.db", lambda: 1_000)
+    await full.set_limit("door", 3)
+    await full.close()
+
+    with pytest.raises(StoreNotEmpty, match="limits"):
+        copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
+    with pytest.raises(StoreMissing):
+        copy(caretaker(tmp_path / "none.db"), caretaker(tmp_path / "new.db"))
+
+
+class Breaking(SqliteCaretaker):
+    """A target that breaks after so many batches, or that loses the last letter of what it is given."""
+
+    def __init__(self, path: Path, after: int | None) -> None:
+        super().__init__(path, lambda: 1_000)
+        self._after = after
+
+    @contextmanager
+    def filling(self) -> Iterator[Filling]:
+        with super().filling() as vessel:
+            yield _Breaking(vessel, self._after)
+
+
+class _Breaking:
+    def __init__(self, inner: Filling, after: int | None) -> None:
+        self.dump = inner.dump
+        self.strays = inner.strays
+        self.program = inner.program
+        self._inner = inner
+        self._left = after
+
+    def pour(self, batch: Sequence[r.Record]) -> None:
+        if self._left is None:
+            batch = batch[:-1] if isinstance(batch[0], r.LetterRecord) else batch
+        elif self._left == 0:
+            raise KeyboardInterrupt
+        else:
+            self._left -= 1
+        self._inner.pour(batch)
+
+
+async def test_a_copy_that_is_broken_off_anywhere_leaves_nothing_and_can_be_repeated(tmp_path: Path) -> None:
+    (await _prepared(tmp_path / "old.db")).abandon()
+    target = tmp_path / "new.db"
+    broken = 0
+    while True:
+        try:
+            copy(caretaker(tmp_path / "old.db"), Breaking(target, broken))
+            break
+        except KeyboardInterrupt:
+            broken += 1
+        with caretaker(target).reading() as reading:
+            assert [type(batch[0]) for batch in reading.dump()] == [r.CatalogVersionRecord]
+
+    assert broken == len(r.KINDS)
+
+
+async def test_a_difference_takes_everything_back(tmp_path: Path) -> None:
+    (await _prepared(tmp_path / "old.db")).abandon()
+    with pytest.raises(CopyDiffers, match=r"letters \(5 of 6\)"):
+        copy(caretaker(tmp_path / "old.db"), Breaking(tmp_path / "new.db", None))
+
+    with caretaker(tmp_path / "new.db").reading() as reading:
+        assert [type(batch[0]) for batch in reading.dump()] == [r.CatalogVersionRecord]
+
+
+async def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "old.db", lambda: 1_000)
+    home = await store.claim()
+    for n in range(0, 1_600, 100):
+        rows = [created(f"run-{n + k}", home, row=b"%7d" % (n + k) * 5_000) for k in range(100)]
+        await store.commit(rows)
+    await store.close()
+    tracemalloc.start()
+    copied = copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert copied.tally.bytes > 50_000_000
+    assert peak < 4 * r.MOST_BYTES
+
+
+async def _prepared(path: Path) -> SqliteStore:
+    store = SqliteStore(path, lambda: 1_000)
+    await fill(store)
+    return store
+
+
+def test_batches_are_bounded_by_number_and_by_size() -> None:
+    small = [r.LimitRecord(f"s{n}", n) for n in range(2_500)]
+    assert [len(batch) for batch in r.batches(small)] == [1_000, 1_000, 500]
+    large = [r.LogRecord(RunId("a"), n, bytes(3 << 20)) for n in range(3)]
+    assert [len(batch) for batch in r.batches(large)] == [2, 1]
+
+
+def test_a_reading_is_what_every_caretaker_gives(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "a.db", lambda: 1).abandon()
+    with caretaker(tmp_path / "a.db").reading() as reading:
+        found: Reading = reading
+        assert list(found.strays(10)) == []
