@@ -12,6 +12,7 @@ from perdure.cli.progress import ended_text
 from perdure.cli.standing import standing
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client
+from perdure.kernel.dialect import Telling
 from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId
@@ -34,7 +35,8 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:
             mark = paint("✗", "red")
             talk.insist(f"{mark} run {run} {words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}")
             talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
-            return exit_of_status(status)
+            language = client.languages[(await client.find(run)).language]
+            return exit_of_status(language.exit_status(status, outcome) if isinstance(language, Telling) else status)
         case Idle(stands):
             now = client.clock.now()
             waits = "; ".join(wait.text(now) for wait in stands.waits) or "something from outside"

@@ -236,7 +236,10 @@ class Client(AbstractAsyncContextManager["Client"]):
     async def _started_before(self, run: RunId, key: bytes) -> bool:
         row = await self.store.find(run)
         if row is not None and row.key != key:
-            raise Conflict(f"the token was used before for run {run}, with another document or other input")
+            raise Conflict(
+                f"the token was used before for run {run}, with another document or other input",
+                hint=f"Use another token for another intention, or look at the run with `perdure show {run}`.",
+            )
         return row is not None
 
     async def fork(self, run: RunId, at: int | None = None) -> Handle:
@@ -431,7 +434,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         if self.runtime is not None and row.partition in self._partitions():
             answer = await self.runtime.ask(run, given)
             if isinstance(answer, i.Refused):
-                raise (Conflict if answer.conflict else PerdureError)(f"run {run}: {answer.reason}", run=run)
+                kind = Conflict if answer.conflict else PerdureError
+                raise kind(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.", run=run)
             return
         if (
             await self._counts(row, given)
@@ -450,7 +454,8 @@ class Client(AbstractAsyncContextManager["Client"]):
                 _take(execution, i.decode(delivered.letter.body), delivered.letter.at)
         tried = _try(execution, given, self.clock.now())
         if isinstance(tried.answer, i.Refused):
-            raise Conflict(f"run {row.id}: {tried.answer.reason}", run=row.id)
+            reason = f"run {row.id}: {tried.answer.reason}"
+            raise Conflict(reason, hint=f"Look at it with `perdure show {row.id}`.", run=row.id)
         return not tried.changes_nothing
 
     async def apply(self, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:

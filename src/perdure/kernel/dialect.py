@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import msgspec
 
 from perdure.kernel.inputs import Reopen, Signal, Steer
+from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.questions import Named
 from perdure.kernel.values import Instant, RunId
 
@@ -106,6 +107,13 @@ class Forgiving(Protocol):
 
     @property
     def late_cancel_is_nothing(self) -> bool: ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A language whose ends tell scripts something else than the kernel's status does."""
+
+    def exit_status(self, status: Status, outcome: Outcome) -> Status: ...
 
 
 @runtime_checkable

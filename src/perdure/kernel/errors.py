@@ -33,7 +33,7 @@ class Conflict(PerdureError):
     """The request contradicts something that has already happened."""
 
     code = "CONFLICT"
-    hint = "Use another key, or look at the run with `perdure show RUN`."
+    hint = "Look at the run with `perdure show RUN`."
 
 
 class StartRefused(PerdureError):

@@ -125,7 +125,7 @@ def _is_repeated(turn: Turn, key: str, said: bytes) -> bool:
         return False
     turn.changes_nothing = True
     if known != said:
-        turn.refuse(f"the key {key!r} was used before for something else", conflict=True)
+        turn.refuse(f"the key {key!r} was used before for something else; use another one", conflict=True)
     return True
 
 

@@ -72,7 +72,7 @@ def run(perdure: CommandLine, tmp_path: Path, spec: str, *more: str, code: int =
         ("steps: [{name: a, ref: broken}]", 3, "Failed"),
         ("steps: [{name: a, ref: broken}]\ncompensations: [{name: b, ref: mark}]", 3, "Compensated"),
         ("steps: [{name: a, type: stop, with: {phase: Canceled}}]", 4, "Canceled"),
-        ("steps: [{name: a, type: stop, with: {mode: cancel}}]", 4, "Finished"),
+        ("steps: [{name: a, type: stop, with: {mode: cancel}}]", 3, "Finished"),
         ("policy: {timeouts: {story: 50ms}}\nsteps: [{name: a, type: sleep, with: {duration: 1m}}]", 5, "Timeout"),
     ],
 )

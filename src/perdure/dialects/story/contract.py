@@ -33,7 +33,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.errors import StepError, exit_class_of
+from perdure.dialects.story.errors import EXIT_CLASSES, StepError, exit_class_of
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Code, Failed
 
@@ -88,12 +88,12 @@ def verdict(outcome: Failed | Cancelled, *, expired: bool, timeout: str = "") ->
     said = _report(outcome)
     code = said.exit_code if said.exit_code is not None else _code_of(outcome)
     retryable = said.retryable if said.retryable is not None else outcome.retryable
-    if said.exit_class in ("success", "retry", "terminal", "rateLimited", "unknown"):
+    if said.exit_class in EXIT_CLASSES:
         found = said.exit_class
-    elif said.exit_code is None and retryable is not None:
+    elif said.retryable is not None or (said.exit_code is None and retryable is not None):
         found = "retry" if retryable else "terminal"
     else:
-        found = exit_class_of(code)
+        found = "terminal" if code == 0 else exit_class_of(code)  # a failure is no success, whatever its code says
     error = StepError.make(
         said.type,
         outcome.message or outcome.code,

@@ -11,17 +11,16 @@ LONGEST_MESSAGE = 8_192  # bytes, STY-259
 LONGEST_CONDITION = 2_048
 LARGEST_DETAILS = 8_192
 
-TYPES = frozenset(
-    {
-        "timeout",
-        "storage_error",
-        "serialization_error",
-        "validation_error",
-        "initialization_error",
-        "execution_error",
-        "unknown",
-    }
+TYPES = (
+    "timeout",
+    "storage_error",
+    "serialization_error",
+    "validation_error",
+    "initialization_error",
+    "execution_error",
+    "unknown",
 )
+EXIT_CLASSES = ("success", "retry", "terminal", "rateLimited", "unknown")
 
 _BY_TEXT = (
     (("dehydrat", "storage"), "storage_error"),

@@ -12,6 +12,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
 from perdure.kernel.judging import Declared, Judged, Surroundings
 from perdure.kernel.kinds import Kind
+from perdure.kernel.outcomes import Cancelled, Outcome, Status
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
 
@@ -82,6 +83,11 @@ class Story:
         from perdure.dialects.story.triggering.requests import same_start
 
         return same_start(program, given, options)
+
+    def exit_status(self, status: Status, outcome: Outcome) -> Status:
+        """The exit code follows the phase: `Finished` is an end like others, only `Canceled` is cancelled."""
+        is_finished = status is Status.CANCELLED and isinstance(outcome, Cancelled)
+        return Status.FAILED if is_finished else status
 
     def keeping(self, program: Any) -> Any:
         from perdure.dialects.story.retention import keeping

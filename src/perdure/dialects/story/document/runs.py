@@ -2,7 +2,6 @@
 
 from perdure.dialects.story.document import denied
 from perdure.dialects.story.document.around import Case
-from perdure.dialects.story.document.errors import STRUCTURED_ERROR
 from perdure.dialects.story.document.look import ENGRAM_REFERENCE, INPUT_SCHEMA, STORY_REFERENCE, Look
 from perdure.dialects.story.document.policies import RETRY, STEP_RUN_OVERRIDES
 from perdure.dialects.story.document.sameness import same
@@ -12,11 +11,13 @@ from perdure.dialects.story.document.shapes import (
     ListOf,
     Name,
     Object,
+    OneOf,
     ReferenceShape,
     Span,
     Text,
     Whole,
 )
+from perdure.dialects.story.errors import EXIT_CLASSES, TYPES
 from perdure.dialects.story.identity import input_hash, run_name
 from perdure.dialects.story.labels import INPUT_HASH, TOKEN
 from perdure.dialects.story.payloads import INSTEAD, is_reference, malformed
@@ -49,6 +50,20 @@ STEP_RUN = Fields(
         "executionOverrides": STEP_RUN_OVERRIDES,
         "downstreamTargets": ListOf(Object()),
     }
+)
+
+STRUCTURED_ERROR = Fields(  # STY-256
+    {
+        "version": OneOf(("v1",)),
+        "type": OneOf(TYPES),
+        "message": Text(least=1),
+        "retryable": Flag(),
+        "exitCode": Whole(0),
+        "exitClass": OneOf(EXIT_CLASSES),
+        "code": Text(),
+        "details": Object(),
+    },
+    required=("version", "type", "message"),
 )
 
 
