@@ -21,7 +21,7 @@ from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.permits import Request, grant, resource_scope
-from perdure.kernel.questions import Cached, Called, Memory, Named, Question, Untaken
+from perdure.kernel.questions import Cached, Called, InLine, Line, Memory, Named, Question, Untaken
 from perdure.kernel.sealing import Opener
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
@@ -296,6 +296,15 @@ class Universe:
             self.granted.add((request.run, request.permit))
             self.offer(self.now, 0, request.run, i.PermitGrant(request.permit))
 
+    def _line(self, scope: str, run: RunId) -> Line:
+        asked = {key: one for key, one in self.permits.items() if one[0].scope == scope}
+        highest = None
+        for key, (one, at) in asked.items():
+            if key[0] != run:
+                aged = (self.now - at) // one.ageing if one.ageing and key not in self.granted else 0
+                highest = max(one.priority + aged, highest or 0)
+        return Line(sum(key in self.granted for key in asked), highest)
+
     def apply(self, resource: Resource) -> None:
         metadata = resource["metadata"]
         namespace = "" if resource["kind"].endswith("Template") else metadata.get("namespace", "default")
@@ -310,6 +319,8 @@ class Universe:
                 return self.memories.get(key)
             case Called():
                 return None
+            case InLine(scope, run):
+                return self._line(scope, run)
             case Untaken():
                 return True  # nobody works for pools here
             case _:

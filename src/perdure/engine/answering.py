@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect, Stocked
 from perdure.kernel.judging import Resource
-from perdure.kernel.questions import Answers, Cached, Named, Question, Untaken, Within
+from perdure.kernel.questions import Answers, Cached, InLine, Named, Question, Untaken, Within
 from perdure.kernel.values import SECOND, Instant
 from perdure.stores.protocol import ResourceRow, Store
 
@@ -24,6 +24,8 @@ async def answer(store: Store, asked: Sequence[Question], dialects: Iterable[Dia
                 answers[one] = memories.get(key)
             case Untaken(run, task):
                 answers[one] = await store.is_offered(run, task)
+            case InLine(scope, run):
+                answers[one] = await store.line(scope, run)
             case Within(kind, namespace):
                 answers[one] = [document(row) for row in await store.list_resources(kind, namespace)]
     return answers

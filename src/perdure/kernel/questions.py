@@ -52,6 +52,18 @@ class Untaken(msgspec.Struct, frozen=True):
     task: int
 
 
+class InLine(msgspec.Struct, frozen=True):
+    """How a scope of permits stands for one run; answered with a `Line`."""
+
+    scope: str
+    run: RunId
+
+
+class Line(msgspec.Struct, frozen=True):
+    held: int  # permits that are granted, over all runs
+    highest: int | None = None  # the highest priority, ageing counted, of another run that holds one or waits
+
+
 class Memory(msgspec.Struct, frozen=True):
     """A value that outlives the run which found it."""
 
@@ -60,5 +72,5 @@ class Memory(msgspec.Struct, frozen=True):
     expires_at: Instant | None = None
 
 
-Question = Named | Within | Cached | Called | Untaken
+Question = Named | Within | Cached | Called | Untaken | InLine
 Answers = dict[Question, Any]

@@ -13,7 +13,19 @@ from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
 from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.permits import resource_scope
-from perdure.kernel.questions import Answers, Cached, Called, Callee, Memory, Named, Question, Untaken, Within
+from perdure.kernel.questions import (
+    Answers,
+    Cached,
+    Called,
+    Callee,
+    InLine,
+    Line,
+    Memory,
+    Named,
+    Question,
+    Untaken,
+    Within,
+)
 from perdure.kernel.randomness import draw
 from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, digest
 
@@ -154,6 +166,11 @@ class Turn:
     def is_untaken(self, task: int) -> bool:
         """Whether a task of a pool still waits for a worker."""
         return bool(self._asked(Untaken(self.execution.id, task)))
+
+    def line(self, scope: str) -> Line:
+        """How the scope stands before this turn is written."""
+        found: Line = self._asked(InLine(scope, self.execution.id))
+        return found
 
     def cached(self, key: str) -> Memory | None:
         """What any run has remembered under this key, unless it has expired by now."""

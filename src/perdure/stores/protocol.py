@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from perdure.kernel.outcomes import Status
-from perdure.kernel.questions import Memory, Named
+from perdure.kernel.questions import Line, Memory, Named
 from perdure.kernel.values import Instant, RunId
 
 # What one run wants written.
@@ -369,6 +369,9 @@ class Store(Protocol):
     async def lease(
         self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
     ) -> list[Leased]: ...
+
+    async def line(self, scope: str, run: RunId) -> Line:
+        """How many permits of the scope are held, and how high the foremost of other runs stands by now."""
 
     async def is_offered(self, run: RunId, task: int) -> bool:
         """Whether the task waits for a worker; False once one has it, and for a task of no pool."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Status, Succeeded
+from perdure.kernel.questions import Line
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.protocol import (
     Committed,
@@ -247,6 +248,25 @@ class StoreSuite(CatalogSuite):
             await self.commit(store, Transition(RunId(name), home, 2, row=b"x", ended=True))
 
         assert await self.granted(store, home) == ["holder", "urgent", "old", "important"]
+        await store.close()
+
+    async def test_a_line_tells_how_many_hold_a_place_and_how_high_others_stand(self, tmp_path: Path) -> None:
+        """Invariant 17."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        assert await store.line("scope", RunId("a")) == Line(0, None)
+        now = self.now
+        asked = {
+            "a": PermitAsked("scope", 1, 1, 2, now - 1_000, 100),  # holds one, and does not age any more
+            "b": PermitAsked("scope", 1, 3, 2, now - 10),
+            "c": PermitAsked("scope", 1, 2, 2, now - 10),
+            "d": PermitAsked("scope", 1, 0, 2, now - 950, 100),
+        }
+        for name, ask in asked.items():
+            await self.commit(store, created(name, home, permits_asked=[ask]))
+
+        assert await store.line("scope", RunId("c")) == Line(2, 9)
+        assert await store.line("scope", RunId("d")) == Line(2, 3)
         await store.close()
 
     async def test_leased_tasks_have_one_holder_at_a_time(self, tmp_path: Path) -> None:

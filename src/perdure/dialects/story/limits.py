@@ -14,6 +14,8 @@ from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
 
+STORY = "story"
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -59,16 +61,29 @@ def admit(turn: Turn, step: Step) -> bool:
     if held >= len(limits):
         return True
     limit = limits[held]
+    message = _why(turn, limit, place)
     permit = turn.request_permit(limit.scope, place.priority, limit.most, place.ageing)
-    message = f"Queued due to {limit.word} concurrency limit ({limit.most} running, limit {limit.most})"
     turn.emit(s.StepQueued(step.name, permit, message, turn.now))
     return False
+
+
+def _why(turn: Turn, limit: Limit, place: Place) -> str:
+    """What keeps a step back as it takes its place in line (STY-073). What this run has just asked for, and the store
+    does not know yet, goes before it.
+    """
+    line = turn.line(limit.scope)
+    asked = sum(permit.scope == limit.scope and not permit.granted for permit in turn.state.permits.values())
+    running = min(max(line.held, limit.most), line.held + asked)
+    has_better = line.highest is not None and line.highest > place.priority
+    if limit.word != STORY and has_better and running >= limit.most:  # priorities are a queue's (STY-075)
+        return "Queued due to higher-priority work"
+    return f"Queued due to {limit.word} concurrency limit ({running} running, limit {limit.most})"
 
 
 def _limits(program: Program, namespace: str, place: Place) -> list[Limit]:
     settings = program.settings
     known = (
-        Limit(f"story:{namespace}/{program.name}", "story", program.concurrency),
+        Limit(f"story:{namespace}/{program.name}", STORY, program.concurrency),
         Limit(f"queue:{place.queue}", "queue", settings.queue(place.queue).concurrency),
         Limit("stories", "global", settings.global_concurrency),
     )

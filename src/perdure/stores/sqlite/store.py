@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from perdure.kernel.questions import Line
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import (
     CommitAnswer,
@@ -261,6 +262,15 @@ class SqliteStore(Reads, Leases, Catalog):
             self._writer.allocate(scope, self._now())
 
         await self._explained_transaction(work)
+
+    async def line(self, scope: str, run: RunId) -> Line:
+        held, highest = self._read(
+            "SELECT coalesce(sum(granted), 0),"
+            " max(priority + iif(ageing > 0 AND NOT granted, (?1 - asked_at) / ageing, 0)) FILTER (WHERE run <> ?2)"
+            " FROM permits WHERE scope = ?3",
+            (self._now(), run, scope),
+        )[0]
+        return Line(held, highest)
 
     async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
         def work() -> list[RunId]:
