@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import apsw
 from tests.cli.commandline import CommandLine
 
 GATED = """\
@@ -154,7 +155,7 @@ def test_a_run_is_cancelled_by_a_patch_of_its_spec_and_nothing_else_of_it_change
     cancel = '{"spec": {"cancelRequested": true}}'
     assert "spec is immutable" in perdure("patch", "srun", name, "-p", '{"spec": {"inputs": {}}}', code=2).err
     perdure("patch", "storyrun", name, "--type", "merge", "-p", cancel)
-    shown = resumed(perdure, name, 4)
+    shown = resumed(perdure, name, 3)
 
     assert (shown["status"]["phase"], shown["spec"]["cancelRequested"]) == ("Finished", True)
     perdure("patch", "storyrun", name, "--type", "merge", "-p", cancel)  # changes nothing any more
@@ -213,3 +214,47 @@ def test_runs_are_listed_and_described_by_their_own_names(perdure: CommandLine) 
     assert "execution.ended" in perdure("history", name).out
     assert shown["metadata"]["uid"] in perdure.here("describe", "story", "hello").out
     assert "there is nothing to stop" in perdure("cancel", name).err  # STY-188
+
+
+def test_equal_names_in_two_namespaces_are_told_apart(perdure: CommandLine) -> None:
+    """STY-001 STY-014: of Stories, their runs, and what belongs to those."""
+    run = (
+        "apiVersion: runs.bubustack.io/v1alpha1\nkind: StoryRun\n"
+        "metadata: {name: once}\nspec: {storyRef: {name: same}}\n"
+    )
+    for namespace in ("blue", "red"):
+        text = story("same").replace("a: 1", f"a: {namespace}")
+        engram = SHIPPER.replace("shipper", "echo")
+        perdure("apply", "-f", write(perdure.folder, text, engram, run), "-n", namespace)
+
+    for namespace in ("blue", "red"):
+        told = perdure.here("describe", "story", "same", "-n", namespace, "--json").json
+        (mine,) = told["runs"]
+        of_run = perdure.here("describe", "storyrun", "once", "-n", namespace, "--json").json
+        assert of_run["runs"][0]["id"] == mine["id"] == of_run["resource"]["metadata"]["uid"]
+        of_step = perdure.here("get", "steprun", "once-say", "-n", namespace, "-o", "json").json
+        assert of_step["spec"]["input"] == {"a": namespace}
+    assert "there is no" in perdure.here("describe", "storyrun", "once", code=8).err
+    assert len(perdure.here("get", "storyruns", "-A", "--json").json["items"]) == 2
+    cut = perdure.here("get", "storyruns", "-A", "--limit", "1", "-o", "name")
+    assert len(cut.out.splitlines()) == 1 and "--limit N gives more" in cut.err
+
+
+def test_finding_a_run_by_name_reads_no_other(perdure: CommandLine) -> None:
+    """However many runs there are, a name leads to its own by an index."""
+    perdure.here("apply", "-f", write(perdure.folder, story("same")))
+    names = []
+    for _ in range(3):
+        done = perdure.here("run", "same", "--detach")
+        names.append(perdure.here("show", done.out.strip(), "--json").json["metadata"]["name"])
+    connection = apsw.Connection(str(perdure.folder / "perdure.db"))
+    plan = connection.execute(
+        "EXPLAIN QUERY PLAN SELECT id FROM runs"
+        " WHERE number IN (SELECT run FROM run_labels WHERE name = ? AND value = ?)",
+        ("bubustack.io/storyrun", names[1]),
+    )
+    steps = [str(row[3]) for row in plan]
+    connection.close()
+
+    assert all(step.startswith(("SEARCH", "LIST SUBQUERY")) or "BLOOM" in step for step in steps), steps
+    assert perdure.here("get", "storyrun", names[1], "-o", "json").json["metadata"]["name"] == names[1]

@@ -175,7 +175,7 @@ async def test_a_fresh_schema_is_what_the_migrations_give(tmp_path: Path) -> Non
     await SqliteStore(path, lambda: 1).close()
     connection = apsw.Connection(str(path))
 
-    assert connection.pragma("user_version") == 3
+    assert connection.pragma("user_version") == 4
     assert before == path.read_bytes()
     connection.close()
 

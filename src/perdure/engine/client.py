@@ -303,6 +303,10 @@ class Client(AbstractAsyncContextManager["Client"]):
     async def search(self, filter: Filter) -> list[RunRow]:
         return await self.store.search(filter)
 
+    async def body(self, run: RunId, ref: str) -> Any:
+        """The body behind a reference of this run; the run's own result when the reference is empty."""
+        return await views.body_of(self.store, await self.execution(run), ref, self.clock.now())
+
     async def execution(self, run: RunId) -> Execution:
         """The run as it is recorded, to look at."""
         return await views.load(self.store, self.languages, await self.find(run))

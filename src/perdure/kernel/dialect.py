@@ -97,6 +97,9 @@ class Resourceful(Protocol):
     def resources(self, shown: Any) -> list[dict[str, Any]]:
         """The resources in a run's picture (`show`): the run itself first, then its parts."""
 
+    def holders(self, kind: str, name: str) -> list[str]:
+        """Names that the run may have which shows a resource of this kind and name; empty where any run may."""
+
     def patched(self, execution: "Execution", kind: str, patch: dict[str, Any]) -> list["Input"]:
         """What a change of such a resource asks of its run. Raises ValueError where it may not be changed so."""
 

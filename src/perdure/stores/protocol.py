@@ -151,6 +151,7 @@ class Stored(msgspec.Struct):
 class Filter(msgspec.Struct, frozen=True):
     statuses: Sequence[Status] = ()
     name: str | None = None
+    language: str | None = None
     labels: dict[str, str] = {}
     created_after: Instant | None = None
     created_before: Instant | None = None

@@ -320,6 +320,7 @@ class StoreSuite(CatalogSuite):
             (Filter(), ["a.1", "b", "a"]),
             (Filter(statuses=[Status.FAILED]), ["b"]),
             (Filter(name="x"), ["a"]),
+            (Filter(language="other"), []),
             (Filter(labels={"team": "blue"}), ["a"]),
             (Filter(labels={"team": "blue", 'odd "key"': "1"}), ["a"]),
             (Filter(labels={"team": "green"}), []),

@@ -70,14 +70,13 @@ ABSENT = {
     "249": "an observation about the original",
     "260": "not yet: Perdure keeps no counters; `ps`, `show` and `history` have what they would count",
     "021": "the rules at run time: STY-111, 212, 252",
-    "113": "a run is pinned to its Story when it starts, so it waits for none",
+    "113": "none waits: a run without its Story is refused (STY-047), and is pinned to it by the commit that creates it",
     "146": "values are offloaded by the store, below what is hashed",
     "168": "the kernel answers with the recorded result, and a claim has one holder at a time",
     "171": "claims are the run's own and go with it",
     "189": "runs are removed as trees, by `perdure prune`",
     "190": "the operator's: `perdure prune` removes what ended before a time, and nothing else does",
     "191": "tests of the store: a run goes with everything that belongs to it",
-    "263": "not yet: what a step logs goes to the worker's log",
     **dict.fromkeys(map(str, (*range(230, 234), *range(235, 249))), "not yet: streaming Stories are judged, not run"),
 }
 

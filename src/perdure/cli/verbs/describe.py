@@ -34,7 +34,9 @@ examples:
 """
 
 RUNS_SHOWN = 10
+RUNS_LOOKED_AT = 50
 EVENTS_SHOWN = 10
+LINES_SHOWN = 20
 EDITIONS_SHOWN = 10
 
 
@@ -74,7 +76,7 @@ async def _of_entry(client: Client, kind: Kind, name: str, namespace: str) -> di
 
 
 async def _of_run(client: Client, kind: Kind, name: str, namespace: str) -> dict[str, Any]:
-    views = await find_views(client, kind, name, namespace or None)
+    views = await find_views(client, kind, name, namespace or "default")
     if not views:
         raise ResourceNotFound(f"there is no {kind.title(name)}")
     row, resource = views[0]
@@ -84,8 +86,25 @@ async def _of_run(client: Client, kind: Kind, name: str, namespace: str) -> dict
         "resource": resource,
         "versions": [],
         "runs": [_run(row), *map(_run, children)],
-        "events": events[-EVENTS_SHOWN:],
+        "events": [event for event in events if _concerns(event, resource)][-EVENTS_SHOWN:],
+        "log": await _log(client, row, resource),
     }
+
+
+def _concerns(event: dict[str, Any], resource: Resource) -> bool:
+    """Of a StepRun only what its step did."""
+    step = resource.get("spec", {}).get("stepId")
+    return step is None or event.get("step") == step
+
+
+async def _log(client: Client, row: RunRow, resource: Resource) -> list[dict[str, Any]]:
+    """What the executions of a step have logged, by attempt."""
+    kept = resource.get("status", {}).get("logs")
+    if not isinstance(kept, dict) or len(kept) != 1:
+        return []
+    (address,) = kept.values()
+    found: list[dict[str, Any]] = await client.body(row.id, address)
+    return found
 
 
 async def _runs_of(client: Client, kind: Kind, resource: Resource) -> list[RunRow]:
@@ -99,9 +118,19 @@ async def _runs_of(client: Client, kind: Kind, resource: Resource) -> list[RunRo
         f"{metadata.get('namespace')}/{metadata.get('name')}",
     }
     language = client.catalog.language_of(kind).name
-    rows = [row for name in sorted(names) for row in await client.search(Filter(name=name, limit=RUNS_SHOWN))]
-    mine = [row for row in rows if row.language == language]
-    return sorted(mine, key=lambda row: row.created_at, reverse=True)[:RUNS_SHOWN]
+    wanted = [Filter(name=name, language=language, limit=RUNS_LOOKED_AT) for name in sorted(names)]
+    rows = [row for filter in wanted for row in await client.search(filter)]
+    mine: list[RunRow] = []
+    for row in sorted(rows, key=lambda row: row.created_at, reverse=True):
+        if len(mine) < RUNS_SHOWN and await _is_of(client, row, metadata.get("namespace")):
+            mine.append(row)
+    return mine
+
+
+async def _is_of(client: Client, row: RunRow, namespace: str | None) -> bool:
+    """Whether a run is one of this namespace, where its program knows of any."""
+    program = (await client.execution(row.id)).program
+    return getattr(program, "namespace", namespace) == namespace
 
 
 def _edition(one: Edition) -> dict[str, Any]:
@@ -141,6 +170,12 @@ def _lines(told: dict[str, Any], now: Instant) -> list[str]:
         [one["id"], words(one["status"]), span((one["ended_at"] or now) - one["created_at"])] for one in told["runs"]
     ]
     lines += _grid("Runs", ["ID", "STATUS", "AGE"], runs)
+    logged = [
+        [str(one["attempt"]), str(line["at"]), str(line["level"]), str(line["message"])]
+        for one in told.get("log", ())
+        for line in one["log"][-LINES_SHOWN:]
+    ]
+    lines += _grid("Log", ["ATTEMPT", "AT", "LEVEL", "MESSAGE"], logged)
     if told["events"]:
         line = EventLine(is_full=False)
         lines += ["", paint("Events", "bold"), *(f"  {line(event).lstrip()}" for event in told["events"])]

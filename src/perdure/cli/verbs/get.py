@@ -16,6 +16,8 @@ from perdure.engine.client import Client
 from perdure.engine.runviews import View, find_views, list_views
 from perdure.kernel.kinds import Kind
 
+LIMIT = 500
+
 EXAMPLES = """\
 examples:
   perdure get                              the kinds there are
@@ -33,6 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     parser.add_argument("-o", "--output", choices=FORMS, help="another form than a table")
     a.add_selector(parser)
+    parser.add_argument(
+        "--limit", type=int, default=LIMIT, metavar="N", help=f"of runs, the latest N (default: {LIMIT})"
+    )
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
@@ -45,36 +50,45 @@ async def _get(asked: argparse.Namespace, talk: Talk) -> int:
             _give_kinds(client, as_json=asked.json)
             return Exit.OK
         found: list[Named] = []
+        is_cut = False
         asked_for = wanted(client.catalog, asked.what)
         for one in asked_for:
-            found += await _resources(client, one, asked)
+            some, is_more = await _resources(client, one, asked)
+            found += some
+            is_cut = is_cut or is_more
         form = "json" if asked.json else asked.output
         alone = len(asked_for) == 1 and asked_for[0].name is not None
         everywhere = asked.all_namespaces
         give_resources(found, form, client.clock.now(), alone=alone, all_namespaces=everywhere)
+        if is_cut:
+            talk.say(f"these are the latest {asked.limit}; --limit N gives more")
         if not found and form not in ("json", "yaml"):
             is_placed = not everywhere and any(one.kind.has_namespace for one in asked_for)
             talk.say(f"there are none in namespace {asked.namespace or 'default'!r}" if is_placed else "there are none")
         return Exit.OK
 
 
-async def _resources(client: Client, one: Wanted, asked: argparse.Namespace) -> list[Named]:
+async def _resources(client: Client, one: Wanted, asked: argparse.Namespace) -> tuple[list[Named], bool]:
+    """What was asked for, and whether there is more of it."""
     labels = dict(asked.selector)
     namespace = None if asked.all_namespaces else asked.namespace or "default"
     if one.kind.of_runs:
-        return [_seen(one.kind, view) for view in await _views(client, one, namespace, labels)]
+        views, is_more = await _views(client, one, namespace, labels, asked.limit)
+        return [_seen(one.kind, view) for view in views], is_more
     if one.name is None:
-        return [Named(one.kind, *entry) for entry in await client.catalog.search(one.kind, namespace, labels)]
-    return [Named(one.kind, one.name, await client.catalog.get(one.kind, one.name, asked.namespace or ""))]
+        return [Named(one.kind, *entry) for entry in await client.catalog.search(one.kind, namespace, labels)], False
+    return [Named(one.kind, one.name, await client.catalog.get(one.kind, one.name, asked.namespace or ""))], False
 
 
-async def _views(client: Client, one: Wanted, namespace: str | None, labels: dict[str, str]) -> list[View]:
+async def _views(
+    client: Client, one: Wanted, namespace: str | None, labels: dict[str, str], limit: int
+) -> tuple[list[View], bool]:
     if one.name is None:
-        return await list_views(client, one.kind, namespace, labels)
+        return await list_views(client, one.kind, namespace, labels, limit)
     views = await find_views(client, one.kind, one.name, namespace)
     if not views:
         raise ResourceNotFound(f"there is no {one.kind.title(one.name)}")
-    return views
+    return views, False
 
 
 def _seen(kind: Kind, view: View) -> Named:

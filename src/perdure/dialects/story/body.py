@@ -18,6 +18,7 @@ from perdure.kernel.values import Instant, Payload
 Queue = dict[str, None]
 """Names in order of arrival, each once."""
 
+LOGS_KEPT = 16  # executions of one StepRun
 EVENTS_KEPT = 256  # signals and effects of one StepRun (STY-164, STY-176)
 
 
@@ -70,6 +71,7 @@ class StepRun(msgspec.Struct, array_like=True):
     recalled: bool = False
     cached: Cached | None = None
     last_output_at: Instant | None = None
+    logs: list[tuple[int, Payload]] = msgspec.field(default_factory=list)  # attempt, the report that holds it
 
 
 class Told(msgspec.Struct, array_like=True):

@@ -109,6 +109,12 @@ def _attempt(event: s.AttemptStarted) -> Iterator[Told]:
     yield "step.phase", {"step": event.step, "phase": "Running", "reason": "Running", "task": event.task}
 
 
+def _log(event: s.LogKept) -> Iterator[Told]:
+    kept = _value(event.body)
+    said = {"step": event.step, "attempt": event.attempt, "lines": event.lines}
+    yield "step.logged", {**said, "log": kept.get("log", kept)}
+
+
 def _retry(event: s.RetryScheduled) -> Iterator[Told]:
     said = {"step": event.step, "phase": "Pending", "reason": "RetryScheduled", "message": event.message}
     yield "step.phase", {**said, "failure": event.failure, "exitClass": event.exit_class, "due": timestamp(event.due)}
@@ -234,6 +240,7 @@ _TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
     s.StepStarted: _step_started,
     s.StepRunCreated: _created,
     s.AttemptStarted: _attempt,
+    s.LogKept: _log,
     s.RetryScheduled: _retry,
     s.StepEnded: _step_ended,
     s.StepExpired: _expired,

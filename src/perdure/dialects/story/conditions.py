@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from perdure.dialects.story.errors import LONGEST_CONDITION, cut
+from perdure.dialects.story.errors import LONGEST_CONDITION
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.times import timestamp
+from perdure.kernel.discretion import cut
 from perdure.kernel.values import Instant
 
 _DEGRADED = (Phase.FAILED, Phase.TIMEOUT, Phase.ABORTED)

@@ -24,6 +24,7 @@ from the rest (`verdict`).
 
     {"signal": {"key": …, "value": …, "seq"?: n}}                                STY-173
     {"effect": {"key": …, "status": …, "details"?: …, "seq"?: n}}                STY-164
+    {"log": [{"at", "level", "message", "fields"?}, …], "dropped"?: n}           STY-263, when an execution ends
     {"replaySignals": {"step": StepRun or step, "sinceSeq": n}}  answers {"events": […], "firstRetainedSeq": n}
 
 `Port.emit_signal` does as the first. Effects performed through `Port.claim_effect` are recorded by themselves.

@@ -1,11 +1,11 @@
 """Structured errors of steps: version v1, a type, a message that tells no secrets (section 17)."""
 
-import re
 from typing import Any
 
 import msgspec
 
 from perdure.kernel import jsontext
+from perdure.kernel.discretion import cut, without_secrets
 
 LONGEST_MESSAGE = 8_192  # bytes, STY-259
 LONGEST_CONDITION = 2_048
@@ -27,13 +27,6 @@ _BY_TEXT = (
     (("marshal",), "serialization_error"),
     (("schema", "validation"), "validation_error"),
     (("initialization", "Init"), "initialization_error"),
-)
-
-# Every repetition is bounded, so that no text can make the search slow.
-_HEADER = re.compile(r"(?i)(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?)(?:(bearer|basic|token)\s{1,9})?[^\s\"',;]+")
-_NAMED = re.compile(
-    r"(?i)((?:api[_-]?key|access[_-]?key|token|passwd|password|secret|credential)[\w.-]{0,40}[\"']?\s{0,9}[:=]"
-    r"\s{0,9}[\"']?)[^\s\"',;&]+"
 )
 
 
@@ -102,14 +95,7 @@ def exit_class_of(code: int) -> str:
 
 def safe(message: str) -> str:
     """Without what looks like a secret, and not too long (STY-259)."""
-    found = _HEADER.sub(lambda m: m.group(1) + "[REDACTED]", message)
-    return cut(_NAMED.sub(lambda m: m.group(1) + "[REDACTED]", found), LONGEST_MESSAGE)
-
-
-def cut(text: str, most: int) -> str:
-    """At most so many bytes, never half a character."""
-    encoded = text.encode("utf-8", "replace")
-    return text if len(encoded) <= most else encoded[:most].decode("utf-8", "ignore")
+    return cut(without_secrets(message), LONGEST_MESSAGE)
 
 
 def _brief(details: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -308,9 +308,20 @@ class ChildrenCleaned(Event, frozen=True, tag=145):
     at: Instant
 
 
+class LogKept(Event, frozen=True, tag=150):
+    """What an attempt has logged, as its worker told it when it ended (STY-263): `body` is that report."""
+
+    step: str
+    attempt: int
+    lines: int
+    body: Payload
+    at: Instant
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     ChildrenCleaned,
     HelpWanted,
+    LogKept,
     StoryStarted,
     StepsSkipped,
     StepQueued,

@@ -31,6 +31,11 @@ def compose(*parts: str) -> str:
     return f"{name[:_KEPT].removesuffix('-')}-{digest[:_HASHED]}"
 
 
+def names_before(name: str) -> list[str]:
+    """Names to which parts may have been added to give this one, the longest first."""
+    return [name[:at] for at in range(len(name) - 1, 0, -1) if name[at] == "-"]
+
+
 def default_key(namespace: str, run: str, step: str) -> str:
     """The idempotency key of a step that names none (STY-016)."""
     key = f"ns/{namespace}/storyrun/{run}/step/{step}"

@@ -213,6 +213,12 @@ class Story:
         run = {name: shown[name] for name in ("apiVersion", "kind", "metadata", "spec", "status")}
         return [run, *shown["stepRuns"].values(), *shown.get("effectClaims", ())]
 
+    def holders(self, kind: str, name: str) -> list[str]:
+        """What belongs to a run begins with its name, unless it was too long to stand there whole (STY-014)."""
+        from perdure.dialects.story.identity import names_before
+
+        return [name] if kind == "StoryRun" else names_before(name)
+
     def patched(self, execution: Execution, kind: str, patch: dict[str, Any]) -> list[i.Input]:
         from perdure.dialects.story.patching import patched
 

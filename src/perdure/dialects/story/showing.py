@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from perdure.dialects.story import labels, offloading
+from perdure.dialects.story import labels, logs, offloading
 from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.conditions import conditions
 from perdure.dialects.story.durations import write_rounded
@@ -52,7 +52,11 @@ def _keep_evidence(shown: dict[str, Any], gone: dict[str, Any]) -> None:
     """What each step has produced and why it failed survives its StepRun (STY-190)."""
     for name, run in gone.items():
         status = run["status"]
-        kept = {word: status[word] for word in ("output", "error", "exitCode", "retries", "duration") if word in status}
+        kept = {
+            word: status[word]
+            for word in ("output", "error", "exitCode", "retries", "duration", "logs")
+            if word in status
+        }
         shown["status"]["stepStates"].get(name, {}).update(kept)
 
 
@@ -61,6 +65,9 @@ def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str) -> Any
     text = Text(texts)
     if not ref:
         return {} if body.output is None else text.data(body.output)
+    logged = logs.log_at(body, ref, text)
+    if logged is not None:
+        return logged
     try:
         return offloading.body_at(body, ref, text)
     except offloading.LeadsNowhere as problem:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.story import labels
+from perdure.dialects.story import labels, logs
 from perdure.dialects.story.body import Body, StepRun, StepState, Told
 from perdure.dialects.story.conditions import conditions
 from perdure.dialects.story.durations import write_duration, write_rounded
@@ -206,6 +206,8 @@ def _status(
         status["exitCode"] = run.exit_code
     if run.exit_class:
         status["exitClass"] = run.exit_class
+    if run.logs:
+        status["logs"] = logs.reference(body, step.name)
     if run.last_failure:
         status["lastFailureMsg"] = run.last_failure
     if run.error is not None and state.phase is not Phase.RUNNING:

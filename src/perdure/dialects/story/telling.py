@@ -6,12 +6,12 @@ from typing import Any
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, Told
-from perdure.dialects.story.errors import cut
 from perdure.dialects.story.naming import step_run_name
 from perdure.dialects.story.program import Program
 from perdure.dialects.story.times import timestamp
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.discretion import cut
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import NULL
 
@@ -86,7 +86,8 @@ def performed(turn: Turn, given: i.EffectDone) -> None:
 
 def report(turn: Turn, given: i.TaskReport) -> None:
     """A word of the worker, in the form of `contract`."""
-    step = turn.body.tasks.get(given.task)
+    body: Body = turn.body
+    step = body.tasks.get(given.task)
     said = jsontext.decode(turn.text(given.body))
     answer: Any = None
     if step is None or not isinstance(said, dict):
@@ -96,6 +97,9 @@ def report(turn: Turn, given: i.TaskReport) -> None:
         signal(turn, step, key, told.get("value"), _seq(told))
     elif isinstance(told := said.get("effect"), dict) and (key := _key(told)):
         effect(turn, step, key, str(told.get("status") or "succeeded"), told.get("details"), _seq(told))
+    elif isinstance(told := said.get("log"), list) and told:
+        run = body.steps[step].run
+        turn.emit(s.LogKept(step, 0 if run is None else run.attempt, len(told), given.body, turn.now))
     elif isinstance(told := said.get("replaySignals"), dict):
         answer = replay(turn, str(told.get("step") or step), told.get("sinceSeq") or 0)
     turn.answer = i.Accepted(jsontext.encode(answer))

@@ -13,16 +13,23 @@ def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a provider calls it: with the task's arguments by name (see the Story's task contract)."""
     given = _parameters(function)
 
-    def arguments(context: TaskContext | BlockingContext, task: dict[str, Any]) -> list[Any]:
-        ours = EngramContext(context, task)
+    def arguments(ours: EngramContext, context: TaskContext | BlockingContext, task: dict[str, Any]) -> list[Any]:
         inputs = hydrate(task.get("inputs") or {}, context.secrets, ours.namespace)
         return [inputs, ours][:given]
 
     def call(context: BlockingContext, **task: Any) -> Any:
-        return function(*arguments(context, task))
+        ours = EngramContext(context, task)
+        try:
+            return function(*arguments(ours, context, task))
+        finally:
+            ours.logbook.tell_blocking(context)
 
     async def call_coroutine(context: TaskContext, **task: Any) -> Any:
-        return await function(*arguments(context, task))
+        ours = EngramContext(context, task)
+        try:
+            return await function(*arguments(ours, context, task))
+        finally:
+            await ours.logbook.tell(context)
 
     return call_coroutine if inspect.iscoroutinefunction(function) else call
 

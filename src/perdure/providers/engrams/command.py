@@ -5,7 +5,7 @@ from typing import Any
 from perdure.kernel import jsontext
 from perdure.providers.command import Command, environment
 from perdure.providers.context import TaskContext
-from perdure.providers.engrams.elsewhere import filled, output_of, told
+from perdure.providers.engrams.elsewhere import filled, output_of, tell_errors, told
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Provider
@@ -25,6 +25,7 @@ async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dic
         ended = await Command("Engram", words, environment(given, context), fed=fed, cwd=run.get("cwd")).run()
     except ProviderFailure as failure:
         raise EngramError(failure.message, type="initialization_error", exit_code=127) from None
+    await tell_errors(context, ended.output())
     code = ended.exit_code if ended.exit_code >= 0 else _SIGNALLED - ended.exit_code
     return output_of(code, ended.output())
 

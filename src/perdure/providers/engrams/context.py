@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from perdure.providers.context import BlockingContext, TaskContext
+from perdure.providers.engrams.logbook import Logbook
 from perdure.providers.engrams.secrets import EngramSecrets
 
 
@@ -16,6 +17,7 @@ class EngramContext:
     def __init__(self, inner: TaskContext | BlockingContext, task: Mapping[str, Any]) -> None:
         self._inner = inner
         self._task = task
+        self.logbook = Logbook()
         self.secrets = EngramSecrets(inner.secrets, task.get("secrets") or {})
 
     @property
@@ -70,7 +72,9 @@ class EngramContext:
         return self._inner.wait_cancelled()
 
     def log(self, message: str, level: str = "info", **fields: Any) -> None:
+        """Say something to whoever looks: it goes to the worker's log, and is kept with the run (STY-263)."""
         self._inner.log(message, level, **fields)
+        self.logbook.add(str(message), level, fields)
 
     def heartbeat(self, detail: Any = None) -> None:
         self._inner.heartbeat(detail)

@@ -16,6 +16,7 @@ from perdure.providers.context import TaskContext
 from perdure.providers.engrams.context import EngramContext
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.engrams.hydrating import hydrate
+from perdure.providers.engrams.logbook import Logbook
 
 
 def told(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
@@ -30,6 +31,13 @@ def filled(context: TaskContext, task: dict[str, Any], members: dict[str, Any] |
     namespace = EngramContext(context, task).namespace
     found = hydrate(members or {}, context.secrets, namespace)
     return {name: str(value) for name, value in found.items()}
+
+
+async def tell_errors(context: TaskContext, said: dict[str, Any]) -> None:
+    """What a process writes to standard error is its log."""
+    book = Logbook()
+    book.add_text(said.get("stderr") or "")
+    await book.tell(context)
 
 
 def output_of(code: int, said: dict[str, Any]) -> dict[str, Any]:

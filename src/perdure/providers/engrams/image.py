@@ -6,7 +6,7 @@ import msgspec
 
 from perdure.providers.container import container
 from perdure.providers.context import TaskContext
-from perdure.providers.engrams.elsewhere import filled, output_of, told
+from perdure.providers.engrams.elsewhere import filled, output_of, tell_errors, told
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.jobs import Runtime
@@ -25,6 +25,7 @@ async def image(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[
             said = failure.message
             raise EngramError(said, type="initialization_error", retryable=failure.retryable) from None
         answer = facts
+    await tell_errors(context, answer)
     return output_of(answer["exit_code"], answer)
 
 

@@ -72,6 +72,7 @@ class Reads(ABC):
             bindings.extend(status.value for status in filter.statuses)
         for column, operator, value in (
             ("name", "=", filter.name),
+            ("language", "=", filter.language),
             ("created_at", ">=", filter.created_after),
             ("created_at", "<", filter.created_before),
             ("parent", "=", filter.parent),
@@ -82,7 +83,7 @@ class Reads(ABC):
         if filter.roots_only:
             conditions.append("parent IS NULL")
         for name, text in filter.labels.items():
-            conditions.append("json_extract(labels, '$.' || json_quote(?)) = ?")
+            conditions.append("number IN (SELECT run FROM run_labels WHERE name = ? AND value = ?)")
             bindings.extend((name, text))
         query = _ROW + f"WHERE {' AND '.join(conditions)} ORDER BY created_at DESC, number DESC"
         if filter.limit is not None:

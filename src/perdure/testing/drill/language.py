@@ -91,6 +91,9 @@ class Drill:
     def awaits(self, execution: Execution) -> list[str]:
         return [f"signal {name!r}" for name, threads in execution.body.listeners.items() if threads]
 
+    def holders(self, kind: str, name: str) -> list[str]:
+        return []  # a run is called by its id, or however it was labelled
+
     def resources(self, shown: Any) -> list[dict[str, Any]]:
         metadata = {"name": shown["id"], "labels": {"drill": shown["name"]}}
         status = {"phase": shown["status"], "tasks": shown["tasks"]}

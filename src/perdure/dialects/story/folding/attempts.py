@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story import events as s
-from perdure.dialects.story.body import Body, Cached, StepRun, StepState
+from perdure.dialects.story.body import LOGS_KEPT, Body, Cached, StepRun, StepState
 from perdure.dialects.story.folding.steps import begin
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.kernel import events as e
@@ -59,6 +59,13 @@ def _retry_scheduled(body: Body, event: s.RetryScheduled) -> None:
     body.timers[event.timer] = event.step
 
 
+def _log_kept(body: Body, event: s.LogKept) -> None:
+    run = body.steps[event.step].run if event.step in body.steps else None
+    if run is not None:
+        run.logs.append((event.attempt, event.body))
+        del run.logs[:-LOGS_KEPT]
+
+
 def _retry_hastened(body: Body, event: s.RetryHastened) -> None:
     state = body.steps[event.step]
     body.timers.pop(state.poll, None)
@@ -93,6 +100,7 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     s.AttemptStarted: _attempt_started,
     s.RetryScheduled: _retry_scheduled,
     s.RetryHastened: _retry_hastened,
+    s.LogKept: _log_kept,
     s.StepExpired: _expired,
     s.StepRecalled: _recalled,
     s.CacheNoted: _cache_noted,

@@ -1,0 +1,62 @@
+"""What one execution logs is bounded and tells no secrets (STY-263)."""
+
+from typing import Any
+
+from perdure.kernel.errors import Conflict
+from perdure.providers.engrams.logbook import LONGEST_LINE, MOST_BYTES, Logbook
+
+
+class Reports:
+    def __init__(self, refuses: bool = False) -> None:
+        self.told: list[dict[str, Any]] = []
+        self._refuses = refuses
+
+    def report(self, body: dict[str, Any]) -> None:
+        if self._refuses:
+            raise Conflict("the task is not open (any more)")
+        self.told.append(body)
+
+
+def test_nothing_is_told_where_nothing_was_said() -> None:
+    """STY-263."""
+    reports = Reports()
+    Logbook().tell_blocking(reports)  # type: ignore[arg-type]
+
+    assert reports.told == []
+
+
+def test_the_latest_lines_are_kept_and_the_others_counted() -> None:
+    """STY-263 STY-274."""
+    book, reports = Logbook(), Reports()
+    for number in range(10_000):
+        book.add(f"line {number}", fields={"n": number})
+    book.add("x" * 10 * LONGEST_LINE)
+    book.tell_blocking(reports)  # type: ignore[arg-type]
+    (told,) = reports.told
+
+    assert len(str(told)) < 2 * MOST_BYTES
+    assert told["log"][-1]["message"] == "x" * LONGEST_LINE
+    assert told["log"][-2]["message"] == "line 9999"
+    assert told["log"][-2]["fields"] == {"n": "9999"}
+    assert told["dropped"] + len(told["log"]) == 10_001
+
+
+def test_what_looks_like_a_secret_is_not_kept() -> None:
+    """STY-263 STY-259."""
+    book, reports = Logbook(), Reports()
+    book.add_text("calling\n\nAuthorization: Bearer abc123\npassword=hunter2 sent", level="warning")
+    book.tell_blocking(reports)  # type: ignore[arg-type]
+
+    assert [line["message"] for line in reports.told[0]["log"]] == [
+        "calling",
+        "Authorization: [REDACTED]",
+        "password=[REDACTED] sent",
+    ]
+    assert {line["level"] for line in reports.told[0]["log"]} == {"warning"}
+
+
+def test_who_may_not_tell_any_more_is_not_stopped_by_it() -> None:
+    """STY-120 STY-263: how an Engram ended counts more than what it said."""
+    book = Logbook()
+    book.add("late")
+    book.tell_blocking(Reports(refuses=True))  # type: ignore[arg-type]
