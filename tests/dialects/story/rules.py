@@ -70,7 +70,7 @@ ABSENT = {
     "249": "an observation about the original",
     "260": "not yet: Perdure keeps no counters; `ps`, `show` and `history` have what they would count",
     "021": "the rules at run time: STY-111, 212, 252",
-    "113": "none waits: a run without its Story is refused (STY-047), and is pinned to it by the commit that creates it",
+    "113": "none waits: a run without its Story is refused (STY-047), and is pinned to it as it is created",
     "146": "values are offloaded by the store, below what is hashed",
     "168": "the kernel answers with the recorded result, and a claim has one holder at a time",
     "171": "claims are the run's own and go with it",
