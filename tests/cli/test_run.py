@@ -229,5 +229,6 @@ def test_the_database_comes_from_the_option_then_from_the_environment(perdure: C
     perdure("run", file, "--db", f"sqlite:///{perdure.folder}/three.db")
 
     assert sorted(path.name for path in perdure.folder.glob("*.db")) == ["one.db", "three.db", "two.db"]
-    detached = perdure("run", file, "--db", "sqlite:///one.db", "--detach", "--json").json
+    sleeper = perdure.drill({"sleep": "1h"}, name="sleeper")
+    detached = perdure("run", sleeper, "--db", "sqlite:///one.db", "--detach", "--json").json
     assert detached["resume"].endswith("--db sqlite:///one.db")

@@ -1,11 +1,14 @@
 """Starting Stories from the command line: requests, tokens and conflicts, in real processes."""
 
+import asyncio
 import json
 import signal
-import time
 from pathlib import Path
 
-from tests.cli.commandline import CommandLine
+from tests.cli.commandline import PATIENCE, CommandLine
+
+from perdure.kernel.values import RunId
+from perdure.wiring import Observer
 
 STORY = """\
 apiVersion: bubustack.io/v1alpha1
@@ -111,6 +114,11 @@ spec:
 """
 
 
+async def _ended(perdure: CommandLine, runs: list[RunId]) -> None:
+    async with Observer(f"sqlite:///{perdure.folder / 'perdure.db'}") as observer:
+        await asyncio.wait_for(asyncio.gather(*[observer.wait(run) for run in runs]), PATIENCE)
+
+
 def test_serve_takes_up_runs_decides_requests_and_keeps_schedules(perdure: CommandLine) -> None:
     """STY-149 STY-160: one process does it all, until Ctrl-C."""
     applied(perdure)
@@ -119,11 +127,8 @@ def test_serve_takes_up_runs_decides_requests_and_keeps_schedules(perdure: Comma
     perdure.here("trigger", "orders", "--set", "id=8", "--token", "T")
     serving = perdure.start("serve")
     serving.hear("schedule now: Created")
-    for _ in range(100):
-        rows = perdure.here("ps", "--all", "--json").json
-        if len(rows) == 3 and all(row["status"] == "succeeded" for row in rows):
-            break
-        time.sleep(0.1)
+    rows = perdure.here("ps", "--all", "--json").json
+    asyncio.run(_ended(perdure, [row["id"] for row in rows]))
     serving.send(signal.SIGINT)
     assert serving.end().code == 130
     shown = [perdure.here("show", row["id"], "--json").json for row in perdure.here("ps", "--all", "--json").json]

@@ -332,7 +332,7 @@ class Universe:
         self.busy.add((life.id, event.task))
         arguments = self.data(event.arguments)
         self.performed.append((event.provider, arguments))
-        self.keys.append(event.path)
+        self.keys.append(event.key or event.path)
         try:
             if event.sealed:
                 arguments = asyncio.run(self._opened(life, event))

@@ -101,12 +101,14 @@ async def test_a_failure_in_the_middle_undoes_everything(tmp_path: Path) -> None
     assert value_of(await duckdb(database=file, query="SELECT a FROM t"))["rows"] == [{"a": 1}]
 
 
-async def test_a_timeout_and_a_cancel_stop_the_statement() -> None:
+async def test_a_timeout_and_a_cancel_stop_the_statement(tmp_path: Path) -> None:
+    began = tmp_path / "began.csv"
     assert failure_of(await duckdb(query=ENDLESS, timeout=0.3)) == ("Provider.Call.Duckdb.Timeout", True)
     async with at_work() as worker:
-        one = task("duckdb", {"query": ENDLESS})
+        one = task("duckdb", {"commands": [f"COPY (SELECT 1) TO '{began}'", ENDLESS]})
         running = asyncio.create_task(worker.run(one, Ledger()))
-        await asyncio.sleep(0.2)
+        while not began.exists():
+            await asyncio.sleep(0.005)
         worker.cancel(one)
 
         assert is_cancelled(await running)

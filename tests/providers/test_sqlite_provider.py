@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -189,12 +190,31 @@ async def _until_locked(file: str) -> None:
         connection.close()
 
 
-async def test_another_writer_is_waited_for_and_then_it_is_a_failure(shop: str) -> None:
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """What connections that are opened from now on are about to execute."""
+    seen: list[str] = []
+
+    def listen(connection: apsw.Connection) -> None:
+        connection.exec_trace = lambda cursor, text, values: seen.append(text) or True  # type: ignore[func-returns-value]
+
+    apsw.connection_hooks.append(listen)
+    yield seen
+    apsw.connection_hooks.remove(listen)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.005)
+
+
+async def test_another_writer_is_waited_for_and_then_it_is_a_failure(shop: str, statements: list[str]) -> None:
     writer = apsw.Connection(shop)
     writer.execute("BEGIN IMMEDIATE")
     refused = await sqlite(database=shop, command="DELETE FROM item", timeout={"connect": 0.1})
+    statements.clear()
     waiting = asyncio.create_task(sqlite(database=shop, command="DELETE FROM item WHERE id = 1"))
-    await asyncio.sleep(0.1)
+    await _until(lambda: any("BEGIN" in text for text in statements))
     writer.execute("COMMIT")
     writer.close()
 
@@ -226,21 +246,26 @@ async def test_foreign_keys_count() -> None:
     assert failure_of(await sqlite(command=text))[0] == "Provider.Call.Sqlite.Constraint"
 
 
-async def test_no_more_than_four_at_a_time(shop: str) -> None:
+def _begun(statements: list[str]) -> int:
+    return sum(text.startswith("BEGIN") for text in statements)
+
+
+async def test_no_more_than_four_at_a_time(shop: str, statements: list[str]) -> None:
     """PBK-197: of a worker's tasks at most four talk to databases; the fifth begins when one ends."""
     async with at_work() as worker:
         tasks = [task("sqlite", {"query": ENDLESS}, task=number) for number in range(1, 5)]
         endless = [asyncio.create_task(worker.run(one, Ledger())) for one in tasks]
-        await asyncio.sleep(0)
+        await _until(lambda: _begun(statements) == 4)
         short = task("sqlite", {"query": "SELECT 1 AS n"}, task=5)
         stopped = task("sqlite", {"query": "SELECT 2 AS n"}, task=6)
         fifth, sixth = (asyncio.create_task(worker.run(one, Ledger())) for one in (short, stopped))
         echo = value_of(await worker.run(task("echo", {"value": 1}, task=7), Ledger()))
-        await asyncio.sleep(0.2)
+        await asyncio.to_thread(len, "as long as the fifth would take")
         assert echo == 1 and not fifth.done()
 
         worker.cancel(stopped)
         assert is_cancelled(await sixth) and not fifth.done()
+        assert _begun(statements) == 4
 
         worker.cancel(tasks[0])
         assert value_of(await fifth)["rows"] == [{"n": 1}]

@@ -7,6 +7,8 @@ import msgspec
 
 from perdure.kernel import jsontext
 
+_has_given = False
+
 
 def give_json(value: Any) -> None:
     text = msgspec.json.format(jsontext.encode(value), indent=2) if sys.stdout.isatty() else jsontext.encode(value)
@@ -20,5 +22,23 @@ def give_value(text: bytes) -> None:
 
 
 def give_text(text: str) -> None:
+    global _has_given
+    _has_given = True
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def interrupted(message: str, hint: str = "", run: str = "") -> dict[str, Any]:
+    """What stands in the place of an answer when a signal came first."""
+    return {"error": {"code": "INTERRUPTED", "message": message, "hint": hint, **({"run": run} if run else {})}}
+
+
+def has_given() -> bool:
+    """Whether there has been an answer since the last `forget`."""
+    return _has_given
+
+
+def forget() -> None:
+    """Another command begins."""
+    global _has_given
+    _has_given = False

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from perdure.cli import arguments as a
 from perdure.cli.advice import resume_command
-from perdure.cli.answer import give_json, give_text
+from perdure.cli.answer import give_json, give_text, has_given, interrupted
 from perdure.cli.endings import give_result, tell_end, tell_left_behind
 from perdure.cli.exits import Exit
 from perdure.cli.following import End, follow, listening
@@ -50,7 +50,10 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Talk, begin: Begin, 
             return code
     except asyncio.CancelledError:
         what = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
-        talk.insist(f"stopped; {what}. Go on with: {resume_command(asked, *filter(None, [run]))}")
+        command = resume_command(asked, *filter(None, [run]))
+        talk.insist(f"stopped; {what}. Go on with: {command}")
+        if asked.json and not has_given():
+            give_json(interrupted(f"stopped; {what}", f"Go on with: {command}", run))
         raise
 
 
@@ -67,11 +70,15 @@ async def _follow_for(patience: Instant | None, engine: Client, run: RunId, prog
 
 async def _leave(engine: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> Exit:
     command = resume_command(asked, run)
+    status = (await engine.find(run)).status
     if asked.json:
-        give_json({"id": run, "status": (await engine.find(run)).status, "detached": True, "resume": command})
+        give_json({"id": run, "status": status, "detached": True, "resume": None if status.is_final else command})
     else:
         give_text(run)
-    talk.say(f"recorded; no live process drives it. Have it done with: {command}")
+    if status.is_final:
+        talk.say(f"recorded; nothing was left to be done: it has {status.done} already")
+    else:
+        talk.say(f"recorded; no live process drives it. Have it done with: {command}")
     return Exit.OK
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import traceback
 
+from perdure.cli.answer import give_text, has_given
 from perdure.cli.exits import Exit, exit_of_error
 from perdure.cli.talk import Talk
 from perdure.kernel.errors import PerdureError
@@ -21,10 +22,10 @@ def complain(error: Exception, talk: Talk, *, as_json: bool) -> Exit:
     talk.insist(f"{paint('perdure:', 'red')} {message}")
     if hint:
         talk.insist(f"{paint('hint:', 'dim')} {hint}")
-    if as_json:
+    if as_json and not has_given():
         facts = error.facts if isinstance(error, PerdureError) else {}
         told = {"code": code, "message": message, "hint": hint, **facts}
-        print(json.dumps({"error": told}, default=str))  # with --json stdout holds one value, whatever happens
+        give_text(json.dumps({"error": told}, default=str))  # with --json stdout holds one value, whatever happens
     return exit_of_error(error)
 
 

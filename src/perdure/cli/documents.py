@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
+from perdure.cli.errors import BadUsage
 from perdure.engine.answering import answer
 from perdure.engine.client import Client
 from perdure.engine.entries import Finding
-from perdure.engine.judging import Judge, Language, nothing_known
+from perdure.engine.judging import Judge, Language, in_no_language, nothing_known
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.judging import Applied
 from perdure.kernel.problems import Problem, Severity
@@ -33,6 +34,11 @@ class Judged:
     @property
     def errors(self) -> int:
         return sum(problem.severity is Severity.ERROR for problem in self.problems)
+
+    @property
+    def is_foreign(self) -> bool:
+        """It can be read, and is a document of something else."""
+        return any(problem.code == UNKNOWN_LANGUAGE for problem in self.problems)
 
     def lines(self) -> list[str]:
         return [problem.describe(self.origin) for problem in self.problems]
@@ -81,7 +87,17 @@ def read(name: str) -> tuple[str, bytes]:
     """Where a document comes from, and its text; `-` is standard input."""
     if name == "-":
         return "<stdin>", sys.stdin.buffer.read()
+    if Path(name).is_dir():
+        raise BadUsage(f"{name} is a folder; name one document of it")
     return name, Path(name).read_bytes()
+
+
+def files_of(name: str) -> list[str]:
+    """The file itself, or what a folder holds that may be a document, in order of name."""
+    place = Path(name)
+    if name == "-" or not place.is_dir():
+        return [name]
+    return [str(one) for one in sorted(place.rglob("*")) if one.suffix in APPLIED_SUFFIXES and one.is_file()]
 
 
 async def judge(
@@ -102,8 +118,7 @@ def _in_no_language(text: bytes, judging: Judge) -> list[Problem]:
         found = read_documents(text)
     except UnreadableText as unreadable:
         return list(unreadable.problems)
-    known = ", ".join(sorted(judging.languages))
-    what = f"the document is in no language known here ({known})" if found else "the document is empty"
+    what = in_no_language(judging.languages) if found else "the document is empty"
     return [Problem(UNKNOWN_LANGUAGE, what, line=1, column=1)]
 
 
@@ -114,8 +129,6 @@ def read_applied(places: Iterable[str]) -> list[Applied]:
         if name == "-":
             found.append(Applied("<stdin>", sys.stdin.buffer.read().decode(errors="replace")))
             continue
-        place = Path(name)
-        folder = sorted(one for one in place.rglob("*") if one.suffix in APPLIED_SUFFIXES) if place.is_dir() else None
-        for path in [place] if folder is None else folder:
-            found.append(Applied(str(path), path.read_text(encoding="utf-8", errors="replace")))
+        for file in files_of(name):
+            found.append(Applied(file, Path(file).read_text(encoding="utf-8", errors="replace")))
     return found

@@ -29,6 +29,11 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:
             told = ended_text(await standing(client, run))
             talk.say(f"{paint('✓', 'green')} run {run} succeeded {paint(told, 'dim')}")
             return Exit.OK
+        case Ended(Status.PARTIAL):
+            told = ended_text(await standing(client, run))
+            talk.say(f"{paint('✓', 'yellow')} run {run} is partial: not all of it went well {paint(told, 'dim')}")
+            talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
+            return Exit.OK
         case Ended(status, outcome):
             why = outcome_text(outcome)
             told = ended_text(await standing(client, run))

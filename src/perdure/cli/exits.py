@@ -26,6 +26,7 @@ def exit_of_status(status: str) -> Exit:
 
     return {
         Status.SUCCEEDED: Exit.OK,
+        Status.PARTIAL: Exit.OK,
         Status.FAILED: Exit.FAILED,
         Status.CANCELLED: Exit.CANCELLED,
         Status.TIMED_OUT: Exit.TIMED_OUT,
@@ -36,11 +37,18 @@ def exit_of_error(error: Exception) -> Exit:
     """The family an expected error belongs to."""
     from perdure.cli.errors import BadUsage, ProviderNotFound
     from perdure.engine.catalog import ResourceNotFound, UnknownKind
-    from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable, RunNotFound, StartRefused
+    from perdure.kernel.errors import (
+        Conflict,
+        InvalidDocument,
+        ReferenceNotAvailable,
+        RunNotFound,
+        StartRefused,
+        UnfitInput,
+    )
     from perdure.stores.errors import StoreInUse, StoreMissing, StoreNotEmpty
 
     match error:
-        case BadUsage():
+        case BadUsage() | UnfitInput():
             return Exit.USAGE
         case InvalidDocument():
             return Exit.FINDINGS

@@ -35,6 +35,7 @@ examples:
 
 def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
+    _begin_anew()
     try:
         code = _perform(words)
         sys.stdout.flush()
@@ -47,21 +48,42 @@ def main(words: Sequence[str] | None = None) -> int:
         return Exit.INTERRUPTED
 
 
+def _begin_anew() -> None:
+    """Tests perform several commands in one process."""
+    answer = sys.modules.get("perdure.cli.answer")
+    if answer is not None:
+        answer.forget()
+
+
 def _perform(words: Sequence[str]) -> int:
-    words = understood(words)
-    asked = _parser(words).parse_args(words)
-    if asked.verb is None:
-        _parser(()).print_help(sys.stderr)
-        return Exit.USAGE
-    talk = Talk(sys.stderr, is_quiet=asked.quiet)
+    talk = Talk(sys.stderr)
+    as_json = "--json" in words  # so also when the words are not understood
     try:
-        return int(asked.perform(asked, talk))
+        words = understood(words)
+        asked = _parser(words).parse_args(words)
+        if asked.verb is None:
+            _parser(()).print_help(sys.stderr)
+            return Exit.USAGE
+        talk, as_json = Talk(sys.stderr, is_quiet=asked.quiet), asked.json
+        return _answered(int(asked.perform(asked, talk)), as_json)
     except BrokenPipeError:
         raise
+    except KeyboardInterrupt:
+        return _answered(Exit.INTERRUPTED, as_json)
     except Exception as error:
         from perdure.cli.complaints import complain
 
-        return complain(error, talk, as_json=asked.json)
+        return complain(error, talk, as_json=as_json)
+
+
+def _answered(code: int, as_json: bool) -> int:
+    """With --json there is one value on stdout, also when a signal came before the answer."""
+    if as_json and code in (Exit.INTERRUPTED, Exit.TERMINATED):
+        from perdure.cli.answer import give_json, has_given, interrupted
+
+        if not has_given():
+            give_json(interrupted("stopped before there was an answer"))
+    return code
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
@@ -120,7 +142,9 @@ class _Parser(argparse.ArgumentParser):
     """Tells of a usage error in the same two lines as of any other."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(Exit.USAGE, f"perdure: {message}\nhint: See `{self.prog} --help`.\n")
+        from perdure.cli.errors import BadUsage
+
+        raise BadUsage(message, hint=f"See `{self.prog} --help`.")
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

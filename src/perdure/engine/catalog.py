@@ -27,7 +27,7 @@ from perdure.engine.entries import (
     read_entry,
     refusal,
 )
-from perdure.engine.judging import Judge, Language, calls_others
+from perdure.engine.judging import Judge, Language, calls_others, in_no_language
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.judging import Applied, Resource
@@ -186,8 +186,7 @@ class Catalog:
             text = one.text.encode()
             language = self._judge.language_of(text)
             if language is None:
-                known = ", ".join(sorted(self._languages))
-                problem = Problem("DOC-LANGUAGE", f"the document is in no language known here ({known})", "", 1, 1)
+                problem = Problem("DOC-LANGUAGE", in_no_language(self._languages), "", 1, 1)
                 findings.append(Finding(one.file, problem))
                 continue
             for declared in language.declares(text, one.file):

@@ -15,13 +15,13 @@ from perdure.engine.catalog import Catalog
 from perdure.engine.clock import Clock
 from perdure.engine.entries import Change, Finding
 from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
-from perdure.engine.judging import Judge, Language
+from perdure.engine.judging import Judge, Language, in_no_language
 from perdure.engine.runtime import Runtime
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_turns
-from perdure.kernel.dialect import Chronicler, Naming, Resourceful
-from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound, StartRefused
+from perdure.kernel.dialect import Chronicler, Naming, Particular, Resourceful
+from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound, StartRefused, UnfitInput
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.judging import Applied, Judged, Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
@@ -67,7 +67,7 @@ class Handle:
     async def result(self) -> Any:
         """The value the run ends with; raises `RunFailed` when it ends otherwise."""
         status, outcome = await self._engine.wait(self.id)
-        if isinstance(outcome, Succeeded) and status is Status.SUCCEEDED:
+        if isinstance(outcome, Succeeded) and status.has_result:
             return jsontext.decode(await self._engine.text(self.id, outcome.value))
         raise RunFailed(self.id, status, outcome)
 
@@ -135,8 +135,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         """The language of a document, its program, and every problem it has among what was applied with it."""
         language = self.judge.language_of(text)
         if language is None:
-            known = ", ".join(sorted(self.languages))
-            raise InvalidDocument(f"{origin}: the document is in no language known here ({known})")
+            raise InvalidDocument(f"{origin}: {in_no_language(self.languages)}")
         return language, await self.judge.judge(language, text, applied, chosen=chosen)
 
     async def start(
@@ -166,6 +165,8 @@ class Client(AbstractAsyncContextManager["Client"]):
             raise InvalidDocument(problems or f"{origin}: there is nothing in it that can be run")
         if judged.refusal:
             raise StartRefused(f"{origin}: {judged.refusal}; nothing was started")
+        if isinstance(language, Particular) and (reason := language.unfit(program, input)):
+            raise UnfitInput(f"{origin}: {reason}; nothing was started")
         pinned = digest(judged.pinned)
         title = language.title(program) or name or _file_name(document) or language.name
         given = jsontext.encode(input)

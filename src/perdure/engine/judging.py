@@ -59,6 +59,12 @@ def calls_others(language: Language, text: bytes) -> bool:
     return any(word in text for word in getattr(language, "calling_words", ()))
 
 
+def in_no_language(languages: Mapping[str, Language]) -> str:
+    """What is said of a text that nobody recognizes; languages of tests are not users' business."""
+    known = sorted(name for name, language in languages.items() if not getattr(language, "is_for_tests", False))
+    return f"the document is in no language known here ({', '.join(known)})"
+
+
 class Judge:
     """Keeps what it found good: starting the same text among the same things again does not judge it again."""
 

@@ -88,7 +88,7 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         input,
         task.attempt,
         task.delivery,
-        execution.idempotency_key(task.path),
+        execution.idempotency_key(task.key or task.path),
         task.deadline,
         task.hold_effects_in_doubt,
         task.sealed,

@@ -105,6 +105,14 @@ class Resourceful(Protocol):
 
 
 @runtime_checkable
+class Particular(Protocol):
+    """A language may refuse what a run is to be given, before anything is stored of it."""
+
+    def unfit(self, program: Any, given: Any) -> str | None:
+        """What is wrong with the input; None when it can be taken."""
+
+
+@runtime_checkable
 class Forgiving(Protocol):
     """A language in which to cancel what has ended changes nothing; elsewhere it is a conflict."""
 

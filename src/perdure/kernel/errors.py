@@ -43,6 +43,13 @@ class StartRefused(PerdureError):
     hint = "Load or install what is missing, or run it where that is offered."
 
 
+class UnfitInput(PerdureError):
+    """The document is in order, but cannot be started with such an input."""
+
+    code = "INPUT-UNFIT"
+    hint = "See what the document takes; --input gives JSON, --set single members of it."
+
+
 class InvalidDocument(PerdureError):
     """The document cannot be run; every problem is listed with its position."""
 

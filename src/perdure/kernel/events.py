@@ -42,6 +42,7 @@ class TaskScheduled(Event, frozen=True, tag=2):
     grace: Instant = 10_000_000
     hold_effects_in_doubt: bool = False
     sealed: bool = False  # the arguments are an envelope, which the language opens at the worker (see `sealing`)
+    key: str = ""  # what the idempotency key is made of, where that is not the path
 
 
 class TaskRedelivered(Event, frozen=True, tag=3):

@@ -32,7 +32,7 @@ Outcome = Succeeded | Failed | Cancelled
 
 
 class Status(StrEnum):
-    """Where a run is. The last four are final, unless the run is reopened."""
+    """Where a run is. All but the first two are final, unless the run is reopened."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -40,10 +40,25 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
+    PARTIAL = "partial"  # it has a result, though not everything in it went well
 
     @property
     def is_final(self) -> bool:
         return self not in (Status.RUNNING, Status.WAITING)
+
+    @property
+    def has_result(self) -> bool:
+        return self in (Status.SUCCEEDED, Status.PARTIAL)
+
+    @property
+    def done(self) -> str:
+        """As in: the run has …"""
+        spoken = {
+            Status.CANCELLED: "been cancelled",
+            Status.TIMED_OUT: "timed out",
+            Status.PARTIAL: "ended, partial",
+        }
+        return spoken.get(self, self.value)
 
 
 class Code(StrEnum):

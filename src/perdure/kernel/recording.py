@@ -102,7 +102,7 @@ def _permit_grant(turn: Turn, given: i.PermitGrant) -> None:
 
 def _has_ended(turn: Turn) -> bool:
     if turn.state.status.is_final:
-        turn.refuse(f"the run has already {turn.state.status}", conflict=True)
+        turn.refuse(f"the run has already {turn.state.status.done}", conflict=True)
     return turn.state.status.is_final
 
 

@@ -28,6 +28,7 @@ class OpenTask(msgspec.Struct, array_like=True):
     hold_effects_in_doubt: bool
     cancelling: bool = False
     sealed: bool = False
+    key: str = ""
 
 
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -205,6 +205,7 @@ class Turn:
         grace: Instant = 10_000_000,
         hold_effects_in_doubt: bool = False,
         sealed: bool = False,
+        key: str = "",
     ) -> int:
         number = self.state.issued + 1
         self.emit(
@@ -221,6 +222,7 @@ class Turn:
                 grace,
                 hold_effects_in_doubt,
                 sealed,
+                key,
             )
         )
         return number

@@ -300,15 +300,18 @@ async def test_a_token_that_has_ended(
         more,
         f"""
 workflow:
-  - {{step: wait, tool: {{kind: shell, cmds: sleep 0.3}}, next: {{arcs: [{{step: use}}]}}}}
+  - step: wait
+    tool: {{kind: shell, cwd: "{tmp_path}", cmds: "touch began; until test -e go; do sleep 0.01; done"}}
+    next: {{arcs: [{{step: use}}]}}
   - {{step: use, tool: {{kind: http, url: "{server.address}/a", auth: token, spec: {{policy: {SEEN}}}}}}}
 """,
     )
     going = asyncio.ensure_future(run(tmp_path, text))
-    while server.asked["/token"] == 0:
+    while not (tmp_path / "began").exists():
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)
     server.status = status
+    await asyncio.sleep(server.lifetime)  # of a token that is there: after that it has ended
+    (tmp_path / "go").touch()
 
     seen = (await going)["ctx"]["seen"]
 

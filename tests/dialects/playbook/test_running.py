@@ -77,7 +77,7 @@ workflow:
     world = World(text, work={"work": work})
     world.run()
 
-    assert world.keys == ["s#1[0]/t#1", "s#1[0]/t#1", "s#1[0]/t#2", "s#1[1]/t#1", "s#1[1]/t#2"]
+    assert world.keys == ["r1/0/1", "r1/0/1", "r1/0/2", "r1/1/1", "r1/1/2"]
 
 
 def test_a_lost_worker_costs_no_attempt_and_the_third_loss_is_an_outcome() -> None:
@@ -141,7 +141,7 @@ def test_a_lost_pipeline_may_begin_again() -> None:
     assert [name for name, _ in world.performed] == ["say", "hang", "say", "hang"]
     assert [given["seen"] for name, given in world.performed if name == "hang"] == [1, 1]
     keys = [given["key"] for name, given in world.performed if name == "say"]
-    assert keys == ["run/s#1[0]/a#1", "run/s#1[0]/a#3"]
+    assert keys == ["run/r1/0/1", "run/r1/0/1"]  # the same work again, to whoever keeps account of it
     assert shown["steps"]["s"]["task_runs"] == {"a": 2, "b": 2}
 
 
@@ -161,23 +161,85 @@ def test_a_pipeline_that_kills_its_worker_begins_three_times() -> None:
 
 
 def test_the_idempotency_key_is_that_of_the_task_itself() -> None:
-    """PBK-195: the same for every attempt of a task-run, another one for the next; providers are given the same key."""
+    """PBK-195: execution, step-run and task-run, the same for every attempt; providers are given the same key."""
     text = playbook("""
 workflow:
+  - step: first
+    next: {arcs: [{step: s}]}
   - step: s
     tool:
       kind: work
       name: t
       key: "{{ _idempotency_key }}"
-      spec: {policy: {rules: [{when: "{{ outcome.status == 'error' }}", then: {do: retry}}, {when: "{{ outcome.result < 2 }}", then: {do: jump, to: t}}, {else: {then: {do: continue}}}]}}
-""")  # noqa: E501
+      spec:
+        policy:
+          rules:
+            - {when: "{{ outcome.status == 'error' }}", then: {do: retry}}
+            - {when: "{{ outcome.result < 2 }}", then: {do: jump, to: t}}
+            - {else: {then: {do: continue}}}
+""")
     answers: list[Any] = [Failed("timeout", "late"), 1, 2]
     world = World(text, work={"work": lambda _: answers.pop(0)})
     world.run()
 
     given = [arguments["key"] for _, arguments in world.performed]
-    assert given == [world.execution.idempotency_key(path) for path in world.keys]
-    assert given == ["run/s#1/t#1", "run/s#1/t#1", "run/s#1/t#2"]
+    assert given == [world.execution.idempotency_key(key) for key in world.keys]
+    assert given == ["run/r2/1", "run/r2/1", "run/r2/2"]
+
+
+def test_an_iterations_idempotency_key_names_it() -> None:
+    """PBK-195 PBK-106."""
+    text = playbook("""
+workflow:
+  - step: s
+    loop: {in: [a, b], iterator: n, spec: {mode: parallel}}
+    tool: [{name: t, kind: work, key: "{{ _idempotency_key }}"}, {name: u, kind: work, key: "{{ _idempotency_key }}"}]
+""")
+    world = World(text, work={"work": lambda given: given["key"]})
+    world.run()
+
+    given = sorted(arguments["key"] for _, arguments in world.performed)
+    assert given == ["run/r1/0/1", "run/r1/0/2", "run/r1/1/1", "run/r1/1/2"]
+    assert given == sorted(world.execution.idempotency_key(key) for key in world.keys)
+
+
+@pytest.mark.parametrize("losses", [(1, 0, 1), (0, 2, 0), (2, 1, 0), (1, 1, 1), (0, 0, 3)])
+def test_a_pipeline_is_handed_out_three_times_in_all(losses: tuple[int, int, int]) -> None:
+    """PBK-195: deliveries are the step-run's, whichever of its tasks lost its worker."""
+    text = playbook("workflow: [{step: s, tool: [{name: a, kind: w}, {name: b, kind: w}, {name: c, kind: w}]}]")
+    world = World(text, work={"w": lambda _: Answer(1, after=SECOND * 1000)}, crash=True)
+    world.pass_time(1)
+    for times in losses:
+        if world.is_over:
+            break
+        (task,) = world.execution.state.tasks
+        for delivery in range(1, times + 1):
+            world.tell(i.TaskLost(task, delivery, "the process is gone"))
+        if not world.is_over:
+            world.tell(i.TaskResult(task, 1, times + 1, Succeeded(b"1")))
+    shown = world.show()
+
+    if sum(losses) < 3:
+        assert shown["status"] == "success"
+    else:
+        (failure,) = shown["failures"]
+        assert shown["status"] == "failed" and failure["error"]["kind"] == "lease_lost"
+        assert "handed out 3 times" in failure["error"]["message"]
+        assert "the process is gone" in failure["error"]["message"]
+
+
+def test_each_iteration_has_its_own_deliveries() -> None:
+    """PBK-195."""
+    text = playbook("workflow: [{step: s, loop: {in: [1, 2, 3], iterator: n}, tool: {kind: w}}]")
+    world = World(text, work={"w": lambda _: Answer(1, after=SECOND * 1000)}, crash=True)
+    world.pass_time(1)
+    for _ in range(3):
+        (task,) = world.execution.state.tasks
+        for delivery in (1, 2):
+            world.tell(i.TaskLost(task, delivery, "the process is gone"))
+        world.tell(i.TaskResult(task, 1, 3, Succeeded(b"1")))
+
+    assert world.show()["status"] == "success"
 
 
 def test_a_steps_time_limit_is_not_one_of_its_tasks() -> None:
@@ -337,7 +399,7 @@ def test_other_words_of_operators_are_refused_with_a_reason() -> None:
     assert world.show()["status"] == "paused"
     assert "paused already" in world.tell(i.Steer("pause", b"{}")).reason
     world.tell(i.Cancel("x"))
-    assert "already cancelled" in world.tell(i.Steer("patch", b'{"ctx": {"a": 1}}')).reason
+    assert "already been cancelled" in world.tell(i.Steer("patch", b'{"ctx": {"a": 1}}')).reason
 
 
 def test_a_pause_lets_running_work_end_and_keeps_its_routing_for_later() -> None:

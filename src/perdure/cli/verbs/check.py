@@ -1,10 +1,12 @@
 """`check`: every problem of documents, each with its position, code and what to do; nothing is run or stored."""
 
 import argparse
+from collections.abc import Sequence
 
 from perdure.cli import arguments as a
 from perdure.cli.answer import give_json, give_text
-from perdure.cli.documents import judge, judge_for, read, read_applied
+from perdure.cli.documents import APPLIED_SUFFIXES, files_of, judge, judge_for, read, read_applied
+from perdure.cli.errors import BadUsage
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
 from perdure.cli.opening import load_sources, store_if_any
@@ -15,7 +17,7 @@ from perdure.wiring import languages
 EXAMPLES = """\
 examples:
   perdure check flow.json
-  perdure check flows/*.json --json
+  perdure check flows/ --json                    every document of a folder
   perdure check flow.json --load ./tasks.py      with providers of your own
   perdure check story.yaml engrams.yaml          documents that are checked together may refer to each other
 
@@ -25,7 +27,7 @@ Exit code 7 when there are errors, 0 when there are only warnings.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("files", metavar="FILE", nargs="+", help="documents; - for standard input")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="documents, or folders of them; - for standard input")
     a.add_load(parser)
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="resources the documents refer to; may be repeated"
@@ -39,11 +41,15 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 async def _check(asked: argparse.Namespace, talk: Talk) -> int:
     applied = read_applied(asked.apply)
-    texts = [read(name) for name in asked.files]
+    texts = [read(name) for name in _files(asked.files)]
     together = [*applied, *(Applied(origin, text.decode(errors="replace")) for origin, text in texts)]
     async with store_if_any(asked, talk) as store:
         judging = judge_for(languages(), store)
         judged = [await judge(origin, text, judging, together) for origin, text in texts]
+    named = set(asked.files)
+    for one in [one for one in judged if one.is_foreign and one.origin not in named]:
+        talk.say(f"{one.origin}: in no language known here; passed over")
+        judged.remove(one)
     if asked.json:
         give_json([problem for one in judged for problem in one.plain()])
     else:
@@ -54,6 +60,16 @@ async def _check(asked: argparse.Namespace, talk: Talk) -> int:
     warnings = sum(len(one.problems) for one in judged) - errors
     talk.say(f"{_count(len(judged), 'document')} checked: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
     return Exit.FINDINGS if errors else Exit.OK
+
+
+def _files(names: Sequence[str]) -> list[str]:
+    found = []
+    for name in names:
+        files = files_of(name)
+        if not files:
+            raise BadUsage(f"{name}: the folder holds no document ({', '.join(APPLIED_SUFFIXES)})")
+        found += files
+    return found
 
 
 def _count(number: int, noun: str) -> str:

@@ -47,6 +47,7 @@ COLUMNS = (
 
 _STYLES = {
     Status.SUCCEEDED: "green",
+    Status.PARTIAL: "yellow",
     Status.FAILED: "red",
     Status.TIMED_OUT: "red",
     Status.CANCELLED: "yellow",

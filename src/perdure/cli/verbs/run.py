@@ -17,7 +17,8 @@ from perdure.cli.opening import load_sources, store_if_any
 from perdure.cli.talk import Talk
 from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client, Handle
-from perdure.kernel.errors import InvalidDocument
+from perdure.kernel.dialect import Particular
+from perdure.kernel.errors import InvalidDocument, UnfitInput
 from perdure.kernel.judging import Applied
 from perdure.kernel.problems import Problem, guess
 from perdure.wiring import languages
@@ -99,6 +100,8 @@ async def _run(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
         raise NothingToRun(f"{judged.origin} holds nothing that can be run; nothing was started")
     if asked.target is not None:
         _check_target(judged, asked.target)
+    if isinstance(judged.language, Particular) and (reason := judged.language.unfit(judged.program, given)):
+        raise UnfitInput(f"{judged.origin}: {reason}; nothing was started")
     name = entry.key.name if entry is not None else None if asked.file == "-" else Path(asked.file).stem
     return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, judged, applied, given, name))
 

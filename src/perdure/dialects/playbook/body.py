@@ -17,6 +17,7 @@ from perdure.dialects.playbook.values import NOTHING, Value, Variables, decode_h
 from perdure.kernel.values import Instant, Payload
 
 WHOLE = 0  # the fork that is none: the execution itself
+DELIVERIES = 3  # of one pass through a pipeline
 ALONE = -1  # the index of a thread that is no iteration
 ELSE = -1  # the rule that decided was the `else`
 NO_RULE = -2  # none did
@@ -151,13 +152,23 @@ class Thread(msgspec.Struct, array_like=True):
     iter: Variables = msgspec.field(default_factory=Variables)
     patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, kept back by a parallel loop
     epoch: int = 1  # grows with every worker that was lost
-    restarts: int = 0
+    earlier: int = 0  # task-runs before the pipeline began again
     error: Error | None = None
     local: Variables = msgspec.field(default_factory=Variables)  # `step` of profile "io"
     language: str = ""  # of the child it waits for, if that is no playbook
     recipe: Payload | None = None  # of the attempt that works now
     prev_recipe: Payload | None = None  # of `prev`
     recipes: dict[str, Payload] = msgspec.field(default_factory=dict)  # of `results`
+
+    @property
+    def ordinal(self) -> int:
+        """Which task-run this is: counted anew where the pipeline began again, as its tools see the same work again."""
+        return self.visits - self.earlier
+
+    @property
+    def deliveries_left(self) -> int:
+        """How often the task that begins now may be handed out: its pipeline as a whole has three times (PBK-195)."""
+        return max(1, DELIVERIES - self.epoch + 1)
 
 
 class LoopState(msgspec.Struct, array_like=True):

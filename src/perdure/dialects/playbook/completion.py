@@ -208,7 +208,8 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
     else:
         said = lending.farewell(turn, result_of(body, program, turn.state.options), body.ctx.data)
         envelope = {"execution_id": turn.execution.id, "status": status, **said}
-        outcome, ended = Succeeded(jsontext.encode(envelope)), Status.SUCCEEDED
+        outcome = Succeeded(jsontext.encode(envelope))
+        ended = Status.PARTIAL if status == "partial" else Status.SUCCEEDED
     for timer in body.bounds:
         turn.drop_timer(timer)
     turn.emit(p.WorkflowFinished(status, code))

@@ -6,7 +6,7 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import ending, keychain, lending, moving, patches, results, tools
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.document.reading import Surroundings, load, read
-from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.program import Program
 from perdure.dialects.playbook.tools.playbook import enveloped
 from perdure.dialects.playbook.values import Patch
@@ -14,12 +14,10 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
-from perdure.kernel.outcomes import Code, Failed, Status, Succeeded
+from perdure.kernel.outcomes import Code, Failed, Outcome, Status, Succeeded
 from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
-
-DELIVERIES = 3  # of one pipeline, or of one task (PBK-195)
 
 
 class PlaybookDialect:
@@ -81,7 +79,9 @@ def _land(turn: Turn) -> None:
         child = turn.execution.child_id(thread.number)
         landed = tools.Landed(result=enveloped(child, turn.text(event.outcome.value)))
     extras = jsontext.encode(landed.extras) if landed.extras else None
-    if landed.error is not None:
+    if landed.error is not None and landed.error.code == Code.DELIVERIES_EXHAUSTED:
+        ended = results.failed(turn, number, _worn_out(thread, event.outcome), extras)
+    elif landed.error is not None:
         ended = results.failed(turn, number, landed.error, extras)
     elif landed.result is not None:
         lent = lending.adopt(turn, landed.lent, landed.whole)
@@ -91,6 +91,13 @@ def _land(turn: Turn) -> None:
         ended = results.ended(turn, number, "landed", thread.outcome.result.payload, extras)
     turn.drop_timer(thread.timer)
     turn.emit(ended)
+
+
+def _worn_out(thread: b.Thread, outcome: Outcome) -> Error:
+    """The kernel counts the deliveries of a task; these are the pipeline's."""
+    reason = outcome.message.partition("; ")[2] if isinstance(outcome, Failed) else ""
+    message = f"handed out {thread.epoch} times without coming to its end; {reason}"
+    return error("lease_lost", message, Code.DELIVERIES_EXHAUSTED, source=thread.label)
 
 
 def _begin_again(turn: Turn, event: e.TaskRedelivered) -> None:
@@ -105,11 +112,7 @@ def _begin_again(turn: Turn, event: e.TaskRedelivered) -> None:
         return
     turn.cancel_task(event.task, "its pipeline begins again")
     turn.drop_timer(thread.timer)
-    if thread.restarts + 1 < DELIVERIES:
-        turn.emit(p.PipelineRestarted(number, event.reason))
-    else:
-        message = f"begun {DELIVERIES} times without coming to an end; the last time: {event.reason}"
-        turn.emit(results.failed(turn, number, error("lease_lost", message, Code.DELIVERIES_EXHAUSTED)))
+    turn.emit(p.PipelineRestarted(number, event.reason))
 
 
 def _ring(turn: Turn, timer: int) -> None:
@@ -156,7 +159,7 @@ def refusal(execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str |
         case i.Reopen():
             return "a Playbook ends once; start it again instead"
         case i.Steer(verb) if execution.state.status.is_final:
-            return f"the run has already {execution.state.status}"
+            return f"the run has already {execution.state.status.done}"
         case i.Steer("patch", body):
             return _why_no_patch(execution.body, body)
         case i.Steer("pause"):

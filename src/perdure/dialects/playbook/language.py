@@ -25,7 +25,7 @@ class Playbook:
     to be installed before one can work."""
 
     name = "playbook"
-    version = 2
+    version = 3
     name_label = ""
     calling_words = (b"playbook",)
     kinds: tuple[Kind, ...] = (Kind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)
@@ -141,6 +141,13 @@ class Playbook:
         from perdure.dialects.playbook.showing import brief
 
         return brief(execution)
+
+    def unfit(self, program: Any, given: Any) -> str | None:
+        """A workload is a map; so is what is laid over it (PBK-011)."""
+        if given is None or isinstance(given, dict):
+            return None
+        what = {list: "a list", str: "a text", bool: "a boolean"}.get(type(given), "a number")
+        return f"a Playbook's input is a map that goes over its workload, not {what}"
 
     def entries(self, program: Any) -> tuple[str, ...]:
         """The steps that a request may ask to begin with (PBK-054)."""

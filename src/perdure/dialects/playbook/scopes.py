@@ -9,7 +9,7 @@ from perdure.dialects.playbook import bare
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.names import run_id, timestamp
 from perdure.dialects.playbook.program import Loop, Task
-from perdure.dialects.playbook.references import part_ref, reference_of
+from perdure.dialects.playbook.references import part_ref, reference_of, task_run_id
 from perdure.dialects.playbook.results import shard_names
 from perdure.dialects.playbook.values import Reader, Value, Variables
 from perdure.expressions.jinja import Reads, Template
@@ -107,7 +107,7 @@ def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> M
         "results": lambda wanted: {
             label: value.read(turn.text) for label, value in thread.results.items() if wanted is None or label in wanted
         },
-        "_idempotency_key": lambda _: turn.execution.idempotency_key(task_path(thread, run, task)),
+        "_idempotency_key": lambda _: turn.execution.idempotency_key(task_key(thread)),
     }
     if thread.patch:
         makers["ctx"] = lambda _: body.ctx.overlaid(tuple(thread.patch))
@@ -120,9 +120,14 @@ def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> M
 
 
 def task_path(thread: b.Thread, run: b.StepRun, task: Task) -> str:
-    """The site of a task-run: stable over its attempts and deliveries (PBK-195)."""
+    """The site of a task-run: stable over its attempts and deliveries."""
     iteration = "" if thread.index == b.ALONE else f"[{thread.index}]"
-    return f"{run.step}#{run.token}{iteration}/{task.label}#{thread.visits}"
+    return f"{run.step}#{run.token}{iteration}/{task.label}#{thread.ordinal}"
+
+
+def task_key(thread: b.Thread) -> str:
+    """What names a task-run to the outside, below its execution; without loop there is no iteration (PBK-195)."""
+    return task_run_id(thread.run, thread.index, thread.ordinal)
 
 
 def iter_view(turn: Turn, thread: b.Thread, run: b.StepRun, loop: Loop) -> dict[str, Any]:

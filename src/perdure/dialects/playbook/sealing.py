@@ -14,7 +14,7 @@ from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.chain import carried
 from perdure.dialects.playbook.errors import error
 from perdure.dialects.playbook.program import SCOPES, Program, Task
-from perdure.dialects.playbook.scopes import Makers, gather, task_path
+from perdure.dialects.playbook.scopes import Makers, gather, task_key, task_path
 from perdure.dialects.playbook.tools.kind import Call, seconds
 from perdure.expressions.jinja import Reads
 from perdure.kernel import jsontext
@@ -84,8 +84,9 @@ def start(call: Call, left: frozenset[str], makers: Makers) -> None:
         text,
         attempt=thread.attempt,
         deadline=deadline,
-        max_deliveries=3,
+        max_deliveries=thread.deliveries_left,
         sealed=True,
+        key=task_key(thread),
     )
     recipe = turn.keep(jsontext.encode(body)) if kind.is_sensitive else None
     call.began(number, recipe=recipe)

@@ -18,6 +18,7 @@ from perdure.testing.drill.program import Program, load, read
 
 class Drill:
     name = "drill"
+    is_for_tests = True
     events = b.OWN_EVENTS
     version = 1
     name_label = "drill/name"

@@ -61,7 +61,7 @@ def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
     body.awaited.pop(thread.number, None)
     body.attempt_bounds.pop(thread.timer, None)
     body.threads[event.thread] = b.Thread(
-        thread.run, thread.index, visits=thread.visits + 1, epoch=thread.epoch, restarts=thread.restarts + 1
+        thread.run, thread.index, visits=thread.visits + 1, epoch=thread.epoch, earlier=thread.visits
     )
     body.agenda[event.thread] = None
 

@@ -12,7 +12,7 @@ from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import KINDS as ERROR_KINDS
 from perdure.dialects.playbook.errors import RETRYABLE, Error
 from perdure.dialects.playbook.program import Task
-from perdure.dialects.playbook.scopes import Makers, task_path
+from perdure.dialects.playbook.scopes import Makers, task_key, task_path
 from perdure.dialects.playbook.values import Reader
 from perdure.expressions.jinja import Reads
 from perdure.kernel import jsontext
@@ -78,13 +78,14 @@ class Call:
         turn = self.turn
         thread = turn.body.threads[self.thread]
         path = task_path(thread, turn.body.runs[thread.run], self.task)
+        key, most = task_key(thread), thread.deliveries_left
         deadline = None if timeout is None else turn.now + int(timeout * SECOND)
         text = self._encoded(arguments)
         if text is None:
             return
         pool, ttl = self.task.pool, self.task.queue_ttl
         task = turn.schedule_task(
-            provider, path, text, attempt=thread.attempt, pool=pool, deadline=deadline, max_deliveries=3
+            provider, path, text, attempt=thread.attempt, pool=pool, deadline=deadline, max_deliveries=most, key=key
         )
         self.began(task, turn.set_timer(turn.now + ttl, BOUND_RANK) if pool and ttl else 0)
 
