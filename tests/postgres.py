@@ -68,20 +68,55 @@ def server(version: int, session: str) -> Iterator[Server]:
         yield Server(given)
         return
     folder = _SHARED / f"{session}-{version}"
-    found = _enter(folder, version)
+    port = _enter(folder, version)
     try:
-        yield found
+        yield Server(f"host=127.0.0.1 port={port} user=postgres dbname=postgres")
     finally:
         _leave(folder)
 
 
-def _enter(folder: Path, version: int) -> Server:
+@dataclass(frozen=True)
+class OwnServer:
+    """A server of one test alone, which may be restarted under whoever uses it."""
+
+    port: int
+    _programs: Path
+    _folder: Path
+
+    def restart(self, mode: str) -> None:
+        """`fast`: transactions are rolled back; `immediate`: as a crash, with recovery from the log."""
+        _run(
+            self._programs / "pg_ctl",
+            "-D",
+            self._folder / "data",
+            "-l",
+            self._folder / "log",
+            "-m",
+            mode,
+            "-w",
+            "restart",
+        )
+
+
+@contextlib.contextmanager
+def own_server(version: int) -> Iterator[OwnServer]:
+    folder = _SHARED / f"own-{uuid.uuid4().hex[:12]}-{version}"
+    programs = binaries(version)
+    assert programs is not None
+    port = _enter(folder, version)
+    try:
+        yield OwnServer(port, programs, folder)
+    finally:
+        _leave(folder)
+
+
+def _enter(folder: Path, version: int) -> int:
     with _locked(folder) as state:
         if not state:
             state |= {"port": _free_port(), "users": []}
             _start(folder, version, state["port"])
         state["users"].append(os.getpid())
-    return Server(f"host=127.0.0.1 port={state['port']} user=postgres dbname=postgres")
+    return int(state["port"])
 
 
 def _leave(folder: Path) -> None:

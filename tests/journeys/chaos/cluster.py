@@ -1,0 +1,113 @@
+"""Engine processes of the chaos test: `perdure serve`, real processes that can be killed, stopped and started anew."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.journeys.chaos import tasks
+
+TASKS = Path(tasks.__file__)
+
+
+@dataclass
+class Life:
+    """One process, from its start to its end, and when it was stopped and continued."""
+
+    process: "subprocess.Popen[bytes]"
+    born_at: float
+    pauses: list[tuple[float, float]] = field(default_factory=list)
+    paused_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def was_paused(self, since: float, until: float) -> bool:
+        return any(begin < until and end > since for begin, end in self.pauses)
+
+
+class Cluster:
+    """Some engines on one store. `addresses`: where each of them finds it."""
+
+    def __init__(self, folder: Path, addresses: Sequence[str], receiver: str, options: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._addresses = addresses
+        self._options = options
+        self._environment = {**os.environ, tasks.RECEIVER: receiver, "PYTHONUNBUFFERED": "1"}
+        self.lives: list[Life] = []
+        self.engines: list[Life | None] = [None] * len(addresses)
+
+    def __enter__(self) -> "Cluster":
+        for number in range(len(self.engines)):
+            self.start(number)
+        return self
+
+    def __exit__(self, *exit: object) -> None:
+        for number, life in enumerate(self.engines):
+            if life is not None:
+                self.go_on(number)
+                self.kill(number)
+
+    def start(self, number: int) -> Life:
+        assert self.engines[number] is None, "it lives"
+        command = [sys.executable, "-m", "perdure", "serve", "--db", self._addresses[number], "--load", str(TASKS)]
+        with self.said(number).open("ab") as said:
+            process = subprocess.Popen(
+                [*command, *self._options],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=self._folder,
+            )
+        life = self.engines[number] = Life(process, time.time())
+        self.lives.append(life)
+        return life
+
+    def said(self, number: int) -> Path:
+        return self._folder / f"engine-{number}.log"
+
+    def kill(self, number: int) -> Life:
+        """As the kernel does it when memory is short: nothing is said, nothing is done."""
+        return self._end(number, signal.SIGKILL)
+
+    def terminate(self, number: int, patience: float = 30) -> Life:
+        """As an operator does it: what it has is handed over."""
+        return self._end(number, signal.SIGTERM, patience)
+
+    def _end(self, number: int, how: signal.Signals, patience: float = 30) -> Life:
+        life = self.engines[number]
+        assert life is not None
+        life.process.send_signal(how)
+        life.process.wait(patience)
+        life.ended_at = time.time()
+        self.engines[number] = None
+        return life
+
+    def stop(self, number: int) -> Life:
+        """As a machine does that is overloaded, or moved to another host."""
+        life = self.engines[number]
+        assert life is not None
+        life.process.send_signal(signal.SIGSTOP)
+        life.paused_at = time.time()
+        return life
+
+    def go_on(self, number: int) -> None:
+        life = self.engines[number]
+        if life is not None and life.paused_at is not None:
+            life.process.send_signal(signal.SIGCONT)
+            life.pauses.append((life.paused_at, time.time() + 1.0))  # what was under way needs a moment to end
+            life.paused_at = None
+
+    def check(self) -> None:
+        """Nobody ended who was not made to."""
+        for number, life in enumerate(self.engines):
+            if life is not None and life.process.poll() is not None:
+                tail = self.said(number).read_text(errors="replace")[-3_000:]
+                raise AssertionError(f"engine {number} ended by itself with {life.process.returncode}:\n{tail}")

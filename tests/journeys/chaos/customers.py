@@ -1,0 +1,88 @@
+"""Those who start runs and speak to them while everything fails around them; they ask until they are answered."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeVar
+
+from perdure.cli.idlehands import IdleHands
+from perdure.engine.clock import SystemClock
+from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import Filter
+from perdure.wiring import Engine, Observer, open_store
+from tests.journeys.chaos.workload import Order
+
+T = TypeVar("T")
+
+STARTED_AT_ONCE = 12
+PATIENCE = 60.0  # seconds that one wish may take
+OPEN = [status for status in Status if not status.is_final]
+
+
+@dataclass
+class Customers:
+    """`runs` are the starts that were acknowledged, by order."""
+
+    url: str
+    observer: Observer  # through which runs are spoken to and looked at
+    chance: Random
+    runs: dict[Order, RunId] = field(default_factory=dict)
+    asked_again: int = 0
+
+    async def serve(self, wanted: Sequence[Order], seconds: float) -> None:
+        """Start all of it, evenly over so many seconds, and steer what wants to be steered."""
+        steering: list[asyncio.Task[None]] = []
+        groups = [wanted[n : n + STARTED_AT_ONCE] for n in range(0, len(wanted), STARTED_AT_ONCE)]
+        begun = time.monotonic()
+        for number, group in enumerate(groups):
+            await asyncio.sleep(max(0.0, begun + seconds * number / len(groups) - time.monotonic()))
+            await self._until_done(lambda group=group: self._start(group))  # type: ignore[misc]
+            steering += [asyncio.create_task(self._steer(order)) for order in group if order.steer is not None]
+        for task in steering:
+            await task
+
+    async def _start(self, group: Sequence[Order]) -> None:
+        """With an engine that does no work and soon leaves: others take its runs up."""
+        clock = SystemClock()
+        async with Engine(open_store(self.url, clock), clock=clock, hands=IdleHands()) as engine:
+            for order in group:
+                self.runs[order] = await order.start(engine)
+
+    async def _steer(self, order: Order) -> None:
+        await asyncio.sleep(self.chance.uniform(0, 4))
+        await self._until_done(lambda: self._say(order))
+
+    async def _say(self, order: Order) -> None:
+        assert order.steer is not None
+        try:
+            await order.steer(self.observer, self.runs[order])
+        except Conflict as conflict:
+            if "already" not in str(conflict):  # said before, and the answer was lost
+                raise
+
+    async def _until_done(self, wish: Callable[[], Awaitable[T]]) -> T:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await wish()
+            except PerdureError:
+                if time.monotonic() > end:
+                    raise
+                self.asked_again += 1
+                await asyncio.sleep(0.2)
+
+    async def all_ended(self, patience: float) -> list[str]:
+        """Wait until no run is open; those that still are when the patience has ended."""
+        end = time.monotonic() + patience
+        while True:
+            still = await self._until_done(self._open)
+            if not still or time.monotonic() > end:
+                return still
+            await asyncio.sleep(0.25)
+
+    async def _open(self) -> list[str]:
+        return [f"{row.id} {row.status.value}" for row in await self.observer.search(Filter(statuses=OPEN))]

@@ -1,0 +1,116 @@
+"""What goes wrong in the chaos test. A kind of fault is one function and its line in `FAULTS`.
+
+Every fault ends well: whatever was stopped goes on, whoever was killed is started anew, before the next one begins.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.journeys.chaos.cluster import Cluster
+from tests.journeys.chaos.database import ChaosDatabase
+
+
+@dataclass
+class Scene:
+    cluster: Cluster
+    database: ChaosDatabase | None  # None: a store without a server
+    chance: Random
+    lease: float  # seconds
+    injected: Counter[str] = field(default_factory=Counter)
+    takeovers: list[float] = field(default_factory=list)  # seconds from a death until others had all its partitions
+
+    def anyone(self) -> int:
+        return self.chance.randrange(len(self.cluster.engines))
+
+    def wait(self, least: float, most: float) -> None:
+        time.sleep(self.chance.uniform(least, most))
+
+
+def killed(scene: Scene) -> None:
+    """kill -9, and a new process some time later."""
+    victim = scene.anyone()
+    life = scene.cluster.kill(victim)
+    if scene.database is not None:
+        scene.takeovers.append(scene.database.taken_over(life.pid, scene.lease * 4 + 10))
+    scene.wait(0, 1)
+    scene.cluster.start(victim)
+
+
+def killed_and_back(scene: Scene) -> None:
+    """kill -9, and its successor is there before anyone has noticed."""
+    victim = scene.anyone()
+    scene.cluster.kill(victim)
+    scene.cluster.start(victim)
+
+
+def stopped(scene: Scene) -> None:
+    """SIGSTOP for longer than its lease, then SIGCONT: it wakes up in a world that went on without it."""
+    victim = scene.anyone()
+    scene.cluster.stop(victim)
+    time.sleep(scene.lease * scene.chance.uniform(1.5, 2.5))
+    scene.cluster.go_on(victim)
+
+
+def paused(scene: Scene) -> None:
+    """SIGSTOP for less than its lease: nobody should notice."""
+    victim = scene.anyone()
+    scene.cluster.stop(victim)
+    time.sleep(scene.lease * scene.chance.uniform(0.1, 0.4))
+    scene.cluster.go_on(victim)
+
+
+def terminated(scene: Scene) -> None:
+    """SIGTERM, as in a rolling upgrade."""
+    victim = scene.anyone()
+    scene.cluster.terminate(victim)
+    scene.wait(0, 1)
+    scene.cluster.start(victim)
+
+
+def connections_cut(scene: Scene) -> None:
+    """Every connection of everyone ends, whatever was under way on it."""
+    assert scene.database is not None
+    scene.database.cut_all()
+
+
+def one_cut_off(scene: Scene) -> None:
+    """The network to one engine is gone for longer than its lease: connections stay, nothing passes."""
+    assert scene.database is not None
+    scene.database.proxy.hold()
+    time.sleep(scene.lease * scene.chance.uniform(1.2, 2.0))
+    scene.database.proxy.cut()
+
+
+def database_restarted(scene: Scene) -> None:
+    assert scene.database is not None
+    scene.database.restart("fast")
+
+
+def database_crashed(scene: Scene) -> None:
+    """As a power cut, without the power cut: it recovers from its log."""
+    assert scene.database is not None
+    scene.database.restart("immediate")
+
+
+Fault = Callable[[Scene], None]
+
+OF_PROCESSES: tuple[Fault, ...] = (killed, killed_and_back, stopped, paused, terminated)
+OF_DATABASES: tuple[Fault, ...] = (connections_cut, one_cut_off, database_restarted, database_crashed)
+
+
+def inject(scene: Scene, seconds: float, pause: tuple[float, float]) -> None:
+    """Fault after fault for so long; each kind comes once before any comes again."""
+    faults = OF_PROCESSES + (OF_DATABASES if scene.database is not None else ())
+    end = time.monotonic() + seconds
+    ahead: list[Fault] = []
+    while time.monotonic() < end:
+        scene.wait(*pause)
+        if not ahead:
+            ahead = scene.chance.sample(faults, len(faults))
+        fault = ahead.pop()
+        fault(scene)
+        scene.injected[fault.__name__] += 1
+        scene.cluster.check()

@@ -1,0 +1,163 @@
+"""The whole chaos test: engines, customers, faults, and then the judge.
+
+expected = await without_faults(folder)                 how every kind of run ends when nothing goes wrong
+report = await with_faults(folder, expected, told)      the same kinds, many of them, while everything goes wrong
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from perdure.kernel.values import RunId
+from perdure.wiring import Observer
+from tests.journeys.chaos import judge, workload
+from tests.journeys.chaos.cluster import Cluster, Life
+from tests.journeys.chaos.customers import Customers
+from tests.journeys.chaos.database import ChaosDatabase, chaos_database
+from tests.journeys.chaos.faults import Scene, inject
+from tests.journeys.chaos.judge import Ends
+from tests.journeys.chaos.receiver import Receiver
+from tests.journeys.chaos.workload import Order
+
+EXAMPLE = "calm"
+ON_SQLITE = range(1, 1_000)  # partitions that could have letters
+
+
+@dataclass(frozen=True)
+class Told:
+    """What kind of chaos. `version`: of PostgreSQL, or None for SQLite."""
+
+    runs: int
+    seconds: float  # for which runs are started and faults injected
+    seed: int
+    version: int | None = 18
+    engines: int = 3
+    lease: float = 2.0
+    pause: tuple[float, float] = (0.5, 2.5)  # seconds between faults
+    patience: float = 120.0  # seconds after the last fault in which everything must end
+
+
+@dataclass
+class Report:
+    told: Told
+    wrong: list[str]
+    injected: Counter[str]
+    takeovers: list[float]
+    runs: int = 0
+    seconds: float = 0.0
+    asked_again: int = 0
+    calls: int = 0
+    repeated: int = 0  # calls of keys that the receiver knew already
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{name} {count}" for name, count in sorted(self.injected.items()))
+        return (
+            f"seed {self.told.seed}: {self.runs} runs in {self.seconds:.0f} s; faults: {faults}; "
+            f"slowest take-over {max(self.takeovers, default=0):.1f} s; {self.asked_again} wishes asked again; "
+            f"{self.calls} calls outside, {self.repeated} of them repetitions of a key"
+        )
+
+
+@dataclass(frozen=True)
+class Calm:
+    """A fault-free play: an example of each kind and a second one, the store they left, and what was seen outside."""
+
+    url: str
+    orders: Mapping[Order, RunId]
+    ends: Ends
+    receiver: Receiver
+    lives: Sequence[Life]
+
+    def expected(self, orders: Iterable[Order]) -> Ends:
+        """How these end if each ends as the example of its kind did."""
+        return self.ends.of(orders, {kind: f"{kind}-{EXAMPLE}" for kind in workload.kinds()})
+
+    async def judged(self, url: str, receiver: Receiver) -> list[str]:
+        async with Observer(url) as observer:
+            expected = self.expected(self.orders)
+            return await judge.judge(observer, self.orders, expected, receiver, self.lives, ON_SQLITE)
+
+
+async def without_faults(folder: Path) -> Calm:
+    url = f"sqlite:///{folder / 'calm.db'}"
+    orders = [Order(kind, f"{kind}-{name}") for kind in workload.kinds() for name in (EXAMPLE, "another")]
+    with Receiver() as receiver, Cluster(folder, [url], receiver.address) as cluster:
+        await _until_there(folder / "calm.db")
+        async with Observer(url) as observer:
+            customers = Customers(url, observer, Random(1))
+            await customers.serve(orders, 0)
+            assert await customers.all_ended(60) == []
+            cluster.terminate(0)
+            runs, _ = await judge.recorded(observer)
+            found = judge.ends(customers.runs, runs, receiver)
+    return Calm(url, customers.runs, found, receiver, cluster.lives)
+
+
+async def with_faults(folder: Path, calm: Calm, told: Told) -> Report:
+    orders = workload.orders(told.runs, told.seed)
+    chance = Random(told.seed)
+    with ExitStack() as stack:
+        receiver = stack.enter_context(Receiver())
+        database = None if told.version is None else stack.enter_context(chaos_database(told.version))
+        url, addresses, options = _addresses(folder, database, told)
+        cluster = stack.enter_context(Cluster(folder, addresses, receiver.address, options))
+        await _until_served(folder, database, told)
+        scene = Scene(cluster, database, chance, told.lease)
+        report = Report(told, [], scene.injected, scene.takeovers)
+        async with Observer(url) as observer:
+            customers = Customers(url, observer, Random(told.seed + 1))
+            begun = time.monotonic()
+            injecting = asyncio.create_task(asyncio.to_thread(inject, scene, told.seconds, told.pause))
+            await customers.serve(orders, told.seconds)
+            await injecting
+            await customers.all_ended(told.patience)
+            report.seconds = time.monotonic() - begun
+            cluster.check()
+            report.wrong += await asyncio.to_thread(_leaks, cluster, database)
+            partitions = (
+                ON_SQLITE if database is None else [id for (id,) in database.ask("SELECT id FROM perdure.partitions")]
+            )
+            report.wrong += await judge.judge(
+                observer, customers.runs, calm.expected(orders), receiver, cluster.lives, partitions
+            )
+        report.runs = len(customers.runs)
+        report.asked_again = customers.asked_again
+        report.calls = len(receiver.charges())
+        report.repeated = report.calls - len(receiver.performed)
+        return report
+
+
+def _addresses(folder: Path, database: ChaosDatabase | None, told: Told) -> tuple[str, list[str], list[str]]:
+    """Where the customers and each of the engines find the store; one engine goes through the proxy."""
+    if database is None:
+        url = f"sqlite:///{folder / 'runs.db'}"
+        return url, [url] * told.engines, []
+    direct = [database.address] * (told.engines - 1)
+    return database.address, [*direct, database.address_by_proxy], ["--lease", str(told.lease)]
+
+
+async def _until_served(folder: Path, database: ChaosDatabase | None, told: Told) -> None:
+    if database is None:
+        await _until_there(folder / "runs.db")
+        return
+    await asyncio.to_thread(database.served_by, told.engines, 60)
+
+
+async def _until_there(path: Path) -> None:
+    async with asyncio.timeout(60):
+        while not path.exists():
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
+
+
+def _leaks(cluster: Cluster, database: ChaosDatabase | None) -> list[str]:
+    """Everyone leaves in an orderly way; then nobody owns anything and nothing is held."""
+    for number in range(len(cluster.engines)):
+        cluster.terminate(number)
+    return [] if database is None else database.leaks()

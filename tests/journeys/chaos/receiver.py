@@ -1,0 +1,86 @@
+"""The outside of the chaos test: a real HTTP server that honours idempotency keys and writes down every call."""
+
+import json
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+FAILURES = 2  # how often a flaky thing refuses
+
+
+@dataclass
+class Call:
+    """One request as it arrived."""
+
+    path: str
+    said: dict[str, Any]
+    at: float  # seconds of the clock that the database of the same machine reads too
+
+
+@dataclass
+class Receiver:
+    """`calls` holds every request; `performed` what was really done, by key: a repeated key gets the first answer."""
+
+    calls: list[Call] = field(default_factory=list)
+    performed: dict[str, list[Call]] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    address: str = ""
+
+    def __enter__(self) -> "Receiver":
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exit: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def take(self, path: str, said: dict[str, Any]) -> tuple[int, Any]:
+        with self.lock:
+            call = Call(path, said, time.time())
+            self.calls.append(call)
+            if path == "/charge":
+                done = self.performed.setdefault(said["key"], [])
+                if not done:
+                    done.append(call)
+                return 200, {"receipt": f"receipt for {said['what']}"}
+            if path == "/flaky":
+                self.refused[said["what"]] += 1
+                return (503, {}) if self.refused[said["what"]] <= FAILURES else (200, {})
+            return 200, {}
+
+    def began(self) -> list[Call]:
+        return [call for call in self.calls if call.path == "/began"]
+
+    def charges(self) -> list[Call]:
+        return [call for call in self.calls if call.path == "/charge"]
+
+
+def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, answer = receiver.take(self.path, said)
+            text = json.dumps(answer).encode()
+            try:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+            except OSError:
+                pass  # the caller was killed meanwhile
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Everything is in `calls`."""
+
+    return Handler
