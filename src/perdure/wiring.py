@@ -12,8 +12,8 @@ from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.sealing import Opener
-from perdure.kernel.values import RunId
-from perdure.stores.errors import BadStoreUrl
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.errors import BadStoreUrl, StoreDriverMissing
 
 if TYPE_CHECKING:
     from perdure.engine.dispatch import Hands
@@ -77,6 +77,8 @@ def _engram_resource(kind: str, namespace: str, name: str) -> dict[str, Any] | N
 
 def open_store(url: str, clock: Clock, *, must_exist: bool = False) -> "Store":
     scheme = url.partition(":")[0]
+    if scheme in ("postgresql", "postgres"):
+        return _open_postgres(url, clock, must_exist=must_exist)
     if scheme != "sqlite":
         raise BadStoreUrl(f"{url!r}: there is no store of kind {scheme!r}")
     from perdure.stores.sqlite.database import path_of
@@ -114,6 +116,40 @@ def open_caretaker(url: str, clock: Clock) -> "Caretaker":
     from perdure.stores.sqlite.database import path_of
 
     return SqliteCaretaker(path_of(url), clock.now)
+
+
+def _open_postgres(url: str, clock: Clock, *, must_exist: bool) -> "Store":
+    try:
+        import psycopg  # noqa: F401  (asked for here, so that its absence is explained)
+    except ImportError as error:
+        raise StoreDriverMissing(
+            f"a PostgreSQL store needs the package psycopg, which cannot be loaded: {error}"
+        ) from None
+    from perdure.stores.postgres.database import PostgresSettings
+    from perdure.stores.postgres.store import PostgresStore
+
+    usual = PostgresSettings()
+    settings = PostgresSettings(
+        lease=_seconds("PERDURE_DB_LEASE", usual.lease), patience=_seconds("PERDURE_DB_PATIENCE", usual.patience)
+    )
+
+    def follow(ahead: Instant) -> None:
+        """The database's clock is the clock of all servers."""
+        if isinstance(clock, SystemClock):
+            clock.ahead = ahead
+
+    return PostgresStore(url, clock.now, settings=settings, measured=follow, must_exist=must_exist)
+
+
+def _seconds(variable: str, usual: float) -> float:
+    written = os.environ.get(variable, "")
+    try:
+        seconds = float(written) if written.strip() else usual
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise PerdureError(f"{variable}={written!r} is no number of seconds", hint=f"For example {variable}={usual:g}")
+    return seconds
 
 
 def local_hands(clock: Clock, store: "Store", spoken: Mapping[str, Language]) -> "Hands":

@@ -25,9 +25,11 @@ class Clock(Protocol):
 class SystemClock:
     def __init__(self) -> None:
         self._latest: Instant = 0
+        self.ahead: Instant = 0
+        """How far the clock that all servers share is ahead of this machine's."""
 
     def now(self) -> Instant:
-        reading = time.time_ns() // 1_000
+        reading = time.time_ns() // 1_000 + self.ahead
         if reading > self._latest:
             self._latest = reading
         return self._latest

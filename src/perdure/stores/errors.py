@@ -78,3 +78,52 @@ class CopyDiffers(StoreError):
 
     code = "COPY-DIFFERS"
     hint = "Look at the source with `perdure db validate`; report it if nothing is found there."
+
+
+class StoreUnreachable(StoreError):
+    """The database server does not answer, or the connection was lost and could not be had again in time."""
+
+    code = "STORE-UNREACHABLE"
+    hint = "Check that the server runs and that host and port are right. Nothing acknowledged is lost."
+
+
+class StoreAccessDenied(StoreError):
+    """The server knows us not: a wrong password, an unknown role, or a host that may not connect."""
+
+    code = "STORE-ACCESS-DENIED"
+    hint = "Check user and password (in the address, in PGPASSWORD or in ~/.pgpass) and the server's pg_hba.conf."
+
+
+class StoreRightsMissing(StoreError):
+    """The role may connect, but not do what is needed."""
+
+    code = "STORE-RIGHTS-MISSING"
+    hint = "Give the role the rights that docs/reference/postgres.md lists."
+
+
+class StoreServerUnfit(StoreError):
+    """The database server is too old, or set up in a way that Perdure cannot work with."""
+
+    code = "STORE-SERVER-UNFIT"
+    hint = "Use PostgreSQL 15 or newer, and a database with the encoding UTF8."
+
+
+class StoreNotDurable(StoreError):
+    """The server may lose what it has acknowledged (`fsync = off`)."""
+
+    code = "STORE-NOT-DURABLE"
+    hint = "Set `fsync = on` in postgresql.conf and reload. Perdure promises that nothing acknowledged is lost."
+
+
+class StoreDriverMissing(StoreError):
+    """The package that speaks to the database is not installed."""
+
+    code = "STORE-DRIVER-MISSING"
+    hint = "Install it: pip install 'perdure[postgres]'"
+
+
+class BackupRefused(StoreError):
+    """This store is not copied by Perdure, but by the tools of its database."""
+
+    code = "STORE-BACKUP"
+    hint = "Use the database's own tools."

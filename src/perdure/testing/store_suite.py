@@ -1,8 +1,9 @@
 """What every store must do. A backend passes by subclassing this and saying how it is opened."""
 
+import asyncio
 import itertools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perdure.kernel import inputs as i
@@ -110,6 +111,10 @@ class StoreSuite(CatalogSuite):
     async def take_over(self, late: Store, successor: Store, partition: int) -> None:
         """Make `successor` the owner although `late` does not know."""
 
+    async def die(self, store: Store) -> None:
+        """End the store as a dying process does, and let as much time pass as others need to be sure of it."""
+        store.abandon()
+
     async def test_partitions_have_one_owner_and_orphans_can_be_adopted(self, tmp_path: Path) -> None:
         """Invariant 23."""
         one, two = self.open(tmp_path), self.open(tmp_path)
@@ -119,7 +124,7 @@ class StoreSuite(CatalogSuite):
         assert not await two.adopt(first)
         assert await two.orphaned() == []
         assert await two.owned([first, second, 4711]) == {first, second}
-        one.abandon()
+        await self.die(one)
 
         assert await two.orphaned() == [first]
         await two.move([RunId("a")], second)
@@ -391,14 +396,29 @@ class StoreSuite(CatalogSuite):
         assert (stuck.stuck, freed.stuck) == ("KeyError: 'x'", None)
         await store.close()
 
-    async def test_others_hear_that_something_was_committed(self, tmp_path: Path) -> None:
+    async def test_others_hear_of_letters_to_their_runs(self, tmp_path: Path) -> None:
         one, two = self.open(tmp_path), self.open(tmp_path)
-        home = await one.claim()
-        two.changed()
-        assert not two.changed()
-        await self.commit(one, created("a", home))
+        first, second = await one.claim(), await two.claim()
+        await self.commit(two, created("b", second))
+        await self.settled(two.changed)
+        await self.commit(one, created("a", first, letters=[Letter(RunId("b"), 5, b"from a")]))
+        await self.heard(two.changed)
 
-        assert two.changed()
-        assert not two.changed()
+        assert [one.letter.body for one in await two.inbox([second], 10)] == [b"from a"]
         await one.close()
         await two.close()
+
+    async def settled(self, changed: Callable[[], bool]) -> None:
+        """Until nothing is new any more, as far as one is told at once."""
+        for _ in range(100):
+            if not changed():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("there is news without end")
+
+    async def heard(self, changed: Callable[[], bool]) -> None:
+        for _ in range(500):
+            if changed():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("nobody was told")

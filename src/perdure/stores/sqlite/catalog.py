@@ -1,6 +1,5 @@
 """The catalog on SQLite: entries with their generations, and what runs remember for each other."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,14 +10,12 @@ from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.questions import Memory, Named
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Edition, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.rows import RESOURCE_COLUMNS, resource_row, written_labels
 from perdure.stores.sqlite.writing import BatchWriter
 
 T = TypeVar("T")
 
-_ROW = (
-    "SELECT kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
-    " FROM resources "
-)
+_ROW = f"SELECT {RESOURCE_COLUMNS} FROM resources "
 _IS = "WHERE kind = ? AND namespace = ? AND name = ?"
 
 
@@ -74,7 +71,7 @@ class Catalog(ABC):
                 version,
                 change.body,
                 change.source,
-                json.dumps(change.labels) if change.labels else None,
+                written_labels(change.labels),
                 change.status,
                 now,
             ),
@@ -100,7 +97,7 @@ class Catalog(ABC):
 
     async def resources(self, keys: Sequence[Named]) -> dict[Named, ResourceRow]:
         rows = [row for key in keys for row in self._read(_ROW + _IS, _bound(key))]
-        return {found.key: found for found in map(_resource_row, rows)}
+        return {found.key: found for found in map(resource_row, rows)}
 
     async def list_resources(
         self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
@@ -113,7 +110,7 @@ class Catalog(ABC):
             conditions.append("json_extract(labels, '$.' || json_quote(?)) = ?")
             bindings.extend((name, value))
         rows = self._read(_ROW + f"WHERE {' AND '.join(conditions)} ORDER BY namespace, name", tuple(bindings))
-        return [_resource_row(row) for row in rows]
+        return [resource_row(row) for row in rows]
 
     async def editions(self, key: Named) -> list[Edition]:
         rows = self._read(
@@ -139,19 +136,3 @@ class Catalog(ABC):
 
 def _bound(key: Named) -> tuple[str, str, str]:
     return key.kind, key.namespace, key.name
-
-
-def _resource_row(row: tuple[Any, ...]) -> ResourceRow:
-    kind, namespace, name, uid, generation, version, body, source, labels, status, created, updated = row
-    return ResourceRow(
-        Named(kind, namespace, name),
-        uid,
-        generation,
-        version,
-        body,
-        source,
-        json.loads(labels) if labels else {},
-        status,
-        created,
-        updated,
-    )

@@ -1,18 +1,14 @@
 """Short reads, made directly on the event loop: they touch the page cache, not the disk's patience."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Delivered, Filter, Letter, RunRow, Stored
+from perdure.stores.rows import RUN_COLUMNS, run_row
 
-_ROW = (
-    "SELECT id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at,"
-    " stuck FROM runs "
-)
+_ROW = f"SELECT {RUN_COLUMNS} FROM runs "
 
 
 class Reads(ABC):
@@ -23,7 +19,7 @@ class Reads(ABC):
 
     async def find(self, run: RunId) -> RunRow | None:
         rows = self._read(_ROW + "WHERE id = ?", (run,))
-        return _run_row(rows[0]) if rows else None
+        return run_row(rows[0]) if rows else None
 
     async def begins_with(self, prefix: str) -> list[RunId]:
         query = "SELECT id FROM runs WHERE id GLOB ?1 || '*' AND instr(substr(id, ?2), '.') = 0 LIMIT 3"
@@ -42,7 +38,7 @@ class Reads(ABC):
                 "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) AND seq > ? ORDER BY seq",
                 (run, snapshot[0][0] if snapshot else 0),
             )
-            found.append(Stored(_run_row(rows[0]), snapshot[0] if snapshot else None, tail))
+            found.append(Stored(run_row(rows[0]), snapshot[0] if snapshot else None, tail))
         return found
 
     async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
@@ -89,7 +85,7 @@ class Reads(ABC):
         if filter.limit is not None:
             query += " LIMIT ?"
             bindings.append(filter.limit)
-        return [_run_row(row) for row in self._read(query, tuple(bindings))]
+        return [run_row(row) for row in self._read(query, tuple(bindings))]
 
     async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
         return self._of_partitions(
@@ -131,26 +127,6 @@ class Reads(ABC):
             )
         ]
         return [Delivered(position, partition, Letter(run, at, body)) for position, partition, run, at, body in rows]
-
-
-def _run_row(row: tuple[Any, ...]) -> RunRow:
-    id, partition, language, name, program, parent, labels, key, status, has_work, due, created, ended, stuck = row
-    return RunRow(
-        id,
-        partition,
-        language,
-        name,
-        program,
-        parent,
-        json.loads(labels) if labels else {},
-        key,
-        Status(status),
-        bool(has_work),
-        due,
-        created,
-        ended,
-        stuck,
-    )
 
 
 def literal(prefix: str) -> str:

@@ -32,8 +32,8 @@ from perdure.stores.sqlite.leasing import Leases
 from perdure.stores.sqlite.ownership import PartitionLock, is_locked, try_lock
 from perdure.stores.sqlite.reading import Reads, literal
 from perdure.stores.sqlite.runway import Runway
-from perdure.stores.sqlite.syncing import SyncThread
 from perdure.stores.sqlite.writing import BatchWriter
+from perdure.stores.syncing import SyncThread
 
 T = TypeVar("T")
 

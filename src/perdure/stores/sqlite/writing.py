@@ -1,6 +1,5 @@
 """The statements of one commit. Everything here runs inside a transaction that somebody else began and ends."""
 
-import json
 from collections.abc import Collection, Sequence
 
 import apsw
@@ -9,6 +8,7 @@ from perdure.kernel import inputs
 from perdure.kernel.permits import Request, grant
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Committed, Delivered, Letter, PermitAsked, Transition
+from perdure.stores.rows import written_labels
 
 MOST_NUMBERS_KEPT = 100_000
 FORGOTTEN_AT_ONCE = 100
@@ -96,7 +96,7 @@ class BatchWriter:
                 new.name,
                 new.program,
                 new.parent,
-                json.dumps(new.labels) if new.labels else None,
+                written_labels(new.labels),
                 new.key,
                 summary.status.value,
                 summary.has_work,

@@ -1,0 +1,1 @@
+"""Runs on PostgreSQL: the same contract as on SQLite, shared by many processes on many machines."""

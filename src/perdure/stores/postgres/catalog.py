@@ -1,0 +1,206 @@
+"""The catalog on PostgreSQL: entries with their generations, and what runs remember for each other."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from perdure.kernel.permits import UNLIMITED, resource_scope
+from perdure.kernel.questions import Memory, Named
+from perdure.kernel.values import Instant
+from perdure.stores.postgres.labels import jsonb
+from perdure.stores.postgres.permits import allocate, lock
+from perdure.stores.postgres.sending import send_all
+from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.wire import BLOB, BLOBS, INT, TEXT, TEXTS, Kind, Statement, storable
+from perdure.stores.protocol import Delivered, Edition, Letter, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.rows import RESOURCE_COLUMNS, resource_row
+
+T = TypeVar("T")
+
+_COLUMNS = RESOURCE_COLUMNS.replace("labels", "labels::text")
+_IS = "kind = {} AND namespace = {} AND name = {}"
+
+_LOCK = Statement("SELECT pg_advisory_xact_lock(1346720323, 0)")
+_SOME = Statement(
+    f"SELECT {_COLUMNS} FROM resources WHERE (kind, namespace, name) IN (SELECT * FROM unnest({{}}, {{}}, {{}}))",
+    TEXTS,
+    TEXTS,
+    TEXTS,
+)
+_PUT = Statement(
+    "INSERT INTO resources (kind, namespace, name, uid, generation, version, body, source, labels, status, created_at,"
+    " updated_at) VALUES ({0}, {1}, {2}, {3}, {4}, nextval('resource_versions'), {5}, {6}, {7}::jsonb, {8}, {9}, {9})"
+    " ON CONFLICT (kind, namespace, name) DO UPDATE SET uid = excluded.uid, generation = excluded.generation,"
+    " version = excluded.version, body = excluded.body, source = excluded.source, labels = excluded.labels,"
+    " status = excluded.status, updated_at = excluded.updated_at",
+    TEXT,
+    TEXT,
+    TEXT,
+    TEXT,
+    INT,
+    BLOB,
+    BLOB,
+    TEXT,
+    BLOB,
+    INT,
+)
+_EDITION = Statement(
+    "INSERT INTO editions (uid, generation, body, source, created_at) VALUES ({}, {}, {}, {}, {})"
+    " ON CONFLICT DO NOTHING",
+    TEXT,
+    INT,
+    BLOB,
+    BLOB,
+    INT,
+)
+_OPEN = Statement("INSERT INTO limits VALUES ({}, {}) ON CONFLICT DO NOTHING", TEXT, INT)
+_REMOVE_EDITIONS = Statement(
+    f"DELETE FROM editions WHERE uid = (SELECT uid FROM resources WHERE {_IS})", TEXT, TEXT, TEXT
+)
+_REMOVE = Statement(f"DELETE FROM resources WHERE {_IS}", TEXT, TEXT, TEXT)
+_CLOSE = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
+_EDITIONS = Statement(
+    "SELECT generation, body, source, created_at FROM editions"
+    f" WHERE uid = (SELECT uid FROM resources WHERE {_IS}) ORDER BY generation",
+    TEXT,
+    TEXT,
+    TEXT,
+)
+_MEMORIES = Statement(
+    "SELECT key, value, created_at, expires_at FROM memories"
+    " WHERE key = ANY({}) AND (expires_at IS NULL OR expires_at > {})",
+    BLOBS,
+    INT,
+)
+
+
+class Catalog(ABC):
+    """The catalog's verbs of a store that can read and run a transaction."""
+
+    _now: Callable[[], Instant]
+
+    @abstractmethod
+    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
+
+    @abstractmethod
+    async def _tell(self, delivered: Sequence[Delivered]) -> None: ...
+
+    async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> Overtaken | None:
+        def work(session: Session, again: bool) -> Overtaken | list[Delivered]:
+            with session.transaction():
+                # Writers of the catalog are few. One at a time, so that what one has seen stays so.
+                session.run(_LOCK)
+                there = {row.key: row for row in map(resource_row, session.run(_SOME, *_columns(changes)))}
+                if again and all(_is_done(change, there.get(_stored(change.key))) for change in changes):
+                    return []
+                late = [change.key for change in changes if _version(there, change.key) != change.seen]
+                if late:
+                    return Overtaken(late)
+                letters: list[tuple[Letter, int]] = []
+                now = self._now()
+                for change in changes:
+                    if isinstance(change, ResourceRemoval):
+                        _remove(session, change.key)
+                    else:
+                        letters += _put(session, change, now)
+                return send_all(session, letters)
+
+        done = await self._write(work)
+        if isinstance(done, Overtaken):
+            return done
+        await self._tell(done)
+        return None
+
+    async def resources(self, keys: Sequence[Named]) -> dict[Named, ResourceRow]:
+        if not keys:
+            return {}
+        rows = await self._read(_SOME, *zip(*map(_bound, keys), strict=True))
+        return {found.key: found for found in map(resource_row, rows)}
+
+    async def list_resources(
+        self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[ResourceRow]:
+        conditions, kinds, values = ["kind = {}"], list[Kind]([TEXT]), [kind]
+        if namespace is not None:
+            conditions.append("namespace = {}")
+            kinds.append(TEXT)
+            values.append(namespace)
+        if labels:
+            conditions.append("labels @> {}::jsonb")
+            kinds.append(TEXT)
+            values.append(jsonb(labels))
+        query = f"SELECT {_COLUMNS} FROM resources WHERE {' AND '.join(conditions)} ORDER BY namespace, name"
+        return [resource_row(row) for row in await self._read(Statement(query, *kinds), *values)]
+
+    async def editions(self, key: Named) -> list[Edition]:
+        return [Edition(*row) for row in await self._read(_EDITIONS, *_bound(key))]
+
+    async def memories(self, keys: Sequence[str]) -> dict[str, Memory]:
+        rows = await self._read(_MEMORIES, [key.encode() for key in keys], self._now()) if keys else []
+        return {key.decode(): Memory(*rest) for key, *rest in rows}
+
+
+def _put(session: Session, change: ResourceWrite, now: Instant) -> list[tuple[Letter, int]]:
+    labels = jsonb(change.labels) if change.labels else None
+    session.run(
+        _PUT,
+        *_bound(change.key),
+        change.uid,
+        change.generation,
+        change.body,
+        change.source,
+        labels,
+        change.status,
+        now,
+    )
+    session.run(_EDITION, change.uid, change.generation, change.body, change.source, now)
+    return [] if change.seen else _open_scope(session, change.key, now)
+
+
+def _open_scope(session: Session, key: Named, now: Instant) -> list[tuple[Letter, int]]:
+    """Whoever waits for the entry is told, and so is whoever asks later."""
+    scope = resource_scope(*_bound(key))
+    lock(session, [scope])
+    session.run(_OPEN, scope, UNLIMITED)
+    return allocate(session, scope, now)
+
+
+def _remove(session: Session, key: Named) -> None:
+    session.run(_REMOVE_EDITIONS, *_bound(key))
+    session.run(_REMOVE, *_bound(key))
+    session.run(_CLOSE, resource_scope(*_bound(key)))
+
+
+def _is_done(change: ResourceWrite | ResourceRemoval, row: ResourceRow | None) -> bool:
+    """Whether it is as it was to be: an attempt whose answer was lost may have been the one that did it."""
+    if isinstance(change, ResourceRemoval) or row is None:
+        return isinstance(change, ResourceRemoval) and row is None
+    wanted = (change.uid, change.generation, change.body, change.source, change.labels, change.status)
+    return row.version > change.seen and wanted == (
+        row.uid,
+        row.generation,
+        row.body,
+        row.source,
+        row.labels,
+        row.status,
+    )
+
+
+def _version(there: Mapping[Named, ResourceRow], key: Named) -> int:
+    row = there.get(_stored(key))
+    return 0 if row is None else row.version
+
+
+def _columns(changes: Sequence[ResourceWrite | ResourceRemoval]) -> tuple[Sequence[str], ...]:
+    return tuple(zip(*[_bound(change.key) for change in changes], strict=True)) or ((), (), ())
+
+
+def _bound(key: Named) -> tuple[str, str, str]:
+    return key.kind, key.namespace, key.name
+
+
+def _stored(key: Named) -> Named:
+    return Named(*map(storable, _bound(key)))

@@ -1,0 +1,239 @@
+"""One database: how it is connected to, brought up to date, and what its errors mean."""
+
+import re
+import secrets
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import errors
+
+from perdure.kernel.values import SECOND, Instant
+from perdure.stores.errors import (
+    BadStoreUrl,
+    StoreAccessDenied,
+    StoreError,
+    StoreFull,
+    StoreMissing,
+    StoreNewer,
+    StoreNotDurable,
+    StoreReadOnly,
+    StoreRightsMissing,
+    StoreServerUnfit,
+    StoreUnreachable,
+)
+from perdure.stores.postgres.address import parameters_of, without_password
+from perdure.stores.postgres.session import ConnectionLost, Session
+from perdure.stores.postgres.timekeeping import Ahead
+
+OLDEST_SERVER = 150_000
+MIGRATING = 0x50455244  # "PERD": the advisory lock of who changes the schema
+NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+# Every statement of ours goes by an index, and its plan does not depend on its values.
+_SETTINGS = """
+SET search_path = perdure;
+SET client_encoding = 'UTF8';
+SET jit = off;
+SET plan_cache_mode = force_generic_plan;
+SET enable_seqscan = off;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SET idle_in_transaction_session_timeout = {lease_milliseconds};
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') <> 'remote_apply';
+SELECT current_setting('fsync'), current_setting('server_encoding'), pg_is_in_recovery(), {now}
+"""
+
+
+class PostgresSettings(msgspec.Struct, frozen=True):
+    """What an operator may turn. Seconds."""
+
+    lease: float = 10.0  # how long a process that fell silent keeps what it owns
+    patience: float = 30.0  # how long a database may be away before that is an error
+    poll: float = 1.0  # between looks for letters that no hint told of
+    readers: int = 2  # connections for reading, opened when they are needed
+
+
+class Database:
+    def __init__(
+        self, url: str, settings: PostgresSettings, measured: Callable[[Instant], None] = lambda ahead: None
+    ) -> None:
+        self.ahead = Ahead(measured)
+        self.shown = without_password(url)
+        self.settings = settings
+        self.token = f"perdure-{secrets.token_hex(6)}"
+        """Begins the name of all our sessions, so that a successor can end what we left open."""
+        self._parameters = parameters_of(url)
+
+    def connect(self, purpose: str) -> Session:
+        """A session that is fit for use. Errors say what to do; `StoreUnreachable` may pass."""
+        try:
+            connection: psycopg.Connection[Any] = psycopg.connect(
+                self._parameters, autocommit=True, application_name=f"{self.token} {purpose}"
+            )
+        except psycopg.Error as error:
+            raise self._refusal(error) from None
+        session = Session(connection)
+        try:
+            self._prepare(session)
+        except BaseException as error:
+            session.close()
+            if isinstance(error, psycopg.Error | ConnectionLost):
+                raise self.explain(error) from None
+            raise
+        return session
+
+    def _prepare(self, session: Session) -> None:
+        if session.server_version < OLDEST_SERVER:
+            found = session.server_version // 10_000
+            raise StoreServerUnfit(f"{self.shown} is PostgreSQL {found}; Perdure needs 15 or newer")
+        milliseconds = int(self.settings.lease * 1_000)
+        with self.ahead.measuring() as read:
+            rows = session.execute(_SETTINGS.format(lease_milliseconds=milliseconds, now=NOW))
+            ((fsync, encoding, is_standby, now),) = rows
+            read(int(now))
+        if fsync != "on":
+            raise StoreNotDurable(f"{self.shown}: the server runs with fsync = off")
+        if encoding != "UTF8":
+            raise StoreServerUnfit(
+                f"{self.shown}: the database's encoding is {encoding}, not UTF8",
+                hint="Create the database with ENCODING 'UTF8' TEMPLATE template0.",
+            )
+        if is_standby == "t":
+            raise StoreReadOnly(
+                f"{self.shown} is a standby, which cannot be written",
+                hint="Name the primary server, or add ?target_session_attrs=read-write to an address of several hosts.",
+            )
+
+    # The schema.
+
+    def refuse_foreign(self, session: Session) -> None:
+        """Something is there, and this program can work with it."""
+        version, compatible = self.version(session)
+        newest = len(migrations())
+        if not version:
+            raise StoreMissing(
+                f"there is no Perdure store in {self.shown} yet",
+                hint="Start a run first (`perdure run FILE`), or check the name of the database.",
+            )
+        if compatible > newest:
+            raise StoreNewer(
+                f"{self.shown} has schema {version}, which needs a Perdure that knows schema {compatible};"
+                f" this one knows schemas up to {newest}",
+                hint="Upgrade Perdure, or choose another database with --db. Nothing was touched.",
+            )
+
+    def migrate(self, session: Session) -> None:
+        """Apply the migrations that are missing; several processes may try at once. A newer schema stays as it is."""
+        scripts = migrations()
+        if self.version(session)[0] >= len(scripts):
+            return
+        try:
+            with session.transaction():
+                session.execute(f"SELECT pg_advisory_xact_lock({MIGRATING})")
+                if session.execute("SELECT to_regnamespace('perdure')")[0][0] is None:
+                    session.execute("CREATE SCHEMA perdure")
+                session.execute(
+                    "CREATE TABLE IF NOT EXISTS schema (version integer NOT NULL, compatible integer NOT NULL)"
+                )
+                done = self.version(session)[0]
+                for number, (compatible, script) in enumerate(scripts, start=1):
+                    if number > done:
+                        session.execute(script)
+                        session.execute(f"DELETE FROM schema; INSERT INTO schema VALUES ({number}, {compatible})")
+        except errors.InsufficientPrivilege as error:
+            raise StoreRightsMissing(
+                f"{self.shown}: the role may not create or change Perdure's tables ({_first_line(error)})",
+                hint="Let a role that may do so run `perdure db migrate` once; docs/reference/postgres.md lists the"
+                " rights for every day.",
+            ) from None
+
+    def version(self, session: Session) -> tuple[int, int]:
+        """The schema's version, and the oldest one a program must know to work with it; 0 when there is none."""
+        if session.execute("SELECT to_regclass('perdure.schema')")[0][0] is None:
+            return 0, 0
+        rows = session.execute("SELECT version, compatible FROM perdure.schema")
+        return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
+
+    # What errors mean.
+
+    def _refusal(self, error: psycopg.Error) -> StoreError:
+        """Why there is no connection. libpq gives no code for that, only the server's words."""
+        said = " ".join(str(error).split())
+        for pattern, kind, hint in _REFUSALS:
+            if re.search(pattern, said):
+                return kind(f"{self.shown}: {_without_prefix(said)}", hint=hint)
+        if isinstance(error, psycopg.ProgrammingError):
+            return BadStoreUrl(f"{self.shown} is not understood: {said}")
+        return StoreUnreachable(f"{self.shown}: {_without_prefix(said)}")
+
+    def explain(self, error: BaseException) -> StoreError:
+        match error:
+            case StoreError():
+                return error
+            case ConnectionLost():
+                return StoreUnreachable(f"{self.shown}: the connection was lost ({_first_line(error)})")
+            case errors.DiskFull() | errors.OutOfMemory():
+                return StoreFull(f"{self.shown}: {_first_line(error)}", hint=_FULL)
+            case errors.InsufficientPrivilege():
+                return StoreRightsMissing(f"{self.shown}: {_first_line(error)}")
+            case errors.ReadOnlySqlTransaction():
+                return StoreReadOnly(
+                    f"{self.shown}: {_first_line(error)}",
+                    hint="The database is a standby, or set to read only. Name the primary server.",
+                )
+            case errors.UndefinedTable() | errors.InvalidSchemaName():
+                return StoreMissing(
+                    f"{self.shown}: {_first_line(error)}",
+                    hint="Perdure's tables were removed, or were never made; `perdure db migrate` makes them.",
+                )
+            case _:
+                return StoreError(f"{self.shown}: {_first_line(error)}")
+
+
+_FULL = "Free disk space on the database server (`perdure prune` helps), then continue with `perdure resume`."
+_REFUSALS: tuple[tuple[str, type[StoreError], str | None], ...] = (
+    (r"password authentication failed|no password supplied|authentication failed", StoreAccessDenied, None),
+    (r'role ".*" does not exist|pg_hba\.conf', StoreAccessDenied, None),
+    (
+        r'database ".*" does not exist',
+        StoreMissing,
+        "Create the database (`createdb NAME`), or correct the name in the address.",
+    ),
+    (r"permission denied for database", StoreRightsMissing, None),
+    (
+        r"too many (connections|clients)|remaining connection slots",
+        StoreUnreachable,
+        "Raise max_connections on the server, or run fewer processes; an engine keeps about four connections.",
+    ),
+)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether waiting may help: nothing was written, and the same again may work."""
+    return isinstance(
+        error,
+        errors.DeadlockDetected | errors.SerializationFailure | errors.LockNotAvailable | errors.QueryCanceled,
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _without_prefix(said: str) -> str:
+    return said.removeprefix("connection failed: ")
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Each with the oldest schema a program must know to go on beside it."""
+    folder = files("perdure.stores.postgres") / "migrations"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    scripts = [(folder / name).read_text(encoding="utf-8") for name in names]
+    return [(int(script.partition("\n")[0].removeprefix("-- compatible:")), script) for script in scripts]
+
+
+def microseconds(seconds: float) -> Instant:
+    return int(seconds * SECOND)

@@ -1,0 +1,128 @@
+"""Threads that wait for the database, each with a connection of its own, so that the event loop does not.
+
+A connection that is lost is had again, with growing pauses, for as long as the operator's patience lasts, and what it
+was used for is done again.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg
+
+from perdure.stores.errors import StoreUnreachable
+from perdure.stores.postgres.database import Database, is_passing
+from perdure.stores.postgres.session import ConnectionLost, Session
+from perdure.stores.syncing import SyncThread
+
+_log = logging.getLogger("perdure.stores.postgres")
+
+T = TypeVar("T")
+Work = Callable[[Session, bool], T]
+"""What is done on a session; True when it may have been done before."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0
+PASSING_TRIES = 10
+
+
+class Lane:
+    def __init__(
+        self, database: Database, purpose: str, connected: Callable[[Session], None] = lambda session: None
+    ) -> None:
+        """`connected` hears of every new session before it is used."""
+        self._database = database
+        self._purpose = purpose
+        self._connected = connected
+        self._thread: SyncThread | None = None
+        self._is_closed = False
+        self.session: Session | None = None
+
+    async def run(self, work: Work[T]) -> T:
+        return await self.hand(lambda: self.do(work))
+
+    async def hand(self, call: Callable[[], T]) -> T:
+        if self._thread is None:
+            self._thread = SyncThread(f"perdure-{self._purpose}")
+        return await self._thread.run(call)
+
+    def do(self, work: Work[T]) -> T:
+        """On the thread that calls."""
+        again, passing = False, 0
+        began = time.monotonic()
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return work(self.connected(), again)
+            except (ConnectionLost, StoreUnreachable) as error:
+                self.drop()
+                again = True
+                if self._is_closed or time.monotonic() - began > self._database.settings.patience:
+                    raise self._database.explain(error) from None
+                _log.warning("%s; trying again", error)
+            except psycopg.Error as error:
+                self._roll_back()
+                passing += 1
+                if not is_passing(error) or passing >= PASSING_TRIES:
+                    raise self._database.explain(error) from error
+            except BaseException:
+                self._roll_back()
+                raise
+            time.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def connected(self) -> Session:
+        if self.session is None or not self.session.is_there():
+            self.drop()
+            session = self._database.connect(self._purpose)
+            try:
+                self._connected(session)
+            except BaseException:
+                session.close()
+                raise
+            self.session = session
+        return self.session
+
+    def _roll_back(self) -> None:
+        if self.session is not None:
+            self.session.roll_back()
+
+    def drop(self) -> None:
+        if self.session is not None:
+            self.session.close()
+            self.session = None
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._thread is not None:
+            self._thread.close()
+        self.drop()
+
+
+class Readers:
+    """A few lanes for reading; whoever is free takes the next question."""
+
+    def __init__(self, database: Database, first: Session | None) -> None:
+        self._lanes = [Lane(database, f"reader {number}") for number in range(1, database.settings.readers + 1)]
+        self._lanes[0].session = first
+        self._free = list(reversed(self._lanes))
+        self._turn: asyncio.Semaphore | None = None
+
+    async def run(self, work: Work[T]) -> T:
+        if self._turn is None:
+            self._turn = asyncio.Semaphore(len(self._lanes))
+        async with self._turn:
+            lane = self._free.pop()
+            try:
+                return await lane.run(work)
+            finally:
+                self._free.append(lane)
+
+    def drop(self) -> None:
+        for lane in self._lanes:
+            lane.drop()
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.close()

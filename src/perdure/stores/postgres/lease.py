@@ -1,0 +1,145 @@
+"""The lease of this process, kept by a thread with a connection of its own: it waits for no decision and for no commit.
+
+The same connection listens for hints and sends ours. The deadline is counted from before a renewal was sent, by a clock
+that goes on while the machine sleeps.
+"""
+
+import logging
+import os
+import select
+import threading
+import time
+
+import psycopg
+
+from perdure.stores.errors import StoreError
+from perdure.stores.postgres.database import NOW, Database, microseconds
+from perdure.stores.postgres.session import ConnectionLost, Session
+from perdure.stores.postgres.wire import INT, INTS, Statement
+
+_log = logging.getLogger("perdure.stores.postgres")
+
+EVERYONE = "perdure_everyone"
+LONGEST_PAUSE = 1.0
+
+_RENEW = Statement(f"UPDATE servers SET until = {NOW} + {{}} WHERE id = {{}} RETURNING {NOW}", INT, INT)
+NOTIFY_OWNERS = Statement(
+    "SELECT pg_notify('perdure_' || owner, '') FROM (SELECT DISTINCT owner FROM partitions WHERE id = ANY({})"
+    " AND owner IS NOT NULL) AS owners",
+    INTS,
+)
+
+
+def boot_time() -> float:
+    """Seconds that never jump, and pass while the machine sleeps where the system can count them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Lease:
+    def __init__(self, database: Database, server: int, until: float) -> None:
+        self.server = server
+        self._database = database
+        self._until = until
+        self._is_lost = False
+        self._is_ending = False
+        self._for_owners: set[int] = set()
+        self._for_everyone = False
+        self.has_letters = threading.Event()
+        self.has_news = threading.Event()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._thread = threading.Thread(target=self._keep, name="perdure-lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_lost or boot_time() >= self._until
+
+    def lose(self) -> None:
+        """Somebody has taken over."""
+        self._is_lost = True
+
+    def tell_owners(self, partitions: set[int]) -> None:
+        """Hint to whoever owns these that letters have come; what is told in quick succession is told once."""
+        self._for_owners |= partitions
+        self._stir()
+
+    def tell_everyone(self) -> None:
+        """Hint that a partition is free, or that somebody has come."""
+        self._for_everyone = True
+        self._stir()
+
+    def end(self) -> None:
+        """Renew no more. What was to be told is told."""
+        if not self._is_ending:
+            self._is_ending = True
+            self._stir()
+            self._thread.join()
+            os.close(self._woken)
+            os.close(self._wake)
+
+    def _stir(self) -> None:
+        try:
+            os.write(self._wake, b"!")
+        except OSError:
+            pass  # full: it is awake already
+
+    def _keep(self) -> None:
+        pause = 0.02
+        session: Session | None = None
+        while not self._is_ending and not self._is_lost:
+            try:
+                if session is None:
+                    session = self._database.connect("lease")
+                    session.execute(f"LISTEN perdure_{self.server}; LISTEN {EVERYONE}")
+                    self.has_letters.set()  # something may have been said while nobody listened
+                    self.has_news.set()
+                self._live(session)
+                pause = 0.02
+            except (StoreError, ConnectionLost, psycopg.Error) as error:
+                _log.warning("the lease cannot be renewed now: %s", error)
+                if session is not None:
+                    session.close()
+                    session = None
+                self._doze(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+        if session is not None:
+            try:
+                self._pass_on(session)
+            except (ConnectionLost, psycopg.Error):
+                pass  # hints only hasten
+            session.close()
+
+    def _live(self, session: Session) -> None:
+        """Renew, then listen and pass hints on until the next renewal."""
+        self._renew(session)
+        again = time.monotonic() + self._database.settings.lease / 3
+        while not self._is_ending and (left := again - time.monotonic()) > 0:
+            ready, _, _ = select.select([session.socket, self._woken], [], [], left)
+            if self._woken in ready:
+                os.read(self._woken, 4_096)
+                self._pass_on(session)
+            for channel in session.hints():
+                (self.has_news if channel == EVERYONE else self.has_letters).set()
+
+    def _renew(self, session: Session) -> None:
+        sent = boot_time()
+        with self._database.ahead.measuring() as read:
+            rows = session.run(_RENEW, microseconds(self._database.settings.lease), self.server)
+            if not rows:
+                self._is_lost = True
+                return
+            read(rows[0][0])
+        self._until = sent + self._database.settings.lease
+
+    def _pass_on(self, session: Session) -> None:
+        owners, self._for_owners = self._for_owners, set()
+        if owners:
+            session.run(NOTIFY_OWNERS, sorted(owners))
+        if self._for_everyone:
+            self._for_everyone = False
+            session.execute(f"NOTIFY {EVERYONE}")
+
+    def _doze(self, seconds: float) -> None:
+        if select.select([self._woken], [], [], seconds)[0]:
+            os.read(self._woken, 4_096)

@@ -1,0 +1,355 @@
+"""Who owns what: one row per process with a lease, and partitions that point to it.
+
+    nobody ──share, claim, adopt──▶ ours ──give_up, close──▶ nobody
+                                     └──our row removed by a successor──▶ nobody (and every commit of ours is fenced)
+
+A commit locks our row with its epoch. The epoch is raised whenever the connection that writes is replaced: a statement
+of the lost one that is still on its way then writes nothing.
+"""
+
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+
+from perdure.kernel.values import RunId
+from perdure.stores.postgres.database import NOW, Database, microseconds
+from perdure.stores.postgres.lease import Lease, boot_time
+from perdure.stores.postgres.sending import SHARED, birthplace
+from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
+from perdure.stores.protocol import Server, Share
+
+T = TypeVar("T")
+
+FIRST_PRIVATE = 1_001
+EVENT_VERSION = 1  # the newest one this program reads
+
+_LOCK = Statement("SELECT pg_advisory_xact_lock(1346720322, 0)")
+_REGISTER = Statement(
+    "INSERT INTO servers (token, name, role, until, reads, started_at)"
+    f" VALUES ({{}}, {{}}, {{}}, {NOW} + {{}}, {{}}, {NOW}) RETURNING id, epoch, {NOW}",
+    TEXT,
+    TEXT,
+    TEXT,
+    INT,
+    INT,
+)
+_SERVE = Statement("UPDATE servers SET role = {} WHERE id = {}", TEXT, INT)
+_RAISE = Statement("UPDATE servers SET epoch = epoch + 1 WHERE id = {} AND epoch = {} RETURNING epoch", INT, INT)
+_LEAVE = Statement("DELETE FROM servers WHERE id = {}", INT)
+_SERVERS = Statement(
+    "SELECT s.name, s.role, (SELECT count(*) FROM partitions p WHERE p.owner = s.id), s.until FROM servers s"
+    f" WHERE s.until >= {NOW} ORDER BY s.id"
+)
+_OWNED = Statement(
+    f"SELECT p.id FROM partitions p JOIN servers s ON s.id = p.owner WHERE p.id = ANY({{}}) AND s.until >= {NOW}",
+    INTS,
+)
+_OURS = Statement("SELECT id FROM partitions WHERE owner = {} ORDER BY id", INT)
+
+# Take-over.
+_SILENT = Statement(f"SELECT id, token FROM servers WHERE until < {NOW} AND id <> {{}}", INT)
+_END_SESSIONS = Statement(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND usename = current_user AND split_part(application_name, ' ', 1) = ANY({})",
+    TEXTS,
+)
+_TAKE_OVER = Statement(
+    "DELETE FROM servers WHERE id IN (SELECT id FROM servers WHERE id = ANY({})"
+    f" AND until < {NOW} FOR UPDATE SKIP LOCKED) RETURNING name",
+    INTS,
+)
+
+# Partitions.
+_DISTINCT = (
+    "(WITH RECURSIVE step AS ((SELECT partition FROM {table} {where} ORDER BY partition LIMIT 1) UNION ALL"
+    " SELECT (SELECT partition FROM {table} WHERE partition > step.partition {more} ORDER BY partition LIMIT 1)"
+    " FROM step WHERE step.partition IS NOT NULL) SELECT partition FROM step WHERE partition IS NOT NULL)"
+)
+_IN_USE = (
+    _DISTINCT.format(table="runs", where="WHERE ended_at IS NULL", more="AND ended_at IS NULL")
+    + " UNION "
+    + _DISTINCT.format(table="inbox", where="", more="")
+)
+_ORPHANED = Statement(
+    f"SELECT used.partition FROM ({_IN_USE}) AS used WHERE NOT EXISTS (SELECT 1 FROM partitions p"
+    f" JOIN servers s ON s.id = p.owner WHERE p.id = used.partition AND s.until >= {NOW}) ORDER BY 1"
+)
+_CLAIM = Statement(
+    "INSERT INTO partitions (id, owner, is_shared) SELECT free, {}, false FROM generate_series({}, {}) AS free"
+    " WHERE NOT EXISTS (SELECT 1 FROM partitions WHERE id = free)"
+    " AND NOT EXISTS (SELECT 1 FROM runs WHERE partition = free AND ended_at IS NULL)"
+    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE partition = free) ORDER BY free LIMIT 1 RETURNING id",
+    INT,
+    INT,
+    INT,
+)
+_LAST = Statement("SELECT max(id) FROM partitions")
+_ADOPT = Statement(
+    f"INSERT INTO partitions (id, owner, is_shared) VALUES ({{0}}, {{1}}, {{0}} <= {SHARED}) ON CONFLICT (id)"
+    " DO UPDATE SET owner = excluded.owner WHERE partitions.owner IS NULL RETURNING id",
+    INT,
+    INT,
+)
+_FREE = Statement("UPDATE partitions SET owner = NULL WHERE owner = {} AND id = ANY({})", INT, INTS)
+_DROP_EMPTY = Statement(
+    "DELETE FROM partitions p WHERE NOT is_shared AND owner IS NULL"
+    " AND NOT EXISTS (SELECT 1 FROM runs WHERE partition = p.id AND ended_at IS NULL)"
+    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE partition = p.id)"
+)
+_LOCK_FREE = Statement("SELECT id FROM partitions WHERE id = ANY({}) AND owner IS NULL ORDER BY id FOR UPDATE", INTS)
+_MISSING = Statement(
+    "SELECT id FROM unnest({}) AS id WHERE NOT EXISTS (SELECT 1 FROM partitions p WHERE p.id = id)", INTS
+)
+_MOVE_RUNS = Statement(
+    "UPDATE runs SET partition = {} WHERE partition = ANY({}) AND (id = {} OR (id >= {} AND id < {}))",
+    INT,
+    INTS,
+    TEXT,
+    TEXT,
+    TEXT,
+)
+_MOVE_LETTERS = Statement(
+    "UPDATE inbox SET partition = {} WHERE partition = ANY({}) AND (run = {} OR (run >= {} AND run < {}))",
+    INT,
+    INTS,
+    TEXT,
+    TEXT,
+    TEXT,
+)
+_FORWARD = Statement(
+    "UPDATE inbox SET partition = runs.partition FROM runs WHERE runs.id = inbox.run"
+    " AND runs.partition <> inbox.partition AND inbox.partition = ANY({}) AND inbox.position = ANY({})",
+    INTS,
+    INTS,
+)
+_SHARES = Statement(
+    "SELECT (SELECT count(*) FROM servers WHERE role = 'serve'),"
+    " (SELECT count(*) FROM servers WHERE role = 'serve' AND id < {0}),"
+    " (SELECT count(*) FROM partitions WHERE owner = {0} AND is_shared)",
+    INT,
+)
+_TAKE_FREE = Statement(
+    "UPDATE partitions SET owner = {} WHERE id IN (SELECT id FROM partitions WHERE owner IS NULL AND is_shared"
+    " ORDER BY id LIMIT {}) RETURNING id",
+    INT,
+    INT,
+)
+_RUNS_OF = Statement("SELECT id FROM runs WHERE partition = {} LIMIT {}", INT, INT)
+_SETTLE_RUNS = Statement(
+    "UPDATE runs SET partition = n.home FROM unnest({}, {}) AS n (id, home) WHERE runs.id = n.id", TEXTS, INTS
+)
+_SETTLE_LETTERS = Statement(
+    "UPDATE inbox SET partition = n.home FROM unnest({}, {}) AS n (run, home)"
+    " WHERE inbox.partition = {} AND inbox.run = n.run",
+    TEXTS,
+    INTS,
+    INT,
+)
+_LETTERS_OF = Statement("SELECT DISTINCT run FROM inbox WHERE partition = {} LIMIT {}", INT, INT)
+
+SETTLED_AT_ONCE = 1_000
+
+
+class Ownership(ABC):
+    """The owning verbs of a store that can read and run a transaction."""
+
+    _database: Database
+
+    def __init__(self) -> None:
+        self._lease: Lease | None = None
+        self._epoch = 0
+        self._role = ""
+        self._owned: set[int] = set()
+
+    @abstractmethod
+    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
+
+    # Coming and going.
+
+    async def _join(self, role: str) -> Lease:
+        if self._lease is None or (self._role != role and role == "serve"):
+            await self._write(lambda session, again: self._register(session, role))
+            self._lease_of_us.tell_everyone()
+        return self._lease_of_us
+
+    @property
+    def _lease_of_us(self) -> Lease:
+        assert self._lease is not None
+        return self._lease
+
+    def _register(self, session: Session, role: str) -> None:
+        self._role = role
+        if self._lease is not None:
+            session.run(_SERVE, role, self._lease.server)
+            return
+        until = boot_time() + self._database.settings.lease
+        name = f"{socket.gethostname()}:{os.getpid()}"
+        lease = microseconds(self._database.settings.lease)
+        ((server, self._epoch, _),) = session.run(_REGISTER, self._database.token, name, role, lease, EVENT_VERSION)
+        self._lease = Lease(self._database, server, until)
+
+    def _reconnected(self, session: Session) -> None:
+        """A new connection writes under a new epoch."""
+        if self._lease is not None and not self._lease.is_over:
+            rows = session.run(_RAISE, self._lease.server, self._epoch)
+            if rows:
+                self._epoch = rows[0][0]
+            else:
+                self._lease.lose()
+
+    def _leave(self, session: Session) -> None:
+        """Give up everything at once, and be gone."""
+        if self._lease is not None:
+            session.run(_LEAVE, self._lease.server)
+            session.run(_DROP_EMPTY)
+            self._owned.clear()
+
+    @property
+    def is_late(self) -> bool:
+        return self._lease is not None and self._lease.is_over
+
+    async def rejoin(self) -> list[int]:
+        def work(session: Session, again: bool) -> list[int]:
+            lease = self._lease
+            if lease is not None:
+                rows = session.run(_RAISE, lease.server, self._epoch)
+                if rows and not lease.is_over:
+                    self._epoch = rows[0][0]
+                    return [id for (id,) in session.run(_OURS, lease.server)]
+                if rows:
+                    session.run(_LEAVE, lease.server)
+                lease.end()
+                self._lease = None
+            self._register(session, self._role)
+            return []
+
+        self._owned = set(await self._write(work))
+        return sorted(self._owned)
+
+    # One's own.
+
+    async def claim(self) -> int:
+        lease = await self._join(self._role or "private")
+
+        def work(session: Session, again: bool) -> int:
+            with session.transaction():
+                session.run(_LOCK)
+                session.run(_DROP_EMPTY)
+                ((last,),) = session.run(_LAST)
+                found: list[tuple[int]] = []
+                first = FIRST_PRIVATE
+                while not found:
+                    last = max(last, first)
+                    found = session.run(_CLAIM, lease.server, first, last + 1)
+                    first, last = last + 1, last + 1_000
+                return found[0][0]
+
+        home = await self._write(work)
+        self._owned.add(home)
+        return home
+
+    async def adopt(self, partition: int) -> bool:
+        lease = await self._join(self._role or "private")
+
+        def work(session: Session, again: bool) -> bool:
+            take_over(session, lease.server)
+            if again and (partition,) in session.run(_OURS, lease.server):
+                return True
+            return bool(session.run(_ADOPT, partition, lease.server))
+
+        is_ours = await self._write(work)
+        if is_ours:
+            self._owned.add(partition)
+        return is_ours
+
+    async def move(self, families: Sequence[RunId], home: int) -> None:
+        lease = await self._join(self._role or "private")
+
+        def work(session: Session, again: bool) -> None:
+            take_over(session, lease.server)
+            orphans = [id for (id,) in session.run(_ORPHANED)]
+            with session.transaction():
+                session.run(_LOCK)
+                free = [id for (id,) in session.run(_LOCK_FREE, orphans)]
+                free += [id for (id,) in session.run(_MISSING, orphans)]
+                for family in families:
+                    bounds = (family, f"{family}.", f"{family}/")  # "/" comes right behind "."
+                    session.run(_MOVE_RUNS, home, free, *bounds)
+                    session.run(_MOVE_LETTERS, home, free, *bounds)
+
+        await self._write(work)
+
+    async def _forward(self, strays: Sequence[int]) -> None:
+        await self._write(lambda session, again: session.run(_FORWARD, sorted(self._owned), strays))
+
+    # What is shared.
+
+    async def share(self) -> Share:
+        lease = await self._join("serve")
+        lease.has_news.clear()
+
+        def work(session: Session, again: bool) -> Share:
+            ended = take_over(session, lease.server)
+            with session.transaction():
+                session.run(_LOCK)
+                _settle_orphans(session)
+                ((servers, before_us, ours),) = session.run(_SHARES, lease.server)
+                fair = SHARED // servers + (before_us < SHARED % servers)
+                taken = session.run(_TAKE_FREE, lease.server, fair - ours) if fair > ours else []
+            return Share(sorted(id for (id,) in taken), max(0, ours - fair), ended)
+
+        share = await self._write(work)
+        self._owned.update(share.taken)
+        return share
+
+    def should_share(self) -> bool:
+        return self._lease is not None and self._lease.has_news.is_set()
+
+    async def give_up(self, partitions: Collection[int]) -> None:
+        self._owned.difference_update(partitions)
+        if self._lease is not None:
+            server = self._lease.server
+            await self._write(lambda session, again: session.run(_FREE, server, sorted(partitions)))
+            self._lease.tell_everyone()
+
+    async def owned(self, partitions: Collection[int]) -> frozenset[int]:
+        return frozenset(id for (id,) in await self._read(_OWNED, sorted(partitions)))
+
+    async def orphaned(self) -> list[int]:
+        return [id for (id,) in await self._read(_ORPHANED)]
+
+    async def servers(self) -> list[Server]:
+        rows = await self._read(_SERVERS)
+        return [Server(name, role == "serve", partitions, until) for name, role, partitions, until in rows]
+
+
+def take_over(session: Session, server: int) -> list[str]:
+    """End whoever fell silent: their sessions first, for an open transaction holds the row. It frees partitions."""
+    silent = session.run(_SILENT, server)
+    if not silent:
+        return []
+    try:
+        session.run(_END_SESSIONS, [token for _, token in silent])
+    except psycopg.errors.InsufficientPrivilege:
+        pass  # their transaction ends by itself, after a lease's time
+    return [name for (name,) in session.run(_TAKE_OVER, [id for id, _ in silent])]
+
+
+def _settle_orphans(session: Session) -> None:
+    """What private processes left behind comes among what is shared."""
+    for (partition,) in session.run(_ORPHANED):
+        if partition <= SHARED or partition not in {id for (id,) in session.run(_LOCK_FREE, [partition])}:
+            continue
+        for found, settle in ((_RUNS_OF, _SETTLE_RUNS), (_LETTERS_OF, _SETTLE_LETTERS)):
+            runs = [run for (run,) in session.run(found, partition, SETTLED_AT_ONCE)]
+            if runs:
+                homes = [birthplace(run, 1) for run in runs]
+                session.run(settle, runs, homes, *((partition,) if settle is _SETTLE_LETTERS else ()))

@@ -1,0 +1,150 @@
+"""The pieces of the statement that is a commit. Those a batch needs are put together; PostgreSQL sees one statement.
+
+    fence ─▶ go ─┬▶ kept (programs) ─▶ born (runs) ─┬▶ logged, noted, summed, valued, borrowed
+                 ├▶ consumed, withdrawn, forgotten   └▶ sent (letters), offered
+                 └▶ …
+
+`fence` locks the row of our server; without it nothing is written. Rows of runs that were to be created and exist
+already are left out (`fresh`). The lists come sorted, so that two servers never wait for each other crosswise.
+"""
+
+from functools import lru_cache
+
+from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXTS, Kind, Statement
+
+BORN, SENT, SUMMED = 1, 2, 3
+LETTER_BITS = 20
+
+# `fresh` is the number of the new run that a row stands and falls with, or 0.
+_LIVE = " WHERE (n.fresh = 0 OR n.fresh IN (SELECT number FROM born))"
+
+PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
+    "kept": (
+        "INSERT INTO programs (digest, language, text)"
+        " SELECT n.* FROM go, unnest({}, {}, {}) AS n ON CONFLICT DO NOTHING",
+        (BLOBS, TEXTS, BLOBS),
+    ),
+    "used": (
+        "UPDATE programs SET unused_since = NULL FROM go WHERE digest = ANY({}) AND unused_since IS NOT NULL",
+        (BLOBS,),
+    ),
+    "born": (
+        "INSERT INTO runs (number, id, partition, language, name, program, parent, labels, key, status, has_work, due,"
+        " created_at, ended_at) SELECT n.number, n.id, n.partition, n.language, n.name, n.program, n.parent,"
+        " n.labels::jsonb, n.key, n.status, n.has_work = 1, n.due, n.created_at, n.ended_at FROM go,"
+        " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition, language, name,"
+        " program, parent, labels, key, status, has_work, due, created_at, ended_at)"
+        " ON CONFLICT DO NOTHING RETURNING number",
+        (INTS, TEXTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS, TEXTS, BLOBS, TEXTS, INTS, INTS, INTS, INTS),
+    ),
+    "logged": (
+        "INSERT INTO log (run, seq, body) SELECT n.number, n.seq, n.body"
+        " FROM go, unnest({}, {}, {}{fresh}) AS n (number, seq, body{named}){live}",
+        (INTS, INTS, BLOBS),
+    ),
+    "noted": (
+        "INSERT INTO snapshots (run, seq, body) SELECT n.number, n.seq, n.body"
+        " FROM go, unnest({}, {}, {}{fresh}) AS n (number, seq, body{named}){live}"
+        " ON CONFLICT (run) DO UPDATE SET seq = excluded.seq, body = excluded.body",
+        (INTS, INTS, BLOBS),
+    ),
+    "summed": (
+        "UPDATE runs SET status = n.status, has_work = n.has_work = 1, due = n.due, ended_at = n.ended_at"
+        " FROM go, unnest({}, {}, {}, {}, {}) AS n (id, status, has_work, due, ended_at)"
+        " WHERE runs.id = n.id RETURNING 1",
+        (TEXTS, TEXTS, INTS, INTS, INTS),
+    ),
+    "valued": (
+        "INSERT INTO large_values (run, digest, text) SELECT n.number, n.digest, n.text"
+        " FROM go, unnest({}, {}, {}{fresh}) AS n (number, digest, text{named}){live} ON CONFLICT DO NOTHING",
+        (INTS, BLOBS, BLOBS),
+    ),
+    "borrowed": (
+        "INSERT INTO large_values (run, digest, text) SELECT n.number, v.digest, v.text"
+        " FROM go, unnest({}, {}, {}{fresh}) AS n (number, source, digest{named})"
+        " JOIN runs r ON r.id = n.source"
+        " JOIN large_values v ON v.run = r.number AND (n.digest IS NULL OR v.digest = n.digest){live}"
+        " ON CONFLICT DO NOTHING",
+        (INTS, TEXTS, BLOBS),
+    ),
+    "consumed": (
+        "DELETE FROM inbox USING go, unnest({}, {}) AS n (partition, position)"
+        " WHERE inbox.partition = n.partition AND inbox.position = n.position",
+        (INTS, INTS),
+    ),
+    "sent": (
+        "INSERT INTO inbox (partition, position, run, at, body)"
+        " SELECT coalesce(r.partition, n.home), step.at + n.place, n.run, n.at, n.body"
+        " FROM go, step, unnest({}, {}, {}, {}, {}, {}{fresh}) AS n (place, run, at, body, home, known{named})"
+        " LEFT JOIN runs r ON n.known = 0 AND r.id = n.run{live} RETURNING position, partition",
+        (INTS, TEXTS, INTS, BLOBS, INTS, INTS),
+    ),
+    "offered": (
+        "INSERT INTO tasks (run, task, delivery, pool, provider, state, body)"
+        " SELECT n.run, n.task, n.delivery, n.pool, n.provider, 'ready', n.body"
+        " FROM go, unnest({}, {}, {}, {}, {}, {}{fresh}) AS n (run, task, delivery, pool, provider, body{named}){live}"
+        " ON CONFLICT (run, task) DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
+        " until = NULL, body = excluded.body",
+        (TEXTS, INTS, INTS, TEXTS, TEXTS, BLOBS),
+    ),
+    "withdrawn": (
+        "DELETE FROM tasks USING go, unnest({}, {}) AS n (run, task) WHERE tasks.run = n.run AND tasks.task = n.task",
+        (TEXTS, INTS),
+    ),
+    "finished": ("DELETE FROM tasks USING go WHERE tasks.run = ANY({})", (TEXTS,)),
+    "forgotten": (
+        "DELETE FROM memories USING go WHERE key IN (SELECT key FROM memories WHERE expires_at <= {}"
+        " AND key <> ALL ({}) LIMIT 100 FOR UPDATE SKIP LOCKED)",
+        (INT, BLOBS),
+    ),
+    "remembered": (
+        "INSERT INTO memories (key, value, created_at, expires_at)"
+        " SELECT n.key, n.value, n.created_at, n.expires_at"
+        " FROM go, unnest({}, {}, {}, {}{fresh}) AS n (key, value, created_at, expires_at{named}){live}"
+        " ON CONFLICT (key) DO UPDATE SET value = excluded.value, created_at = excluded.created_at,"
+        " expires_at = excluded.expires_at",
+        (BLOBS, BLOBS, INTS, INTS),
+    ),
+}
+
+STAND_WITH_THEIR_RUN = frozenset(name for name, (sql, _) in PARTS.items() if "{fresh}" in sql)
+"""Parts whose rows have `fresh` as their last column."""
+
+_ANSWERS = {
+    "born": f"SELECT {BORN}, number, 0 FROM born",
+    "sent": f"SELECT {SENT}, position, partition FROM sent",
+    "summed": f"SELECT {SUMMED}, count(*), 0 FROM summed",
+}
+
+
+@lru_cache(maxsize=1_000)
+def assembled(names: tuple[str, ...], is_guarded: bool) -> Statement:
+    """The statement of these parts, in this order. Values: server, epoch, runs that end if guarded, then each part's.
+
+    Guarded: nothing is written when a run that ends still holds permits, for others have to be told then.
+    """
+    creates = "born" in names
+    kinds: list[Kind] = [INT, INT]
+    pieces = ["fence AS MATERIALIZED (SELECT 1 FROM servers WHERE id = {} AND epoch = {} FOR KEY SHARE)"]
+    if is_guarded:
+        kinds.append(TEXTS)
+        pieces.append(
+            "go AS MATERIALIZED (SELECT 1 FROM fence WHERE NOT EXISTS (SELECT FROM permits WHERE run = ANY({})))"
+        )
+    else:
+        pieces.append("go AS (SELECT 1 FROM fence)")
+    if "sent" in names:
+        pieces.append("step AS MATERIALIZED (SELECT nextval('inbox_positions') AS at)")
+    for name in names:
+        sql, own = PARTS[name]
+        kinds.extend(own)
+        if name in STAND_WITH_THEIR_RUN:
+            if creates:
+                kinds.append(INTS)
+                sql = sql.replace("{fresh}", ", {}").replace("{named}", ", fresh").replace("{live}", _LIVE)
+            else:
+                sql = sql.replace("{fresh}", "").replace("{named}", "").replace("{live}", "")
+        pieces.append(f"{name} AS ({sql})")
+    answers = ["SELECT 0, (SELECT count(*) FROM fence), (SELECT count(*) FROM go)"]
+    answers += [_ANSWERS[name] for name in names if name in _ANSWERS]
+    return Statement(f"WITH {', '.join(pieces)} {' UNION ALL '.join(answers)}", *kinds)

@@ -1,0 +1,76 @@
+"""Removing what has ended, with all it has, in one transaction per call.
+
+A run's row goes first: it is what a reopening would change, so the two cannot both succeed. A document goes in two
+steps, because it may be on its way to a child that is not there yet, or known to a writer that is about to name it: it
+is marked when no run names it, and removed much later if it is still marked and no letter is that old.
+"""
+
+from collections.abc import Sequence
+
+from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
+
+UNUSED_FOR: Instant = 3_600 * SECOND  # much longer than `writing.PROGRAM_IS_KNOWN`
+LETTERS_UP_TO: Instant = 1_800 * SECOND
+
+_PRUNE = Statement(
+    "DELETE FROM runs WHERE id IN (SELECT id FROM runs r WHERE ended_at < {0} AND NOT EXISTS"
+    " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
+    " (SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended_at IS NULL OR p.ended_at >= {0})))"
+    " ORDER BY ended_at LIMIT {1}) AND ended_at < {0} RETURNING ended_at, number, id, partition",
+    INT,
+    INT,
+)
+_REMOVE = Statement(
+    "DELETE FROM runs r WHERE id = ANY({}) AND ended_at IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id) RETURNING number, id, partition",
+    TEXTS,
+)
+_ERASE = "DELETE FROM {table} WHERE run = ANY({{}})"
+_OF_NUMBERS = [Statement(_ERASE.format(table=table), INTS) for table in ("log", "snapshots", "large_values")]
+_OF_RUNS = [Statement(_ERASE.format(table=table), TEXTS) for table in ("permits", "tasks")]
+_LETTERS = Statement("DELETE FROM inbox WHERE partition = ANY({}) AND run = ANY({})", INTS, TEXTS)
+_MARK = Statement(
+    "UPDATE programs SET unused_since = {} WHERE unused_since IS NULL"
+    " AND digest IN (SELECT digest FROM programs EXCEPT SELECT program FROM runs)",
+    INT,
+)
+_SWEEP = Statement(
+    "DELETE FROM programs WHERE unused_since < {} AND NOT EXISTS (SELECT 1 FROM runs WHERE program = digest)"
+    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE at < {})",
+    INT,
+    INT,
+)
+_FORGET = Statement("DELETE FROM memories WHERE expires_at <= {}", INT)
+
+
+def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> list[RunId]:
+    """A run goes when it has ended and nothing that descends from it is left: leaves first."""
+    with session.transaction():
+        gone = [(number, id, home) for _, number, id, home in sorted(session.run(_PRUNE, ended_before, limit))]
+        _erase(session, gone)
+        if not gone:  # the last call of a series: what nobody names any more
+            session.run(_MARK, now)
+            session.run(_SWEEP, now - UNUSED_FOR, now - LETTERS_UP_TO)
+        session.run(_FORGET, now)
+    return [id for _, id, _ in gone]
+
+
+def remove(session: Session, runs: Sequence[RunId]) -> list[RunId]:
+    with session.transaction():
+        # One by one: a parent can go once its children have, and the order is the caller's.
+        gone = [row for run in runs for row in session.run(_REMOVE, [run])]
+        _erase(session, gone)
+    return [id for _, id, _ in gone]
+
+
+def _erase(session: Session, gone: Sequence[tuple[int, RunId, int]]) -> None:
+    if not gone:
+        return
+    numbers, ids, homes = zip(*gone, strict=True)
+    for statement in _OF_NUMBERS:
+        session.run(statement, numbers)
+    for statement in _OF_RUNS:
+        session.run(statement, ids)
+    session.run(_LETTERS, sorted(set(homes)), ids)

@@ -1,0 +1,178 @@
+"""Reads, each on a thread of its own; what concerns many runs or partitions is one question."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.kernel.questions import Line
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.postgres.labels import jsonb
+from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement
+from perdure.stores.protocol import Delivered, Filter, Letter, RunRow, Stored
+from perdure.stores.rows import RUN_COLUMNS, run_row
+
+_COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")
+_LAST = chr(0x10FFFF)  # sorts behind everything a prefix can go on with
+
+_FIND = Statement(f"SELECT {_COLUMNS} FROM runs WHERE id = {{}}", TEXT)
+_FIND_MANY = Statement(f"SELECT number, {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
+_BEGINS = Statement(
+    "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0 LIMIT 3",
+    TEXT,
+    TEXT,
+    INT,
+)
+_SNAPSHOTS = Statement("SELECT run, seq, body FROM snapshots WHERE run = ANY({})", INTS)
+_TAILS = Statement(
+    "SELECT log.run, log.seq, log.body FROM unnest({}, {}) AS wanted (run, after)"
+    " JOIN log ON log.run = wanted.run AND log.seq > wanted.after ORDER BY log.run, log.seq",
+    INTS,
+    INTS,
+)
+_HISTORY = Statement(
+    "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = {}) AND seq > {} ORDER BY seq",
+    TEXT,
+    INT,
+)
+_PROGRAM = Statement("SELECT language, text FROM programs WHERE digest = {}", BLOB)
+_VALUES = Statement(
+    "SELECT digest, text FROM large_values WHERE run = (SELECT number FROM runs WHERE id = {}) AND digest = ANY({})",
+    TEXT,
+    BLOBS,
+)
+_WITH_WORK = Statement(
+    "SELECT id FROM runs WHERE partition = ANY({}) AND has_work AND ended_at IS NULL ORDER BY number", INTS
+)
+_DUE = Statement(
+    "SELECT found.id FROM unnest({}) AS p, LATERAL (SELECT due, id FROM runs WHERE partition = p AND NOT has_work"
+    " AND ended_at IS NULL AND due <= {} ORDER BY due LIMIT {}) AS found ORDER BY found.due, found.id LIMIT {}",
+    INTS,
+    INT,
+    INT,
+    INT,
+)
+_NEXT_DUE = Statement(
+    "SELECT min(found.due) FROM unnest({}) AS p, LATERAL (SELECT due FROM runs WHERE partition = p AND NOT has_work"
+    " AND ended_at IS NULL AND due > {} ORDER BY due LIMIT 1) AS found",
+    INTS,
+    INT,
+)
+_INBOX = Statement(
+    "SELECT found.*, runs.partition FROM unnest({}) AS p, LATERAL (SELECT position, partition, run, at, body FROM inbox"
+    " WHERE partition = p ORDER BY position LIMIT {}) AS found LEFT JOIN runs ON runs.id = found.run"
+    " ORDER BY found.position LIMIT {}",
+    INTS,
+    INT,
+    INT,
+)
+
+_LINE = Statement(
+    "SELECT count(*) FILTER (WHERE granted), max(priority + CASE WHEN ageing > 0 AND NOT granted"
+    " THEN ({} - asked_at) / ageing ELSE 0 END) FILTER (WHERE run <> {}) FROM permits WHERE scope = {}",
+    INT,
+    TEXT,
+    TEXT,
+)
+
+
+class Reads(ABC):
+    """The reading verbs of a store that can answer a query."""
+
+    _now: Callable[[], Instant]
+
+    @abstractmethod
+    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _learn(self, numbers: dict[RunId, int]) -> None:
+        """Short numbers of runs that are about to be written."""
+
+    @abstractmethod
+    async def _forward(self, strays: Sequence[int]) -> None:
+        """Letters that were sent while their run was moved: bring them where it lives now."""
+
+    async def find(self, run: RunId) -> RunRow | None:
+        rows = await self._read(_FIND, run)
+        return run_row(rows[0]) if rows else None
+
+    async def begins_with(self, prefix: str) -> list[RunId]:
+        return [id for (id,) in await self._read(_BEGINS, prefix, prefix + _LAST, len(prefix) + 1)]
+
+    async def load(self, runs: Sequence[RunId]) -> list[Stored]:
+        rows = {number: run_row(tuple(rest)) for number, *rest in await self._read(_FIND_MANY, runs)}
+        self._learn({row.id: number for number, row in rows.items()})
+        snapshots = {run: (seq, body) for run, seq, body in await self._read(_SNAPSHOTS, list(rows))}
+        tails: dict[int, list[tuple[int, bytes]]] = {number: [] for number in rows}
+        after = [snapshots[number][0] if number in snapshots else 0 for number in rows]
+        for run, seq, body in await self._read(_TAILS, list(rows), after):
+            tails[run].append((seq, body))
+        found = {row.id: Stored(row, snapshots.get(number), tails[number]) for number, row in rows.items()}
+        return [found[run] for run in runs if run in found]
+
+    async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
+        return [(seq, body) for seq, body in await self._read(_HISTORY, run, after)]
+
+    async def program(self, digest: bytes) -> tuple[str, bytes] | None:
+        rows = await self._read(_PROGRAM, digest)
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        return dict(await self._read(_VALUES, run, digests)) if digests else {}
+
+    async def search(self, filter: Filter) -> list[RunRow]:
+        conditions, kinds, values = ["TRUE"], list[Kind](), list[Any]()
+
+        def demand(condition: str, kind: Kind, value: Any) -> None:
+            conditions.append(condition)
+            kinds.append(kind)
+            values.append(value)
+
+        if filter.statuses:
+            demand("status = ANY({})", TEXTS, [status.value for status in filter.statuses])
+        if filter.name is not None:
+            demand("name = {}", TEXT, filter.name)
+        if filter.language is not None:
+            demand("language = {}", TEXT, filter.language)
+        if filter.created_after is not None:
+            demand("created_at >= {}", INT, filter.created_after)
+        if filter.created_before is not None:
+            demand("created_at < {}", INT, filter.created_before)
+        if filter.parent is not None:
+            demand("parent = {}", TEXT, filter.parent)
+        if filter.roots_only:
+            conditions.append("parent IS NULL")
+        if filter.labels:
+            demand("labels @> {}::jsonb", TEXT, jsonb(filter.labels))
+        ending = " ORDER BY created_at DESC, number DESC"
+        if filter.limit is not None:
+            ending += " LIMIT {}"
+            kinds.append(INT)
+            values.append(filter.limit)
+        query = f"SELECT {_COLUMNS} FROM runs WHERE {' AND '.join(conditions)}{ending}"
+        return [run_row(row) for row in await self._read(Statement(query, *kinds), *values)]
+
+    async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
+        return [id for (id,) in await self._read(_WITH_WORK, partitions)]
+
+    async def due(self, partitions: Sequence[int], until: Instant, limit: int) -> list[RunId]:
+        return [id for (id,) in await self._read(_DUE, partitions, until, limit, limit)]
+
+    async def next_due(self, partitions: Sequence[int], after: Instant) -> Instant | None:
+        rows = await self._read(_NEXT_DUE, partitions, after)
+        due: Instant | None = rows[0][0]
+        return due
+
+    async def line(self, scope: str, run: RunId) -> Line:
+        ((held, highest),) = await self._read(_LINE, self._now(), run, scope)
+        return Line(held, highest)
+
+    async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
+        found, strays = [], []
+        for position, partition, run, at, body, home in await self._read(_INBOX, partitions, limit, limit):
+            if home is None or home == partition:
+                found.append(Delivered(position, partition, Letter(run, at, body)))
+            else:
+                strays.append(position)
+        if strays:
+            await self._forward(strays)
+        return found

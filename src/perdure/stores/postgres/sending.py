@@ -1,0 +1,64 @@
+"""Letters: where they go, and how they get there inside or outside a commit."""
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from perdure.kernel.values import RunId
+from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
+from perdure.stores.protocol import Delivered, Letter
+
+SHARED = 64
+LETTER_BITS = 20
+
+_SEND = Statement(
+    "INSERT INTO inbox (partition, position, run, at, body)"
+    " SELECT partition, nextval('inbox_positions'), id, {}, {} FROM runs WHERE id = {} RETURNING position, partition",
+    INT,
+    BLOB,
+    TEXT,
+)
+_SEND_ALL = Statement(
+    "WITH step AS MATERIALIZED (SELECT nextval('inbox_positions') AS at)"
+    " INSERT INTO inbox (partition, position, run, at, body)"
+    " SELECT coalesce(r.partition, n.home), step.at + n.place, n.run, n.at, n.body"
+    " FROM step, unnest({}, {}, {}, {}, {}) AS n (place, run, at, body, home) LEFT JOIN runs r ON r.id = n.run"
+    " RETURNING position, partition",
+    INTS,
+    TEXTS,
+    INTS,
+    BLOBS,
+    INTS,
+)
+
+
+def birthplace(run: RunId, sender: int) -> int:
+    """Where a child is born: among what is shared it is spread, a private run keeps it."""
+    return 1 + crc32(run.encode()) % SHARED if sender <= SHARED else sender
+
+
+def send(session: Session, letter: Letter) -> tuple[int, int] | None:
+    """Position and partition; None when there is no such run."""
+    rows = session.run(_SEND, letter.at, letter.body, letter.to)
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def send_all(session: Session, letters: Sequence[tuple[Letter, int]]) -> list[Delivered]:
+    """Letters with the partition of their sender, inside a transaction."""
+    if not letters:
+        return []
+    rows = session.run(
+        _SEND_ALL,
+        range(len(letters)),
+        [letter.to for letter, _ in letters],
+        [letter.at for letter, _ in letters],
+        [letter.body for letter, _ in letters],
+        [birthplace(letter.to, sender) for letter, sender in letters],
+    )
+    return delivered(rows, [letter for letter, _ in letters])
+
+
+def delivered(rows: Sequence[tuple[int, int]], letters: Sequence[Letter]) -> list[Delivered]:
+    """What positions say of letters that were sent together."""
+    mask = (1 << LETTER_BITS) - 1
+    return [Delivered(position, partition, letters[position & mask]) for position, partition in sorted(rows)]

@@ -1,0 +1,179 @@
+"""One connection: statements go out and answers come back, without any interpretation of what they mean.
+
+It speaks to libpq directly: psycopg opens the connection, and its cursors would cost more than the database does.
+"""
+
+import select
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from psycopg.errors import error_from_result
+from psycopg.pq.abc import PGresult
+
+from perdure.stores.postgres.wire import Statement, rows_of
+
+MOST_PREPARED = 300
+
+
+class ConnectionLost(Exception):
+    """Nobody knows what became of the last statement."""
+
+
+class Session:
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._pgconn.nonblocking = 1
+        self._poll = select.poll()
+        self._poll.register(self._pgconn.socket, select.POLLIN)
+        self._met: dict[bytes, bytes] = {}  # statement → the name it is prepared under; empty: met once
+        self._prepared = 0
+        self.round_trips = 0
+        self.pid = self._pgconn.backend_pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._pgconn.status == pq.ConnStatus.OK
+
+    def is_there(self) -> bool:
+        """Whether nothing speaks against using it. A server that says something unasked says farewell."""
+        return self.is_alive and not self._poll.poll(0)
+
+    @property
+    def socket(self) -> int:
+        return self._pgconn.socket
+
+    @property
+    def server_version(self) -> int:
+        return self._pgconn.server_version
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def run(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
+        self.send(statement, *values)
+        return rows_of(self.receive())
+
+    def send(self, statement: Statement, *values: Any) -> None:
+        """Begin a statement; `receive` waits for its end. What is met a second time is prepared."""
+        packed = statement.pack(values)
+        name = self._met.get(statement.sql)
+        if name is None:
+            self._met[statement.sql] = b""
+            with _sending():
+                self._pgconn.send_query_params(statement.sql, packed, None, statement.formats, 1)
+            return
+        if not name:
+            name = self._prepare(statement)
+        with _sending():
+            self._pgconn.send_query_prepared(name, packed, statement.formats, 1)
+
+    def _prepare(self, statement: Statement) -> bytes:
+        if len(self._met) > MOST_PREPARED:
+            self.execute("DEALLOCATE ALL")
+            self._met.clear()
+        self._prepared += 1
+        name = b"p%d" % self._prepared
+        with _sending():
+            self._pgconn.send_prepare(name, statement.sql)
+        self.receive()
+        self._met[statement.sql] = name
+        return name
+
+    def execute(self, script: str) -> list[tuple[Any, ...]]:
+        """Statements without values; the rows of the last one, as text."""
+        with _sending():
+            self._pgconn.send_query(script.encode())
+        result = self.receive()
+        return [
+            tuple(
+                None if (value := result.get_value(row, column)) is None else value.decode()
+                for column in range(result.nfields)
+            )
+            for row in range(result.ntuples)
+        ]
+
+    def receive(self, until: float | None = None) -> PGresult:
+        """The end of what was sent. Past `until` (monotonic) the connection counts as lost."""
+        self.round_trips += 1
+        if not self.is_answered(until):
+            self.close()
+            raise ConnectionLost("the database did not answer in time")
+        last: PGresult | None = None
+        with _sending():
+            while (result := self._pgconn.get_result()) is not None:
+                if last is None or last.status != pq.ExecStatus.FATAL_ERROR:
+                    last = result
+        if last is None or not self.is_alive:
+            raise ConnectionLost(self._complaint())
+        if last.status == pq.ExecStatus.FATAL_ERROR:
+            raise error_from_result(last)
+        return last
+
+    def is_answered(self, until: float | None = None) -> bool:
+        """Wait until what was sent has its whole answer, or until then; also true when the connection is gone."""
+        pgconn = self._pgconn
+        try:
+            while pgconn.flush():
+                writing = select.poll()
+                writing.register(pgconn.socket, select.POLLIN | select.POLLOUT)
+                if not writing.poll(_milliseconds(until)):
+                    return False
+                pgconn.consume_input()
+            while True:
+                # Every result but the end has been read when the next one would not block.
+                if not pgconn.is_busy():
+                    return True
+                if not self._poll.poll(_milliseconds(until)):
+                    return False
+                pgconn.consume_input()
+        except psycopg.OperationalError:
+            return True
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            self.roll_back()
+            raise
+        self.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        if self.is_alive and self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            try:
+                self.execute("ROLLBACK")
+            except (ConnectionLost, psycopg.Error):
+                self.close()
+
+    def hints(self) -> list[str]:
+        """Channels on which something was heard."""
+        try:
+            self._pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(str(error)) from None
+        heard = []
+        while (notice := self._pgconn.notifies()) is not None:
+            heard.append(notice.relname.decode())
+        return heard
+
+    def _complaint(self) -> str:
+        said = self._pgconn.get_error_message().strip() if self._pgconn.status != pq.ConnStatus.OK else ""
+        return said or "the connection was closed"
+
+
+@contextmanager
+def _sending() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        raise ConnectionLost(str(error)) from None
+
+
+def _milliseconds(until: float | None) -> float | None:
+    return None if until is None else max(0.0, (until - time.monotonic()) * 1_000)

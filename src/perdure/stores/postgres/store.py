@@ -1,0 +1,223 @@
+"""The store on PostgreSQL: one connection writes, a few read, one keeps the lease; each has its thread."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.errors import BackupRefused, StoreError
+from perdure.stores.postgres import pruning
+from perdure.stores.postgres.catalog import Catalog
+from perdure.stores.postgres.database import Database, PostgresSettings, is_passing
+from perdure.stores.postgres.lanes import Lane, Readers
+from perdure.stores.postgres.lease import NOTIFY_OWNERS
+from perdure.stores.postgres.leasing import Leases
+from perdure.stores.postgres.ownership import Ownership
+from perdure.stores.postgres.permits import allocate, lock
+from perdure.stores.postgres.reading import Reads
+from perdure.stores.postgres.sending import send, send_all
+from perdure.stores.postgres.session import ConnectionLost, Session
+from perdure.stores.postgres.wire import INT, INTS, TEXT, Statement
+from perdure.stores.postgres.writing import BatchWriter
+from perdure.stores.protocol import CommitAnswer, Committed, Delivered, Fenced, Letter, Transition, Unknown
+
+T = TypeVar("T")
+
+QUICK_COMMIT = 0.002  # seconds; a slower database is waited for in a thread
+
+_DISCARD = Statement("DELETE FROM inbox WHERE partition = ANY({}) AND position = ANY({})", INTS, INTS)
+_LIMIT = Statement(
+    "INSERT INTO limits VALUES ({}, {}) ON CONFLICT (scope) DO UPDATE SET capacity = excluded.capacity", TEXT, INT
+)
+_NO_LIMIT = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
+
+
+class PostgresStore(Ownership, Reads, Leases, Catalog):
+    def __init__(
+        self,
+        url: str,
+        now: Callable[[], Instant],
+        *,
+        settings: PostgresSettings | None = None,
+        measured: Callable[[Instant], None] = lambda ahead: None,
+        must_exist: bool = False,
+    ) -> None:
+        """With `must_exist` nothing is created. `measured` hears how far the database's clock is ahead of ours."""
+        super().__init__()
+        self._now = now
+        self._database = Database(url, settings or PostgresSettings(), measured)
+        session = self._database.connect("writer" if not must_exist else "reader 1")
+        try:
+            if not must_exist:
+                self._database.migrate(session)
+            self._database.refuse_foreign(session)
+        except BaseException as error:
+            session.close()
+            raise self._database.explain(error) if isinstance(error, Exception) else error from None
+        self._lane = Lane(self._database, "writer", self._reconnected)
+        if not must_exist:
+            self._lane.session = session
+        self._readers = Readers(self._database, session if must_exist else None)
+        self._writer = BatchWriter()
+        self._turn = asyncio.Lock()
+        self._looked_at = 0.0
+        self._cost = 0.0
+
+    # Care.
+
+    async def reopen(self) -> None:
+        async with self._turn:
+            self._readers.drop()
+            self._writer.forget()
+            await self._lane.hand(self._lane.drop)
+            await self._lane.run(lambda session, again: None)
+
+    async def close(self) -> None:
+        async with self._turn:
+            if self._lease is not None:
+                if not self._lease.is_over:
+                    try:
+                        await self._lane.hand(lambda: self._leave(self._lane.connected()))
+                        self._lease.tell_everyone()
+                    except (StoreError, ConnectionLost):
+                        pass  # our lease ends by itself
+                self._lease.end()
+            self._lane.close()
+            self._readers.close()
+
+    def abandon(self) -> None:
+        """Let go of everything without a word, as a dying process does: our lease runs out by itself."""
+        if self._lease is not None:
+            self._lease.end()
+        self._lane.close()
+        self._readers.close()
+
+    async def backup(self, target: str) -> None:
+        raise BackupRefused(
+            f"{self._database.shown}: a database server is copied by its own tools, not by `perdure backup`",
+            hint=f"pg_dump --format=custom --schema=perdure --file=FILE {self._database.shown}",
+        )
+
+    # Writing.
+
+    async def commit(self, batch: Sequence[Transition]) -> CommitAnswer:
+        async with self._turn:
+            lost = self._lost(batch)
+            if lost is not None:
+                return lost
+            return await self._lane.hand(lambda: self._commit(batch))
+
+    def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | None:
+        session = self._lane.session
+        if self._turn.locked() or self._cost > QUICK_COMMIT or session is None or not session.is_there():
+            return None
+        if not self._writer.is_ready_for(batch):
+            return None
+        return self._lost(batch) or self._commit(batch)
+
+    def _lost(self, batch: Sequence[Transition]) -> Fenced | None:
+        """What we do not own we do not write, and past our lease we own nothing."""
+        partitions = {change.partition for change in batch}
+        gone = partitions if self._lease is None or self._lease.is_over else partitions - self._owned
+        return Fenced(sorted(gone)) if gone else None
+
+    def _commit(self, batch: Sequence[Transition]) -> CommitAnswer:
+        began = time.perf_counter()
+        for tries in range(10):
+            try:
+                session = self._lane.connected()
+            except StoreError as error:
+                return Unknown(error)
+            if self._lease_of_us.is_over:  # as the new connection has found out
+                return Fenced(sorted({change.partition for change in batch}))
+            fence = (self._lease_of_us.server, self._epoch)
+            try:
+                answer = self._writer.write(session, batch, fence, self._now())
+                break
+            except ConnectionLost as error:
+                self._lane.drop()
+                return Unknown(self._database.explain(error))
+            except Exception as error:
+                session.roll_back()
+                if not is_passing(error) or tries == 9:
+                    return Unknown(self._database.explain(error))
+                time.sleep(0.002 * 2**tries)
+        self._cost += (time.perf_counter() - began - self._cost) / 8
+        if isinstance(answer, Fenced):
+            self._lease_of_us.lose()
+            return answer
+        return self._handed_out(answer)
+
+    def _handed_out(self, answer: Committed) -> Committed:
+        """Letters to our own runs are at hand; who owns the others' is given a hint."""
+        if not answer.delivered:
+            return answer
+        elsewhere = {one.partition for one in answer.delivered} - self._owned
+        if elsewhere:
+            self._lease_of_us.tell_owners(elsewhere)
+        return Committed(answer.refused, [one for one in answer.delivered if one.partition in self._owned])
+
+    async def send(self, letter: Letter) -> int | None:
+        sent = await self._write(lambda session, again: send(session, letter))
+        if sent is None:
+            return None
+        await self._tell([Delivered(sent[0], sent[1], letter)])
+        return sent[0]
+
+    async def discard(self, positions: Sequence[int]) -> None:
+        await self._write(lambda session, again: session.run(_DISCARD, sorted(self._owned), positions))
+
+    async def set_limit(self, scope: str, limit: int | None) -> None:
+        def work(session: Session, again: bool) -> list[Delivered]:
+            with session.transaction():
+                lock(session, [scope])
+                if limit is None:
+                    session.run(_NO_LIMIT, scope)
+                else:
+                    session.run(_LIMIT, scope, limit)
+                return send_all(session, allocate(session, scope, self._now()))
+
+        await self._tell(await self._write(work))
+
+    async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
+        gone = await self._write(lambda session, again: pruning.prune(session, ended_before, limit, self._now()))
+        self._writer.forget()
+        return gone
+
+    async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
+        gone = await self._write(lambda session, again: pruning.remove(session, runs))
+        self._writer.forget()
+        return gone
+
+    async def _write(self, work: Callable[[Session, bool], T]) -> T:
+        async with self._turn:
+            return await self._lane.run(work)
+
+    # Reading: see `Reads`.
+
+    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
+        return await self._readers.run(lambda session, again: session.run(statement, *values))
+
+    def _learn(self, numbers: dict[RunId, int]) -> None:
+        self._writer.learn(numbers)
+
+    # Hints.
+
+    async def _tell(self, delivered: Sequence[Delivered]) -> None:
+        partitions = {one.partition for one in delivered} - self._owned
+        if partitions and self._lease is not None:
+            self._lease.tell_owners(partitions)
+        elif partitions:
+            await self._write(lambda session, again: session.run(NOTIFY_OWNERS, sorted(partitions)))
+
+    def changed(self) -> bool:
+        """Hints hasten; looking from time to time is the truth."""
+        now = time.monotonic()
+        is_hinted = self._lease is not None and self._lease.has_letters.is_set()
+        if not is_hinted and now - self._looked_at < self._database.settings.poll:
+            return False
+        if self._lease is not None:
+            self._lease.has_letters.clear()
+        self._looked_at = now
+        return True
