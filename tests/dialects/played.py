@@ -126,7 +126,10 @@ class Outside(ScriptedHands):
 
 
 class Stage:
-    """One scenario. With `crash_at` its engine dies at that commit, just before it is on disk or just `after`."""
+    """One scenario. With `crash_at` its engine dies at that commit, just before it is on disk or just `after`.
+
+    Where it `leaves` instead, it hands over in order at that moment.
+    """
 
     def __init__(
         self,
@@ -138,22 +141,25 @@ class Stage:
         limits: Limits | None = None,
         crash_at: int = NEVER,
         after: bool = False,
+        leaves: bool = False,
     ) -> None:
         self.outside = Outside(work, languages, variables or {})
-        self._crash_at, self._after = crash_at, after
+        self._crash_at, self._after, self._leaves = crash_at, after, leaves
         self.stores: list[CrashingStore] = []
+        self.is_drained = True  # whether nothing was at work that did not end when the engine left
         self.world = World(
             folder,
             hands=self.outside,
             spoken=languages,
             wrap=self._watch,
-            settings=Settings(limits=limits or Limits()),
+            settings=Settings(limits=limits or Limits(), grace=0.02),
         )
         self.outside.clock = self.world.clock
 
     def _watch(self, store: Store) -> Any:
         self.outside.store = store
-        self.stores.append(CrashingStore(store, NEVER if self.stores else self._crash_at, after=self._after))
+        at = NEVER if self.stores else self._crash_at
+        self.stores.append(CrashingStore(store, at, after=self._after, dies=not self._leaves))
         return self.stores[-1]
 
     @property
@@ -262,6 +268,9 @@ class Stage:
             return
         doing.cancel()
         await asyncio.wait([doing])
-        await self.world.crash()
-        await self.world.boot()
+        if self._leaves:
+            self.is_drained = await self.world.hand_over()
+        else:
+            await self.world.crash()
+            await self.world.boot()
         await act()

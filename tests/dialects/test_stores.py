@@ -6,6 +6,7 @@ PERDURE_TEST_CRASHES=all   at every commit, both just before it is on disk and j
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
+from zlib import crc32
 
 import pytest
 
@@ -72,6 +73,15 @@ async def _plays(play: Play, case: Case, folder: Path, *, is_shown: bool = False
         shown = await stage.show()
         await stage.world.close()
         yield shown, f"died {'after' if after else 'before'} commit {at}" if stage.crashed else "undisturbed"
+    place = folder / "handed-over"
+    place.mkdir()
+    moment = 1 + crc32(case.name.encode()) % max(1, commits)
+    stage = await play(case, place, crash_at=moment, leaves=True)
+    shown = await stage.show()
+    await stage.world.close()
+    if stage.is_drained:
+        assert {one.delivery for one in stage.outside.performed} <= {1} or is_shown, "begun twice"
+        yield shown, f"handed over at commit {moment}"
 
 
 async def _undisturbed(play: Play, case: Case, folder: Path) -> tuple[Any, int]:

@@ -99,6 +99,20 @@ class Interleavings(RuleBasedStateMachine):
             number = data.draw(st.sampled_from(sorted(self.live.state.tasks)))
             self._offer(i.TaskLost(number, self.live.state.tasks[number].delivery, "gone"))
 
+    @rule(data=st.data())
+    def it_is_handed_over(self, data: st.DataObject) -> None:
+        """Tasks that were not begun are laid down, and keep their delivery for the next owner."""
+        tasks = self.live.state.tasks
+        numbers = data.draw(st.lists(st.sampled_from([*tasks, 999]), unique=True))
+        before = {number: task.delivery for number, task in tasks.items()}
+        self._offer(i.LayDown(numbers))
+        laid = [number for number in numbers if number in tasks and not tasks[number].cancelling]
+        self.live = self._folded()
+        assert [number for number, task in self.live.state.tasks.items() if task.laid_down] == sorted(laid)
+        self._offer(i.TakeUp(laid))
+        assert not any(task.laid_down for task in self.live.state.tasks.values())
+        assert before == {number: task.delivery for number, task in self.live.state.tasks.items()}
+
     @rule(seconds=st.integers(0, 5))
     def time_passes(self, seconds: int) -> None:
         self.now += seconds * SECOND

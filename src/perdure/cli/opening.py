@@ -10,11 +10,14 @@ from perdure.cli.logs import log_to
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client
 from perdure.engine.clock import SystemClock
+from perdure.engine.settings import Settings
 from perdure.stores.errors import StoreMissing
 from perdure.wiring import Engine, Observer, languages, open_store
 
 
-def open_engine(asked: argparse.Namespace, talk: Talk, *, must_exist: bool = False) -> Engine:
+def open_engine(
+    asked: argparse.Namespace, talk: Talk, *, must_exist: bool = False, settings: Settings | None = None
+) -> Engine:
     """An engine that does the work itself, with the providers that were asked for.
 
     Where nothing is to be followed it begins no task: its process is about to end.
@@ -23,7 +26,8 @@ def open_engine(asked: argparse.Namespace, talk: Talk, *, must_exist: bool = Fal
     load_sources(asked.load)
     clock = SystemClock()
     store = open_store(asked.db, clock, must_exist=must_exist)
-    return Engine(store, clock=clock, hands=IdleHands() if getattr(asked, "detach", False) else None)
+    hands = IdleHands() if getattr(asked, "detach", False) else None
+    return Engine(store, clock=clock, hands=hands, settings=settings)
 
 
 def open_observer(asked: argparse.Namespace, talk: Talk) -> Observer:

@@ -17,6 +17,7 @@ from perdure.engine.entries import Change, Finding
 from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
 from perdure.engine.judging import Judge, Language, in_no_language
 from perdure.engine.runtime import Runtime
+from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_turns
@@ -198,17 +199,23 @@ class Client(AbstractAsyncContextManager["Client"]):
             labels={**language.labels(program, run, token), **(labels or {})},
             key=key,
         )
-        answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
-        runtime.create(
-            run, start, judged.pinned, program, lambda said: None if answer.done() else answer.set_result(said)
-        )
-        said = await answer
-        if isinstance(said, i.Refused):
+        while isinstance(said := await self._create(run, start, judged), i.Refused):
             if runtime.stopped is not None:
                 raise runtime.stopped
-            if not await self._started_before(run, key):
+            if await self._started_before(run, key):
+                break
+            if said is not ELSEWHERE:  # else its birthplace was lost before it was born: it is born in another one
                 raise PerdureError(said.reason)
         return Handle(self, run)
+
+    async def _create(self, run: RunId, start: i.Start, judged: Judged) -> i.Answer:
+        runtime = self._running()
+        await runtime.birthplace(run)
+        answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
+        runtime.create(
+            run, start, judged.pinned, judged.program, lambda said: None if answer.done() else answer.set_result(said)
+        )
+        return await answer
 
     async def _known(self, asked: Sequence[Question]) -> Answers:
         """What judgements ask: entries of the catalog, and runs where their language shows them as resources."""
@@ -371,18 +378,24 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def wait(self, run: RunId) -> tuple[Status, Outcome]:
         """Until the run has ended, in this process or in another."""
-        ended = None if self.runtime is None else self.runtime.ended(run)  # before looking, so that no end is missed
-        try:
-            if ended is not None and (self._is_open_here(run) or await self._ends_here(run)):
-                return await ended
-        finally:
-            if self.runtime is not None and ended is not None:
-                self.runtime.unwait(run, ended)
-        while not (row := await self.find(run)).status.is_final:
+        while (ended := await self._wait_here(run)) is None:
+            row = await self.find(run)
+            if row.status.is_final:
+                execution = await views.load(self.store, self.languages, row)
+                assert execution.state.outcome is not None
+                return row.status, execution.state.outcome
             await asyncio.sleep(LOOK_EVERY)
-        execution = await views.load(self.store, self.languages, row)
-        assert execution.state.outcome is not None
-        return row.status, execution.state.outcome
+        return ended
+
+    async def _wait_here(self, run: RunId) -> tuple[Status, Outcome] | None:
+        """How a run of ours ends; None when it is not, or not any more, one of ours."""
+        if self.runtime is None:
+            return None
+        ended = self.runtime.ended(run)  # before looking, so that no end is missed
+        try:
+            return await ended if self._is_open_here(run) or await self._ends_here(run) else None
+        finally:
+            self.runtime.unwait(run, ended)
 
     def _is_open_here(self, run: RunId) -> bool:
         return self.runtime is not None and self.runtime.is_open_here(run)
@@ -438,10 +451,12 @@ class Client(AbstractAsyncContextManager["Client"]):
         row = await self.find(run)
         if self.runtime is not None and row.partition in self._partitions():
             answer = await self.runtime.ask(run, given)
-            if isinstance(answer, i.Refused):
-                kind = Conflict if answer.conflict else PerdureError
-                raise kind(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.", run=run)
-            return
+            if answer is not ELSEWHERE:
+                if isinstance(answer, i.Refused):
+                    kind = Conflict if answer.conflict else PerdureError
+                    raise kind(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.", run=run)
+                return
+            row = await self.find(run)
         if (
             await self._counts(row, given)
             and await self.store.send(Letter(run, self.clock.now(), i.encode(given))) is None

@@ -23,12 +23,15 @@ class Commands:
         chores: Chores,
         clock: Clock,
         text: Callable[[RunId, Payload], Awaitable[bytes]],
+        fetched: Callable[[Slot], None],
     ) -> None:
+        """`fetched` hears of a slot that is leaving and waits for one thing less."""
         self._dispatcher = dispatcher
         self._waiters = waiters
         self._chores = chores
         self._clock = clock
         self._text = text
+        self._fetched = fetched
 
     def carry_out(self, slot: Slot, events: list[e.Event]) -> None:
         assert slot.execution is not None
@@ -38,23 +41,36 @@ class Commands:
                 command(self, slot, slot.execution, event)
 
     def _hand_out(self, slot: Slot, execution: Execution, event: e.TaskScheduled | e.TaskRedelivered) -> None:
-        self._hand_out_task(execution, event.task)
+        self.hand_out(slot, execution, event.task)
 
-    def _hand_out_task(self, execution: Execution, number: int) -> None:
+    def _hand_out_all(self, slot: Slot, execution: Execution, event: e.TasksTakenUp) -> None:
+        for number in event.tasks:
+            self.hand_out(slot, execution, number)
+
+    def hand_out(self, slot: Slot, execution: Execution, number: int) -> None:
         task = execution.state.tasks.get(number)
-        if task is None or task.pool or task.cancelling:
+        if task is None or task.pool or task.cancelling or task.laid_down:
             return
-        if isinstance(task.arguments, bytes) and isinstance(task.input, bytes):
+        if slot.is_leaving:
+            slot.unbegun.append(number)
+        elif isinstance(task.arguments, bytes) and isinstance(task.input, bytes):
             self._dispatcher.add(assignment(execution, number, task.arguments, task.input))
         else:
-            self._chores.spawn(self._hand_out_large(execution, number))
+            slot.fetching.add(number)
+            self._chores.spawn(self._hand_out_large(slot, execution, number))
 
-    async def _hand_out_large(self, execution: Execution, number: int) -> None:
+    async def _hand_out_large(self, slot: Slot, execution: Execution, number: int) -> None:
         task = execution.state.tasks[number]
         arguments = await self._text(execution.id, task.arguments)
         input = await self._text(execution.id, task.input)
-        if number in execution.state.tasks:
-            self._dispatcher.add(assignment(execution, number, arguments, input))
+        slot.fetching.discard(number)
+        if slot.is_gone or slot.execution is None or number not in slot.execution.state.tasks:
+            return
+        if slot.is_leaving:
+            slot.unbegun.append(number)
+            self._fetched(slot)
+        else:
+            self._dispatcher.add(assignment(slot.execution, number, arguments, input))
             self._dispatcher.fill()
 
     def _call_back(self, slot: Slot, execution: Execution, event: e.TaskCancelRequested) -> None:
@@ -77,12 +93,13 @@ class Commands:
 
     def _issue_anew(self, slot: Slot, execution: Execution, event: e.RunForked) -> None:
         for number in execution.state.tasks:
-            self._hand_out_task(execution, number)
+            self.hand_out(slot, execution, number)
 
 
 _COMMANDS: dict[type[e.Event], Callable[[Commands, Slot, Execution, Any], None]] = {
     e.TaskScheduled: Commands._hand_out,
     e.TaskRedelivered: Commands._hand_out,
+    e.TasksTakenUp: Commands._hand_out_all,
     e.TaskCancelRequested: Commands._call_back,
     e.Sliced: Commands._go_on,
     e.RunEnded: Commands._announce_end,

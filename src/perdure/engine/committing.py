@@ -1,21 +1,24 @@
 """Group commit: all transitions that are ready are written in one transaction, one batch at a time.
 
 A commit is committed, fenced or unknown. After *unknown* nothing is assumed: the store is opened anew and the
-batch's runs are folded from what is on disk. A store that stays broken stops the engine.
+batch's runs are folded from what is on disk. A store that stays broken stops the engine. What is fenced was not
+written: its runs have another owner now.
 """
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from perdure.engine.chores import Chores
-from perdure.engine.slot import Slot
-from perdure.kernel.errors import EngineStopped
+from perdure.engine.slot import Phase, Slot
 from perdure.stores.protocol import Committed, Fenced, Store, Transition, Unknown
 
 _log = logging.getLogger("perdure.engine")
 
 Batch = list[tuple[Slot, Transition]]
+
+LONGEST_PAUSE = 2.0  # seconds between two tries of a store that is there, and still does not take it
 
 
 class Committer:
@@ -28,6 +31,7 @@ class Committer:
         tries: int,
         committed: Callable[[Batch, Committed], None],
         forgotten: Callable[[Batch], None],
+        fenced: Callable[[Batch, Sequence[int]], None],
     ) -> None:
         self._store = store
         self._chores = chores
@@ -35,6 +39,7 @@ class Committer:
         self._tries = tries
         self._committed = committed
         self._forgotten = forgotten
+        self._fenced = fenced
         self._pending: deque[tuple[Slot, Transition]] = deque()
         self._unknown_in_a_row = 0
         self._is_busy = False
@@ -55,8 +60,7 @@ class Committer:
         """Write what is pending. `alone`: nothing else could be decided meanwhile, so waiting costs nobody anything."""
         if not self._pending or self._is_busy or self._is_closed:
             return
-        if alone:
-            batch = self._next()
+        if alone and (batch := self._next()):
             answer = self._store.commit_at_once([change for _, change in batch])
             if isinstance(answer, Committed):
                 self._unknown_in_a_row = 0
@@ -71,11 +75,14 @@ class Committer:
         self._chores.spawn(self._commit())
 
     def _next(self) -> Batch:
-        return [self._pending.popleft() for _ in range(min(len(self._pending), self._most))]
+        batch = [self._pending.popleft() for _ in range(min(len(self._pending), self._most))]
+        return [(slot, change) for slot, change in batch if slot.phase is not Phase.GONE]
 
     async def _commit(self) -> None:
         while self._pending and not self._is_closed:
             batch = self._next()
+            if not batch:
+                continue
             answer = await self._store.commit([change for _, change in batch])
             if isinstance(answer, Committed):
                 self._unknown_in_a_row = 0
@@ -90,11 +97,13 @@ class Committer:
 
     async def _not_committed(self, batch: Batch, answer: Fenced | Unknown) -> None:
         if isinstance(answer, Fenced):
-            partitions = ", ".join(map(str, answer.partitions))
-            raise EngineStopped(f"another process has taken over partition {partitions}")
+            self._fenced(batch, answer.partitions)
+            return
         self._unknown_in_a_row += 1
         if self._unknown_in_a_row >= self._tries:
             raise answer.error
         _log.warning("a commit ended unknown, looking at what is on disk: %s", answer.error)
         await self._store.reopen()
+        if self._unknown_in_a_row > 2:  # it can be opened, but not written to
+            await asyncio.sleep(min(LONGEST_PAUSE, 0.05 * 2**self._unknown_in_a_row))
         self._forgotten(batch)

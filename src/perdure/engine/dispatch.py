@@ -5,7 +5,7 @@ one whose tasks wait at the worker for a place does not keep the others' tasks a
 A task whose provider is not loaded waits, visibly, until it is.
 """
 
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -53,6 +53,7 @@ class Dispatcher:
         port_for: Callable[[Assignment], Port],
         deliver: Callable[[Assignment, Outcome], None],
         redeliver: Callable[[Assignment], None],
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
         self._hands = hands
         self._clock = clock
@@ -60,6 +61,7 @@ class Dispatcher:
         self._port_for = port_for
         self._deliver = deliver
         self._redeliver = redeliver
+        self._may_begin = may_begin
         self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
         self._lanes: dict[str, _Lane] = defaultdict(_Lane)  # by language
         self._running: dict[Key, Assignment] = {}
@@ -81,16 +83,21 @@ class Dispatcher:
 
     def restore(self, assignment: Assignment) -> None:
         """A task of an earlier process. It is handed out again once that is recorded, and its provider is here."""
-        if self._hands.can_perform(assignment.provider):
+        if not self.puts_aside(assignment):
             self._redeliver(assignment)
-        else:
-            key = (assignment.run, assignment.task)
-            self._unprovided[key] = assignment
-            self._restored.add(key)
+
+    def puts_aside(self, assignment: Assignment) -> bool:
+        """Whether a task of an earlier process has to wait for its provider; then it does."""
+        if self._hands.can_perform(assignment.provider):
+            return False
+        key = (assignment.run, assignment.task)
+        self._unprovided[key] = assignment
+        self._restored.add(key)
+        return True
 
     def fill(self) -> None:
         """Hand out what there is room for. Called after additions and after each end."""
-        if self._filling or self._closed:
+        if self._filling or self._closed or not self._may_begin():
             return  # an inline provider ended while we were handing out: the loop below goes on anyway
         self._filling = True
         try:
@@ -142,6 +149,28 @@ class Dispatcher:
     def in_flight(self) -> int:
         return len(self._running)
 
+    def running(self) -> Counter[RunId]:
+        """How many tasks of each run are at work here."""
+        return Counter(run for run, _ in self._running)
+
+    def is_at_work(self, run: RunId) -> bool:
+        return any(owner == run for owner, _ in self._running)
+
+    def withdraw(self, run: RunId) -> list[int]:
+        """Take back what was not begun; which. What an earlier process may have begun is not among it."""
+        keys = self._keys_of(run, self._unprovided)
+        waiting = [key[1] for key in keys if key not in self._restored]
+        for key in keys:
+            del self._unprovided[key]
+            self._restored.discard(key)
+        return [*waiting, *self._drop_queue(run)]
+
+    def _drop_queue(self, run: RunId) -> OrderedDict[int, Assignment]:
+        queue = self._queues.pop(run, _NOTHING)
+        if queue:
+            self._lanes[next(iter(queue.values())).language].order.remove(run)
+        return queue
+
     def cancel(self, run: RunId, task: int, grace: Instant) -> None:
         """Settles when the work agrees or the grace ends; at once when it has not begun."""
         key = (run, task)
@@ -167,11 +196,10 @@ class Dispatcher:
 
     def forget(self, run: RunId) -> None:
         """The run is over or not ours any more: what it still has here is stopped, nobody is told."""
-        queue = self._queues.pop(run, None)
-        if queue is not None:
-            self._lanes[next(iter(queue.values())).language].order.remove(run)
+        self._drop_queue(run)
         for key in self._keys_of(run, self._unprovided):
             del self._unprovided[key]
+            self._restored.discard(key)
         for key in self._keys_of(run, self._running):
             assignment = self._running.pop(key)
             self._lanes[assignment.language].running -= 1

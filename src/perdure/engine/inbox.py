@@ -21,7 +21,7 @@ class Inbox:
         self._stuck = stuck
         self._offer = offer
         self._taken: set[int] = set()  # positions that are in a mailbox
-        self._kept: set[int] = set()  # positions that wait for a stuck run to be tried again
+        self._kept: dict[int, int] = {}  # positions that wait for a stuck run to be tried again, and their partition
 
     async def read(self) -> None:
         # What we know of is still there until it is decided; it must not hide what is new.
@@ -35,11 +35,17 @@ class Inbox:
             return
         given = i.decode(delivered.letter.body)
         if run in self._stuck and not isinstance(given, i.Wake):
-            self._kept.add(position)
+            self._kept[position] = delivered.partition
             return
-        self._kept.discard(position)
+        self._kept.pop(position, None)
         self._taken.add(position)
-        self._offer(run, Mail(delivered.letter.at, 0, given, position=position, borrowed=_borrowed(run, given)))
+        mail = Mail(delivered.letter.at, 0, given, position=position, borrowed=_borrowed(run, given))
+        mail.partition = delivered.partition
+        self._offer(run, mail)
+
+    def leave(self, partitions: Collection[int]) -> None:
+        """These are not ours any more."""
+        self._kept = {position: home for position, home in self._kept.items() if home not in partitions}
 
     def forget(self, mails: Iterable[Mail]) -> None:
         """These are decided and deleted, or wait in the inbox again."""

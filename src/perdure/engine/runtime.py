@@ -8,7 +8,8 @@ Deciding ahead happens across runs, never inside one: a run with an unsynced tra
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from perdure.engine.alarms import Alarms
@@ -18,6 +19,7 @@ from perdure.engine.clock import Clock
 from perdure.engine.commands import Commands
 from perdure.engine.committing import Batch, Committer
 from perdure.engine.dispatch import Dispatcher, Hands
+from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
 from perdure.engine.judging import Fetch
 from perdure.engine.large import lighten, lighten_outcome
@@ -25,7 +27,8 @@ from perdure.engine.loading import Loader
 from perdure.engine.outgoing import assignment, transition
 from perdure.engine.port import TaskPort
 from perdure.engine.settings import Settings
-from perdure.engine.slot import Mail, Phase, Slot
+from perdure.engine.sharing import Sharing
+from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
 from perdure.engine.waiting import Ended, Waiters
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
@@ -42,6 +45,7 @@ _log = logging.getLogger("perdure.engine")
 
 WOKEN_AT_ONCE = 2_000
 DECIDED_AT_ONCE = 256
+LAST_WORDS = 2.0  # seconds to write down what was not begun, when a server leaves
 
 Watcher = Callable[[RunId, list[tuple[Instant, list[e.Event]]]], None]
 
@@ -52,15 +56,14 @@ class Runtime:
     ) -> None:
         self.store = store
         self.clock = clock
-        self.home = 0  # the partition new runs are born in
-        self.partitions: list[int] = []
+        self.partitions: list[int] = []  # whose runs we drive; those that are being handed over are not among them
         self.stopped: PerdureError | None = None
         self._dialects = dialects
         self._settings = settings
         self._slots: dict[RunId, Slot] = {}
         self.answers: Fetch = lambda asked: answer(store, asked)
         self._ready: deque[Slot] = deque()
-        self._stuck: set[RunId] = set()
+        self._stuck: dict[RunId, int] = {}  # with their partitions
         self._waiters = Waiters()
         self._watchers: list[Watcher] = []
         self._chores = Chores(self._failed)
@@ -74,11 +77,26 @@ class Runtime:
             tries=settings.commit_tries,
             committed=self._committed,
             forgotten=self._start_over,
+            fenced=self._fenced,
         )
         self._dispatcher = Dispatcher(
-            hands, clock, settings.tasks_in_flight, self._port_for, self._task_done, self._task_lost
+            hands,
+            clock,
+            settings.tasks_in_flight,
+            self._port_for,
+            self._task_done,
+            self._restored,
+            lambda: not store.is_late,
         )
-        self._commands = Commands(self._dispatcher, self._waiters, self._chores, clock, self.text)
+        self._handover = Handover(
+            store, self.partitions, self._slots, self._dispatcher, self._offer_now, self._forget, self._stay
+        )
+        self.sharing = Sharing(
+            store, settings, self.partitions, self._handover, self._chores, self._take_up, self._forget
+        )
+        self._commands = Commands(
+            self._dispatcher, self._waiters, self._chores, clock, self.text, self._handover.look_at
+        )
         self._pump_is_due = False
         self._is_closing = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -87,9 +105,10 @@ class Runtime:
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.home = await self.store.claim()
-        self.partitions.append(self.home)
+        await self.sharing.join()
         self._every("inbox", self._settings.poll, self._look_for_letters)
+        self._every("ownership", self._settings.poll, self.sharing.look)
+        self._every("servers", self._settings.share_every, self.sharing.look_around)
         self._every("leases", self._settings.lease_sweep, lambda: self._chores.spawn(self.expire_leases()))
 
     async def adopt(self, families: Sequence[RunId] | None = None) -> None:
@@ -98,13 +117,30 @@ class Runtime:
             for partition in await self.store.orphaned():
                 if await self.store.adopt(partition):
                     self.partitions.append(partition)
-        else:
-            await self.store.move(families, self.home)
+        elif families and (home := await self.birthplace(families[0])):
+            await self.store.move(families, home)
+        await self._take_up(self.partitions)
+
+    async def _take_up(self, partitions: Sequence[int]) -> None:
+        """Drive the runs of these partitions from what is recorded of them."""
         now = self.clock.now()
-        for run in await self.store.with_work(self.partitions):
+        for run in await self.store.with_work(partitions):
             self.offer(run, Mail(now, 0, i.Wake()))
         await self._wake_parked()
         await self.read_inbox()
+
+    async def leave(self) -> bool:
+        """Hand everything over to those who stay: what is in flight gets a grace to end and be recorded.
+
+        False: some did not end in time, and will be delivered again.
+        """
+        is_drained = self.stopped is None and await self._handover.leave(self._settings.grace)
+        if self.stopped is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS):
+                    while not self.is_quiet:
+                        await asyncio.sleep(0.005)
+        return is_drained
 
     async def close(self) -> None:
         """Stop as on Ctrl-C: what is decided is committed, the rest is left for the next owner."""
@@ -167,6 +203,18 @@ class Runtime:
             raise self.stopped
 
     @property
+    def home(self) -> int:
+        """The partition of an engine that does not serve; its runs are born there."""
+        return self.sharing.home
+
+    async def birthplace(self, run: RunId) -> int:
+        """Where a new run is born. A server that has just come, or was late, waits until it owns something."""
+        while (place := self.sharing.birthplace(run)) is None:
+            self._must_run()
+            await asyncio.sleep(self._settings.poll)
+        return place
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nothing moves here before something arrives from outside: a result, a signal, a due time."""
         if self.stopped is not None:
@@ -185,16 +233,19 @@ class Runtime:
     ) -> None:
         """Begin a run that is new as far as we know; the commit finds out."""
         self._must_run()
+        place = self.sharing.birthplace(run)
         start, values = lighten(start, "input")
         mail = Mail(self.clock.now(), 0, start, reply=reply, values=values)
         if run in self._slots:  # the same start twice: the second finds the first
             self.offer(run, mail)
-            return
-        slot = self._slots[run] = Slot(run, self.home)
-        slot.programs = ((start.program, start.language, document),)
-        self._prepare_creation(slot, start, program)
-        slot.mailbox.append(mail)
-        self._make_ready(slot)
+        elif place is None:
+            reply(ELSEWHERE)
+        else:
+            slot = self._slots[run] = Slot(run, place)
+            slot.programs = ((start.program, start.language, document),)
+            self._prepare_creation(slot, start, program)
+            slot.mailbox.append(mail)
+            self._make_ready(slot)
 
     def _prepare_creation(self, slot: Slot, start: i.Start, program: Any) -> None:
         parent = start.parent[0] if start.parent is not None else None
@@ -207,7 +258,8 @@ class Runtime:
     ) -> i.Answer:
         """Begin a run that has another's past."""
         self._must_run()
-        slot = self._slots[execution.id] = Slot(execution.id, self.home)
+        place = await self.birthplace(execution.id)
+        slot = self._slots[execution.id] = Slot(execution.id, place)
         slot.creation = new
         slot.lived = lived
         slot.install(execution)
@@ -221,15 +273,18 @@ class Runtime:
         slot = self._slots.get(run)
         if slot is None:
             if run in self._stuck:  # tried again on demand, with everything that was kept for it
-                self._stuck.discard(run)
+                del self._stuck[run]
                 self._chores.spawn(self._inbox.read())
-            slot = self._slots[run] = Slot(run, self.home)
+            slot = self._slots[run] = Slot(run, 0)
             slot.mailbox.append(mail)
             self._loader.want(slot)
             return
         slot.mailbox.append(mail)
         if slot.phase is Phase.IDLE:
             self._make_ready(slot)
+
+    def _offer_now(self, run: RunId, given: i.Input) -> None:
+        self.offer(run, Mail(self.clock.now(), 0, given))
 
     async def ask(self, run: RunId, given: i.Input) -> i.Answer:
         """Offer an input and wait until what follows from it is durable."""
@@ -250,21 +305,29 @@ class Runtime:
     # Loading.
 
     async def _loaded(self, slot: Slot, stored: Stored | None) -> None:
+        if slot.is_gone:
+            return
         try:
             if stored is None:
                 await self._fill_new(slot)
-            elif stored.row.partition in self.partitions:
+            elif stored.row.partition in self.partitions or slot.is_leaving:
                 await self._fill_known(slot, stored)
             else:
-                self._drop(slot, "the run belongs to another process")
+                self._drop(slot, ELSEWHERE)
         except PerdureError:
             raise
         except Exception as error:
-            self._set_stuck(slot, error)
+            if not slot.is_gone:
+                self._set_stuck(slot, error)
 
     async def _fill_known(self, slot: Slot, stored: Stored) -> None:
         row = stored.row
         execution = await self._loader.fold(stored)
+        if slot.is_gone:
+            return
+        if row.partition not in self.partitions and not slot.is_leaving:  # given up while it was being folded
+            self._drop(slot, ELSEWHERE)
+            return
         slot.partition = row.partition
         slot.creation = None
         slot.summary = Summary(row.status, row.has_work, row.due, row.ended_at)
@@ -273,38 +336,112 @@ class Runtime:
         if row.stuck and not slot.failures:
             slot.failures = 1
         slot.install(execution)
-        for number, task in execution.state.tasks.items():
-            if not task.pool and not self._dispatcher.holds(slot.id, number, task.delivery):
-                orphan = assignment(execution, number, b"", b"")
-                if task.cancelling:
-                    self._task_lost(orphan)
-                else:
-                    self._dispatcher.restore(orphan)
+        self._find_hands(slot, execution)
         if execution.state.sliced:
             slot.mailbox.append(Mail(self.clock.now(), 0, i.Proceed()))
         self._make_ready(slot)
 
+    def _find_hands(self, slot: Slot, execution: Execution) -> None:
+        """Open tasks that nobody here has: an earlier process had them, or laid them down before they began."""
+        if slot.is_leaving:
+            return
+        laid_down: list[int] = []
+        for number, task in execution.state.tasks.items():
+            if task.pool or number in slot.fetching or self._dispatcher.holds(slot.id, number, task.delivery):
+                continue
+            orphan = assignment(execution, number, b"", b"")
+            if task.cancelling:
+                self._task_lost(orphan)
+            elif not task.laid_down:
+                self._dispatcher.restore(orphan)
+            elif not self._dispatcher.puts_aside(orphan):
+                laid_down.append(number)
+        if laid_down:
+            slot.mailbox.append(Mail(self.clock.now(), 0, i.TakeUp(laid_down)))
+
     async def _fill_new(self, slot: Slot) -> None:
         """Not in the store: a child about to start, or a letter to a run that is gone."""
-        start = next((mail.given for mail in slot.mailbox if isinstance(mail.given, i.Start)), None)
-        if start is None:
+        mail, start = next(((one, one.given) for one in slot.mailbox if isinstance(one.given, i.Start)), (None, None))
+        if mail is None or start is None:
             mails = slot.mailbox
-            self._drop(slot, "there is no such run")
+            self._drop(slot, i.Refused("there is no such run"))
             await self._inbox.discard(mails)
             return
         dialect = self._dialects[start.language]
         brought = next((text for name, _, text in slot.programs if name == start.program), None)
         program = await self._loader.program(start.program, dialect) if brought is None else dialect.load(brought)
+        if slot.is_gone:
+            return
+        slot.partition = slot.partition or mail.partition
+        if slot.partition not in self.partitions and not slot.is_leaving:
+            self._drop(slot, ELSEWHERE)
+            return
         self._prepare_creation(slot, start, program)
         self._make_ready(slot)
 
-    def _drop(self, slot: Slot, reason: str) -> None:
+    def _drop(self, slot: Slot, answer: i.Refused) -> None:
         """Not a run of ours: whoever wrote to it is told, nothing is written."""
-        del self._slots[slot.id]
+        self._remove(slot)
+        slot.phase = Phase.GONE
         mails = [*slot.taken, *slot.mailbox]
         self._inbox.forget(mails)
         for mail in mails:
-            mail.answer(i.Refused(reason))
+            mail.answer(answer)
+
+    def _remove(self, slot: Slot) -> None:
+        del self._slots[slot.id]
+        if slot.is_leaving:
+            self._handover.gone(slot)
+
+    # Partitions that come and go.
+
+    def _forget(self, partitions: Collection[int]) -> None:
+        """Not ours any more: nothing of them stays in memory, nothing more is written, tasks in hand are stopped."""
+        if not partitions:
+            return
+        for slot in list(self._slots.values()):
+            if slot.partition in partitions:
+                self._drop(slot, ELSEWHERE)
+                self._dispatcher.forget(slot.id)
+            elif not slot.partition:  # what was read of it may be of another time
+                if self.partitions:
+                    self._load_anew(slot)
+                else:
+                    self._drop(slot, ELSEWHERE)
+        for run in [run for run, home in self._stuck.items() if home in partitions]:
+            del self._stuck[run]
+        self._inbox.leave(partitions)
+        self._waiters.look_again()
+
+    def _load_anew(self, slot: Slot) -> None:
+        slot.phase = Phase.GONE
+        again = self._slots[slot.id] = Slot(slot.id, 0)
+        again.mailbox = slot.mailbox
+        again.programs = slot.programs
+        self._loader.want(again)
+
+    def _stay(self, partitions: list[int]) -> None:
+        """They were about to be handed over, and stay after all: what was held back is begun."""
+        for slot in list(self._slots.values()):
+            if slot.partition in partitions and slot.is_leaving:
+                slot.is_leaving = False
+                unbegun, slot.unbegun = slot.unbegun, []
+                if slot.execution is None:
+                    continue  # its tasks find hands when it is loaded
+                for number in unbegun:
+                    self._commands.hand_out(slot, slot.execution, number)
+                self._find_hands(slot, slot.execution)
+                if slot.phase is Phase.IDLE:
+                    self._rest(slot)
+        self._dispatcher.fill()
+        self._chores.spawn(self._take_up(partitions))
+
+    def _fenced(self, batch: Batch, partitions: Sequence[int]) -> None:
+        """Nothing was written, and some of it is not ours any more; the rest is tried again."""
+        if all(slot.is_gone for slot, _ in batch):
+            return
+        self.sharing.lost(partitions)
+        self._start_over(batch)
 
     # Deciding.
 
@@ -323,8 +460,12 @@ class Runtime:
         ready = self._ready
         if self._is_closing:
             ready.clear()
+        if self.store.is_late:
+            self.sharing.late()
         for _ in range(min(len(ready), DECIDED_AT_ONCE)):
-            self._decide(ready.popleft())
+            slot = ready.popleft()
+            if slot.phase is Phase.READY:
+                self._decide(slot)
         if ready:
             self._pump_soon()
         self._committer.flush(alone=not ready)
@@ -368,6 +509,8 @@ class Runtime:
             for source, name in mail.borrowed:
                 if name in wanted and name not in found:
                     found.update(await self.store.values(source, [name]))
+        if slot.is_gone:
+            return
         missing = [name for name in wanted if name not in found]
         if missing and not needs.may_be_absent:
             names = ", ".join(name.hex()[:12] for name in missing)
@@ -399,11 +542,11 @@ class Runtime:
         kept, slot.mailbox = slot.mailbox, []
         text = f"{type(error).__name__}: {error}"
         if slot.creation is not None:  # it was never stored: the start itself is refused
-            del self._slots[slot.id]
+            self._remove(slot)
             self._chores.spawn(self._cannot_begin(kept, text))
             return
         slot.phase = Phase.STUCK
-        self._stuck.add(slot.id)
+        self._stuck[slot.id] = slot.partition
         self._inbox.forget(kept)
         change = Transition(slot.id, slot.partition, 0, stuck=text)
         for mail in kept:
@@ -427,10 +570,12 @@ class Runtime:
 
     def _committed(self, batch: Batch, answer: Committed) -> None:
         for slot, change in batch:
+            if slot.is_gone:
+                continue
             if answer.refused and slot.id in answer.refused:
-                self._drop(slot, "the run exists already")
+                self._drop(slot, i.Refused("the run exists already"))
             elif slot.phase is Phase.STUCK:
-                del self._slots[slot.id]
+                self._remove(slot)
                 for mail in slot.mailbox:  # came while the trouble was being written down
                     self.offer(slot.id, mail)
             else:
@@ -442,7 +587,8 @@ class Runtime:
     def _start_over(self, batch: Batch) -> None:
         """Nobody knows whether this was written: fold what is on disk, offer the same inputs again."""
         for slot, _ in batch:
-            self._reload(slot)
+            if not slot.is_gone:
+                self._reload(slot)
 
     def _settle(self, slot: Slot, change: Transition | None) -> None:
         """It is on disk: now the world may hear of it."""
@@ -472,7 +618,12 @@ class Runtime:
         assert slot.execution is not None
         slot.phase = Phase.IDLE
         due = slot.next_due()
-        if slot.mailbox or (due is not None and due <= self.clock.now()):
+        if slot.is_leaving:
+            if not all(mail.comes_again for mail in slot.mailbox):
+                self._make_ready(slot)
+            else:
+                self._handover.look_at(slot)
+        elif slot.mailbox or (due is not None and due <= self.clock.now()):
             self._make_ready(slot)
         elif not slot.execution.state.has_local_work:  # a run that only waits costs disk, not memory
             del self._slots[slot.id]
@@ -490,6 +641,15 @@ class Runtime:
         outcome, values = lighten_outcome(outcome)
         result = i.TaskResult(one.task, one.attempt, one.delivery, outcome)
         self.offer(one.run, Mail(self.clock.now(), 0, result, values=values))
+
+    def _restored(self, one: Assignment) -> None:
+        """A task that an earlier process had is to be begun here."""
+        slot = self._slots.get(one.run)
+        task = None if slot is None or slot.execution is None else slot.execution.state.tasks.get(one.task)
+        if task is not None and task.laid_down:
+            self.offer(one.run, Mail(self.clock.now(), 0, i.TakeUp([one.task])))
+        else:
+            self._task_lost(one)
 
     def _task_lost(self, one: Assignment) -> None:
         lost = i.TaskLost(one.task, one.delivery, "its process ended before it did")
@@ -531,12 +691,15 @@ class Runtime:
 
     # Watching.
 
-    def ended(self, run: RunId) -> "asyncio.Future[Ended]":
-        """How a run of ours ends, once it does. Whoever does not wait to the end says so with `unwait`."""
+    def ended(self, run: RunId) -> "asyncio.Future[Ended | None]":
+        """How a run of ours ends, once it does. Whoever does not wait to the end says so with `unwait`.
+
+        None: it may belong to another process now.
+        """
         self._must_run()
         return self._waiters.wait(run)
 
-    def unwait(self, run: RunId, future: "asyncio.Future[Ended]") -> None:
+    def unwait(self, run: RunId, future: "asyncio.Future[Ended | None]") -> None:
         self._waiters.leave(run, future)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:

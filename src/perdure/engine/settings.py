@@ -13,3 +13,7 @@ class Settings(msgspec.Struct, frozen=True):
     poll: float = 0.08  # seconds between looks for messages from other processes
     lease_sweep: float = 1.0  # seconds between looks for leases that ended without a result
     commit_tries: int = 3  # commits of unknown end in a row before the engine gives up
+    serves: bool = False  # take up what has no owner, and share it with others who serve
+    share_every: float = 1.0  # seconds between looks at who came and who left
+    drain: float = 3.0  # seconds a partition may take to be handed over to another server; else it stays
+    grace: float = 10.0  # seconds for tasks in flight to end, when a server leaves

@@ -1,6 +1,6 @@
 """A resident run: one slot, one mailbox.
 
-    LOADING -> IDLE -> READY -> (FETCHING ->) COMMITTING -> IDLE -> gone
+    LOADING -> IDLE -> READY -> (FETCHING ->) COMMITTING -> IDLE -> GONE
                                                          -> STUCK
 
 While a transition of the run is unsynced it takes no input: mail waits.
@@ -14,7 +14,7 @@ from operator import attrgetter
 import msgspec
 
 from perdure.kernel.execution import Execution
-from perdure.kernel.inputs import TIMER_RANK, Answer, Input, TimerDue
+from perdure.kernel.inputs import TIMER_RANK, Answer, Input, Proceed, Refused, TakeUp, TaskLost, TimerDue, Wake
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import NewRun, Summary
@@ -27,6 +27,11 @@ class Phase(IntEnum):
     FETCHING = 3
     COMMITTING = 4
     STUCK = 5
+    GONE = 6  # not ours any more: whatever still comes back to it is dropped
+
+
+ELSEWHERE = Refused("the run belongs to another process")
+"""No answer of the run's: whoever asked may ask its owner, through the store."""
 
 
 class Mail(msgspec.Struct):
@@ -36,6 +41,7 @@ class Mail(msgspec.Struct):
     rank: int
     given: Input
     position: int | None = None  # in the inbox, deleted by the commit that decides it
+    partition: int = 0  # whose inbox that is; a run that is not there yet is born in it
     reply: Callable[[Answer], None] | None = None
     values: tuple[tuple[bytes, bytes], ...] = ()  # large values that came with it
     borrowed: tuple[tuple[RunId, bytes | None], ...] = ()  # and those that lie with another run
@@ -43,6 +49,11 @@ class Mail(msgspec.Struct):
     def answer(self, given: Answer) -> None:
         if self.reply is not None:
             self.reply(given)
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the next owner of the run has it anyway: it lies in the store, or follows from what is recorded."""
+        return self.position is not None or isinstance(self.given, Wake | Proceed | TaskLost | TimerDue | TakeUp)
 
 
 _order = attrgetter("at", "rank")
@@ -55,7 +66,9 @@ class Slot:
         "decided",
         "execution",
         "failures",
+        "fetching",
         "id",
+        "is_leaving",
         "lived",
         "mailbox",
         "partition",
@@ -68,6 +81,7 @@ class Slot:
         "taken",
         "timers",
         "turns",
+        "unbegun",
         "unfinished",
         "unsynced",
     )
@@ -88,12 +102,19 @@ class Slot:
         self.tail_bytes = 0
         self.snapshot_bytes = 0
         self.failures = 0
+        self.fetching: set[int] = set()  # tasks whose large values are on their way from the store
+        self.is_leaving = False  # its partition is being handed over: tasks are not begun, but kept in `unbegun`
+        self.unbegun: list[int] = []
         # The decision in progress.
         self.taken: list[Mail] = []
         self.decided = 0
         self.turns: list[Turn] = []
         self.unfinished: Turn | None = None
         self.unsynced: dict[bytes, bytes] = {}  # large values that came with its mail or were kept by its turns
+
+    @property
+    def is_gone(self) -> bool:
+        return self.phase is Phase.GONE
 
     def install(self, execution: Execution) -> None:
         self.execution = execution

@@ -11,24 +11,30 @@ Ended = tuple[Status, Outcome]
 
 class Waiters:
     def __init__(self) -> None:
-        self._futures: dict[RunId, list[asyncio.Future[Ended]]] = {}
+        self._futures: dict[RunId, list[asyncio.Future[Ended | None]]] = {}
 
-    def wait(self, run: RunId) -> "asyncio.Future[Ended]":
-        future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+    def wait(self, run: RunId) -> "asyncio.Future[Ended | None]":
+        """How the run ends; None when it is worth looking again, because it may have another owner now."""
+        future: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
         self._futures.setdefault(run, []).append(future)
         return future
 
-    def leave(self, run: RunId, future: "asyncio.Future[Ended]") -> None:
+    def leave(self, run: RunId, future: "asyncio.Future[Ended | None]") -> None:
         waiting = self._futures.get(run, [])
         if future in waiting:
             waiting.remove(future)
             if not waiting:
                 del self._futures[run]
 
-    def settle(self, run: RunId, ended: Ended) -> None:
+    def settle(self, run: RunId, ended: Ended | None) -> None:
         for future in self._futures.pop(run, ()):
             if not future.done():
                 future.set_result(ended)
+
+    def look_again(self) -> None:
+        """Some runs are not ours any more; which ones those who wait find out themselves."""
+        for run in list(self._futures):
+            self.settle(run, None)
 
     def fail(self, reason: PerdureError) -> None:
         for futures in self._futures.values():

@@ -184,6 +184,18 @@ class RunForked(Event, frozen=True, tag=25):
     seq: int
 
 
+class TasksLaidDown(Event, frozen=True, tag=26):
+    """These were not begun when their run was handed over: their delivery is still to be had."""
+
+    tasks: list[int]
+
+
+class TasksTakenUp(Event, frozen=True, tag=27):
+    """Recorded before tasks that were laid down are handed out after all. From here on a crash costs the delivery."""
+
+    tasks: list[int]
+
+
 KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunStarted,
     TaskScheduled,
@@ -210,4 +222,6 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunEnded,
     RunReopened,
     RunForked,
+    TasksLaidDown,
+    TasksTakenUp,
 )

@@ -120,6 +120,18 @@ class Wake(Input, frozen=True, tag=17):
     """A request to the owner to take the run up (again): after a fix, or when it was left dormant."""
 
 
+class LayDown(Input, frozen=True, tag=18):
+    """The run is handed over, and these of its tasks were never begun."""
+
+    tasks: list[int]
+
+
+class TakeUp(Input, frozen=True, tag=19):
+    """The run was handed over to us: tasks that were laid down are to be begun."""
+
+    tasks: list[int]
+
+
 AnyInput = (
     Start
     | TaskResult
@@ -138,6 +150,8 @@ AnyInput = (
     | Proceed
     | Fork
     | Wake
+    | LayDown
+    | TakeUp
 )
 
 _encoder = msgspec.msgpack.Encoder()

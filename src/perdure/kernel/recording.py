@@ -214,6 +214,26 @@ def _fork(turn: Turn, given: i.Fork) -> None:
     turn.emit(e.RunForked(given.source, given.seq))
 
 
+def _lay_down(turn: Turn, given: i.LayDown) -> None:
+    tasks = [number for number in given.tasks if _is_laid_down(turn, number) is False]
+    if tasks:
+        turn.emit(e.TasksLaidDown(tasks))
+    turn.changes_nothing = True  # for the program: it makes no move
+
+
+def _take_up(turn: Turn, given: i.TakeUp) -> None:
+    tasks = [number for number in given.tasks if _is_laid_down(turn, number)]
+    if tasks:
+        turn.emit(e.TasksTakenUp(tasks))
+    turn.changes_nothing = True
+
+
+def _is_laid_down(turn: Turn, number: int) -> bool | None:
+    """None for a task that is not open, or about to be stopped."""
+    task = turn.state.tasks.get(number)
+    return None if task is None or task.cancelling else task.laid_down
+
+
 def _nothing(turn: Turn, given: i.Proceed | i.Wake) -> None:
     """No fact of its own: what follows from it is decided by the moves."""
 
@@ -236,4 +256,6 @@ _RECORDERS: dict[type[i.Input], Any] = {
     i.Proceed: _nothing,
     i.Fork: _fork,
     i.Wake: _nothing,
+    i.LayDown: _lay_down,
+    i.TakeUp: _take_up,
 }

@@ -29,6 +29,7 @@ class OpenTask(msgspec.Struct, array_like=True):
     cancelling: bool = False
     sealed: bool = False
     key: str = ""
+    laid_down: bool = False  # not begun, and in nobody's hands
 
 
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -145,7 +146,9 @@ def _task_scheduled(state: State, event: e.TaskScheduled) -> None:
 
 
 def _task_redelivered(state: State, event: e.TaskRedelivered) -> None:
-    state.tasks[event.task].delivery = event.delivery
+    task = state.tasks[event.task]
+    task.delivery = event.delivery
+    task.laid_down = False
 
 
 def _task_ended(state: State, event: e.TaskEnded) -> None:
@@ -252,10 +255,21 @@ def _run_forked(state: State, event: e.RunForked) -> None:
     state.parent = None  # nobody waits for a fork
     for task in state.tasks.values():
         task.delivery = 1
+        task.laid_down = False
     # What was claimed and not completed belonged to the other run; what was completed is a fact here too.
     state.effects = {key: effect for key, effect in state.effects.items() if effect.result is not None}
     for permit in state.permits.values():
         permit.granted = False
+
+
+def _tasks_laid_down(state: State, event: e.TasksLaidDown) -> None:
+    for task in event.tasks:
+        state.tasks[task].laid_down = True
+
+
+def _tasks_taken_up(state: State, event: e.TasksTakenUp) -> None:
+    for task in event.tasks:
+        state.tasks[task].laid_down = False
 
 
 def _ignored(state: State, event: e.Event) -> None:
@@ -288,4 +302,6 @@ CHANGES: dict[type[e.Event], Change] = {
     e.RunEnded: _run_ended,
     e.RunReopened: _run_reopened,
     e.RunForked: _run_forked,
+    e.TasksLaidDown: _tasks_laid_down,
+    e.TasksTakenUp: _tasks_taken_up,
 }

@@ -10,10 +10,12 @@ from perdure.stores.protocol import CommitAnswer, Store, Transition
 class CrashingStore:
     """Everything else is the real store's. `crashed` is set when the moment has come; then no answer ever comes."""
 
-    def __init__(self, inner: Store, commit: int, *, after: bool) -> None:
+    def __init__(self, inner: Store, commit: int, *, after: bool, dies: bool = True) -> None:
+        """One that does not die only says, with `crashed`, that the moment has come."""
         self._inner = inner
         self._commit = commit
         self._after = after
+        self._dies = dies
         self.commits = 0
         self.crashed = asyncio.Event()
 
@@ -26,9 +28,9 @@ class CrashingStore:
     async def commit(self, batch: Sequence[Transition]) -> CommitAnswer:
         self.commits += 1
         if self.commits == self._commit:
-            if self._after:
+            if self._after and self._dies:
                 await self._inner.commit(batch)
             self.crashed.set()
-        if self.crashed.is_set():
+        if self._dies and self.crashed.is_set():
             await asyncio.Future()
         return await self._inner.commit(batch)

@@ -1,4 +1,4 @@
-"""What a process does that stays: takes up what has no owner, decides requests, keeps schedules, prunes."""
+"""What a process does that stays, besides driving runs: decides requests, keeps schedules, prunes."""
 
 import asyncio
 import random
@@ -40,18 +40,13 @@ class Service:
 
     async def look(self) -> None:
         """One round. What goes wrong for one part is told, and tried again in the next round."""
-        for part in (self._take_up, self._engine.settle_requests, self.keeper.refresh, self._sweep):
+        for part in (self._engine.settle_requests, self.keeper.refresh, self._sweep):
             try:
                 await part()
             except PerdureError as error:
                 if self._engine.runtime.stopped is not None:
                     raise
                 self._say(f"trouble, tried again soon: {error}")
-
-    async def _take_up(self) -> None:
-        if orphans := await self._engine.store.orphaned():
-            self._say(f"taking up the runs of {len(orphans)} ended process{'' if len(orphans) == 1 else 'es'}")
-            await self._engine.resume()
 
     async def _sweep(self) -> None:
         now = self._engine.clock.now()

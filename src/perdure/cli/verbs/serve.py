@@ -1,4 +1,4 @@
-"""`serve`: an engine that stays, until Ctrl-C."""
+"""`serve`: an engine that stays, until Ctrl-C or SIGTERM."""
 
 import argparse
 import asyncio
@@ -6,25 +6,43 @@ import asyncio
 from perdure.cli import arguments as a
 from perdure.cli.exits import Exit
 from perdure.cli.following import listening
+from perdure.cli.health import health_page
 from perdure.cli.interruption import complete
 from perdure.cli.opening import open_engine
 from perdure.cli.progress import progress_for
 from perdure.cli.talk import Talk
+from perdure.cli.times import span
+from perdure.engine.settings import Settings
+from perdure.kernel.values import SECOND
+from perdure.wiring import Engine
 
 EXAMPLES = """\
 examples:
   perdure serve
   perdure serve --load ./tasks.py --db sqlite:///runs.db
+  perdure serve --db postgresql://perdure@db/perdure --health 8081
 
 Takes up runs that no live process owns, decides requests that wait (StoryTriggers), keeps the schedules of Impulses of
-the template `cron`, and removes Stories' runs whose retention is over. Nothing listens on the network. Several may
-serve one store: a strike of a schedule counts once. Ctrl-C stops the process, not the runs.
+the template `cron`, and removes Stories' runs whose retention is over. Nothing listens on the network, but for the
+health page on loopback if you ask for it. Several may serve one store: they share the runs, each is driven by one of
+them, and a strike of a schedule counts once. Ctrl-C and SIGTERM stop the process, not the runs: what is in flight may
+end, the rest is handed over; a second Ctrl-C does not wait.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_load(parser)
+    parser.add_argument(
+        "--health", metavar="PORT", type=int, help="answer http://127.0.0.1:PORT/healthz: 200 when all is well"
+    )
+    parser.add_argument(
+        "--grace",
+        metavar="DURATION",
+        type=a.duration,
+        default=10 * SECOND,
+        help="how long tasks in flight may take to end when the process is stopped (default: 10s)",
+    )
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
@@ -32,14 +50,29 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 
 async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
-    from perdure.triggers.service import Service
-
+    settings = Settings(serves=True, commit_tries=20, grace=asked.grace / SECOND)
+    engine = open_engine(asked, talk, settings=settings)
+    engine.runtime.sharing.tell = talk.say
     try:
-        async with open_engine(asked, talk) as engine:
+        async with engine, health_page(engine, asked.health):
             with listening(engine, progress_for(talk)):
                 talk.insist(f"serving {asked.db}; stop with Ctrl-C")
-                await Service(engine, say=talk.say).run()
+                await _stay(engine, asked, talk)
     except asyncio.CancelledError:
         talk.insist("stopped; the runs are durable. Go on with: perdure serve")
         raise
     return Exit.OK
+
+
+async def _stay(engine: Engine, asked: argparse.Namespace, talk: Talk) -> None:
+    from perdure.triggers.service import Service
+
+    try:
+        await Service(engine, say=talk.say).run()
+    except asyncio.CancelledError:
+        count = engine.runtime.tasks_in_flight
+        if count:
+            talk.insist(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(asked.grace)}")
+        if not await engine.runtime.leave():
+            talk.say("not all tasks have ended; those are delivered again")
+        raise

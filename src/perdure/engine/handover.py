@@ -1,0 +1,158 @@
+"""Giving partitions up while work goes on, so that nothing is begun twice.
+
+    begin ─▶ no letters, no new tasks ─▶ tasks in flight are recorded ─▶ runs leave memory ─▶ given up
+                                      └─ takes too long: called off ─▶ goes on here
+
+A task that was not begun is laid down in its run's log: it costs no delivery.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from math import inf
+
+from perdure.engine.dispatch import Dispatcher
+from perdure.engine.slot import Phase, Slot
+from perdure.kernel import inputs as i
+from perdure.kernel.values import RunId
+from perdure.stores.errors import StoreError
+from perdure.stores.protocol import Store
+
+_log = logging.getLogger("perdure.engine")
+
+LOOK_EVERY = 0.05  # seconds between looks whether a partition could be given up; all else is told at once
+SHY_OF_TRYING = 30.0  # seconds before a partition that took too long is tried again
+
+
+class Handover:
+    def __init__(
+        self,
+        store: Store,
+        partitions: list[int],
+        slots: dict[RunId, Slot],
+        dispatcher: Dispatcher,
+        offer: Callable[[RunId, i.Input], None],
+        forget: Callable[[Collection[int]], None],
+        stay: Callable[[list[int]], None],
+    ) -> None:
+        """`forget` drops what memory has of partitions; `stay` takes them up again after all."""
+        self._store = store
+        self._partitions = partitions
+        self._slots = slots
+        self._dispatcher = dispatcher
+        self._offer = offer
+        self._forget = forget
+        self._stay = stay
+        self._open: dict[int, set[Slot]] = {}  # by partition that is leaving: the runs that are not quiet yet
+        self._until: dict[int, float] = {}
+        self._took_long: dict[int, float] = {}
+        self._is_giving = False
+
+    def __contains__(self, partition: int) -> bool:
+        return partition in self._open
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def leaving(self) -> list[int]:
+        return list(self._open)
+
+    def choose(self, count: int) -> list[int]:
+        """The partitions that are given up most easily: empty ones, then idle ones, then those with little to end."""
+        now = asyncio.get_running_loop().time()
+        running = self._dispatcher.running()
+        weight: dict[int, tuple[int, int]] = {}
+        for slot in self._slots.values():
+            tasks, runs = weight.get(slot.partition, (0, 0))
+            weight[slot.partition] = (tasks + running[slot.id], runs + 1)
+        willing = [one for one in self._partitions if self._took_long.get(one, -inf) + SHY_OF_TRYING < now]
+        return sorted(willing, key=lambda one: (weight.get(one, (0, 0)), one))[:count]
+
+    def begin(self, partitions: Iterable[int], patience: float) -> None:
+        until = asyncio.get_running_loop().time() + patience
+        for partition in list(partitions):
+            self._partitions.remove(partition)
+            self._open[partition] = set()
+            self._until[partition] = until
+        for slot in list(self._slots.values()):
+            if slot.partition in self._open and not slot.is_leaving:
+                slot.is_leaving = True
+                slot.unbegun = self._dispatcher.withdraw(slot.id)
+                self._open[slot.partition].add(slot)
+                self.look_at(slot)
+
+    def look_at(self, slot: Slot) -> None:
+        """The run has come to rest: perhaps it can go."""
+        waiting = self._open.get(slot.partition)
+        if waiting is None or not self._is_quiet(slot):
+            return
+        if slot.unbegun:
+            unbegun, slot.unbegun = slot.unbegun, []
+            self._offer(slot.id, i.LayDown(unbegun))
+        else:
+            waiting.discard(slot)
+
+    def gone(self, slot: Slot) -> None:
+        """The run has left memory for a reason of its own."""
+        self._open.get(slot.partition, set()).discard(slot)
+
+    def _is_quiet(self, slot: Slot) -> bool:
+        return (
+            slot.phase is Phase.IDLE
+            and not slot.fetching
+            and all(mail.comes_again for mail in slot.mailbox)
+            and not self._dispatcher.is_at_work(slot.id)
+        )
+
+    async def look(self) -> None:
+        """Give up what is drained, call off what takes too long. Called often while anything is leaving."""
+        if self._is_giving or not self._open:
+            return
+        self._is_giving = True
+        try:
+            await self._give_up([partition for partition, waiting in self._open.items() if not waiting])
+        except StoreError as error:
+            _log.warning("partitions could not be given up, trying again: %s", error)
+        finally:
+            self._is_giving = False
+        now = asyncio.get_running_loop().time()
+        self._call_off([partition for partition, until in self._until.items() if until < now], now)
+
+    async def _give_up(self, drained: list[int]) -> None:
+        busy = {slot.partition for slot in self._slots.values() if slot.is_leaving and not self._is_quiet(slot)}
+        drained = [partition for partition in drained if partition not in busy]
+        if not drained:
+            return
+        self._forget(drained)  # before: from the next moment on another process may decide its runs
+        await self._store.give_up(drained)
+        self.lost(drained)
+
+    def lost(self, partitions: Collection[int]) -> None:
+        """These are not ours any more, given up or not."""
+        for partition in partitions:
+            self._open.pop(partition, None)
+            self._until.pop(partition, None)
+
+    def _call_off(self, partitions: list[int], now: float) -> None:
+        staying = [partition for partition in partitions if self._open.get(partition)]
+        for partition in staying:
+            self._took_long[partition] = now
+        self.lost(staying)
+        if staying:
+            self._partitions.extend(staying)
+            self._stay(staying)
+
+    async def leave(self, grace: float) -> bool:
+        """Give everything up, within a grace; what is not drained then is left as by a process that ends."""
+        self.begin(list(self._partitions), inf)
+        until = asyncio.get_running_loop().time() + grace
+        while self._open and asyncio.get_running_loop().time() < until:
+            await self.look()
+            await asyncio.sleep(LOOK_EVERY)
+        for waiting in self._open.values():
+            for slot in waiting:
+                if slot.unbegun:
+                    unbegun, slot.unbegun = slot.unbegun, []
+                    self._offer(slot.id, i.LayDown(unbegun))
+        return not self._open

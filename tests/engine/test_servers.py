@@ -1,0 +1,297 @@
+"""Partitions change hands while runs are at work: nothing is lost, nothing is done twice. Invariants 21 and 22."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.kernel import inputs as i
+from perdure.kernel.outcomes import Failed, Succeeded
+from tests.engine.documents import drill
+from tests.engine.servers import Servers, names, until
+
+SLOW = drill({"call": "slow", "save": "x"}, {"return": "$x"})
+WAITS = drill({"signal": "go", "save": "x"}, {"return": "$x"})
+
+
+async def test_a_run_at_work_is_handed_over_when_its_task_has_ended(tmp_path: Path) -> None:
+    """Invariant 21: a live owner gives up itself, its tasks in flight finished."""
+    async with Servers(tmp_path, held={"slow"}) as (one, two):
+        run = await one.engine.start(drill({"call": "slow"}, {"call": "slow", "save": "x"}, {"return": "$x"}))
+        await until(lambda: bool(one.hands.waiting))
+        leaving = asyncio.ensure_future(one.gives_up())
+        await asyncio.sleep(0.05)
+        assert not leaving.done(), "its task is still at work"
+
+        one.hands.release(Succeeded(b"1"))
+        await leaving
+        await until(lambda: bool(two.hands.waiting))
+        two.hands.release(Succeeded(b"2"))
+
+        assert await run.result() == 2, "who waited at the first server hears of the end at the second"
+        assert [len(server.hands.performed) for server in (one, two)] == [1, 1]
+        assert "TaskRedelivered" not in await names(two, run.id)
+
+
+async def test_tasks_that_were_not_begun_cost_no_delivery(tmp_path: Path) -> None:
+    """Invariants 12 and 21: each is begun once, by one of the servers, although only one delivery is allowed."""
+    call = {"call": "slow", "deliveries": 1}
+    async with Servers(tmp_path, held={"slow"}, tasks_in_flight=3) as (one, two):
+        run = await one.engine.start(drill({"each": 40, "do": [call]}, {"return": "all"}))
+        await until(lambda: len(one.hands.waiting) == 3)
+        leaving = asyncio.ensure_future(one.gives_up())
+        await asyncio.sleep(0.02)
+        while one.hands.waiting:
+            one.hands.release(Succeeded(b"1"))
+        await leaving
+        while not (await two.engine.find(run.id)).status.is_final:
+            while two.hands.waiting:
+                two.hands.release(Succeeded(b"1"))
+            await asyncio.sleep(0.002)
+
+        assert await run.result() == "all"
+        assert len(one.hands.performed) == 3
+        assert {one.delivery for one in (*one.hands.performed, *two.hands.performed)} == {1}
+        done = Counter(task.task for task in (*one.hands.performed, *two.hands.performed))
+        assert len(done) == 40 and set(done.values()) == {1}
+        told = await names(two, run.id)
+        assert told.count("TasksLaidDown") == told.count("TasksTakenUp") == 1
+        assert "TaskRedelivered" not in told
+
+
+async def test_a_crash_after_taking_up_costs_the_delivery(tmp_path: Path) -> None:
+    """Invariant 12: from the record on, the task may have been begun."""
+    async with Servers(tmp_path, count=3, held={"slow"}, tasks_in_flight=1) as (one, two, three):
+        two.store.may_take = three.store.may_take = False
+        run = await one.engine.start(drill({"each": 2, "do": [{"call": "slow", "deliveries": 2}]}))
+        await until(lambda: len(one.hands.waiting) == 1)
+        leaving = asyncio.ensure_future(one.gives_up())
+        await asyncio.sleep(0.02)
+        one.hands.release(Succeeded(b"1"))
+        await leaving
+        await two.takes()
+        await until(lambda: bool(two.hands.waiting))
+        await two.runtime.die()
+        await three.takes()
+        await until(lambda: bool(three.hands.waiting))
+
+        assert [task.delivery for task in two.hands.performed] == [1]
+        assert [task.delivery for task in three.hands.performed] == [2]
+        three.hands.release(Succeeded(b"1"))
+        await asyncio.wait_for(three.engine.wait(run.id), 10)
+
+
+async def test_a_hand_over_that_takes_too_long_is_called_off(tmp_path: Path) -> None:
+    """Invariant 21: a partition is not left undriven because of one long task."""
+    async with Servers(tmp_path, held={"slow"}, drain=0.05, tasks_in_flight=1) as (one, two):
+        two.store.may_take = one.store.may_take = False
+        long = await one.engine.start(drill({"each": 2, "do": [{"call": "slow"}]}, {"return": "long"}))
+        await until(lambda: bool(one.hands.waiting))
+        partitions = sorted(one.runtime.partitions)
+        one.store.surplus = len(partitions)
+        await until(lambda: not one.runtime.partitions)
+        await until(lambda: sorted(one.runtime.partitions) == partitions)
+        one.store.surplus = 0
+        waits = await one.engine.start(WAITS)
+        await waits.signal("go", "still here")
+
+        assert await waits.result() == "still here"
+        for _ in range(2):
+            await until(lambda: bool(one.hands.waiting))
+            one.hands.release(Succeeded(b"1"))
+        assert await long.result() == "long"
+        assert {task.delivery for task in one.hands.performed} == {1} and not two.hands.performed
+
+
+async def test_many_runs_wander_between_servers_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    """Invariants 1, 7, 17, 18 and 21: children, permits, signals and sleeps, handed over and over."""
+    kid = drill({"call": "work"}, {"sleep": "3ms"}, {"call": "work"}, {"return": "$input"}, name="kid")
+    kinds: list[tuple[Any, Any]] = [
+        (drill({"repeat": 12, "do": [{"call": "work"}]}, {"return": "chain"}), "chain"),
+        (drill({"each": 8, "do": [{"call": "work"}], "limit": 3}, {"return": "fan"}), "fan"),
+        (drill({"child": kid, "input": "kid", "save": "x"}, {"return": "$x"}), "kid"),
+        (drill({"each": 3, "do": [{"permit": "door", "limit": 2, "do": [{"call": "work"}]}]}, {"return": "in"}), "in"),
+        (drill({"sleep": "5ms"}, {"spin": 2500}, {"call": "work"}, {"return": "spun"}), "spun"),
+        (WAITS, "said"),
+    ]
+    functions = {"work": lambda arguments, input: input}
+    async with Servers(tmp_path, count=3, functions=functions, tasks_in_flight=4) as servers:
+        wandering = asyncio.ensure_future(_wander(servers))
+        handles = []
+        for number in range(60):
+            document, expected = kinds[number % len(kinds)]
+            server = servers[number % 3]
+            handles.append((await server.engine.start(document, token=f"t{number}"), expected))
+            await asyncio.sleep(0.003)
+        for handle, expected in handles:
+            if expected == "said":
+                await servers[0].engine.signal(handle.id, "go", "said", key="once")
+        results = await asyncio.wait_for(asyncio.gather(*[handle.result() for handle, _ in handles]), 60)
+        wandering.cancel()
+
+        assert results == [expected for _, expected in handles]
+        performed = [one for server in servers for one in server.hands.performed]
+        assert {one.delivery for one in performed} == {1}
+        times = Counter((one.run, one.task) for one in performed)
+        assert set(times.values()) == {1}, "a task was done twice"
+        assert len([server for server in servers if server.hands.performed]) > 1, "work was done by several"
+
+
+async def _wander(servers: list[Any]) -> None:
+    """Everybody gives up some, again and again, at no particular moment."""
+    turn = 0
+    while True:
+        server = servers[turn % len(servers)]
+        server.store.surplus = len(server.runtime.partitions)
+        await asyncio.sleep(0.02)
+        server.store.surplus = 0
+        turn += 1
+
+
+async def test_an_owner_that_was_taken_over_drops_everything_and_goes_on(tmp_path: Path) -> None:
+    """Invariant 21: fenced, it writes nothing; its tasks are stopped; it can still start runs."""
+    async with Servers(tmp_path, held={"slow"}) as (one, two):
+        run = await one.engine.start(SLOW)
+        await until(lambda: bool(one.hands.waiting))
+        (first,) = one.hands.performed
+        home = (await one.engine.find(run.id)).partition
+        _rob(one, home)
+        await until(lambda: bool(two.hands.waiting))  # it has no owner as far as the other can see
+        effect = await one.runtime.ask(run.id, i.EffectClaim(first.task, first.delivery, "charge"))
+
+        assert isinstance(effect, i.Refused)
+        await until(lambda: home not in one.runtime.partitions)
+        assert [task.task for task in one.hands.cancelled] == [first.task]
+        two.hands.release(Succeeded(b'"done by two"'))
+        assert await run.result() == "done by two"
+        again = await one.engine.start(SLOW)
+        await until(lambda: bool(one.hands.waiting) or bool(two.hands.waiting))
+        (one if one.hands.waiting else two).hands.release(Succeeded(b'"well"'))
+        assert await again.result() == "well"
+
+
+def _rob(server: Any, partition: int) -> None:
+    """Its lock is free although it does not know."""
+    server.store._inner._locks.pop(partition).abandon()
+
+
+async def test_a_private_engine_whose_run_was_taken_over_follows_it(tmp_path: Path, caplog: Any) -> None:
+    """Invariant 21: it says so, and goes on with a home of its own."""
+    private = Servers(tmp_path, count=1, serves=False, held={"slow"})
+    async with private as (mine,), Servers(tmp_path, count=1, held={"slow"}) as (server,):
+        run = await mine.engine.start(SLOW)
+        await until(lambda: bool(mine.hands.waiting))
+        before = mine.runtime.home
+        waiting = asyncio.ensure_future(run.result())
+        _rob(mine, before)
+        await until(lambda: bool(server.hands.waiting))
+        mine.hands.release(Succeeded(b'"late"'))
+        await until(lambda: mine.runtime.home != before)
+        server.hands.release(Succeeded(b'"in time"'))
+
+        assert await asyncio.wait_for(waiting, 10) == "in time"
+        assert "taken over the runs of this one" in caplog.text
+        other = await mine.engine.start(drill({"return": "mine"}))
+        assert await other.result() == "mine"
+        assert (await mine.engine.find(other.id)).partition == mine.runtime.home
+
+
+async def test_a_late_owner_stops_working_and_joins_anew(tmp_path: Path) -> None:
+    """Invariant 22: past its lease it begins nothing, answers nothing from memory, and stops what is in hand."""
+    async with Servers(tmp_path, count=1, held={"slow"}) as (server,):
+        run = await server.engine.start(SLOW)
+        await until(lambda: bool(server.hands.waiting))
+        (first, port, done), *_ = server.hands.waiting.values()
+        await port.claim_effect("charge")
+        await port.complete_effect("charge", b"1")
+        server.store.is_late = True
+        answer = await server.runtime.ask(run.id, i.EffectClaim(first.task, first.delivery, "charge"))
+
+        assert isinstance(answer, i.Refused), "memory knows that the effect is completed, and may not say so"
+        assert [task.task for task in server.hands.cancelled] == [first.task]
+        assert server.runtime.partitions == [] and server.runtime.tasks_in_flight == 0
+        done(Succeeded(b'"too late"'))
+        before = await names(server, run.id)
+        await asyncio.sleep(0.05)
+        assert before == await names(server, run.id), "a late owner writes nothing"
+        waiting = asyncio.ensure_future(server.engine.start(WAITS))
+
+        server.store.is_late = False
+        await until(lambda: bool(server.hands.waiting))
+        assert [task.delivery for task in server.hands.performed] == [1, 2]
+        server.hands.release(Succeeded(b'"in time"'))
+        assert await run.result() == "in time"
+        await (await waiting).signal("go", 1)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+async def test_a_store_that_is_away_stops_no_server_and_loses_no_result(tmp_path: Path, is_written: bool) -> None:
+    """Invariant 2: a result that came meanwhile waits, and its task is not done again."""
+    async with Servers(tmp_path, count=1, held={"slow"}) as (server,):
+        run = await server.engine.start(
+            drill({"each": 2, "do": [{"call": "slow", "deliveries": 1}], "save": "x"}, {"return": "$x"})
+        )
+        await until(lambda: len(server.hands.waiting) == 2)
+        server.store.is_away = True
+        server.store.writes_although_away = is_written
+        server.hands.release(Succeeded(b"1"))
+        await until(lambda: server.store.reopened > 0)
+        server.hands.release(Succeeded(b"2"))
+        await asyncio.sleep(0.05)
+        server.store.is_away = False
+
+        assert await run.result() is not None
+        assert [task.delivery for task in server.hands.performed] == [1, 1]
+        assert (await names(server, run.id)).count("TaskEnded") == 2
+        assert server.runtime.stopped is None
+
+
+async def test_a_stuck_run_is_tried_again_by_the_next_owner(tmp_path: Path) -> None:
+    """Invariants 3 and 21."""
+    async with Servers(tmp_path) as (one, two):
+        drills: Any = one.engine.languages["drill"], two.engine.languages["drill"]
+        drills[0].trips["now"] = RuntimeError("broken here")
+        run = await one.engine.start(drill({"signal": "go"}, {"trip": "now"}, {"return": "well"}))
+        with pytest.raises(Exception, match="stuck"):
+            await run.signal("go", key="k")
+        await one.gives_up()
+
+        assert await asyncio.wait_for(two.engine.handle(run.id).result(), 10) == "well"
+
+
+async def test_a_failed_task_is_retried_by_whoever_owns_the_run_then(tmp_path: Path) -> None:
+    """Invariant 11: a hand-over changes neither attempt nor delivery."""
+    retried = {"call": "slow", "retry": {"attempts": 2, "delay": "30ms"}, "save": "x"}
+    async with Servers(tmp_path, held={"slow"}) as (one, two):
+        run = await one.engine.start(drill(retried, {"return": "$x"}))
+        await until(lambda: bool(one.hands.waiting))
+        one.hands.release(Failed("Busy", retryable=True))
+        await one.gives_up()
+        await until(lambda: bool(two.hands.waiting))
+        two.hands.release(Succeeded(b"2"))
+
+        assert await run.result() == 2
+        assert [(task.attempt, task.delivery) for task in two.hands.performed] == [(2, 1)]
+
+
+async def test_a_server_that_leaves_hands_everything_over(tmp_path: Path) -> None:
+    """Invariant 21: what does not end within the grace is delivered again, the rest is not."""
+    async with Servers(tmp_path, held={"slow"}, tasks_in_flight=2, grace=0.1) as (one, two):
+        two.store.may_take = False
+        run = await one.engine.start(drill({"each": 4, "do": [{"call": "slow", "deliveries": 2}]}, {"return": "all"}))
+        await until(lambda: len(one.hands.waiting) == 2)
+        leaving = asyncio.ensure_future(one.runtime.leave())
+        await asyncio.sleep(0.02)
+        one.hands.release(Succeeded(b"1"))
+        assert not await leaving
+        await one.runtime.close()
+        await two.takes()
+        for _ in range(3):
+            await until(lambda: bool(two.hands.waiting))
+            two.hands.release(Succeeded(b"1"))
+            await asyncio.sleep(0.01)
+
+        assert await asyncio.wait_for(two.engine.handle(run.id).result(), 10) == "all"
+        assert sorted(task.delivery for task in two.hands.performed) == [1, 1, 2]
