@@ -70,7 +70,8 @@ def test_exactly_the_listed_functions_exist() -> None:
         ('slice "héllo" 1 3', "é"),
         ("rest (list)", "[]"),
         ('(semver "1.2.3-rc.1").Prerelease', "rc.1"),
-        ('trunc 2 "héllo"', "hé"),
+        ('trunc 2 "héllo"', "h\ufffd"),
+        ('trunc 3 "héllo"', "hé"),
     ],
 )  # fmt: skip
 def test_a_function_gives(call: str, result: str) -> None:

@@ -21,7 +21,7 @@ def outcome(text: str, data: dict[str, Any]) -> str | None:
         return None
 
 
-@pytest.mark.parametrize("name", ["language", "printf", "random", "times", "encodings", "sprig"])
+@pytest.mark.parametrize("name", ["language", "printf", "random", "times", "encodings", "sprig", "letters"])
 def test_a_template_writes_what_go_writes(name: str) -> None:
     agreed = json.loads((AGREED / f"{name}.json").read_text(encoding="utf-8"))
 

@@ -10,6 +10,7 @@ from perdure.expressions.gotemplate.values import Value, require_present, type_n
 
 _RADIX = {"b": "b", "o": "o", "O": "o", "x": "x", "X": "X", "d": "d", "v": "d"}
 _PREFIX = {"b": "0b", "x": "0x", "X": "0X"}
+_UNQUOTABLE = {"`", "\x7f", "\ufeff"}  # by backquotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def _format_text(directive: Directive, value: str, budget: Budget) -> str:
         case "v" | "s":
             return _pad(directive, shown)
         case "q":
-            if directive.sharp and "`" not in shown and all(c.isprintable() or c == "\t" for c in shown):
+            if directive.sharp and all(c >= " " or c == "\t" for c in shown) and not _UNQUOTABLE & {*shown}:
                 return _pad(directive, f"`{shown}`")
             return _pad(directive, quote_go(shown, ascii_only=directive.plus))
         case "x" | "X":

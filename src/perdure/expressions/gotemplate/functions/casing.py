@@ -3,15 +3,23 @@
 import re
 from itertools import pairwise
 
+from perdure.expressions.gotemplate.functions.letters import lower, to_lower, upper
 from perdure.expressions.gotemplate.functions.library import TEXT, takes
 
 _JOINTS = re.compile(r"[\s_-]+")
-# A capital after a small letter or digit begins a word, and so does the last of several capitals before a small one.
-_BEGINNINGS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def join_words(text: str, joint: str) -> str:
-    return _JOINTS.sub(joint, _BEGINNINGS.sub(joint, text)).lower()
+    apart = "".join(joint + char if _begins_a_word(text, at) else char for at, char in enumerate(text))
+    return lower(_JOINTS.sub(joint, apart))
+
+
+def _begins_a_word(text: str, at: int) -> bool:
+    """A capital after a small letter or digit does, and so does the last of several capitals before a small letter."""
+    if at == 0 or not text[at].isupper():
+        return False
+    before = text[at - 1]
+    return before.islower() or before.isdigit() or (before.isupper() and text[at + 1 : at + 2].islower())
 
 
 def camel_case(text: str) -> str:
@@ -22,8 +30,8 @@ def camel_case(text: str) -> str:
 
 
 def _capitalize(word: str) -> str:
-    rest = (char.lower() if before.isupper() else char for before, char in pairwise(word))
-    return word[:1].upper() + "".join(rest)
+    rest = (to_lower(char) if before.isupper() else char for before, char in pairwise(word))
+    return upper(word[:1]) + "".join(rest)
 
 
 FUNCTIONS = {

@@ -1,27 +1,34 @@
-"""Texts: cutting, trimming, wrapping, quoting. Positions count characters."""
+"""Texts: cutting, trimming, wrapping, quoting. Positions count bytes, as in Go."""
+
+import re
 
 from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.errors import EvaluationFault
-from perdure.expressions.gotemplate.formatting import TextBuilder, format_value
+from perdure.expressions.gotemplate.formatting import format_value
 from perdure.expressions.gotemplate.frame import Frame
+from perdure.expressions.gotemplate.functions.letters import lower, to_lower, to_title, upper
 from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, TEXT, takes, takes_frame
 from perdure.expressions.gotemplate.quoting import quote_go
 from perdure.expressions.gotemplate.values import Value
 
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_SPACE = ord(" ")
 _NOSPACE = str.maketrans(dict.fromkeys(_SPACES, ""))
-_DOTS = "..."
+_DOTS = b"..."
+_HALVES = re.compile("[\udc80-\udcff]")
 
 
 def abbreviate(width: int, text: str) -> str:
-    return text if width < 4 else _abbreviate(text, 0, width)
+    return text if width < 4 else _written(_abbreviate(_bytes(text), 0, width))
 
 
 def abbreviate_both(left: int, width: int, text: str) -> str:
-    return text if width < 4 or (left > 0 and width < 7) else _abbreviate(text, left, width)
+    if width < 4 or (left > 0 and width < 7):
+        return text
+    return _written(_abbreviate(_bytes(text), left, width))
 
 
-def _abbreviate(text: str, offset: int, width: int) -> str:
+def _abbreviate(text: bytes, offset: int, width: int) -> bytes:
     if len(text) <= width:
         return text
     offset = min(offset, len(text) - (width - 3))
@@ -33,25 +40,36 @@ def _abbreviate(text: str, offset: int, width: int) -> str:
 
 
 def truncate(count: int, text: str) -> str:
-    """The first `count` characters, or the last ones when it is negative."""
+    """The first `count` bytes, or the last ones when it is negative."""
+    whole = _bytes(text)
     if count >= 0:
-        return text[:count]
-    return text[count:] if len(text) + count > 0 else text
+        return _written(whole[:count])
+    return _written(whole[count:]) if len(whole) + count > 0 else text
 
 
 def substring(start: int, end: int, text: str) -> str:
+    whole = _bytes(text)
     if start < 0:
         start = 0
-    elif end < 0 or end > len(text):
-        end = len(text)
-    if not 0 <= start <= end <= len(text):
-        raise EvaluationFault(f"there is no part from {start} to {end} of {len(text)} characters")
-    return text[start:end]
+    elif end < 0 or end > len(whole):
+        end = len(whole)
+    if not 0 <= start <= end <= len(whole):
+        raise EvaluationFault(f"there is no part from {start} to {end} of {len(whole)} bytes")
+    return _written(whole[start:end])
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _written(text: bytes) -> str:
+    """As Go writes what may be half a character: each byte that belongs to none is U+FFFD."""
+    return _HALVES.sub("\ufffd", text.decode("utf-8", "surrogateescape"))
 
 
 def title(text: str) -> str:
     """Every word begins with a capital."""
-    return "".join(char.title() if at == 0 or _separates(text[at - 1]) else char for at, char in enumerate(text))
+    return "".join(to_title(char) if at == 0 or _separates(text[at - 1]) else char for at, char in enumerate(text))
 
 
 def _separates(char: str) -> bool:
@@ -61,7 +79,7 @@ def _separates(char: str) -> bool:
 
 
 def untitle(text: str) -> str:
-    return "".join(char.lower() if at == 0 or text[at - 1] in _SPACES else char for at, char in enumerate(text))
+    return "".join(to_lower(char) if at == 0 or text[at - 1] in _SPACES else char for at, char in enumerate(text))
 
 
 def initials(text: str) -> str:
@@ -79,25 +97,31 @@ def wrap_with(frame: Frame, width: int, separator: str, text: str) -> str:
 
 
 def _wrap(budget: Budget, text: str, width: int, separator: str, *, breaks_words: bool) -> str:
-    lines = TextBuilder(budget)
+    whole, joint = _bytes(text), _bytes(separator)
+    lines: list[bytes] = []
     at = 0
-    while len(text) - at > width:
-        if text[at] == " ":
+    while len(whole) - at > width:
+        if whole[at] == _SPACE:
             at += 1
             continue
-        space = text.rfind(" ", at, at + width + 1)
+        space = whole.rfind(b" ", at, at + width + 1)
         if space < 0 and breaks_words:
-            lines.add(text[at : at + width] + separator)
+            _add(lines, budget, whole[at : at + width] + joint)
             at += width
             continue
         if space < 0:
-            space = text.find(" ", at + width)
+            space = whole.find(b" ", at + width)
         if space < 0:
             break
-        lines.add(text[at:space] + separator)
+        _add(lines, budget, whole[at:space] + joint)
         at = space + 1
-    lines.add(text[at:])
-    return lines.build()
+    _add(lines, budget, whole[at:])
+    return _written(b"".join(lines))
+
+
+def _add(lines: list[bytes], budget: Budget, line: bytes) -> None:
+    budget.charge_text(len(line))
+    lines.append(line)
 
 
 def indent(frame: Frame, spaces: int, text: str) -> str:
@@ -134,7 +158,7 @@ FUNCTIONS = {
     "hasSuffix": takes(lambda suffix, text: text.endswith(suffix), TEXT, TEXT),
     "indent": takes_frame(indent, INTEGER, TEXT),
     "initials": takes(initials, TEXT),
-    "lower": takes(str.lower, TEXT),
+    "lower": takes(lower, TEXT),
     "nindent": takes_frame(lambda frame, spaces, text: "\n" + indent(frame, spaces, text), INTEGER, TEXT),
     "nospace": takes(lambda text: text.translate(_NOSPACE), TEXT),
     "plural": takes(lambda one, many, count: one if count == 1 else many, TEXT, TEXT, INTEGER),
@@ -151,7 +175,7 @@ FUNCTIONS = {
     "trimall": takes(lambda chars, text: text.strip(chars), TEXT, TEXT),
     "trunc": takes(truncate, INTEGER, TEXT),
     "untitle": takes(untitle, TEXT),
-    "upper": takes(str.upper, TEXT),
+    "upper": takes(upper, TEXT),
     "wrap": takes_frame(wrap, INTEGER, TEXT),
     "wrapWith": takes_frame(wrap_with, INTEGER, TEXT, TEXT),
 }
