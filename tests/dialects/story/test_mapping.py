@@ -11,7 +11,8 @@ from perdure.kernel.outcomes import Status
 from perdure.stores.protocol import Filter
 from perdure.testing.world import World as EngineWorld
 from tests.dialects.story.test_engine import start
-from tests.dialects.story.world import World, engram, story, template
+from tests.dialects.story.world import World, engram, failure, story, template
+from tests.dialects.universe import Work
 
 EACH = story("steps: [{name: c, type: condition}]\noutput: {n: '{{ inputs.item }}'}", "each")
 MAP = story(
@@ -49,6 +50,7 @@ def test_a_child_costs_the_same_among_few_and_among_many() -> None:
     few, many = mapped(200), mapped(2_000)
 
     assert len(many.life.events) < len(few.life.events) * 10.5
+    assert many.life.moves < few.life.moves * 10.5
     assert many.state < few.state * 2  # a reference for each page of a hundred, and no more
     assert many.row < 16_384
 
@@ -115,3 +117,44 @@ async def test_a_cancel_reaches_the_children(tmp_path: Path) -> None:
         assert (await run.show())["status"]["stepStates"]["m"]["phase"] == "Canceled"
         children = await world.engine.search(Filter(parent=run.id))
         assert [one.status for one in children] == [Status.CANCELLED] * 3
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_items_of_a_config_map_are_read_by_a_worker(crash: bool) -> None:
+    """STY-220: nothing here reads files; a helper step does, and its result is what is mapped."""
+    text = """
+steps:
+- name: m
+  ref: {name: map-reduce-adapter}
+  with: {items: {$bubuConfigMapRef: "app:items.json"}, map: {storyRef: {name: each}}}
+output: {stats: "{{ steps.m.output.stats }}"}
+"""
+    asked = []
+
+    def materialize(arguments: dict[str, Any]) -> Any:
+        asked.append(arguments["inputs"]["vars"])
+        return {"result": [[1, 2, 3]]}
+
+    work: dict[str, Work] = {"engram:materialize@1.0.0": materialize}
+    shown = World(story(text), others=OTHERS, work=work, crash=crash).run()
+
+    assert shown["status"]["output"]["stats"]["succeeded"] == 3
+    assert asked == [{"inputs": {"$bubuConfigMapRef": "app:items.json"}}]
+    assert shown["stepRuns"]["materialize-map-items-m"]["status"]["phase"] == "Succeeded"
+    assert list(shown["status"]["stepStates"]) == ["m"]
+
+
+def test_a_config_map_that_cannot_be_read_fails_the_map() -> None:
+    """STY-220"""
+    text = """
+steps:
+- name: m
+  ref: {name: map-reduce-adapter}
+  with: {items: {$bubuConfigMapRef: 'a:b'}, map: {storyRef: {name: each}}}
+"""
+    work: dict[str, Work] = {
+        "engram:materialize@1.0.0": lambda _: failure(message="config map 'a' has no readable key 'b'")
+    }
+    shown = World(story(text), others=OTHERS, work=work).run()
+
+    assert shown["status"]["stepStates"]["m"]["message"] == "config map 'a' has no readable key 'b'"

@@ -12,17 +12,16 @@ from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.code import provider_for
 from perdure.dialects.story.contract import Verdict, verdict
 from perdure.dialects.story.durations import write_duration
-from perdure.dialects.story.ending import end_step, said
+from perdure.dialects.story.ending import end_step
 from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.fitting import misfits
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution, grace
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.references import Engram, find_engram
-from perdure.dialects.story.rendering import Scope
 from perdure.dialects.story.resources import spec_of
 from perdure.dialects.story.timers import BOUND_RANK
-from perdure.expressions.gotemplate import TemplateError
+from perdure.dialects.story.verifying import verified
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
@@ -101,13 +100,7 @@ def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> No
             exit_class="terminal",
         )  # fmt: skip
         return
-    problem = _verification_problem(turn, step, output)
-    if problem is not None:
-        error = StepError.make("execution_error", problem, exit_code=0, exit_class="terminal", retryable=False)
-        end_step(
-            turn, step.name, Phase.FAILED, problem, reason=Reason.EXPRESSION_FAILED, error=error, exit_code=0,
-            exit_class="terminal",
-        )  # fmt: skip
+    if not verified(turn, step, output):
         return
     declared = spec_of(found.template).get("declaredOutputKeys") if found is not None else None
     if isinstance(declared, list) and set(declared) != set(output):
@@ -131,20 +124,6 @@ def _output_problem(found: Engram, output: dict[str, Any]) -> str | None:
         return "Step output failed schema validation: the output is empty"
     problems = misfits(written, output)
     return f"Step output failed schema validation: {problems}" if problems else None
-
-
-def _verification_problem(turn: Turn, step: Step, output: dict[str, Any]) -> str | None:
-    """`postExecution` is asked before anybody else hears of the success (STY-216)."""
-    written = step.data.get("postExecution")
-    if not isinstance(written, dict) or not isinstance(written.get("condition"), str):
-        return None
-    try:
-        if Scope(turn, step, "postExecution").verifies(written["condition"], step.name, output):
-            return None
-        text = "the condition is false"
-    except TemplateError as problem:
-        text = said(problem)
-    return f"Post-execution verification failed: {written.get('failureMessage') or text}"
 
 
 # It did not.

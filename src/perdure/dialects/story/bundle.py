@@ -40,15 +40,14 @@ def bundle(story: Resource, known: Known, settings: Settings) -> bytes:
         "grants": [],
         "settings": settings.different(),
     }
-    if injects(story, settings):
-        helper = known.find("EngramTemplate", "", settings.materialize_engram)
-        if helper is not None:
-            found["templates"][settings.materialize_engram] = _snapshot(helper)
     grants: dict[tuple[str, str, str], Resource] = {}
     waiting, seen = [story], {key_of(story)}
     while waiting:
         one = waiting.pop(0)
         namespace = namespace_of(one)
+        helper = settings.materialize_engram if injects(one, settings) or _has_map(one) else ""
+        if helper and (template := known.find("EngramTemplate", "", helper)) is not None:
+            found["templates"][helper] = _snapshot(template)
         for kind, target in references(one):
             if target.namespace != namespace:
                 grants.update((key_of(grant), _snapshot(grant)) for grant in known.grants(target.namespace))
@@ -105,6 +104,13 @@ def _story_references(step: Mapping[str, Any]) -> Iterator[Any]:
             told = given.get(stage)
             if isinstance(told, dict):
                 yield told.get("storyRef")
+
+
+def _has_map(story: Resource) -> bool:
+    """Whether a step may run a Story over items, which perhaps only a worker can read."""
+    steps = [step for block in BLOCKS for step in steps_of(spec_of(story).get(block))]
+    given = [one.get("with") for step in steps for one in (step, *branches_of(step))]
+    return any(isinstance(one, dict) and "map" in one for one in given)
 
 
 def _add_template(templates: dict[str, Any], engram: Resource, known: Known) -> None:

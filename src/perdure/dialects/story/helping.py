@@ -1,4 +1,5 @@
-"""Helper steps: what the engine adds to a Story whose templates look into offloaded data (STY-207, `inject`).
+"""Helper steps: what the engine adds to a Story whose templates look into offloaded data (STY-207, `inject`), or whose
+map runs over items that only a worker can read (STY-220).
 
     materialize-<purpose>-<step>     evaluates one template of a step, in a worker, where the data are
     materialize-story-output         the same for the run's output
@@ -15,6 +16,7 @@ from perdure.dialects.story.program import ENGRAM, Step
 from perdure.dialects.story.settings import Settings
 
 IF, KEY, OUTPUT, TARGET, WAIT = "if", "idempotency-key", "story-output", "story-ref", "wait"
+ITEMS = "map-items"
 INPUTS = {ENGRAM: "step-input", "executeStory": "execute-story", "sleep": "sleep", "stop": "stop"}
 """What is evaluated of a step when it starts, by the step's kind."""
 
@@ -25,19 +27,23 @@ def helper_name(purpose: str, step: str) -> str:
 
 def helpers_of(story: Mapping[str, Any], steps: Mapping[str, Step], settings: Settings) -> dict[str, Step]:
     """By name, every helper that the Story may come to need."""
-    if not injects(story, settings):
-        return {}
     data = {"ref": {"name": settings.materialize_engram}}
+    is_injecting = injects(story, settings)
     found = [
         Step(helper_name(purpose, step.name), step.block, ENGRAM, data, purpose=purpose, helps=step.name)
         for step in steps.values()
-        for purpose in _purposes(step)
+        for purpose in _purposes(step, is_injecting)
     ]
-    found.append(Step(helper_name(OUTPUT, ""), "finally", ENGRAM, data, purpose=OUTPUT))
+    if is_injecting:
+        found.append(Step(helper_name(OUTPUT, ""), "finally", ENGRAM, data, purpose=OUTPUT))
     return {helper.name: helper for helper in found}
 
 
-def _purposes(step: Step) -> Iterator[str]:
+def _purposes(step: Step, is_injecting: bool) -> Iterator[str]:
+    if step.kind == ENGRAM and "map" in step.given:
+        yield ITEMS
+    if not is_injecting:
+        return
     if step.condition:
         yield IF
     if step.data.get("idempotencyKeyTemplate"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.dialects.story.merging import merged
 
+MAP_TEMPLATE = "map-reduce-adapter"
 STAGES = ("map", "reduce")
 
 

@@ -119,10 +119,10 @@ class Story:
     @property
     def has_code(self) -> Callable[[str, str], bool] | None:
         """Whether a template can be executed: by loaded code, or by the language itself."""
-        from perdure.dialects.story.mapping import TEMPLATE
+        from perdure.dialects.story.inline_stories import MAP_TEMPLATE
 
         known = self._implements
-        return None if known is None else lambda template, version: template == TEMPLATE or known(template, version)
+        return None if known is None else lambda template, version: template == MAP_TEMPLATE or known(template, version)
 
     def admitted(self, resource: dict[str, Any]) -> dict[str, Any] | None:
         """STY-006, as far as admission knows it."""

@@ -9,24 +9,26 @@ among ten items and among ten thousand.
 
 from typing import Any
 
-from perdure.dialects.story import children, references
+from perdure.dialects.story import children, materializing, references
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import FAN_PAGE, REDUCE, Body, Fan, StepState
 from perdure.dialects.story.ending import end_step
 from perdure.dialects.story.errors import StepError
+from perdure.dialects.story.helping import ITEMS
 from perdure.dialects.story.identity import compose
 from perdure.dialects.story.naming import step_run_name
-from perdure.dialects.story.phases import Phase
+from perdure.dialects.story.payloads import CONFIG, SECRET
+from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import Program, Step, part
 from perdure.dialects.story.resources import Reference, Resource
 from perdure.dialects.story.timers import BOUND_RANK
+from perdure.dialects.story.verifying import verified
+from perdure.expressions.gotemplate import EvaluationFault
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import INLINE_BYTES
-
-TEMPLATE = "map-reduce-adapter"
 
 _OURS = {
     "map": ("item", "index", "total", "context", "inputs"),
@@ -36,6 +38,23 @@ COMPLETED = "StepRun completed successfully."
 FAILED = "map stage had failures"
 NOT_STARTED = "not started"
 STOPPED = "another item of the map has failed"
+
+
+def with_items(turn: Turn, step: Step, inputs: dict[str, Any]) -> dict[str, Any]:
+    """The input, with the items themselves. Those of a config map are read by a worker, in a helper step (STY-220).
+
+    Raises `Asked` until they are there, `TemplateError` if they cannot be had.
+    """
+    items = inputs.get("items")
+    if not isinstance(items, dict):
+        return inputs
+    if SECRET in items:
+        raise EvaluationFault("a map records its items, so they cannot come from a secret")
+    if CONFIG not in items:
+        return inputs
+    wanted = materializing.request(turn.program, materializing.OBJECT, ["{{ inputs }}"], {"inputs": items})
+    (found,) = materializing.result(turn, ITEMS, step.name, wanted)
+    return {**inputs, "items": found}
 
 
 def prepare(turn: Turn, step: Step, inputs: dict[str, Any]) -> children.Ancestors | str:
@@ -52,8 +71,7 @@ def begin(
 ) -> None:
     """The StepRun is there, with its resolved input: begin to map, or say why not."""
     if isinstance(prepared, str):
-        error = StepError.make("validation_error", prepared, exit_code=1, exit_class="terminal")
-        end_step(turn, step.name, Phase.FAILED, prepared, error=error, exit_code=1, exit_class="terminal")
+        _refuse(turn, step, prepared)
         return
     wanted, items = part(inputs, "map"), inputs["items"]
     allows = _flag(wanted.get("allowFailures"), inputs.get("defaultAllowFailures"), False)
@@ -75,6 +93,14 @@ def begin(
             tuple(turn.keep(page, 0 if len(pages) > 1 else INLINE_BYTES) for page in pages),
         )
     )
+
+
+def _refuse(turn: Turn, step: Step, problem: str) -> None:
+    error = StepError.make("validation_error", problem, exit_code=1, exit_class="terminal")
+    reason = Reason.INVALID_CONFIGURATION if problem == children.TOO_DEEP else ""
+    end_step(
+        turn, step.name, Phase.FAILED, problem, reason=reason, error=error, exit_code=1, exit_class="terminal"
+    )  # fmt: skip
 
 
 def missing_story(turn: Turn, step: Step, inputs: dict[str, Any]) -> references.Missing | None:
@@ -149,6 +175,10 @@ def _launch(
     found = _story(turn, step, told)
     assert not isinstance(found, str), found
     inputs = {**given, **part(told, "inputs")}
+    if children.is_too_deep(turn, above, found[0], inputs):  # STY-079
+        stop(turn, turn.body.steps[step.name], children.TOO_DEEP)
+        _refuse(turn, step, children.TOO_DEEP)
+        return
     name = compose(turn.body.name, step.name, "reduce" if index == REDUCE else str(index))
     child = children.launch(turn, step, name, *found, inputs, above, with_any_size=index == REDUCE)
     turn.emit(s.FanChildStarted(step.name, index, child, name))
@@ -223,7 +253,8 @@ def _finish(turn: Turn, step: Step, fan: Fan, plan: dict[str, Any]) -> None:
             problem = f"reduce stage failed: {reduced.message}"
     text = jsontext.encode(output)
     if problem is None:
-        end_step(turn, step.name, Phase.SUCCEEDED, COMPLETED, output=text, exit_code=0, exit_class="success")
+        if verified(turn, step, output):
+            end_step(turn, step.name, Phase.SUCCEEDED, COMPLETED, output=text, exit_code=0, exit_class="success")
     else:
         error = StepError.make("execution_error", problem, exit_code=1, exit_class="terminal")
         end_step(turn, step.name, Phase.FAILED, problem, output=text, error=error, exit_code=1, exit_class="terminal")

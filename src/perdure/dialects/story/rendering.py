@@ -183,7 +183,10 @@ class Scope:
                 return offloading.seen(self._turn, step, state.output)
             return jsontext.decode(self._turn.text(state.output))
         ended_well = state is not None and state.phase is Phase.SUCCEEDED
-        return {branch.name: self._output(branch.name) for branch in step.branches} if ended_well else {}
+        return self.outputs_of(step) if ended_well else {}
+
+    def outputs_of(self, step: Step) -> dict[str, Any]:
+        return {branch.name: self._output(branch.name) for branch in step.branches}
 
 
 def nested(signals: Mapping[str, bytes]) -> dict[str, Any]:

@@ -322,3 +322,21 @@ output: {image: "{{ steps.build.output.image }}"}"""
 
     assert errors(text) == []
     assert {code for _, _, code in warnings(text)} == {"ReferenceNotFound"}
+
+
+@pytest.mark.parametrize("member", ["execution: {cache: {}}", "execution: {retry: {}}", "secrets: {a: b}"])
+def test_what_only_engrams_have_is_told(member: str) -> None:
+    """STY-130 STY-224: a primitive has no effect of it, and the author hears so."""
+    word = member.partition(": ")[2].strip("{").partition(":")[0] if member.startswith("execution") else "secrets"
+    said = [message for _, message, _ in warnings(steps(f"{{name: x, type: condition, {member}}}"))]
+
+    path = f"execution.{word}" if member.startswith("execution") else word
+    assert said == [f"step 'x' of type 'condition': {path} has no effect here, only on Engrams"]
+
+
+def test_a_stop_is_verified_by_nobody() -> None:
+    """STY-216"""
+    said = warnings(steps('{name: x, type: stop, postExecution: {condition: "true"}}'))
+
+    assert [path for path, _, _ in said] == ["spec.steps[0].postExecution"]
+    assert not warnings(steps('{name: x, type: gate, postExecution: {condition: "true"}}'))

@@ -1,6 +1,6 @@
 """One step, in whatever block or branch it stands (STY-024 to 043, STY-229)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,10 @@ from perdure.dialects.story.document.shapes import (
     Text,
     shown,
 )
-from perdure.dialects.story.document.usage import check_step
+from perdure.dialects.story.document.usage import check_step, maps
 from perdure.dialects.story.graph import StepGraph
-from perdure.dialects.story.inline_stories import inline_stories, without_stories
+from perdure.dialects.story.identity import compose
+from perdure.dialects.story.inline_stories import STAGES, inline_stories, without_stories
 from perdure.dialects.story.resources import read_reference
 from perdure.expressions.gotemplate import Environment, References
 from perdure.expressions.gotemplate.aliases import find_aliased
@@ -83,6 +84,7 @@ class Tale:
     graph: StepGraph
     transports: tuple[str, ...]
     around: Around
+    judge_inline: Callable[[Look, str, "Tale"], None]
 
     def streams(self, block: str) -> bool:
         """Cleanup is batch also in streaming Stories (STY-139)."""
@@ -101,15 +103,18 @@ def judge_step(look: Look, block: str, tale: Tale) -> None:
     _transport(look, name, tale)
     _cache(look)
     kind = step.get("type")
+    _idle(look, name, kind)
     if isinstance(kind, str) and kind in PRIMITIVES:
         PRIMITIVES[kind](look, name)
     if kind == "executeStory":
-        _sub_story(look, name, tale)
+        _sub_story(look.at("with", "storyRef"), name, tale)
+    _map(look, name, tale)
     _templates(look, name, block, tale)
     check_step(look, name, tale.namespace, is_streaming=tale.streams(block), around=tale.around)
     for branch in _branches(look):
         _requires(branch, name, block, tale)
         _cache(branch)
+        _map(branch, str(branch.value.get("name") or ""), tale)
         _transport(branch, str(branch.value.get("name") or ""), tale)
         _templates(branch, name, block, tale)
         check_step(branch, str(branch.value.get("name") or ""), tale.namespace, tale.streams(block), tale.around)
@@ -190,13 +195,45 @@ def _cache(look: Look) -> None:
         cache.problem("cache cannot be used on a step with sideEffects: a hit would skip the effect")
 
 
-def _sub_story(look: Look, name: str, tale: Tale) -> None:
-    """The Story that an executeStory step names (STY-031, STY-042)."""
-    at = look.at("with", "storyRef")
+_OF_ENGRAMS: tuple[tuple[str, ...], ...] = (
+    ("execution", "cache"),
+    ("execution", "retry"),
+    ("execution", "timeout"),
+    ("idempotencyKeyTemplate",),
+    ("secrets",),
+)
+
+
+def _idle(look: Look, name: str, kind: Any) -> None:
+    """What says something of Engrams alone (STY-130, STY-224), and what a stop cannot wait for."""
+    if not isinstance(kind, str) or kind not in PRIMITIVES or look.value.get("ref") is not None:
+        return
+    paths = (*_OF_ENGRAMS, ("postExecution",)) if kind == "stop" else _OF_ENGRAMS
+    for path in paths:
+        if look.at(*path).value is not None:
+            word = ".".join(path)
+            look.at(*path).warn(f"step '{name}' of type '{kind}': {word} has no effect here, only on Engrams")
+
+
+def _map(look: Look, name: str, tale: Tale) -> None:
+    """The Stories that a map runs for its items and over their results, named or written in place (STY-271)."""
+    if not maps(look.value.get("ref"), tale.namespace, tale.around):
+        return
+    for stage in STAGES:
+        told = look.at("with", stage)
+        if stage in inline_stories(look.value.get("with")):
+            tale.judge_inline(told.at("story"), compose("mapreduce", name), tale)
+        at = told.at("storyRef")
+        if at.value is not None and not any("{{" in str(one) for one in (at.value, at.at("name").value)):
+            _sub_story(at, name, tale, may_be_itself=True)
+
+
+def _sub_story(at: Look, name: str, tale: Tale, *, may_be_itself: bool = False) -> None:
+    """The Story that a step starts (STY-031, STY-042). A map may start its own: fewer items may be left each time."""
     target = read_reference(at.value, tale.namespace)
     if target is None or not tale.around.may_name(at, "Story", tale.namespace, "Story", target, STORY_REFERENCE):
         return
-    if (target.namespace, target.name) == (tale.namespace, tale.name):
+    if not may_be_itself and (target.namespace, target.name) == (tale.namespace, tale.name):
         message = f"step '{name}' of type 'executeStory' cannot reference the same story"
         at.problem(message, code=STORY_REFERENCE)
         return

@@ -77,12 +77,23 @@ def too_large(resource: Resource) -> str | None:
 
 
 def judge_story(case: Case) -> None:
-    look, around = case.spec, case.around
+    _judge_spec(case.spec, case.name, case.namespace, case.around)
+
+
+def _judge_inline(look: Look, name: str, tale: Tale) -> None:
+    """A Story written inside of a step (STY-271): it is started as any other, so it is judged as any other."""
+    STORY.judge(look)
+    _judge_spec(look, name, tale.namespace, tale.around)
+    if look.value.get("pattern") in ("streaming", "realtime"):
+        look.at("pattern").problem("a Story inside of a step must be a batch story")
+
+
+def _judge_spec(look: Look, name: str, namespace: str, around: Around) -> None:
     spec = look.value
     graph = StepGraph(spec)
     transports = tuple(_transports(look, graph))
     is_streaming = spec.get("pattern") in ("streaming", "realtime")
-    tale = Tale(case.name, case.namespace, is_streaming, graph, transports, around)
+    tale = Tale(name, namespace, is_streaming, graph, transports, around, _judge_inline)
     _names(look)
     for block in BLOCKS:
         for step in look.at(block).items():

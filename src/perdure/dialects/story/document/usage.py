@@ -1,9 +1,12 @@
 """The Engram a step uses: may it be named, is it there, does its input fit? (STY-041, STY-042)"""
 
+from typing import Any
+
 from perdure.dialects.story.code import WAYS, place_of
 from perdure.dialects.story.document.around import Around
 from perdure.dialects.story.document.engrams import check_fit
 from perdure.dialects.story.document.look import ENGRAM_REFERENCE, NO_TEMPLATE, NOT_FOUND, Look
+from perdure.dialects.story.inline_stories import MAP_TEMPLATE
 from perdure.dialects.story.merging import merged
 from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of, version_of
 
@@ -37,6 +40,14 @@ def check_step(look: Look, name: str, namespace: str, is_streaming: bool, around
         return
     _implemented(at, name, template, around)
     _input(look, name, engram, template)
+
+
+def maps(ref: Any, namespace: str, around: Around) -> bool:
+    """Whether a step's Engram runs Stories over items."""
+    target = read_reference(ref, namespace)
+    engram = None if target is None else around.find("Engram", target)
+    wanted = None if engram is None else read_reference(spec_of(engram).get("templateRef"), "")
+    return wanted is not None and wanted.name == MAP_TEMPLATE
 
 
 def _template_of(engram: Resource, around: Around) -> Resource | None:

@@ -1,15 +1,14 @@
 """`condition`: only its `if` matters (STY-081)."""
 
 from perdure.dialects.story.body import StepState
-from perdure.dialects.story.ending import end_step
-from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Step
+from perdure.dialects.story.verifying import succeed
 from perdure.kernel.turn import Turn
 
 
 class Condition:
     def start(self, turn: Turn, step: Step) -> None:
-        end_step(turn, step.name, Phase.SUCCEEDED, "Primitive evaluated and outputs are available.")
+        succeed(turn, step, "Primitive evaluated and outputs are available.")
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """It waits for nothing."""

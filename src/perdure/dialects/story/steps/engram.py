@@ -16,7 +16,7 @@ from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.fitting import fitted
 from perdure.dialects.story.helping import INPUTS, KEY
 from perdure.dialects.story.identity import business_key, default_key
-from perdure.dialects.story.inline_stories import inline_stories, with_stories, without_stories
+from perdure.dialects.story.inline_stories import MAP_TEMPLATE, inline_stories, with_stories, without_stories
 from perdure.dialects.story.merging import merged
 from perdure.dialects.story.naming import step_run_name, step_run_uid
 from perdure.dialects.story.payloads import malformed
@@ -49,7 +49,7 @@ class EngramStep:
             end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
         elif references.lacks_code(turn, found):
             references.block_for_code(turn, step, found)
-        elif found.template_name == mapping.TEMPLATE or _has_place(turn, step):  # a map holds no worker
+        elif found.template_name == MAP_TEMPLATE or _has_place(turn, step):  # a map holds no worker
             _prepare(turn, step, found)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
@@ -103,7 +103,7 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
         error = StepError.make(refused.type, refused.message, retryable=False)
         end_step(turn, step.name, Phase.FAILED, refused.message, reason=refused.reason, error=error)
         return
-    if found.template_name == mapping.TEMPLATE:
+    if found.template_name == MAP_TEMPLATE:
         missing = mapping.missing_story(turn, step, inputs)
         if missing is not None:
             if not references.look_again(turn, missing):
@@ -164,8 +164,10 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
     completed, problems = fitted(spec_of(found.template).get("inputSchema"), inputs)
     if problems:
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
-    whole: dict[str, Any] = completed
-    return whole
+    try:
+        return mapping.with_items(turn, step, completed) if found.template_name == MAP_TEMPLATE else dict(completed)
+    except TemplateError as problem:
+        raise _Refused(Reason.EXECUTION_FAILED, said(problem), "initialization_error") from None
 
 
 def _rendered(turn: Turn, step: Step, found: Engram, scope: Scope) -> Any:

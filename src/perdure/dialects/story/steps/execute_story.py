@@ -18,9 +18,9 @@ from perdure.dialects.story.program import Step, part
 from perdure.dialects.story.references import Invalid, Missing
 from perdure.dialects.story.rendering import Scope
 from perdure.dialects.story.resources import Reference, Resource, spec_of
+from perdure.dialects.story.verifying import succeed
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
 
@@ -80,7 +80,7 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
     else:
         message = f"Launched sub-story run '{name}'"
         turn.emit(s.StepStarted(step.name, Phase.RUNNING, message, turn.now, sub_run=name))
-        end_step(turn, step.name, Phase.SUCCEEDED, message)
+        succeed(turn, step, message)
     turn.emit(s.Noted(step.name, "SubStoryRunCreated", name, turn.now))
 
 
@@ -94,5 +94,7 @@ def _inputs(step: Step, scope: Scope, story: Resource) -> dict[str, Any]:
 def land(turn: Turn, name: str, ended: e.ChildEnded) -> None:
     """The child's phase and message are the step's; its output only if it succeeded (STY-089)."""
     told = children.read_end(turn, ended)
-    output = jsontext.encode(told.output) if told.phase is Phase.SUCCEEDED else None
-    end_step(turn, name, told.phase, told.message, output=output)
+    if told.phase is Phase.SUCCEEDED:
+        succeed(turn, turn.program.steps[name], told.message, told.output)
+    else:
+        end_step(turn, name, told.phase, told.message)

@@ -8,6 +8,7 @@ from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.steps.waiting import time_out, timeout_of
 from perdure.dialects.story.timers import BOUND_RANK
+from perdure.dialects.story.verifying import succeed
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
@@ -43,8 +44,9 @@ class GateStep:
         if gate is None or gate.state == "Pending":
             return False
         output = {"decision": gate.state, "message": gate.message, "updatedBy": gate.by}  # STY-082
-        phase, words = (
-            (Phase.SUCCEEDED, "Gate approved.") if gate.state == "Approved" else (Phase.FAILED, "Gate rejected.")
-        )
-        end_step(turn, step.name, phase, gate.message or words, output=jsontext.encode(output))
+        if gate.state == "Approved":
+            succeed(turn, step, gate.message or "Gate approved.", output)
+        else:
+            message = gate.message or "Gate rejected."
+            end_step(turn, step.name, Phase.FAILED, message, output=jsontext.encode(output))
         return True

@@ -5,6 +5,8 @@ from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.ending import end_step
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Step
+from perdure.dialects.story.rendering import Scope
+from perdure.dialects.story.verifying import verified
 from perdure.kernel.turn import Turn
 
 
@@ -25,7 +27,8 @@ class Parallel:
             end_step(turn, step.name, Phase.FAILED, f"Parallel branches failed: {', '.join(counted)}")
             return
         message = "Parallel branches completed with allowed failures." if failures else "Parallel branches completed."
-        end_step(turn, step.name, Phase.SUCCEEDED, message)
+        if verified(turn, step, Scope(turn, step).outputs_of(step)):
+            end_step(turn, step.name, Phase.SUCCEEDED, message)
 
     def ring(self, turn: Turn, step: Step, state: StepState) -> None:
         """It has no deadline."""

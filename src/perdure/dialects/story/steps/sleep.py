@@ -8,6 +8,7 @@ from perdure.dialects.story.helping import INPUTS
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.program import Step
 from perdure.dialects.story.rendering import Scope
+from perdure.dialects.story.verifying import succeed
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel.turn import Turn
 
@@ -22,7 +23,7 @@ class Sleep:
             end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
             return
         if written is None or (isinstance(written, str) and not written.strip()):
-            end_step(turn, step.name, Phase.SUCCEEDED, COMPLETED)
+            succeed(turn, step, COMPLETED)
             return
         try:
             span = read_positive(written)
@@ -39,4 +40,4 @@ class Sleep:
         """It waits for its deadline only."""
 
     def ring(self, turn: Turn, step: Step, state: StepState) -> None:
-        end_step(turn, step.name, Phase.SUCCEEDED, COMPLETED)
+        succeed(turn, step, COMPLETED)

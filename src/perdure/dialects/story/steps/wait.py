@@ -16,6 +16,7 @@ from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.rendering import Scope
 from perdure.dialects.story.steps.waiting import time_out, timeout_of
 from perdure.dialects.story.timers import BOUND_RANK
+from perdure.dialects.story.verifying import succeed
 from perdure.expressions.gotemplate import (
     DETERMINISTIC,
     RUNTIME,
@@ -47,7 +48,7 @@ class Wait:
         wanted: Asked | None = None
         try:
             if self._holds(turn, step):
-                end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
+                succeed(turn, step, SATISFIED)
                 return
         except Asked as asked:
             wanted = asked
@@ -64,7 +65,7 @@ class Wait:
         rang = not state.poll and _reads_clock(turn.program, step)
         try:
             if self._holds(turn, step, anew=rang):
-                end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
+                succeed(turn, step, SATISFIED)
                 return
         except Asked as asked:
             materializing.ask(turn, asked)
@@ -74,7 +75,7 @@ class Wait:
         """A condition that is true at the deadline wins (STY-098); one that would take longer to look at does not."""
         try:
             if self._holds(turn, step):
-                end_step(turn, step.name, Phase.SUCCEEDED, SATISFIED)
+                succeed(turn, step, SATISFIED)
                 return
         except Asked:
             pass
