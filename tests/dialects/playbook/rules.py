@@ -69,6 +69,13 @@ ABSENT = {
 }
 
 
+NOTED = {
+    "185": "credentials are read on the host and live in the worker's memory, none is stored and so none is encrypted; "
+    "a secret that is written into a document stands in it, and `check` warns",
+}
+"""What is to be said of rules besides who tests them."""
+
+
 def titles() -> dict[str, str]:
     found = re.findall(r"(\d{3}) ([^|\n]+)", RULES)
     return {number: title.strip() for number, title in found}
@@ -101,7 +108,9 @@ def page() -> str:
     for number, title in sorted(titles().items()):
         places = cited.get(number, [])
         shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
-        lines.append(f"| PBK-{number} | {title} | {shown or '*' + ABSENT.get(number, 'not tested') + '*'} |")
+        said = shown or f"*{ABSENT.get(number, 'not tested')}*"
+        said += f"; *{NOTED[number]}*" if number in NOTED else ""
+        lines.append(f"| PBK-{number} | {title} | {said} |")
     return "\n".join(lines) + "\n"
 
 

@@ -10,8 +10,10 @@ import pytest
 from perdure.dialects.playbook import Playbook
 from perdure.dialects.playbook.jsonpath import BadPath, JsonPath
 from perdure.dialects.playbook.references import preview
+from perdure.engine import views
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
+from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.values import SECOND, Ref
 from perdure.testing.world import World as EngineWorld
 from tests.dialects.playbook.world import Answer, World, playbook
@@ -292,3 +294,36 @@ workflow:
 
     assert shown["failures"][0]["error"]["code"] == "REFERENCE_NOT_AVAILABLE"
     assert shown["steps"]["b"]["task_attempts"] == {"wait": 2, "get": 2}
+
+
+async def test_an_expired_body_is_readable_until_the_run_has_ended(tmp_path: Path) -> None:
+    """PBK-177: nothing takes away what a live execution refers to; afterwards the time counts."""
+    text = playbook("""
+workflow:
+  - step: a
+    tool: {kind: echo, args: {x: 1}, spec: {result: {inline_max_bytes: 0, store: {ttl: 10s}}}}
+    next: {arcs: [{step: gate}]}
+  - step: gate
+    spec: {policy: {admit: {rules: [{when: "{{ ctx.go }}", then: {allow: true}}]}}}
+    tool: {kind: noop}
+""")
+    async with EngineWorld(tmp_path, functions={"echo": lambda arguments, _: arguments}) as world:
+        assert world.engine is not None
+        handle = await world.engine.start(text.encode())
+        await world.settle()
+        execution = await views.load(world.engine.store, world.engine.languages, await world.engine.find(handle.id))
+        ref = execution.body.tallies["a"].uri
+
+        async def body() -> Any:
+            assert world.engine is not None
+            row = await world.engine.find(handle.id)
+            loaded = await views.load(world.engine.store, world.engine.languages, row)
+            return await views.body_of(world.engine.store, loaded, ref, world.clock.now())
+
+        await world.advance(60)
+        assert await body() == {"x": 1}
+        await world.engine.steer(handle.id, "patch", {"ctx": {"go": True}})
+        await world.settle()
+        assert (await handle.show())["status"] == "success"
+        with pytest.raises(ReferenceNotAvailable):
+            await body()

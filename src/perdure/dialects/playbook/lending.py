@@ -26,7 +26,7 @@ def lend(turn: Turn, value: Any) -> list[Lent]:
     found: dict[str, Lent] = {}
     for reference in references.mentioned(value):
         uri = reference["ref"]
-        held = references.lookup(turn.body, uri, turn.now)
+        held = references.lookup(turn.body, uri)
         if held is None or held.scope not in CROSSING or uri in found:
             continue
         whole = held.value.whole(turn.text)

@@ -205,15 +205,16 @@ def reference_of(value: Value, uri: str, text: Reader) -> dict[str, Any] | None:
 # Finding bodies.
 
 
-def lookup(body: b.Body, uri: str, now: Instant) -> b.Held | None:
-    """What a reference of this run leads to; None when it is not (or no longer) available."""
+def lookup(body: b.Body, uri: str) -> b.Held | None:
+    """What a reference of this run leads to; None when it is not (or no longer) available.
+
+    Its time may be over: whoever asks from within a live execution still refers to it (PBK-177).
+    """
     held = body.held.get(uri)
     if held is None:
         held = next((b.Held(tally.result) for tally in body.tallies.values() if _logs(tally, uri)), None)
     if held is None:
-        held = _inside(body, uri, now)
-    if held is None or (held.expires and now >= held.expires):
-        return None
+        held = _inside(body, uri)
     return held
 
 
@@ -222,12 +223,12 @@ def _logs(tally: b.Tally, uri: str) -> bool:
     return tally.uri == uri and tally.result.reference is None
 
 
-def _inside(body: b.Body, uri: str, now: Instant) -> b.Held | None:
+def _inside(body: b.Body, uri: str) -> b.Held | None:
     """One element of a loop's results, or a loop's result whose list is held by a manifest."""
     outer, _, index = uri.rpartition("/iteration/")
     if not outer or not index.isdecimal():
         return body.held.get(f"{uri}/results")
-    whole = lookup(body, outer, now)
+    whole = lookup(body, outer)
     parts = None if whole is None else whole.value.parts
     if whole is None or parts is None or int(index) >= len(parts):
         return None

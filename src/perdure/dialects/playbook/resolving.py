@@ -39,7 +39,7 @@ def resolve(turn: Turn, given: Any) -> Resolved:
 
 
 def _is_held(turn: Turn, uri: Any) -> bool:
-    return isinstance(uri, str) and references.lookup(turn.body, uri, turn.now) is not None
+    return isinstance(uri, str) and references.lookup(turn.body, uri) is not None
 
 
 def _brief(given: Any) -> str:
@@ -56,7 +56,7 @@ def _read(turn: Turn, uri: str, expected: str | None) -> Resolved:
     if not uri.startswith(references.SCHEME):
         message = f"{uri!r} is not readable here: references begin with {references.SCHEME}"
         raise NotResolved(error("storage_access", message, "STORE_NOT_AVAILABLE", source="artifact"))
-    held = references.lookup(turn.body, uri, turn.now)
+    held = references.lookup(turn.body, uri)
     if held is None:
         raise NotResolved(missing(uri))
     value, read = held.value, reader(turn, uri)
@@ -82,7 +82,7 @@ def reader(turn: Turn, uri: str) -> Reader:
 
 
 def missing(uri: str) -> Error:
-    message = f"the body of {uri} is not available: its scope or time is over, or it belongs to another execution"
+    message = f"the body of {uri} is not available: its scope is over, or it belongs to another execution"
     return error("missing_reference", message, "REFERENCE_NOT_AVAILABLE", source="artifact")
 
 

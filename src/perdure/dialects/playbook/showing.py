@@ -67,8 +67,8 @@ def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: I
         return result_of(body, execution.program, execution.state.options).whole(text)
     if ref == ctx_uri(execution.id):
         return body.ctx.data
-    held = lookup(body, ref, now)
-    if held is None:
+    held = lookup(body, ref)
+    if held is None or (execution.state.status.is_final and held.expires and now >= held.expires):
         raise ReferenceNotAvailable(f"the body of {ref} is not available")
     whole = held.value.whole(text)
     return whole["results"] if held.value.parts is not None and ref.endswith("/results") else whole
