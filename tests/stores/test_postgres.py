@@ -19,14 +19,27 @@ def as_url(conninfo: str) -> str:
 
 
 @pytest.fixture(params=VERSIONS, scope="module")
-def server(request: pytest.FixtureRequest, postgres_server: Callable[[int], Server]) -> Server:
-    return postgres_server(request.param)
+def database(request: pytest.FixtureRequest, postgres_server: Callable[[int], Server]) -> Iterator[str]:
+    """One database of each version for all tests here: making one takes longer than most of them."""
+    with postgres_server(request.param).database() as address:
+        PostgresStore(as_url(address), lambda: 1).abandon()  # makes the tables
+        yield as_url(address)
 
 
 @pytest.fixture
-def url(server: Server) -> Iterator[str]:
-    with server.database() as address:
-        yield as_url(address)
+def url(database: str) -> str:
+    """The address of a store in which nothing is."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        tables = connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'perdure' AND tablename NOT IN ('schema', 'partitions')"
+        ).fetchall()
+        connection.execute("; ".join(f"DELETE FROM perdure.{table}" for (table,) in tables))
+        connection.execute("DELETE FROM perdure.partitions WHERE NOT is_shared")
+    return database
 
 
 class TestPostgresStore(StoreSuite):

@@ -8,9 +8,10 @@
 already are left out (`fresh`). The lists come sorted, so that two servers never wait for each other crosswise.
 """
 
+import re
 from functools import lru_cache
 
-from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXTS, Kind, Statement
+from perdure.stores.postgres.wire import BLOBS, ELEMENTS, INT, INTS, TEXTS, Kind, Statement
 
 BORN, SENT, SUMMED = 1, 2, 3
 LETTER_BITS = 20
@@ -118,14 +119,18 @@ _ANSWERS = {
 
 
 @lru_cache(maxsize=1_000)
-def assembled(names: tuple[str, ...], is_guarded: bool) -> Statement:
+def assembled(names: tuple[str, ...], singles: frozenset[str], is_guarded: bool) -> Statement:
     """The statement of these parts, in this order. Values: server, epoch, runs that end if guarded, then each part's.
 
+    Singles have one row, which comes as plain values: most commits are small, and arrays cost more than that.
     Guarded: nothing is written when a run that ends still holds permits, for others have to be told then.
     """
-    creates = "born" in names
     kinds: list[Kind] = [INT, INT]
-    pieces = ["fence AS MATERIALIZED (SELECT 1 FROM servers WHERE id = {} AND epoch = {} FOR KEY SHARE)"]
+    fence = "fence AS MATERIALIZED (SELECT 1 FROM servers WHERE id = {} AND epoch = {} FOR KEY SHARE)"
+    if names == ("logged",) and singles and not is_guarded:  # the commonest of all
+        sql, own = _spelled("logged", is_single=True, creates=False)
+        return Statement(f"WITH {fence}, go AS (SELECT 1 FROM fence) {sql} RETURNING 0, 1, 1", INT, INT, *own)
+    pieces = [fence]
     if is_guarded:
         kinds.append(TEXTS)
         pieces.append(
@@ -136,15 +141,22 @@ def assembled(names: tuple[str, ...], is_guarded: bool) -> Statement:
     if "sent" in names:
         pieces.append("step AS MATERIALIZED (SELECT nextval('inbox_positions') AS at)")
     for name in names:
-        sql, own = PARTS[name]
+        sql, own = _spelled(name, is_single=name in singles, creates="born" in names)
         kinds.extend(own)
-        if name in STAND_WITH_THEIR_RUN:
-            if creates:
-                kinds.append(INTS)
-                sql = sql.replace("{fresh}", ", {}").replace("{named}", ", fresh").replace("{live}", _LIVE)
-            else:
-                sql = sql.replace("{fresh}", "").replace("{named}", "").replace("{live}", "")
         pieces.append(f"{name} AS ({sql})")
     answers = ["SELECT 0, (SELECT count(*) FROM fence), (SELECT count(*) FROM go)"]
     answers += [_ANSWERS[name] for name in names if name in _ANSWERS]
     return Statement(f"WITH {', '.join(pieces)} {' UNION ALL '.join(answers)}", *kinds)
+
+
+def _spelled(name: str, *, is_single: bool, creates: bool) -> tuple[str, list[Kind]]:
+    sql, known = PARTS[name]
+    kinds = list(known)
+    if name in STAND_WITH_THEIR_RUN:
+        fresh, named, live = (", {}", ", fresh", _LIVE) if creates else ("", "", "")
+        sql = sql.replace("{fresh}", fresh).replace("{named}", named).replace("{live}", live)
+        kinds += [INTS] * creates
+    if is_single:
+        sql = re.sub(r"unnest\(([^)]*)\) AS n\b", r"(VALUES (\1)) AS n", sql)
+        kinds = [ELEMENTS[kind] for kind in kinds]
+    return sql, kinds

@@ -69,8 +69,10 @@ class Session:
             return
         if not name:
             name = self._prepare(statement)
-        with _sending():
+        try:
             self._pgconn.send_query_prepared(name, packed, statement.formats, 1)
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(str(error)) from None
 
     def _prepare(self, statement: Statement) -> bytes:
         if len(self._met) > MOST_PREPARED:
@@ -104,10 +106,12 @@ class Session:
             self.close()
             raise ConnectionLost("the database did not answer in time")
         last: PGresult | None = None
-        with _sending():
+        try:
             while (result := self._pgconn.get_result()) is not None:
                 if last is None or last.status != pq.ExecStatus.FATAL_ERROR:
                     last = result
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(str(error)) from None
         if last is None or not self.is_alive:
             raise ConnectionLost(self._complaint())
         if last.status == pq.ExecStatus.FATAL_ERROR:

@@ -73,6 +73,8 @@ def _array(kind: int, values: Sequence[bytes | None]) -> bytes:
     return b"".join(parts)
 
 
+ELEMENTS: dict[Kind, Kind] = {INTS: INT, TEXTS: TEXT, BLOBS: BLOB}
+
 CASTS: dict[Kind, str] = {
     INT: "bigint",
     TEXT: "text",

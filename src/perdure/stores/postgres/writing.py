@@ -1,6 +1,7 @@
 """One commit. The common one is one statement and one round trip; what must look before it writes is a transaction."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 
@@ -37,6 +38,7 @@ _RECALL = Statement(
 )
 
 Row = tuple[Any, ...]
+_SORTED_BY: dict[str, Callable[[Row], Any]] = {"born": itemgetter(1), "summed": itemgetter(0)}
 
 
 class Shipment:
@@ -159,7 +161,7 @@ class Shipment:
         values: list[Any] = [*fence]
         if is_guarded:
             values.append(self.ended)
-        names = []
+        names, singles = list[str](), list[str]()
         for name in PARTS:  # in the order in which locks are taken
             if name == "used" and "kept" in self._rows:
                 values.append([row[0] for row in self._rows["kept"]])
@@ -169,20 +171,22 @@ class Shipment:
                 values.extend(self._forgotten)
             elif name in self._rows:
                 rows = self._rows[name]
-                if name in ("born", "summed"):
-                    rows.sort(key=lambda row: row[1] if name == "born" else row[0])
-                columns = list(zip(*rows, strict=True))
+                if len(rows) > 1 and name in _SORTED_BY:
+                    rows.sort(key=_SORTED_BY[name])
+                columns: list[Any] = list(zip(*rows, strict=True)) if len(rows) > 1 else list(rows[0])
                 if name in STAND_WITH_THEIR_RUN and not self.born:
                     columns.pop()
                 values.extend(columns)
+                if len(rows) == 1:
+                    singles.append(name)
             else:
                 continue
             names.append(name)
-        return assembled(tuple(names), is_guarded), values
+        return assembled(tuple(names), frozenset(singles), is_guarded), values
 
     def read(self, answers: Sequence[Row]) -> "Written | Fenced | None":
         """What the statement says it did; None when it did nothing, because a run that ends holds permits."""
-        is_ours, went = True, True
+        is_ours, went = False, False
         born: set[int] = set()
         sent: list[tuple[int, int]] = []
         summed = None
@@ -269,8 +273,11 @@ class BatchWriter:
         fence: tuple[int, int],
         now: Instant,
     ) -> Committed | Fenced:
-        self._prepare(session, batch)
-        if self.is_ready_for(batch):
+        is_ready = self.is_ready_for(batch)
+        if not is_ready:
+            self._prepare(session, batch)
+            is_ready = self.is_ready_for(batch)
+        if is_ready:
             shipment = Shipment(batch, self, now)
             statement, values = shipment.statement(fence, is_guarded=True)
             answer = shipment.read(session.run(statement, *values))
@@ -355,9 +362,9 @@ class BatchWriter:
 
 def _pieces(batch: Sequence[Transition]) -> list[Sequence[Transition]]:
     """The batch as statements: one, unless it is very large, or one of its runs borrows from another of them."""
-    sizes = [_size(change) for change in batch]
     writers = {change.run for change in batch if change.values or change.borrowed}
-    borrows = any(source in writers for change in batch for source, _ in change.borrowed)
+    borrows = bool(writers) and any(source in writers for change in batch for source, _ in change.borrowed)
+    sizes = [_size(change) for change in batch]
     if sum(sizes) <= MOST_BYTES and not borrows:
         return [batch]
     pieces: list[list[Transition]] = []
@@ -373,6 +380,10 @@ def _pieces(batch: Sequence[Transition]) -> list[Sequence[Transition]]:
 
 def _size(change: Transition) -> int:
     size = len(change.row or b"") + len(change.snapshot or b"")
-    for texts in (change.values, change.lived):
-        size += sum(len(text) for _, text in texts)
-    return size + sum(len(letter.body) for letter in change.letters)
+    for _, text in change.values:
+        size += len(text)
+    for _, text in change.lived:
+        size += len(text)
+    for letter in change.letters:
+        size += len(letter.body)
+    return size
