@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import curves, page, profiling
 from bench.harness import ROOT, Harness
-from bench.registry import LANGUAGES, MORE_PEERS, PEERS
+from bench.registry import LANGUAGES, PEERS, STORES
 from bench.running import Run, languages, say
 from bench.sizes import FULL, QUICK
 from bench.workloads import WORKLOADS
@@ -30,9 +30,8 @@ def _parser() -> argparse.ArgumentParser:
     run = verbs.add_parser("run", help="everything: workloads beside the peers, syncs, curves, and the page")
     run.add_argument("--rounds", type=int, help="repetitions of each workload (default 5, quick 1)")
     run.add_argument("--only", type=_names(ALL), default=ALL, help="workloads, such as w1,w4")
-    run.add_argument(
-        "--peers", type=_names((*PEERS, *MORE_PEERS, "none")), default=PEERS, help=f"of {', '.join(PEERS)}, …"
-    )
+    run.add_argument("--peers", type=_names((*PEERS, "none")), default=PEERS, help=f"of {', '.join(PEERS)}; none")
+    run.add_argument("--stores", type=_names(STORES), default=STORES, help=f"of {', '.join(STORES)}")
     run.add_argument("--environments", type=Path, help="where the peers are installed, and kept (default: temporary)")
     run.add_argument("--no-curves", action="store_true", help="leave the curves out")
     run.add_argument("--no-write", action="store_true", help="leave the page as it is")
@@ -61,8 +60,9 @@ def _run(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as temporary:
         Path(temporary).chmod(0o755)
         run = Run(_harness(arguments, temporary), arguments.output, quick=arguments.quick)
-        run.add_languages(arguments.languages)
-        run.add_peers(peers, arguments.environments or Path(temporary) / "environments")
+        environments = arguments.environments or Path(temporary) / "environments"
+        run.add_languages(arguments.languages, arguments.stores, environments)
+        run.add_peers(peers, environments)
         run.measure(arguments.only, arguments.rounds or (1 if arguments.quick else 5))
         run.count_syncs()
         if not arguments.no_curves:

@@ -131,8 +131,9 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
 
 
-def ours(language: str, title: str) -> Subject:
-    return Subject(language, f"Perdure {title}", "bench.ours", Path(sys.executable), ROOT, is_ours=True)
+def ours(language: str, title: str, store: str, home: Path) -> Subject:
+    name, where = (language, "") if store == "sqlite" else (f"{language}@{store}", " on PostgreSQL")
+    return Subject(name, f"Perdure {title}{where}", "bench.ours", Path(sys.executable), home, is_ours=True)
 
 
 def peer(name: str, title: str, home: Path) -> Subject:

@@ -1,8 +1,9 @@
-"""What the disk and SQLite can do at best, right now: no engine can be faster."""
+"""What the disk and the databases can do at best, right now: no engine can be faster."""
 
 import os
 import statistics
 import time
+from typing import Any
 
 import apsw
 
@@ -18,6 +19,31 @@ def physical(scene: Scene) -> dict[str, float]:
         "commits_per_s": _commits(scene, 1),
         "rows_per_s": _commits(scene, 100) * 100,
     }
+
+
+def physical_of_postgres(scene: Scene) -> dict[str, float]:
+    import psycopg
+
+    from bench import postgres
+
+    with psycopg.connect(postgres.start(scene), autocommit=True) as connection:
+        connection.execute(
+            "create table log (id bigint generated always as identity primary key, run text, body bytea)"
+        )
+        return {
+            "postgres_commits_per_s": _inserts(connection, 1),
+            "postgres_rows_per_s": _inserts(connection, 100) * 100,
+        }
+
+
+def _inserts(connection: Any, rows: int) -> float:
+    """The same with PostgreSQL: one statement, which is a transaction, each."""
+    batch = [[ROW[0]] * rows, [ROW[2]] * rows]
+    count, began = 0, time.perf_counter()
+    while (taken := time.perf_counter() - began) < SECONDS:
+        connection.execute("insert into log (run, body) select * from unnest(%s::text[], %s::bytea[])", batch)
+        count += 1
+    return count / taken
 
 
 def _sync_ms(scene: Scene) -> float:

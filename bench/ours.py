@@ -1,11 +1,14 @@
 """Perdure, as a measured process, in any of its languages.
 
-Every function works on a fresh SQLite file with every acknowledged transition synced. The variant says what kind of
-function the steps are: `thread` (what users write: a plain function, run off the event loop), `async` or `inline`.
+Every function works on a fresh SQLite file, or on a fresh PostgreSQL server, with every acknowledged transition synced.
+The variant says what kind of function the steps are: `thread` (what users write: a plain function, run off the event
+loop), `async` or `inline`.
 """
 
 import asyncio
 import gc
+import subprocess
+import sys
 import time
 from importlib import import_module
 from pathlib import Path
@@ -16,10 +19,14 @@ from bench.languages.language import Language
 from bench.marks import Marks
 from bench.processes import resident_mb, size_of
 from bench.scene import Scene, evenness, latencies, per_second, reached
+from bench.sizes import Sizes
 from perdure.engine.clock import SystemClock
 from perdure.kernel.events import RunEnded
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import SECOND, Instant
+
+ENGINES = 2
+"""W8: as many as the smallest machine has cores."""
 
 WAIT = 300
 """Seconds. The longest that all languages can wait in the same way."""
@@ -50,12 +57,20 @@ PROVIDERS = {"": "step", "thread": "step", "async": "step-async", "inline": "ste
 
 
 def language_of(scene: Scene) -> Language:
-    found: Language = import_module(f"bench.languages.{scene.subject}").LANGUAGE
+    found: Language = import_module(f"bench.languages.{scene.subject.partition('@')[0]}").LANGUAGE
     return found
 
 
-def engine_in(folder: Path, **options: Any) -> perdure.Engine:
-    return perdure.Engine(f"sqlite:///{folder / 'runs.db'}", **options)
+def address_of(scene: Scene) -> str:
+    if not scene.subject.endswith("@postgres"):
+        return f"sqlite:///{scene.folder / 'runs.db'}"
+    from bench import postgres
+
+    return postgres.start(scene)
+
+
+def engine_for(scene: Scene, **options: Any) -> perdure.Engine:
+    return perdure.Engine(address_of(scene), **options)
 
 
 async def warm(engine: perdure.Engine, language: Language, provider: str) -> None:
@@ -72,7 +87,7 @@ async def _w1(scene: Scene) -> dict[str, float]:
     language, sizes = language_of(scene), scene.sizes
     document = language.sequence(sizes.steps, PROVIDERS[scene.variant])
     given = language.given({"i": 1, "n": ""})
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         await warm(engine, language, PROVIDERS[scene.variant])
         began = time.perf_counter()
         handles = await asyncio.gather(*[engine.start(document, given) for _ in range(sizes.workflows)])
@@ -80,6 +95,45 @@ async def _w1(scene: Scene) -> dict[str, float]:
         figures = per_second(sizes.workflows * sizes.steps, began)
     assert all(language.value_of(result) == {"i": 1, "n": ""} for result in results)
     return figures
+
+
+def w8(scene: Scene) -> dict[str, float]:
+    """W1 shared out to two engines, each a process of its own, on one server."""
+    address = address_of(scene)
+    command = [sys.executable, "-c", "import sys; from bench.ours import half; half(*sys.argv[1:])"]
+    arguments = [address, scene.subject, scene.sizes.dump(), scene.variant]
+    halves = [
+        subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(ENGINES)
+    ]
+    for one in halves:
+        assert one.stdout is not None and one.stdout.readline() == "ready\n"
+    for one in halves:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    began = time.perf_counter()
+    for one in halves:
+        assert one.stdout is not None and one.stdout.readline() == "done\n"
+    return per_second(scene.sizes.workflows * scene.sizes.steps, began)
+
+
+def half(address: str, subject: str, sizes: str, variant: str) -> None:
+    """One of the engines of W8."""
+    asyncio.run(_half(address, Scene(subject, Path(), Sizes.load(sizes), variant)))
+
+
+async def _half(address: str, scene: Scene) -> None:
+    language, provider = language_of(scene), PROVIDERS[scene.variant]
+    document, given = language.sequence(scene.sizes.steps, provider), language.given({"i": 1, "n": ""})
+    async with perdure.Engine(address) as engine:
+        await warm(engine, language, provider)
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        starting = [engine.start(document, given) for _ in range(scene.sizes.workflows // ENGINES)]
+        handles = await asyncio.gather(*starting)
+        await asyncio.gather(*[handle.result() for handle in handles])
+        print("done", flush=True)
 
 
 def w2(scene: Scene) -> dict[str, float]:
@@ -90,7 +144,7 @@ def w2(scene: Scene) -> dict[str, float]:
 async def _w2(scene: Scene) -> dict[str, float]:
     language, provider = language_of(scene), PROVIDERS[scene.variant]
     document = language.fan(scene.sizes.width, provider)
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         await warm(engine, language, provider)
         began = time.perf_counter()
         await (await engine.start(document)).result()
@@ -106,7 +160,7 @@ async def _w3(scene: Scene) -> dict[str, float]:
     language = language_of(scene)
     document, given = language.sequence(1, PROVIDERS[scene.variant]), language.given({"i": 1, "n": ""})
     times = []
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         for _ in range(scene.sizes.starts * 11 // 10):
             began = time.perf_counter()
             await (await engine.start(document, given)).result()
@@ -123,7 +177,7 @@ async def _w4(scene: Scene) -> dict[str, float]:
     language, provider = language_of(scene), PROVIDERS[scene.variant]
     document = language.rounds(scene.sizes.rounds, provider)
     stamps: list[float] = []
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         await warm(engine, language, provider)
         engine.runtime.watch(lambda run, told: stamps.append(time.perf_counter()))
         began = time.perf_counter()
@@ -141,7 +195,7 @@ async def _w5_begin(scene: Scene) -> None:
     language, sizes = language_of(scene), scene.sizes
     _register_marking(scene)
     document = language.sequence(sizes.steps, "mark")
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         names = [f"w{number}" for number in range(sizes.workflows)]
         starting = [engine.start(document, language.given({"of": name, "marks": []})) for name in names]
         handles = await asyncio.gather(*starting)
@@ -157,7 +211,7 @@ def w5_recover(scene: Scene) -> dict[str, Any]:
 async def _w5_recover(scene: Scene) -> dict[str, Any]:
     language = language_of(scene)
     _register_marking(scene)
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         await engine.resume()
         runs: dict[str, str] = scene.submitted()
         results = await asyncio.gather(*[engine.handle(run).result() for run in runs.values()])
@@ -187,7 +241,7 @@ def w6(scene: Scene) -> dict[str, float]:
 
 async def _w6(scene: Scene) -> dict[str, float]:
     language = language_of(scene)
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         document = language.sequence(1, PROVIDERS[scene.variant])
         await (await engine.start(document, language.given({"i": 1}))).result()
         reached("first result")
@@ -215,7 +269,7 @@ async def _w7(scene: Scene) -> dict[str, float]:
     language, parked = language_of(scene), scene.sizes.parked
     document, warming = language.wait(WAIT), 1_000
     batch = 1_000
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         await asyncio.gather(*[engine.start(document) for _ in range(warming)])
         gc.collect()
         before = resident_mb()
@@ -226,11 +280,11 @@ async def _w7(scene: Scene) -> dict[str, float]:
         gc.collect()
         ram_kb = (resident_mb() - before) * 1024 / parked
     disk_kb = size_of(scene.folder) / 1024 / (parked + warming)
-    wake_s = await _wake_all(scene.folder, parked + warming)
+    wake_s = await _wake_all(scene, parked + warming)
     return {"starts_per_s": starts_per_s, "ram_kb": ram_kb, "disk_kb": disk_kb, "wake_s": wake_s, "parked": parked}
 
 
-async def _wake_all(folder: Path, count: int) -> float:
+async def _wake_all(scene: Scene, count: int) -> float:
     """Seconds until every one of them has ended well, all being due in the instant in which we come back."""
     woken, left = asyncio.Event(), count
 
@@ -242,7 +296,7 @@ async def _wake_all(folder: Path, count: int) -> float:
         if left == 0:
             woken.set()
 
-    async with engine_in(folder, clock=LaterClock(WAIT + 60)) as engine:
+    async with engine_for(scene, clock=LaterClock(WAIT + 60)) as engine:
         engine.runtime.watch(look)
         began = time.perf_counter()
         await engine.resume()

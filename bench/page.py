@@ -13,7 +13,7 @@ from bench import svg
 from bench.curves import CURVES
 from bench.harness import ROOT
 from bench.sizes import Sizes
-from bench.summary import Results, all_metrics, failures, figure, mine, number, peers, verdicts
+from bench.summary import Results, all_metrics, failures, figure, is_on_postgres, mine, number, peers, verdicts
 from bench.workloads import SYNCS, WORKLOADS, Metric, Workload
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -35,7 +35,8 @@ def write(figures: Path) -> None:
 def generated(results: Results) -> str:
     parts = [
         _about(results),
-        "### Wishes and what came of them\n\n" + _wishes(results),
+        "### Wishes and what came of them\n\n" + _wishes(results, mine(results, on_postgres=False)),
+        *(["On PostgreSQL:\n\n" + _wishes(results, there)] if (there := mine(results, on_postgres=True)) else []),
         "### Every figure\n\n" + _figures(results),
         "### Syncs per step\n\n" + _syncs(results),
         *[_curve(results, curve) for curve in CURVES if results["curves"].get(curve.name)],
@@ -74,8 +75,7 @@ def _about(results: Results) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _wishes(results: Results) -> str:
-    names = mine(results)
+def _wishes(results: Results, names: list[str]) -> str:
     rows = []
     for workload, metric in all_metrics():
         wished = {name: verdicts(results, workload, metric, name) for name in names}
@@ -85,7 +85,7 @@ def _wishes(results: Results) -> str:
             theirs = figure(results, workload.name, other, metric.name) if other else None
             shown = f"{results['subjects'][other]['title']} {number(theirs.median)}" if other and theirs else "–"
             rows.append([f"{workload.name.upper()} {metric.title}", wish, shown, *told])
-    for workload_name, most in SYNCS.items():
+    for workload_name, most in () if is_on_postgres(names[0]) else SYNCS.items():
         found = results["syncs"].get(workload_name, {})
         told = [
             _verdict(value, value <= most) if isinstance(value := found.get(name), float) else "–" for name in names
@@ -109,10 +109,10 @@ def _figures(results: Results) -> str:
         if not rows:
             continue
         text.append(f"**{workload.name.upper()}**: {workload.title(sizes)}\n")
-        if workload.limit is not None and results["limits"]:
-            name, title = workload.limit
-            most = statistics.median(one[name] for one in results["limits"])
-            rows.append([f"*{title}*", f"*{number(most)}*", *["–"] * (len(workload.metrics) - 1)])
+        for name, title in workload.limits:
+            if found := [one[name] for one in results["limits"] if name in one]:
+                most = number(statistics.median(found))
+                rows.append([f"*{title}*", f"*{most}*", *["–"] * (len(workload.metrics) - 1)])
         header = ["", *[f"{metric.title}{f', {metric.unit}' if metric.unit else ''}" for metric in workload.metrics]]
         text.append(table(header, rows))
         text.append(f"![{workload.name.upper()}](performance/{workload.name}.svg)\n")

@@ -5,7 +5,7 @@ import statistics
 import time
 from typing import Any
 
-from bench.ours import WAIT, engine_in, language_of, warm
+from bench.ours import WAIT, engine_for, language_of, warm
 from bench.scene import Scene
 
 STEPS = 500
@@ -23,7 +23,7 @@ def width(scene: Scene) -> dict[str, float]:
 async def _alone(scene: Scene, shape: Any) -> dict[str, float]:
     count = int(scene.variant)
     document, runs = shape(count, "step"), max(1, STEPS // count)
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         await warm(engine, language_of(scene), "step")
         began = time.perf_counter()
         for _ in range(runs):
@@ -39,7 +39,7 @@ async def _payload(scene: Scene) -> dict[str, float]:
     language, size, steps = language_of(scene), int(scene.variant), 10
     document, given = language.sequence(steps, "step"), language.given({"text": "x" * (size - len('{"text":""}'))})
     runs = 20 if size < 1_000_000 else 5
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         await warm(engine, language, "step")
         began = time.perf_counter()
         for _ in range(runs):
@@ -54,7 +54,7 @@ def open_runs(scene: Scene) -> dict[str, float]:
 async def _open_runs(scene: Scene) -> dict[str, float]:
     language, count = language_of(scene), int(scene.variant)
     waiting, document, given = language.wait(WAIT), language.sequence(1, "step"), language.given({"i": 1})
-    async with engine_in(scene.folder) as engine:
+    async with engine_for(scene) as engine:
         await warm(engine, language, "step")
         for begin in range(0, count, 1_000):
             await asyncio.gather(*[engine.start(waiting) for _ in range(min(1_000, count - begin))])

@@ -3,9 +3,11 @@
 LANGUAGES: tuple[str, ...] = ("drill", "flow", "playbook", "story")
 """Files in bench/languages."""
 
-PEERS: tuple[str, ...] = ("dbos", "langgraph", "restate", "absurd")
+STORES: tuple[str, ...] = ("sqlite", "postgres")
+"""What Perdure keeps its runs in. A language on PostgreSQL is a subject of its own: `flow@postgres`."""
+
+ON_POSTGRES: tuple[str, ...] = ("w1", "w2", "w3", "w4", "w8")
+"""The workloads that are measured there; the others are about one file and one process."""
+
+PEERS: tuple[str, ...] = ("dbos", "dbos_postgres", "langgraph", "restate", "absurd")
 """Files in bench/peers, measured unless `--peers` says otherwise."""
-
-
-MORE_PEERS: tuple[str, ...] = ("dbos_postgres",)
-"""Measured only when asked for: slower relatives of those above."""

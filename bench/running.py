@@ -12,7 +12,8 @@ from typing import Any
 
 from bench import curves, environments, machine
 from bench.harness import Failure, Harness, Subject, ours, peer
-from bench.registry import LANGUAGES
+from bench.registry import LANGUAGES, ON_POSTGRES
+from bench.summary import is_on_postgres
 from bench.workloads import SYNCS, WORKLOADS, Metric, Workload
 
 Results = dict[str, Any]
@@ -24,8 +25,11 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-def languages(names: Sequence[str] = LANGUAGES) -> list[Subject]:
-    return [ours(name, import_module(f"bench.languages.{name}").LANGUAGE.title) for name in names]
+def languages(
+    names: Sequence[str] = LANGUAGES, stores: Sequence[str] = ("sqlite",), home: Path = Path()
+) -> list[Subject]:
+    titles = {name: import_module(f"bench.languages.{name}").LANGUAGE.title for name in names}
+    return [ours(name, title, store, home) for store in stores for name, title in titles.items()]
 
 
 class Run:
@@ -55,8 +59,10 @@ class Run:
         self.output.parent.mkdir(parents=True, exist_ok=True)
         self.output.write_text(json.dumps(self.results, indent=1) + "\n")
 
-    def add_languages(self, names: Sequence[str]) -> None:
-        for subject in languages(names):
+    def add_languages(self, names: Sequence[str], stores: Sequence[str], under: Path) -> None:
+        home = under / "perdure"
+        home.mkdir(parents=True, exist_ok=True)
+        for subject in languages(names, stores, home):
             self.subjects.append(subject)
             self.results["subjects"][subject.name] = {"title": subject.title, "ours": True}
 
@@ -90,7 +96,8 @@ class Run:
             for workload in chosen:
                 turn = (number - 1) % len(self.subjects)
                 for subject in [*self.subjects[turn:], *self.subjects[:turn]]:
-                    self._measure_one(number, workload, subject)
+                    if _concerns(workload.name, subject):
+                        self._measure_one(number, workload, subject)
                 self.save()
 
     def _measure_one(self, number: int, workload: Workload, subject: Subject) -> None:
@@ -120,6 +127,8 @@ class Run:
 
     def _measure_limits(self, number: int) -> None:
         found = self.harness.call(self.subjects[0], "bench.limits", "physical")
+        if on_postgres := next((subject for subject in self.subjects if is_on_postgres(subject.name)), None):
+            found |= self.harness.call(on_postgres, "bench.limits", "physical_of_postgres")
         say(f"{number} limits: { ({name: round(value, 3) for name, value in found.items()}) }")
         self.results["limits"].append(found)
 
@@ -138,17 +147,23 @@ class Run:
         self.save()
 
     def draw_curves(self, most: int) -> None:
-        mine = [subject for subject in self.subjects if subject.is_ours]
+        mine = [subject for subject in self.subjects if subject.is_ours and not is_on_postgres(subject.name)]
         self.results["curves"] = curves.draw(self.harness, mine, most, say)
         self.save()
 
     def profile(self) -> None:
         for subject in self.subjects:
-            if subject.is_ours:
+            if subject.is_ours and not is_on_postgres(subject.name):
                 say(f"profile of W1, {subject.title}")
                 found = self.harness.call(subject, "bench.profiling", "profiled", "w1")
                 self.results["profile"][subject.name] = found
         self.save()
+
+
+def _concerns(workload: str, subject: Subject) -> bool:
+    if is_on_postgres(subject.name):
+        return workload in ON_POSTGRES
+    return workload != "w8"
 
 
 def _rank(metric: Metric, figures: dict[str, Any]) -> float:

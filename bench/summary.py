@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from bench.workloads import WORKLOADS, Metric, Workload
+from bench.workloads import BEST, WORKLOADS, Metric, Workload
 
 Results = dict[str, Any]
 
@@ -53,8 +53,14 @@ def failures(results: Results, workload: str, subject: str) -> list[str]:
     ]
 
 
-def mine(results: Results) -> list[str]:
-    return [name for name, about in results["subjects"].items() if about["ours"]]
+def mine(results: Results, *, on_postgres: bool | None = None) -> list[str]:
+    """Perdure's languages, of one store or of both."""
+    names = [name for name, about in results["subjects"].items() if about["ours"]]
+    return names if on_postgres is None else [name for name in names if is_on_postgres(name) == on_postgres]
+
+
+def is_on_postgres(subject: str) -> bool:
+    return subject.endswith("@postgres")
 
 
 def peers(results: Results) -> list[str]:
@@ -73,19 +79,30 @@ def verdicts(results: Results, workload: Workload, metric: Metric, subject: str)
     """Every wish about a metric, for one of our languages."""
     ours = figure(results, workload.name, subject, metric.name)
     told = []
-    if metric.times_best is not None:
-        best, theirs = best_peer(results, workload.name, metric) or (None, None)
-        told.append(_ratio("the best peer", best, metric, metric.times_best, ours, theirs))
-    if metric.versus is not None:
-        name, times = metric.versus
-        theirs = figure(results, workload.name, name, metric.name)
-        told.append(_ratio(name, name if theirs else None, metric, times, ours, theirs))
-    if metric.bound is not None:
+    for name, times in _wanted_beside_peers(metric, subject):
+        if name == BEST:
+            best, theirs = best_peer(results, workload.name, metric) or (None, None)
+        else:
+            theirs = figure(results, workload.name, name, metric.name)
+            best = name if theirs else None
+        told.append(_ratio(name, best, metric, times, ours, theirs))
+    if metric.beside is not None and is_on_postgres(subject):
+        other, times = metric.beside
+        theirs = figure(results, other, subject, metric.name)
+        told.append(_ratio(f"one engine, {other.upper()}", None, metric, times, ours, theirs))
+    if metric.bound is not None and not is_on_postgres(subject):
         value = ours.median if ours else None
         is_met = None if value is None else value >= metric.bound if metric.higher else value <= metric.bound
         sign = "≥" if metric.higher else "≤"
         told.append(Verdict(f"{sign} {number(metric.bound)} {metric.unit}".strip(), None, value, is_met))
     return told
+
+
+def _wanted_beside_peers(metric: Metric, subject: str) -> tuple[tuple[str, float], ...]:
+    if is_on_postgres(subject):
+        return metric.on_postgres
+    best = ((BEST, metric.times_best),) if metric.times_best is not None else ()
+    return (*best, metric.versus) if metric.versus is not None else best
 
 
 def _ratio(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from bench.sizes import Sizes
 
+BEST = "the best peer"
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -20,6 +22,10 @@ class Metric:
     """Wanted: at least, or at most, this."""
     versus: tuple[str, float] | None = None
     """Wanted besides: so many times one peer by name."""
+    on_postgres: tuple[tuple[str, float], ...] = ()
+    """Wanted on PostgreSQL instead of all that: so many times a peer by name, or `BEST`."""
+    beside: tuple[str, float] | None = None
+    """Wanted: so many times what the same subject comes to in another workload."""
 
 
 @dataclass(frozen=True)
@@ -27,25 +33,31 @@ class Workload:
     name: str
     title: Callable[[Sizes], str]
     metrics: tuple[Metric, ...]
-    limit: tuple[str, str] | None = None
-    """What stands in the way in the end: a figure of bench/limits.py, beside the first metric."""
+    limits: tuple[tuple[str, str], ...] = ()
+    """What stands in the way in the end: figures of bench/limits.py, beside the first metric."""
 
 
-_BATCHES = ("rows_per_s", "physical limit: SQLite, rows/s in synced batches of 100")
-_COMMITS = ("commits_per_s", "physical limit: SQLite, synced commits/s")
+_BATCHES = (
+    ("rows_per_s", "physical limit: SQLite, rows/s in synced batches of 100"),
+    ("postgres_rows_per_s", "physical limit: PostgreSQL, rows/s in synced batches of 100"),
+)
+_COMMITS = (
+    ("commits_per_s", "physical limit: SQLite, synced commits/s"),
+    ("postgres_commits_per_s", "physical limit: PostgreSQL, synced commits/s"),
+)
 _STEPS = ("steps_per_s", "speed", "steps/s", True)
 
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "w1",
         lambda sizes: f"{sizes.workflows:,} workflows of {sizes.steps} sequential steps",
-        (Metric(*_STEPS, times_best=8, versus=("dbos", 20)),),
+        (Metric(*_STEPS, times_best=8, versus=("dbos", 20), on_postgres=(("absurd", 3.5), ("dbos_postgres", 15))),),
         _BATCHES,
     ),
     Workload(
         "w2",
         lambda sizes: f"one workflow, {sizes.width:,} parallel steps, gathered",
-        (Metric(*_STEPS, times_best=12),),
+        (Metric(*_STEPS, times_best=12, on_postgres=((BEST, 7),)),),
         _BATCHES,
     ),
     Workload(
@@ -60,7 +72,7 @@ WORKLOADS: tuple[Workload, ...] = (
         "w4",
         lambda sizes: f"one workflow of {sizes.rounds:,} sequential steps",
         (
-            Metric(*_STEPS, times_best=4),
+            Metric(*_STEPS, times_best=4, on_postgres=((BEST, 2),)),
             Metric("last_to_first", "last tenth to first", "", True, bound=0.9),
         ),
         _COMMITS,
@@ -92,6 +104,11 @@ WORKLOADS: tuple[Workload, ...] = (
             Metric("wake_s", "all due at once, woken", "s", False, bound=5.0),
         ),
         _BATCHES,
+    ),
+    Workload(
+        "w8",
+        lambda sizes: f"the {sizes.workflows:,} workflows of W1 shared out to two engines on one PostgreSQL server",
+        (Metric(*_STEPS, beside=("w1", 1)),),
     ),
 )
 

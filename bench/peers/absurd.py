@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench import postgres
 from bench.marks import Marks
-from bench.peers import postgres
 from bench.peers.peer import Peer
 from bench.processes import resident_mb
 from bench.scene import Scene, evenness, latencies, per_second, reached

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bench import postgres
 from bench.marks import Marks
-from bench.peers import postgres
 from bench.peers.peer import Peer
 from bench.processes import resident_mb, size_of
 from bench.scene import Scene, evenness, latencies, per_second, reached
