@@ -108,7 +108,7 @@ class Harness:
                 stdin=subprocess.DEVNULL,
                 text=True,
                 cwd=ROOT,
-                env=_environment(),
+                env={**_environment(), "TMPDIR": str(folder)},  # what a server leaves behind goes with the folder
                 start_new_session=True,
             )
         process.errors = folder / "stderr"  # type: ignore[attr-defined]
