@@ -142,6 +142,7 @@ def _task_scheduled(state: State, event: e.TaskScheduled) -> None:
         event.grace,
         event.hold_effects_in_doubt,
         sealed=event.sealed,
+        key=event.key,
     )
 
 

@@ -169,7 +169,6 @@ BAD: list[tuple[str, str, str, str]] = [
     (step("tool: {kind: noop}, loop: {cursor: {}, in: [1], iterator: x}"), "PBK-114", "workflow[0].loop.cursor", "extension"),
     (step("tool: {kind: noop}, spec: {next_mode: exclusive}"), "PBK-031", "workflow[0].spec.next_mode", "next.spec.mode"),
     (step("tool: {kind: noop}, spec: {policy: {x: {do: retry}}}"), "PBK-031", "workflow[0].spec.policy.x.do", "task"),
-    (step("tool: {kind: noop}, spec: {join: {from: [b]}}"), "PBK-130", "workflow[0].spec.join.from[0]", "arc to 'a'"),
     (step("tool: {kind: noop}, spec: {join: {from: [c]}}"), "PBK-130", "workflow[0].spec.join.from[0]", "'c'"),
     (step("tool: {kind: noop}, spec: {join: {from: [a]}}"), "PBK-130", "workflow[0].spec.join.from[0]", "itself"),
     (step("tool: {kind: noop}, spec: {join: {from: []}}"), "PBK-130", "workflow[0].spec.join.from", "at least one"),

@@ -80,3 +80,17 @@ def test_an_arc_that_passes_a_join_by_is_warned_of() -> None:
     (problem,) = [one for one in Playbook(SAY.__contains__).parse(text.encode()).problems if one.code == "PBK-130"]
 
     assert "tokens from 'b' do not wait here" in problem.message
+
+
+def test_a_branch_that_never_delivers_is_only_advice() -> None:
+    """PBK-130: the join fails when it comes to that; `check` says so before."""
+    text = playbook("""
+workflow:
+  - {step: a, next: {spec: {mode: inclusive}, arcs: [{step: b}, {step: j}]}}
+  - {step: b, tool: {kind: noop}}
+  - {step: j, spec: {join: {from: [a, b]}}, tool: {kind: noop}}
+""")
+    judged = Playbook(lambda name: True).parse(text.encode())
+
+    assert not judged.has_errors
+    assert [one.path for one in judged.problems if one.code == "PBK-130"] == ["workflow[2].spec.join.from[1]"]

@@ -209,3 +209,23 @@ workflow:
 
     ends = [step for step, what, _ in told["order"] if what == "ended"]
     assert told["status"] == "success" and ends.index("works") < ends.index("waits") > ends.index("calls")
+
+
+async def test_a_tool_is_given_the_key_that_its_fields_read(tmp_path: Path) -> None:
+    """PBK-195: by the real engine, also after a crash."""
+    text = playbook("""
+workflow:
+  - step: a
+    loop: {in: [x], iterator: n}
+    tool: {kind: echo, args: {key: "{{ _idempotency_key }}"}}
+""")
+    async with EngineWorld(tmp_path, held={"echo"}) as world:
+        assert world.engine is not None
+        run = await world.engine.start(text.encode())
+        await world.settle()
+        await world.crash()
+        await world.boot()
+
+        assert [one.delivery for one in world.hands.performed] == [1, 2]
+        assert {one.idempotency_key for one in world.hands.performed} == {f"{run.id}/r1/0/1"}
+        assert f'"{run.id}/r1/0/1"'.encode() in world.hands.performed[0].arguments

@@ -57,9 +57,8 @@ def _branches(look: Look, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
         elif source == name:
             item.problem("PBK-130", "a step cannot join itself")
         elif name not in arcs[source]:
-            item.problem(
-                "PBK-130", f"no arc of step {source!r} leads here", hint=f"Give it an arc to {name!r}, or leave it out."
-            )
+            hint = f"Give it an arc to {name!r}, or leave it out."
+            item.warn("PBK-130", f"no arc of step {source!r} leads here: it never delivers", hint=hint)
         elif source in look.value[:index]:
             item.problem("PBK-130", f"{source!r} is named twice")
 
