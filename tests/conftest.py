@@ -34,8 +34,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def world_store(request: pytest.FixtureRequest) -> Iterator[str]:
     """Which store the worlds of this test are on (see `tests/storing.py`)."""
     name: str = getattr(request, "param", storing.SQLITE)
-    with storing.worlds_on_store(name, request):
+    if name == storing.SQLITE:
         yield name
+    else:
+        databases = request.getfixturevalue("world_databases")
+        with storing.worlds_on(databases(name).open):
+            yield name
+        databases(name).forget()
+
+
+@pytest.fixture(scope="session")
+def world_databases(postgres_server: "Callable[[int], Server]") -> "Iterator[Callable[[str], storing.Databases]]":
+    """Name of a store → databases for worlds, kept for the whole session."""
+    with ExitStack() as stack:
+        made: dict[str, storing.Databases] = {}
+
+        def databases(name: str) -> storing.Databases:
+            if name not in made:
+                made[name] = storing.Databases(postgres_server(int(name.removeprefix("postgres"))), stack)
+            return made[name]
+
+        yield databases
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 VERSIONS = (15, 18)
 GIVEN = "PERDURE_TEST_POSTGRES"
@@ -48,6 +48,11 @@ class Server:
                 yield make_conninfo(self.conninfo, dbname=name)
             finally:
                 connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def as_url(conninfo: str) -> str:
+    given = conninfo_to_dict(conninfo)
+    return f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}"
 
 
 def binaries(version: int) -> Path | None:

@@ -1,20 +1,41 @@
 """Which stores the tests run on: the one place that opens the store under test.
 
-@pytest.mark.every_store          on SQLite, PostgreSQL 15 and PostgreSQL 18
-PERDURE_TEST_STORE=postgres15     those tests on that store alone
+    @pytest.mark.every_store          on SQLite, PostgreSQL 15 and PostgreSQL 18
+    PERDURE_TEST_STORE=postgres15     those tests on that store alone
+    PERDURE_TEST_CRASHES=all          tests that crash at some commits crash at all of them
+
+On PostgreSQL every folder of a test has a database of its own. There are only a few, used again and again: emptying one
+takes milliseconds, creating one takes long.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+import psycopg
 import pytest
 
+from perdure.kernel.values import Instant
+from perdure.stores.protocol import Store
+from perdure.testing.opening import worlds_on
+from tests.postgres import as_url
+
+if TYPE_CHECKING:
+    from perdure.stores.postgres.store import PostgresStore
+    from tests.postgres import Server
+
 SQLITE = "sqlite"
-EVERY = (SQLITE,)
+EVERY = (SQLITE, "postgres15", "postgres18")
+__all__ = ["EVERY", "SQLITE", "Databases", "chosen", "crash_points", "worlds_on"]
+
 CHOSEN = "PERDURE_TEST_STORE"
 CRASHES = "PERDURE_TEST_CRASHES"
+
+IN_USE_AT_ONCE = 3  # folders of one test
 
 
 def chosen() -> tuple[str, ...]:
@@ -26,13 +47,124 @@ def chosen() -> tuple[str, ...]:
     return (named,)
 
 
-@contextmanager
-def worlds_on_store(name: str, request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-
-
 def crash_points(commits: range, name: str, every: int) -> range:
     """Which of these commits to crash at: one in `every`, always the same ones, spread over tests by name."""
     if os.environ.get(CRASHES) == "all":
         every = 1
     return commits[crc32(name.encode()) % min(every, len(commits)) :: every]
+
+
+def _mortal_store(url: str, now: Callable[[], Instant]) -> "PostgresStore":
+    """A store of which is known when its process has died."""
+    from perdure.stores.postgres.store import PostgresStore
+
+    class MortalStore(PostgresStore):
+        is_dead = False
+
+        def abandon(self) -> None:
+            super().abandon()
+            self.is_dead = True
+
+    return MortalStore(url, now)
+
+
+# Databases that are used again and again.
+
+
+@dataclass
+class _Database:
+    url: str
+    folder: Path | None = None
+    opened: list[Any] = field(default_factory=list)
+
+    def renew(self, folder: Path) -> None:
+        """Empty it for another folder."""
+        self.folder = folder
+        self.opened.clear()
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("SELECT fresh.restore()")
+
+    def bury(self) -> None:
+        """Stores that were abandoned are dead processes: their leases are over, nobody has to wait for that."""
+        dead = [store._database.token for store in self.opened if store.is_dead]
+        self.opened = [store for store in self.opened if not store.is_dead]
+        if dead:
+            with psycopg.connect(self.url, autocommit=True) as connection:
+                connection.execute("UPDATE perdure.servers SET until = 0 WHERE token = ANY(%s)", (dead,))
+
+
+class Databases:
+    """Of one server and one worker of the test session."""
+
+    def __init__(self, server: "Server", stack: ExitStack) -> None:
+        self._server = server
+        self._stack = stack
+        self._made: list[_Database] = []  # the one used longest ago first
+        self._gone: set[Path] = set()
+
+    def open(self, folder: Path, now: Callable[[], Instant]) -> Store:
+        database = self._of(folder)
+        database.bury()
+        opened = _mortal_store(database.url, now)
+        database.opened.append(opened)
+        return opened
+
+    def _of(self, folder: Path) -> _Database:
+        assert folder not in self._gone, f"{folder}: more than {IN_USE_AT_ONCE} folders in use at once"
+        found = next((one for one in self._made if one.folder == folder), None)
+        if found is None:
+            found = self._free()
+            found.renew(folder)
+        self._made.remove(found)
+        self._made.append(found)
+        return found
+
+    def _free(self) -> _Database:
+        free = next((one for one in self._made if one.folder is None), None)
+        if free is None and len(self._made) < IN_USE_AT_ONCE:
+            free = self._make()
+        if free is None:
+            free = self._made[0]
+            assert free.folder is not None
+            self._gone.add(free.folder)
+        return free
+
+    def _make(self) -> _Database:
+        from perdure.stores.postgres.store import PostgresStore
+
+        url = as_url(self._stack.enter_context(self._server.database()))
+        PostgresStore(url, lambda: 0).abandon()  # it has made the schema
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(_REMEMBER)
+        made = _Database(url)
+        self._made.append(made)
+        return made
+
+    def forget(self) -> None:
+        """The test is over."""
+        for one in self._made:
+            one.folder = None
+        self._gone.clear()
+
+
+_REMEMBER = """
+CREATE SCHEMA fresh;
+
+DO $$
+DECLARE one text;
+BEGIN
+    FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'perdure' LOOP
+        EXECUTE format('CREATE TABLE fresh.%1$I AS SELECT * FROM perdure.%1$I', one);
+    END LOOP;
+END $$;
+
+CREATE FUNCTION fresh.restore() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE one text;
+BEGIN
+    SET LOCAL session_replication_role = replica;  -- no foreign keys on the way
+    FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'perdure' LOOP
+        EXECUTE format('DELETE FROM perdure.%I', one);
+        EXECUTE format('INSERT INTO perdure.%1$I OVERRIDING SYSTEM VALUE SELECT * FROM fresh.%1$I', one);
+    END LOOP;
+END $$;
+"""

@@ -89,7 +89,7 @@ class Outside(ScriptedHands):
     async def _answer(self, one: Assignment) -> Answer:
         try:
             arguments = jsontext.decode(one.arguments) if not one.sealed else await self._opened(one)
-            answer = self._work[one.provider](arguments)
+            answer = await asyncio.to_thread(self._work[one.provider], arguments)  # it may drive a loop of its own
         except ProviderFailure as failure:
             answer = Failed(failure.code, failure.message, failure.retryable, jsontext.encode(failure.details))
         except Exception as error:

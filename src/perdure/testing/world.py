@@ -126,9 +126,10 @@ class World:
     async def settle(self) -> None:
         """Until nothing moves by itself: everything decided is committed, every task at work is a held one."""
         deadline = asyncio.get_running_loop().time() + PATIENCE
-        calm = 0
+        calm = looks = 0
         while calm < 3 and self.engine is not None:
-            await asyncio.sleep(0)
+            looks += 1
+            await asyncio.sleep(0 if calm or looks < 100 else 0.0005)  # a store with threads wants to have its turn
             runtime = self.engine.runtime
             is_calm = runtime.is_quiet and runtime.tasks_in_flight <= len(self.hands.waiting)
             calm = calm + 1 if is_calm else 0

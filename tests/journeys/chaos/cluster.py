@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,11 +35,12 @@ class Life:
 class Cluster:
     """Some engines on one store. `addresses`: where each of them finds it."""
 
-    def __init__(self, folder: Path, addresses: Sequence[str], receiver: str, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, addresses: Sequence[str], receiver: str, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = folder
         self._addresses = addresses
-        self._options = options
-        self._environment = {**os.environ, tasks.RECEIVER: receiver, "PYTHONUNBUFFERED": "1"}
+        self._environment = {**os.environ, tasks.RECEIVER: receiver, "PYTHONUNBUFFERED": "1", **(variables or {})}
         self.lives: list[Life] = []
         self.engines: list[Life | None] = [None] * len(addresses)
 
@@ -59,7 +60,7 @@ class Cluster:
         command = [sys.executable, "-m", "perdure", "serve", "--db", self._addresses[number], "--load", str(TASKS)]
         with self.said(number).open("ab") as said:
             process = subprocess.Popen(
-                [*command, *self._options],
+                command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=said,

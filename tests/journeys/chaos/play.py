@@ -25,6 +25,7 @@ from tests.journeys.chaos.receiver import Receiver
 from tests.journeys.chaos.workload import Order
 
 EXAMPLE = "calm"
+LEASE = "PERDURE_DB_LEASE"
 ON_SQLITE = range(1, 1_000)  # partitions that could have letters
 
 
@@ -105,8 +106,8 @@ async def with_faults(folder: Path, calm: Calm, told: Told) -> Report:
     with ExitStack() as stack:
         receiver = stack.enter_context(Receiver())
         database = None if told.version is None else stack.enter_context(chaos_database(told.version))
-        url, addresses, options = _addresses(folder, database, told)
-        cluster = stack.enter_context(Cluster(folder, addresses, receiver.address, options))
+        url, addresses = _addresses(folder, database, told)
+        cluster = stack.enter_context(Cluster(folder, addresses, receiver.address, {LEASE: str(told.lease)}))
         await _until_served(folder, database, told)
         scene = Scene(cluster, database, chance, told.lease)
         report = Report(told, [], scene.injected, scene.takeovers)
@@ -133,13 +134,13 @@ async def with_faults(folder: Path, calm: Calm, told: Told) -> Report:
         return report
 
 
-def _addresses(folder: Path, database: ChaosDatabase | None, told: Told) -> tuple[str, list[str], list[str]]:
+def _addresses(folder: Path, database: ChaosDatabase | None, told: Told) -> tuple[str, list[str]]:
     """Where the customers and each of the engines find the store; one engine goes through the proxy."""
     if database is None:
         url = f"sqlite:///{folder / 'runs.db'}"
-        return url, [url] * told.engines, []
+        return url, [url] * told.engines
     direct = [database.address] * (told.engines - 1)
-    return database.address, [*direct, database.address_by_proxy], ["--lease", str(told.lease)]
+    return database.address, [*direct, database.address_by_proxy]
 
 
 async def _until_served(folder: Path, database: ChaosDatabase | None, told: Told) -> None:
