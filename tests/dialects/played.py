@@ -227,8 +227,13 @@ class Stage:
         await self._through(lambda: self._ask(given))
 
     async def _ask(self, given: i.Input) -> None:
-        assert self.world.engine is not None
-        await self.world.engine.runtime.ask(RUN, given)
+        engine = self.world.engine
+        assert engine is not None
+        if (await engine.find(RUN)).partition in engine.runtime.partitions:
+            await engine.runtime.ask(RUN, given)
+        else:  # it had ended when its engine died: a letter makes it open again, and somebody takes it up
+            await engine.tell(RUN, given)
+            await engine.resume()
 
     async def lose(self, path: str) -> None:
         """The process at work on this task is gone."""
