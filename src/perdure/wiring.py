@@ -110,6 +110,11 @@ def _count(variable: str, default: int) -> int:
 def open_caretaker(url: str, clock: Clock) -> "Caretaker":
     """Whoever looks after the store at this address; nothing is opened before something is asked."""
     scheme = url.partition(":")[0]
+    if scheme in ("postgresql", "postgres"):
+        _need_driver()
+        from perdure.stores.postgres.caring import PostgresCaretaker
+
+        return PostgresCaretaker(url)
     if scheme != "sqlite":
         raise BadStoreUrl(f"{url!r}: there is no store of kind {scheme!r}")
     from perdure.stores.sqlite.caring import SqliteCaretaker
@@ -118,13 +123,17 @@ def open_caretaker(url: str, clock: Clock) -> "Caretaker":
     return SqliteCaretaker(path_of(url), clock.now)
 
 
-def _open_postgres(url: str, clock: Clock, *, must_exist: bool) -> "Store":
+def _need_driver() -> None:
     try:
         import psycopg  # noqa: F401  (asked for here, so that its absence is explained)
     except ImportError as error:
         raise StoreDriverMissing(
             f"a PostgreSQL store needs the package psycopg, which cannot be loaded: {error}"
         ) from None
+
+
+def _open_postgres(url: str, clock: Clock, *, must_exist: bool) -> "Store":
+    _need_driver()
     from perdure.stores.postgres.database import PostgresSettings
     from perdure.stores.postgres.store import PostgresStore
 

@@ -1,9 +1,11 @@
 """Everything of a store into another one, or nothing."""
 
+import asyncio
 import tracemalloc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -13,17 +15,52 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.questions import Memory, Named
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
-from perdure.stores.caring import Filling, Reading
+from perdure.stores.caring import Caretaker, Filling
 from perdure.stores.copying import copy
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
-from perdure.stores.protocol import Filter, Letter, Offer, PermitAsked, ResourceWrite, Store, Summary, Transition
+from perdure.stores.protocol import (
+    Committed,
+    Filter,
+    Letter,
+    Offer,
+    PermitAsked,
+    ResourceWrite,
+    Store,
+    Summary,
+    Transition,
+)
 from perdure.stores.sqlite.caring import SqliteCaretaker
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
+from tests.postgres import Server
+from tests.stores.places import NOW, WAYS, File, Place, place
+
+
+@pytest.fixture(params=WAYS, ids="-".join)
+def way(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres_server: Callable[[int], Server]
+) -> Iterator[tuple[Place, Place]]:
+    """From where to where: the source holds something of every kind, and nobody works on it."""
+    with ExitStack() as stack:
+        source, target = [
+            place(kind, name, tmp_path, postgres_server, stack)
+            for kind, name in zip(request.param, ("source", "target"), strict=True)
+        ]
+        yield source, target
+
+
+async def prepared(source: Place) -> dict[str, object]:
+    """What the source holds."""
+    store = source.open()
+    await fill(store)
+    found = await contents(store)
+    store.abandon()
+    source.forget_dead_owners()
+    return found
 
 
 def caretaker(path: Path) -> SqliteCaretaker:
-    return SqliteCaretaker(path, lambda: 1_000)
+    return SqliteCaretaker(path, lambda: NOW)
 
 
 async def fill(store: Store) -> int:
@@ -54,12 +91,13 @@ async def fill(store: Store) -> int:
 
 async def contents(store: Store) -> dict[str, object]:
     rows = await store.search(Filter())
+    letters = [one.letter for one in await store.inbox(sorted({row.partition for row in rows}), 100)]
     for row in rows:
         row.partition = 0
     return {
         "runs": sorted(rows, key=lambda row: row.id),
         "logs": {row.id: await store.history(row.id) for row in rows},
-        "letters": [one.letter for one in await store.inbox(range(1, 65), 100)],
+        "letters": {row.id: [letter for letter in letters if letter.to == row.id] for row in rows},
         "entries": await store.list_resources("Thing"),
         "editions": await store.editions(Named("Thing", "ns", "one")),
         "memories": await store.memories(["k"]),
@@ -67,13 +105,11 @@ async def contents(store: Store) -> dict[str, object]:
     }
 
 
-async def test_everything_arrives_as_it_was(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "old.db", lambda: 1_000)
-    await fill(store)
-    before = await contents(store)
-    await store.close()
+async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
+    source, target = way
+    before = await prepared(source)
 
-    copied = copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
+    copied = copy(source.caretaker(), target.caretaker())
 
     assert copied.open_runs == 4
     assert copied.tally.counts == {
@@ -90,62 +126,81 @@ async def test_everything_arrives_as_it_was(tmp_path: Path) -> None:
         "permits": 2,
         "tasks": 1,
     }
-    moved = SqliteStore(tmp_path / "new.db", lambda: 1_000)
+    moved = target.open()
     assert await contents(moved) == before
     (stored,) = await moved.load([RunId("a")])
     assert stored.snapshot is None, "a cache is not worth carrying"
     write = ResourceWrite(Named("Thing", "ns", "two"), "uid-2", 1, b"{}", b"", {}, None, 0)
     assert await moved.write_catalog([write]) is None
     assert (await moved.resources([write.key]))[write.key].version == 3, "versions are never given twice"
-    (home,) = await moved.orphaned()
-    assert await moved.adopt(home)
-    assert await moved.with_work([home]) == ["a.1"]
-    assert await moved.due([home], 400, 9) == ["late"]
+    homes = await moved.orphaned()
+    assert [await moved.adopt(home) for home in homes]
+    assert await moved.with_work(homes) == ["a.1"]
+    assert await moved.due(homes, 400, 9) == ["late"]
     assert await moved.expire(100) == 1, "the worker's lease goes on, and ends"
+    rows = {row.id: row.partition for row in await moved.search(Filter())}
+    new = [created("new", homes[0]), Transition(RunId("a"), rows[RunId("a")], 4, row=b"third")]
+    assert isinstance(await moved.commit(new), Committed)
+    assert [seq for seq, _ in await moved.history(RunId("a"))] == [1, 3, 4]
     await moved.close()
 
 
-async def test_what_a_copy_holds_is_told_by_its_digest(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "old.db", lambda: 1_000)
-    await fill(store)
-    await store.close()
-    first = copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db")).tally
-    again = copy(caretaker(tmp_path / "new.db"), caretaker(tmp_path / "newer.db")).tally
+async def test_what_a_copy_holds_is_told_by_its_digest(way: tuple[Place, Place], tmp_path: Path) -> None:
+    source, target = way
+    await prepared(source)
+    first = copy(source.caretaker(), target.caretaker()).tally
+    again = copy(target.caretaker(), caretaker(tmp_path / "third.db")).tally
     assert first.digest == again.digest
 
-    connection = apsw.Connection(str(tmp_path / "old.db"))
+    connection = apsw.Connection(str(tmp_path / "third.db"))
     connection.execute("UPDATE inbox SET position = 1000 - position")
     connection.close()
-    other = copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "other.db")).tally
+    other = copy(caretaker(tmp_path / "third.db"), caretaker(tmp_path / "other.db")).tally
     assert other.differences(first) == ["letters"], "their order counts"
 
 
-async def test_a_store_with_a_live_engine_is_not_copied(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "old.db", lambda: 1_000)
+async def test_a_store_with_a_live_engine_is_not_copied(way: tuple[Place, Place]) -> None:
+    source, target = way
+    store = source.open()
     await fill(store)
-    with pytest.raises(StoreInUse, match="a live engine"):
-        copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
+    with pytest.raises(StoreInUse, match="live engine"):
+        copy(source.caretaker(), target.caretaker())
     store.abandon()
+    source.forget_dead_owners()
 
-    assert copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db")).open_runs == 4
+    assert copy(source.caretaker(), target.caretaker()).open_runs == 4
 
 
-async def test_nobody_fills_a_store_that_somebody_works_on(tmp_path: Path) -> None:
-    (await _prepared(tmp_path / "old.db")).abandon()
-    busy = SqliteStore(tmp_path / "new.db", lambda: 1_000)
+async def test_nobody_fills_a_store_that_somebody_works_on(way: tuple[Place, Place]) -> None:
+    source, target = way
+    await prepared(source)
+    busy = target.open()
     await busy.claim()
 
-    with pytest.raises(StoreInUse):
-        copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
+    with pytest.raises(StoreInUse, match="live engine"):
+        copy(source.caretaker(), target.caretaker())
     await busy.close()
-    assert copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db")).open_runs == 4
+    assert copy(source.caretaker(), target.caretaker()).open_runs == 4
 
 
-async def test_a_store_stands_still_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (await _prepared(tmp_path / "old.db")).abandon()
+async def test_what_is_not_empty_is_left_alone(way: tuple[Place, Place]) -> None:
+    source, target = way
+    with pytest.raises(StoreMissing):
+        copy(source.caretaker(), target.caretaker())
+    await prepared(source)
+    full = target.open()
+    await full.set_limit("door", 3)
+    await full.close()
+
+    with pytest.raises(StoreNotEmpty, match="limits"):
+        copy(source.caretaker(), target.caretaker())
+
+
+async def test_a_file_stands_still_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await prepared(File(f"sqlite:///{tmp_path}/old.db"))
     monkeypatch.setattr("perdure.stores.sqlite.store.BUSY_MILLISECONDS", 10)
     with caretaker(tmp_path / "old.db").standstill():
-        other = SqliteStore(tmp_path / "old.db", lambda: 1_000, must_exist=True)
+        other = SqliteStore(tmp_path / "old.db", lambda: NOW, must_exist=True)
         with pytest.raises(StoreLocked):
             await other.send(Letter(RunId("late"), 1, b"x"))
         with pytest.raises(apsw.BusyError):
@@ -155,28 +210,35 @@ async def test_a_store_stands_still_while_it_is_copied(tmp_path: Path, monkeypat
     await other.close()
 
 
-async def test_what_is_not_empty_is_left_alone(tmp_path: Path) -> None:
-    (await _prepared(tmp_path / "old.db")).abandon()
-    full = SqliteStore(tmp_path / "new.db", lambda: 1_000)
-    await full.set_limit("door", 3)
-    await full.close()
+async def test_a_database_stands_still_while_it_is_copied(postgres_server: Callable[[int], Server]) -> None:
+    with ExitStack() as stack:
+        source = place("18", "", Path(), postgres_server, stack)
+        await prepared(source)
+        other = source.open()
+        with source.caretaker().standstill():
+            sending = asyncio.ensure_future(other.send(Letter(RunId("late"), 1, b"x")))
+            claiming = asyncio.ensure_future(other.claim())
+            done, _ = await asyncio.wait([sending, claiming], timeout=0.3)
+            assert not done
+            assert await other.find(RunId("late")) is not None, "reading goes on"
 
-    with pytest.raises(StoreNotEmpty, match="limits"):
-        copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
-    with pytest.raises(StoreMissing):
-        copy(caretaker(tmp_path / "none.db"), caretaker(tmp_path / "new.db"))
+        assert await sending is not None and await claiming
+        await other.close()
 
 
-class Breaking(SqliteCaretaker):
+class Breaking:
     """A target that breaks after so many batches, or that loses the last letter of what it is given."""
 
-    def __init__(self, path: Path, after: int | None) -> None:
-        super().__init__(path, lambda: 1_000)
+    def __init__(self, inner: Caretaker, after: int | None) -> None:
+        self._inner = inner
         self._after = after
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
     @contextmanager
-    def filling(self) -> Iterator[Filling]:
-        with super().filling() as vessel:
+    def filling(self) -> Iterator[Any]:
+        with self._inner.filling() as vessel:
             yield _Breaking(vessel, self._after)
 
 
@@ -198,51 +260,47 @@ class _Breaking:
         self._inner.pour(batch)
 
 
-async def test_a_copy_that_is_broken_off_anywhere_leaves_nothing_and_can_be_repeated(tmp_path: Path) -> None:
-    (await _prepared(tmp_path / "old.db")).abandon()
-    target = tmp_path / "new.db"
+async def test_a_copy_that_is_broken_off_anywhere_leaves_nothing_and_can_be_repeated(way: tuple[Place, Place]) -> None:
+    source, target = way
+    await prepared(source)
     broken = 0
     while True:
         try:
-            copy(caretaker(tmp_path / "old.db"), Breaking(target, broken))
+            copy(source.caretaker(), cast(Caretaker, Breaking(target.caretaker(), broken)))
             break
         except KeyboardInterrupt:
             broken += 1
-        with caretaker(target).reading() as reading:
+        with target.caretaker().reading() as reading:
             assert [type(batch[0]) for batch in reading.dump()] == [r.CatalogVersionRecord]
 
     assert broken == len(r.KINDS)
 
 
-async def test_a_difference_takes_everything_back(tmp_path: Path) -> None:
-    (await _prepared(tmp_path / "old.db")).abandon()
+async def test_a_difference_takes_everything_back(way: tuple[Place, Place]) -> None:
+    source, target = way
+    await prepared(source)
     with pytest.raises(CopyDiffers, match=r"letters \(5 of 6\)"):
-        copy(caretaker(tmp_path / "old.db"), Breaking(tmp_path / "new.db", None))
+        copy(source.caretaker(), cast(Caretaker, Breaking(target.caretaker(), None)))
 
-    with caretaker(tmp_path / "new.db").reading() as reading:
+    with target.caretaker().reading() as reading:
         assert [type(batch[0]) for batch in reading.dump()] == [r.CatalogVersionRecord]
 
 
-async def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "old.db", lambda: 1_000)
+async def test_memory_does_not_grow_with_the_store(way: tuple[Place, Place]) -> None:
+    source, target = way
+    store = source.open()
     home = await store.claim()
-    for n in range(0, 1_600, 100):
-        rows = [created(f"run-{n + k}", home, row=b"%7d" % (n + k) * 5_000) for k in range(100)]
+    for n in range(0, 600, 100):
+        rows = [created(f"run-{n + k}", home, row=b"%7d" % (n + k) * 10_000) for k in range(100)]
         await store.commit(rows)
     await store.close()
     tracemalloc.start()
-    copied = copy(caretaker(tmp_path / "old.db"), caretaker(tmp_path / "new.db"))
+    copied = copy(source.caretaker(), target.caretaker())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert copied.tally.bytes > 50_000_000
-    assert peak < 4 * r.MOST_BYTES
-
-
-async def _prepared(path: Path) -> SqliteStore:
-    store = SqliteStore(path, lambda: 1_000)
-    await fill(store)
-    return store
+    assert copied.tally.bytes > 40_000_000
+    assert peak < 5 * r.MOST_BYTES
 
 
 def test_batches_are_bounded_by_number_and_by_size() -> None:
@@ -250,10 +308,3 @@ def test_batches_are_bounded_by_number_and_by_size() -> None:
     assert [len(batch) for batch in r.batches(small)] == [1_000, 1_000, 500]
     large = [r.LogRecord(RunId("a"), n, bytes(3 << 20)) for n in range(3)]
     assert [len(batch) for batch in r.batches(large)] == [2, 1]
-
-
-def test_a_reading_is_what_every_caretaker_gives(tmp_path: Path) -> None:
-    SqliteStore(tmp_path / "a.db", lambda: 1).abandon()
-    with caretaker(tmp_path / "a.db").reading() as reading:
-        found: Reading = reading
-        assert list(found.strays(10)) == []

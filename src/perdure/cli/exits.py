@@ -45,7 +45,7 @@ def exit_of_error(error: Exception) -> Exit:
         StartRefused,
         UnfitInput,
     )
-    from perdure.stores.errors import StoreInUse, StoreMissing, StoreNotEmpty
+    from perdure.stores.errors import StoreAccessDenied, StoreInUse, StoreMissing, StoreNotEmpty, StoreRightsMissing
 
     match error:
         case BadUsage() | UnfitInput():
@@ -58,7 +58,7 @@ def exit_of_error(error: Exception) -> Exit:
             return Exit.NOT_FOUND
         case Conflict() | FileExistsError() | StoreInUse() | StoreNotEmpty():
             return Exit.CONFLICT
-        case PermissionError() | StartRefused():
+        case PermissionError() | StartRefused() | StoreAccessDenied() | StoreRightsMissing():
             return Exit.NOT_ALLOWED
         case _:
             return Exit.ENGINE_ERROR

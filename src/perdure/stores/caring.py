@@ -30,8 +30,7 @@ class Owner(msgspec.Struct, frozen=True):
     is_live: bool
     serves: bool | None = None  # None: the store does not tell
     epoch: int | None = None
-    renewed: Instant | None = None  # microseconds since its lease was renewed
-    left: Instant | None = None  # microseconds until it is over; negative: it is
+    left: Instant | None = None  # microseconds until its lease is over; negative: it is
 
 
 class RunCounts(msgspec.Struct):

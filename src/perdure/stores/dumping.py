@@ -23,6 +23,10 @@ _NUMBERLESS = "NOT EXISTS (SELECT 1 FROM runs WHERE runs.number = {table}.run)"
 _OVER = "EXISTS (SELECT 1 FROM runs WHERE runs.id = {table}.run AND runs.ended_at IS NOT NULL)"
 
 
+ROWS_AT_ONCE = 100
+LARGE_AT_ONCE = 8
+
+
 class Dump(ABC):
     """The reading verbs of whoever can answer a query row by row, from one moment of the store."""
 
@@ -30,15 +34,15 @@ class Dump(ABC):
     """The query for the last version that the catalog gave."""
 
     @abstractmethod
-    def select(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """Rows as they come; no more of them in memory than a few."""
+    def select(self, query: str, at_once: int = 500) -> Iterator[tuple[Any, ...]]:
+        """Rows as they come; no more of them in memory than `at_once`."""
 
     def dump(self) -> Iterator[Sequence[r.Record]]:
         yield from r.batches(map(_entry, self.select(f"SELECT {_ENTRY} FROM resources")))
         yield from self._all(r.EditionRecord, "SELECT uid, generation, body, source, created_at FROM editions")
         yield from self._all(r.CatalogVersionRecord, self.last_version)
         yield from self._all(r.LimitRecord, "SELECT scope, capacity FROM limits")
-        yield from self._all(r.MemoryRecord, "SELECT key, value, created_at, expires_at FROM memories")
+        yield from r.batches(map(_memory, self.select("SELECT key, value, created_at, expires_at FROM memories")))
         yield from self._all(r.ProgramRecord, "SELECT digest, language, text FROM programs")
         yield from self._runs()
         yield from self._all(r.LetterRecord, "SELECT run, at, body FROM inbox ORDER BY position")
@@ -58,14 +62,14 @@ class Dump(ABC):
             yield from r.batches(
                 r.ValueRecord(ids[number], digest, text)
                 for number, digest, text in self.select(
-                    f"SELECT run, digest, text FROM large_values WHERE {of_these} ORDER BY run, digest"
+                    f"SELECT run, digest, text FROM large_values WHERE {of_these} ORDER BY run, digest", LARGE_AT_ONCE
                 )
                 if number in ids
             )
             yield from r.batches(
                 r.LogRecord(ids[number], seq, body)
                 for number, seq, body in self.select(
-                    f"SELECT run, seq, body FROM log WHERE {of_these} ORDER BY run, seq"
+                    f"SELECT run, seq, body FROM log WHERE {of_these} ORDER BY run, seq", ROWS_AT_ONCE
                 )
                 if number in ids
             )
@@ -123,6 +127,11 @@ def _run(row: tuple[Any, ...]) -> r.RunRecord:
 def _entry(row: tuple[Any, ...]) -> r.EntryRecord:
     kind, namespace, name, uid, generation, version, body, source, labels, *rest = row
     return r.EntryRecord(kind, namespace, name, uid, generation, version, body, source, _labels(labels), *rest)
+
+
+def _memory(row: tuple[Any, ...]) -> r.MemoryRecord:
+    key, *rest = row
+    return r.MemoryRecord(key.decode() if isinstance(key, bytes) else key, *rest)
 
 
 def _permit(row: tuple[Any, ...]) -> r.PermitRecord:

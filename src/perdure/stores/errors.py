@@ -56,7 +56,10 @@ class BadStoreUrl(StoreError):
     """The store's address is not understood."""
 
     code = "STORE-URL"
-    hint = "Use sqlite:///runs.db for a file beside you, or sqlite:////var/lib/runs.db for an absolute path."
+    hint = (
+        "Use sqlite:///runs.db for a file beside you, sqlite:////var/lib/runs.db for an absolute path, or"
+        " postgresql://user@host:5432/database."
+    )
 
 
 class StoreInUse(StoreError):

@@ -28,6 +28,9 @@ def parameters_of(url: str) -> str:
     except psycopg.Error as error:
         said = without_password(str(error).strip())
         raise BadStoreUrl(f"{without_password(url)!r} is not understood: {said}", hint=HINT) from None
+    port = str(given.get("port") or "")
+    if not all(one.isdecimal() for one in port.split(",") if one):
+        raise BadStoreUrl(f"{without_password(url)!r} is not understood: {port!r} is no port", hint=HINT)
     return make_conninfo("", **{**DEFAULTS, **given})
 
 

@@ -227,11 +227,16 @@ def _without_prefix(said: str) -> str:
     return said.removeprefix("connection failed: ")
 
 
+def migration_names() -> list[str]:
+    """In order; the number of a schema is how many of them it has had."""
+    folder = files("perdure.stores.postgres") / "migrations"
+    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+
+
 def migrations() -> list[tuple[int, str]]:
     """Each with the oldest schema a program must know to go on beside it."""
     folder = files("perdure.stores.postgres") / "migrations"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    scripts = [(folder / name).read_text(encoding="utf-8") for name in names]
+    scripts = [(folder / name).read_text(encoding="utf-8") for name in migration_names()]
     return [(int(script.partition("\n")[0].removeprefix("-- compatible:")), script) for script in scripts]
 
 

@@ -36,6 +36,11 @@ class Session:
         self.pid = self._pgconn.backend_pid
 
     @property
+    def connection(self) -> "psycopg.Connection[Any]":
+        """For what is read or written whole, where a cursor's cost does not count."""
+        return self._connection
+
+    @property
     def is_alive(self) -> bool:
         return self._pgconn.status == pq.ConnStatus.OK
 

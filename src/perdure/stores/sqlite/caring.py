@@ -146,7 +146,7 @@ class _Moment(Dump):
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
-    def select(self, query: str) -> Iterator[tuple[Any, ...]]:
+    def select(self, query: str, at_once: int = 500) -> Iterator[tuple[Any, ...]]:
         return iter(self._connection.execute(query))
 
     def program(self, digest: bytes) -> tuple[str, bytes] | None:

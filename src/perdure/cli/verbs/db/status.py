@@ -88,7 +88,6 @@ def _owner(owner: Owner) -> dict[str, Any]:
         "serves": owner.serves,
         "epoch": owner.epoch,
         "partitions": list(owner.partitions),
-        "renewed_seconds": _seconds(owner.renewed),
         "lease_left_seconds": _seconds(owner.left),
     }
 
@@ -130,8 +129,8 @@ def _for_people(told: dict[str, Any]) -> dict[str, Any]:
 def _owner_line(owner: dict[str, Any]) -> str:
     what = {True: ", serving", False: ", for its own runs", None: ""}[owner["serves"]]
     line = f"{owner['name']}{what}: partitions {ranges(owner['partitions'])}"
-    if owner["renewed_seconds"] is not None:
-        line += f", lease renewed {owner['renewed_seconds']:.1f} s ago, {owner['lease_left_seconds']:.1f} s left"
+    if owner["lease_left_seconds"] is not None:
+        line += f", lease for {owner['lease_left_seconds']:.1f} s more"
     return line if owner["live"] else f"{line} (dead; to be taken over)"
 
 
