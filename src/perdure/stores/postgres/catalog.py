@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.questions import Memory, Named
 from perdure.kernel.values import Instant
+from perdure.stores.postgres.gathering import Gathering
 from perdure.stores.postgres.labels import jsonb
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.sending import send_all
@@ -79,6 +80,11 @@ class Catalog(ABC):
 
     _now: Callable[[], Instant]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries = Gathering(self._entries_named)
+        self._remembered = Gathering(self._memories_under)
+
     @abstractmethod
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
 
@@ -115,8 +121,9 @@ class Catalog(ABC):
         return None
 
     async def resources(self, keys: Sequence[Named]) -> dict[Named, ResourceRow]:
-        if not keys:
-            return {}
+        return await self._entries.ask(keys)
+
+    async def _entries_named(self, keys: list[Named]) -> dict[Named, ResourceRow]:
         rows = await self._read(_SOME, *zip(*map(_bound, keys), strict=True))
         return {found.key: found for found in map(resource_row, rows)}
 
@@ -139,7 +146,10 @@ class Catalog(ABC):
         return [Edition(*row) for row in await self._read(_EDITIONS, *_bound(key))]
 
     async def memories(self, keys: Sequence[str]) -> dict[str, Memory]:
-        rows = await self._read(_MEMORIES, [key.encode() for key in keys], self._now()) if keys else []
+        return await self._remembered.ask(keys)
+
+    async def _memories_under(self, keys: list[str]) -> dict[str, Memory]:
+        rows = await self._read(_MEMORIES, [key.encode() for key in keys], self._now())
         return {key.decode(): Memory(*rest) for key, *rest in rows}
 
 

@@ -161,6 +161,7 @@ class Ownership(ABC):
     _database: Database
 
     def __init__(self) -> None:
+        super().__init__()
         self._lease: Lease | None = None
         self._epoch = 0
         self._role = ""

@@ -6,15 +6,16 @@ from typing import Any
 
 from perdure.kernel.questions import Line
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.postgres.gathering import Gathering
 from perdure.stores.postgres.labels import jsonb
-from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement
+from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement
 from perdure.stores.protocol import Delivered, Filter, Letter, RunRow, Stored
 from perdure.stores.rows import RUN_COLUMNS, run_row
 
 _COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")
 _LAST = chr(0x10FFFF)  # sorts behind everything a prefix can go on with
 
-_FIND = Statement(f"SELECT {_COLUMNS} FROM runs WHERE id = {{}}", TEXT)
+_FIND = Statement(f"SELECT {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
 _FIND_MANY = Statement(f"SELECT number, {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
 _BEGINS = Statement(
     "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0 LIMIT 3",
@@ -34,7 +35,7 @@ _HISTORY = Statement(
     TEXT,
     INT,
 )
-_PROGRAM = Statement("SELECT language, text FROM programs WHERE digest = {}", BLOB)
+_PROGRAMS = Statement("SELECT digest, language, text FROM programs WHERE digest = ANY({})", BLOBS)
 _VALUES = Statement(
     "SELECT digest, text FROM large_values WHERE run = (SELECT number FROM runs WHERE id = {}) AND digest = ANY({})",
     TEXT,
@@ -80,6 +81,12 @@ class Reads(ABC):
 
     _now: Callable[[], Instant]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows = Gathering(self._find_many)
+        self._runs = Gathering(self._load_many)
+        self._programs = Gathering(self._program_texts)
+
     @abstractmethod
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
 
@@ -92,13 +99,18 @@ class Reads(ABC):
         """Letters that were sent while their run was moved: bring them where it lives now."""
 
     async def find(self, run: RunId) -> RunRow | None:
-        rows = await self._read(_FIND, run)
-        return run_row(rows[0]) if rows else None
+        return (await self._rows.ask([run])).get(run)
+
+    async def _find_many(self, runs: list[RunId]) -> dict[RunId, RunRow]:
+        return {row.id: row for row in map(run_row, await self._read(_FIND, runs))}
 
     async def begins_with(self, prefix: str) -> list[RunId]:
         return [id for (id,) in await self._read(_BEGINS, prefix, prefix + _LAST, len(prefix) + 1)]
 
     async def load(self, runs: Sequence[RunId]) -> list[Stored]:
+        return list((await self._runs.ask(runs)).values())
+
+    async def _load_many(self, runs: list[RunId]) -> dict[RunId, Stored]:
         rows = {number: run_row(tuple(rest)) for number, *rest in await self._read(_FIND_MANY, runs)}
         self._learn({row.id: number for number, row in rows.items()})
         snapshots = {run: (seq, body) for run, seq, body in await self._read(_SNAPSHOTS, list(rows))}
@@ -106,15 +118,16 @@ class Reads(ABC):
         after = [snapshots[number][0] if number in snapshots else 0 for number in rows]
         for run, seq, body in await self._read(_TAILS, list(rows), after):
             tails[run].append((seq, body))
-        found = {row.id: Stored(row, snapshots.get(number), tails[number]) for number, row in rows.items()}
-        return [found[run] for run in runs if run in found]
+        return {row.id: Stored(row, snapshots.get(number), tails[number]) for number, row in rows.items()}
 
     async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
         return [(seq, body) for seq, body in await self._read(_HISTORY, run, after)]
 
     async def program(self, digest: bytes) -> tuple[str, bytes] | None:
-        rows = await self._read(_PROGRAM, digest)
-        return (rows[0][0], rows[0][1]) if rows else None
+        return (await self._programs.ask([digest])).get(digest)
+
+    async def _program_texts(self, digests: list[bytes]) -> dict[bytes, tuple[str, bytes]]:
+        return {digest: (language, text) for digest, language, text in await self._read(_PROGRAMS, digests)}
 
     async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         return dict(await self._read(_VALUES, run, digests)) if digests else {}
