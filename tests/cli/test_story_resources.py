@@ -216,6 +216,36 @@ def test_runs_are_listed_and_described_by_their_own_names(perdure: CommandLine) 
     assert "there is nothing to stop" in perdure("cancel", name).err  # STY-188
 
 
+def test_a_story_tells_what_was_found_of_it_and_who_uses_it(perdure: CommandLine) -> None:
+    """STY-006: warnings of admission, Impulses that start it, StoryRuns of it."""
+    impulse = """\
+apiVersion: catalog.bubustack.io/v1alpha1
+kind: ImpulseTemplate
+metadata: {name: hook}
+spec: {version: 1.0.0, supportedModes: [deployment]}
+---
+apiVersion: bubustack.io/v1alpha1
+kind: Impulse
+metadata: {name: NAME}
+spec: {templateRef: {name: hook}, storyRef: {name: same}}
+"""
+    doubtful = story("doubtful", "{name: say, ref: {name: not-there}}")
+    perdure.here("apply", "-f", write(perdure.folder, story("same"), doubtful, impulse.replace("NAME", "one")))
+    perdure.here("apply", "-f", write(perdure.folder, impulse.replace("NAME", "two")))
+    perdure.here("run", "same")
+    perdure.here("run", "same")
+
+    told = perdure.here("get", "story", "same", "-o", "json").json["status"]
+    assert (told["validationStatus"], told["validationErrors"], told["validationWarnings"]) == ("valid", [], [])
+    assert (told["stepsTotal"], told["usageCount"], told["triggers"]) == (1, 2, 2)
+    assert told["conditions"][0]["type"] == "Ready" and told["conditions"][0]["status"] == "True"
+    listed = perdure.here("get", "stories", "--json").json["items"]
+    (warning,) = listed[0]["status"]["validationWarnings"]
+    assert "not-there" in warning
+    assert [one["status"]["triggers"] for one in listed] == [0, 2]
+    assert "usageCount: 2" in perdure.here("describe", "story", "same").out
+
+
 def test_equal_names_in_two_namespaces_are_told_apart(perdure: CommandLine) -> None:
     """STY-001 STY-014: of Stories, their runs, and what belongs to those."""
     run = (

@@ -7,7 +7,7 @@ import pytest
 
 from perdure.dialects.story.triggering.counting import decided, refused, throttled
 from perdure.dialects.story.triggering.delivery import BadDelivery, Policy, map_event, token_for
-from perdure.dialects.story.triggering.throttling import LEASE, Throttle, leave
+from perdure.dialects.story.triggering.throttling import LEASE, RENEW_EVERY, Throttle, leave, renew
 from perdure.kernel.values import SECOND
 from tests.triggers.scenes import impulse, impulse_template
 
@@ -121,6 +121,16 @@ def test_places_come_before_the_bucket_and_are_given_back() -> None:
     state, wait = throttle.enter(leave(state, "a"), "c", NOW)
     assert wait == 0
     assert throttle.enter(state, "d", NOW + LEASE + 1)[1] == 0  # whoever died with a place does not keep it
+
+
+def test_a_place_is_kept_for_as_long_as_it_is_renewed() -> None:
+    """STY-157: however long a delivery takes; a place that was given back is not taken again by a late renewal."""
+    throttle = Throttle.read(impulse(throttle={"maxInFlight": 1}))
+    state, _ = throttle.enter({}, "a", NOW)
+    for at in range(NOW, NOW + 5 * LEASE, RENEW_EVERY):
+        state = renew(state, "a", at)
+        assert throttle.enter(state, "b", at + RENEW_EVERY)[1] > 0
+    assert renew(leave(state, "a"), "a", NOW) == leave(state, "a")
 
 
 def test_the_bucket_fills_evenly_up_to_its_burst() -> None:

@@ -8,10 +8,12 @@
 Where anything is wrong with any of the texts, nothing is written.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.engine.answering import document
 from perdure.engine.entries import (
@@ -20,15 +22,18 @@ from perdure.engine.entries import (
     Entry,
     Finding,
     Rejected,
+    Step,
     compare,
     marked,
     overtaken,
     pending_mark,
     read_entry,
     refusal,
+    with_status,
 )
 from perdure.engine.judging import Judge, Language, calls_others, in_no_language
 from perdure.kernel import jsontext
+from perdure.kernel.dialect import Admitting
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.judging import Applied, Resource
 from perdure.kernel.kinds import Kind
@@ -172,10 +177,25 @@ class Catalog:
             found = [*findings, *await self._judged(judged, texts, namespace)]
             if any(one.problem.severity is Severity.ERROR for one in found):
                 raise Rejected(found)
-            writes = [write for step in steps for write in marked(step)]
+            warned = [self._warned(step, [other.entry for other in steps], found) for step in steps]
+            writes = [write for step in warned for write in marked(step)]
             if not writes or await self._store.write_catalog(writes) is None:
                 return [step.change for step in steps], found
         raise Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
+
+    def _warned(self, step: Step, all_of_them: Sequence[Entry], found: Sequence[Finding]) -> Step:
+        """Its status says what was found of it that is no reason to refuse it."""
+        entry, language = step.entry, self.language_of(step.entry.kind)
+        if step.write is None or entry.status is None or not isinstance(language, Admitting):
+            return step
+        later = [one.line for one in all_of_them if one.file == entry.file and one.line > entry.line]
+        texts = [
+            one.problem.message
+            for one in found
+            if one.file == entry.file and entry.line <= (one.problem.line or 0) < min(later, default=sys.maxsize)
+        ]
+        told = language.admitted(jsontext.decode(entry.body), texts)
+        return replace(step, write=replace(step.write, status=with_status(told, step.write.status)))
 
     def entries(self, texts: Sequence[Applied], namespace: str) -> tuple[list[Entry], list[Finding]]:
         """What these texts declare, and what the catalog cannot take of it."""

@@ -127,7 +127,7 @@ def refusal(entry: Entry, namespace: str, earlier: Entry | None) -> Problem | No
 def compare(entry: Entry, row: ResourceRow | None) -> Step:
     """What an entry changes of what is there."""
     if row is None:
-        status = _status(entry, entry.kind.new_status.encode() or None)
+        status = with_status(entry.status, entry.kind.new_status.encode() or None)
         new = ResourceWrite(entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, status, 0)
         return Step(entry, Outcome.CREATED, 1, new)
     if entry.source == row.source and _canonical(entry) == _canonical(row):
@@ -135,16 +135,16 @@ def compare(entry: Entry, row: ResourceRow | None) -> Step:
     if entry.seen not in (None, row.version):
         raise overtaken(entry.kind, entry.key)
     generation = row.generation + (_said(entry) != _said(row))
-    status = _status(entry, row.status)
+    status = with_status(entry.status, row.status)
     write = ResourceWrite(entry.key, row.uid, generation, entry.body, entry.source, entry.labels, status, row.version)
     return Step(entry, Outcome.CONFIGURED, generation, write)
 
 
-def _status(entry: Entry, before: bytes | None) -> bytes | None:
+def with_status(told: dict[str, Any] | None, before: bytes | None) -> bytes | None:
     """What others have written to the status stays; what admission says is said anew."""
-    if entry.status is None:
+    if told is None:
         return before
-    return jsontext.encode({**({} if before is None else jsontext.decode(before)), **entry.status})
+    return jsontext.encode({**({} if before is None else jsontext.decode(before)), **told})
 
 
 def pending_mark(key: Named) -> Named:

@@ -10,7 +10,7 @@ which nothing but `evolve` changes. Within one `accept` or `advance` it asks (`t
 `turn.cached`) before it emits, so that the move can be made again with the answer.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -86,8 +86,19 @@ class Stocked(Protocol):
 class Admitting(Protocol):
     """A dialect may say how a resource stands once it was judged and found good."""
 
-    def admitted(self, resource: dict[str, Any]) -> dict[str, Any] | None:
+    def admitted(self, resource: dict[str, Any], warnings: Sequence[str] = ()) -> dict[str, Any] | None:
         """Members of its status; None for kinds without one. Also asked of what will be refused."""
+
+
+@runtime_checkable
+class Tallying(Protocol):
+    """A language whose resources tell who uses them: others in the catalog, and runs."""
+
+    def users(self, kind: str) -> tuple[str, ...]:
+        """The kinds that may use a resource of this kind; empty where nobody asks."""
+
+    def tallied(self, resource: dict[str, Any], users: Sequence[dict[str, Any]], runs: int) -> dict[str, Any]:
+        """The resource, with what is counted in its status. `users`: all resources of those kinds."""
 
 
 @runtime_checkable

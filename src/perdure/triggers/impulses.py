@@ -7,6 +7,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from perdure.dialects.story.triggering import counting
 from perdure.dialects.story.triggering.deciding import Answer, answer_of
 from perdure.dialects.story.triggering.delivery import BadDelivery, Policy, map_event, token_for
 from perdure.dialects.story.triggering.requests import Delivery, compose_trigger
-from perdure.dialects.story.triggering.throttling import Throttle, leave
+from perdure.dialects.story.triggering.throttling import RENEW_EVERY, Throttle, leave, renew
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.expressions.gotemplate import Ambient
@@ -71,13 +72,19 @@ class Impulses:
         except BadDelivery as refusal:
             await self._count_refusal(key)
             raise DeliveryRefused(f"{KINDS['Impulse'].title(name)}: {refusal}") from None
+        if not throttle.in_flight:
+            await self._enter(key, throttle, "")
+            return await self._try(resource, policy, key)
         holder = secrets.token_hex(8)
-        await self._enter(key, throttle, holder)
+        over = asyncio.Event()
+        renewing = asyncio.get_running_loop().create_task(self._renew(key, holder, over))
         try:
+            await self._enter(key, throttle, holder)
             return await self._try(resource, policy, key)
         finally:
-            if throttle.in_flight:
-                await change_status(self._client, key, lambda status: _with_throttle(status, leave, holder))
+            over.set()  # beside the cancel, which a write that is under way may not hear
+            renewing.cancel()
+            await change_status(self._client, key, lambda status: _with_throttle(status, leave, holder))
 
     async def find(self, name: str, namespace: str) -> tuple[Resource, Resource | None]:
         catalog = self._client.catalog
@@ -124,6 +131,14 @@ class Impulses:
         now = self._client.clock.now()
         await change_status(self._client, key, lambda status: counting.refused(status, now))
 
+    async def _renew(self, key: Named, holder: str, over: asyncio.Event) -> None:
+        """Keep the place of a delivery that is under way; a store that is busy now is asked again the next time."""
+        while not over.is_set():
+            await pause(self._client, RENEW_EVERY)
+            change = partial(_with_throttle, change=renew, holder=holder, now=self._client.clock.now())
+            with suppress(*TRANSIENT, Conflict):
+                await change_status(self._client, key, change)
+
     async def _enter(self, key: Named, throttle: Throttle, holder: str) -> None:
         """Wait for a place and a token of the bucket; nothing is dropped (STY-157)."""
         if throttle.is_off:
@@ -168,5 +183,7 @@ async def pause(client: Client, span: Instant) -> None:
         alarm.cancel()
 
 
-def _with_throttle(status: dict[str, Any], change: Callable[..., Mapping[str, Any]], holder: str) -> dict[str, Any]:
-    return {**status, "throttle": change(status.get("throttle", {}), holder)}
+def _with_throttle(
+    status: dict[str, Any], change: Callable[..., Mapping[str, Any]], holder: str, **more: Any
+) -> dict[str, Any]:
+    return {**status, "throttle": change(status.get("throttle", {}), holder, **more)}

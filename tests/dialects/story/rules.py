@@ -66,7 +66,7 @@ RULES = """
 """
 
 ABSENT = {
-    "006": "shown by the catalog's commands",
+    "006": "`get story -o json` and `describe story`: tests/cli, test_story_resources",
     "249": "an observation about the original",
     "260": "not yet: Perdure keeps no counters; `ps`, `show` and `history` have what they would count",
     "021": "the rules at run time: STY-111, 212, 252",

@@ -21,6 +21,7 @@ from perdure.documents import write_document
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.engine.runviews import find_views
+from perdure.engine.usage import with_usage
 from perdure.kernel.judging import Resource
 from perdure.kernel.kinds import Kind
 from perdure.kernel.values import Instant
@@ -65,7 +66,7 @@ async def _describe(asked: argparse.Namespace, talk: Talk) -> int:
 
 
 async def _of_entry(client: Client, kind: Kind, name: str, namespace: str) -> dict[str, Any]:
-    resource = await client.catalog.get(kind, name, namespace)
+    (resource,) = await with_usage(client, kind, [await client.catalog.get(kind, name, namespace)])
     editions = await client.catalog.editions(kind, name, namespace)
     return {
         "resource": resource,

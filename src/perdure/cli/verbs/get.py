@@ -14,6 +14,7 @@ from perdure.cli.talk import Paint, Talk
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.engine.runviews import View, find_views, list_views
+from perdure.engine.usage import with_usage
 from perdure.kernel.kinds import Kind
 
 LIMIT = 500
@@ -76,8 +77,13 @@ async def _resources(client: Client, one: Wanted, asked: argparse.Namespace) -> 
         views, is_more = await _views(client, one, namespace, labels, asked.limit)
         return [_seen(one.kind, view) for view in views], is_more
     if one.name is None:
-        return [Named(one.kind, *entry) for entry in await client.catalog.search(one.kind, namespace, labels)], False
-    return [Named(one.kind, one.name, await client.catalog.get(one.kind, one.name, asked.namespace or ""))], False
+        entries = await client.catalog.search(one.kind, namespace, labels)
+    else:
+        entries = [(one.name, await client.catalog.get(one.kind, one.name, asked.namespace or ""))]
+    resources = [resource for _, resource in entries]
+    if asked.json or asked.output in ("json", "yaml"):
+        resources = await with_usage(client, one.kind, resources)
+    return [Named(one.kind, entry[0], resource) for entry, resource in zip(entries, resources, strict=True)], False
 
 
 async def _views(

@@ -2,7 +2,7 @@
 when the first Story is met.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -124,15 +124,21 @@ class Story:
         known = self._implements
         return None if known is None else lambda template, version: template == MAP_TEMPLATE or known(template, version)
 
-    def admitted(self, resource: dict[str, Any]) -> dict[str, Any] | None:
+    def admitted(self, resource: dict[str, Any], warnings: Sequence[str] = ()) -> dict[str, Any] | None:
         """STY-006, as far as admission knows it."""
         if resource.get("kind") != "Story":
             return None
-        from perdure.dialects.story.graph import BLOCKS, steps_of
-        from perdure.dialects.story.resources import spec_of
+        from perdure.dialects.story.standing import admitted
 
-        total = sum(1 for block in BLOCKS for _ in steps_of(spec_of(resource).get(block)))
-        return {"validationStatus": "valid", "validationErrors": [], "stepsTotal": total}
+        return admitted(resource, warnings)
+
+    def users(self, kind: str) -> tuple[str, ...]:
+        return ("Impulse",) if kind == "Story" else ()
+
+    def tallied(self, resource: dict[str, Any], users: Sequence[dict[str, Any]], runs: int) -> dict[str, Any]:
+        from perdure.dialects.story.standing import tallied
+
+        return tallied(resource, users, runs)
 
     def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """What nobody has to apply: what stands for loaded code, and the templates that Perdure brings along."""

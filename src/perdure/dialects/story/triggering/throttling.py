@@ -4,7 +4,8 @@ A semaphore first, then a bucket that fills evenly. The state is data, shared by
 
     {"inFlight": {holder: until}, "tokens": 3.5, "at": instant}
 
-A place is a lease, so that one who died with it does not keep it.
+A place is a lease, so that one who died with it does not keep it; whoever lives renews it for as long as the delivery
+takes, however long that is.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import Any
 from perdure.dialects.story.resources import Resource, spec_of
 from perdure.kernel.values import SECOND, Instant
 
-LEASE: Instant = 600 * SECOND
+LEASE: Instant = 60 * SECOND
+RENEW_EVERY: Instant = LEASE // 3
 LOOK_AGAIN: Instant = SECOND // 20  # while all places are taken
 
 State = dict[str, Any]
@@ -55,6 +57,11 @@ class Throttle:
         if tokens < 1:
             return state, ceil((1 - tokens) * SECOND / self.rate)
         return state | {"tokens": tokens - 1}, 0
+
+
+def renew(state: State, holder: str, now: Instant) -> State:
+    held = state.get("inFlight", {})
+    return {**state, "inFlight": {**held, holder: now + LEASE}} if holder in held else state
 
 
 def leave(state: State, holder: str) -> State:
