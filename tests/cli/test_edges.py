@@ -116,7 +116,7 @@ def test_a_resume_that_is_stopped_leaves_one_json_value(perdure: CommandLine) ->
 def test_a_usage_error_is_one_json_value(perdure: CommandLine, words: tuple[str, ...]) -> None:
     """Architecture §4."""
     (perdure.folder / "empty").mkdir()
-    done = perdure.here(*words, code=2)
+    done = perdure(*words, code=2)
 
     assert done.error["code"] == "USAGE" and done.error["message"]
     assert "perdure: " in done.err and "hint: " in done.err

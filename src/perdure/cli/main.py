@@ -57,7 +57,7 @@ def _begin_anew() -> None:
 
 def _perform(words: Sequence[str]) -> int:
     talk = Talk(sys.stderr)
-    as_json = "--json" in words  # so also when the words are not understood
+    as_json = _Parser.as_json = "--json" in words  # so also when the words are not understood
     try:
         words = understood(words)
         asked = _parser(words).parse_args(words)
@@ -141,10 +141,15 @@ def _wanted(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None
 class _Parser(argparse.ArgumentParser):
     """Tells of a usage error in the same two lines as of any other."""
 
-    def error(self, message: str) -> NoReturn:
-        from perdure.cli.errors import BadUsage
+    as_json = False  # of the command that is being read
 
-        raise BadUsage(message, hint=f"See `{self.prog} --help`.")
+    def error(self, message: str) -> NoReturn:
+        hint = f"See `{self.prog} --help`."
+        if _Parser.as_json:
+            import json
+
+            print(json.dumps({"error": {"code": "USAGE", "message": message, "hint": hint}}), flush=True)
+        self.exit(Exit.USAGE, f"perdure: {message}\nhint: {hint}\n")
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
