@@ -44,6 +44,11 @@ def once(inputs, context):
     done = context.effect_once("charge", lambda: {"id": 7})
     context.record_effect("mail", "sent", {"to": "ada"})
     return {"charged": done}
+
+
+@perdure.engram("puts")
+def puts(inputs, context):
+    return {"rows": context.store("rows", list(range(inputs["n"])))}
 """
 
 
@@ -195,3 +200,29 @@ finally: [{name: tidy, ref: echo, needs: [b]}]
 
     shown = perdure.here("show", id).out
     assert "phase: Succeeded" in shown and "updatedBy: Ada" in shown
+
+
+STORED = """
+policy: {storage: {file: {path: large}}}
+steps:
+- {name: a, ref: puts, with: {n: 4}}
+- {name: looks, ref: echo, with: {n: "{{ len steps.a.output.rows }}", third: "{{ steps.a.output.rows[2] }}"}}
+- name: m
+  ref: map-reduce-adapter
+  with:
+    items: "{{ steps.a.output.rows }}"
+    map: {story: {steps: [{name: x, ref: echo}], output: {n: "{{ inputs.item }}"}}, inlineResultsLimit: 9}
+output:
+  {n: "{{ steps.looks.output.n }}", third: "{{ steps.looks.output.third }}", mapped: "{{ steps.m.output.results }}"}
+"""
+
+
+def test_what_an_engram_stores_is_read_by_steps_templates_and_maps(perdure: CommandLine, tmp_path: Path) -> None:
+    """STY-007 STY-207 STY-208 STY-271: files below the storage's folder, and helper steps that look into them."""
+    (tmp_path / "story.yaml").write_text(story(STORED))
+    folder = tmp_path / "storage"
+    ended = perdure("run", "story.yaml", "--load", "engrams.py", "--json", PERDURE_STORAGE_DIR=str(folder))
+
+    assert ended.json["status"]["output"] == {"n": 4, "third": 2, "mapped": [{"n": n} for n in range(4)]}
+    assert {"materialize-step-input-looks", "materialize-map-items-m"} <= ended.json["stepRuns"].keys()
+    assert len(list((folder / "large").rglob("rows.json"))) == 1

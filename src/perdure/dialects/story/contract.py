@@ -10,6 +10,7 @@ for every attempt of the step (STY-205):
     engram           {name, namespace, version}
     template         {name, version}
     idempotencyKey   STY-016
+    storage          only where one is written: `{file: {path}}`, below the folder that workers share
     run              only where the code is a command, an endpoint or an image (see `code`), which is then the provider
 
 Attempt, delivery, deadline and the wish to stop come with the task's context, as for every provider. In `inputs` there

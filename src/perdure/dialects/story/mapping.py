@@ -17,7 +17,7 @@ from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.helping import ITEMS
 from perdure.dialects.story.identity import compose
 from perdure.dialects.story.naming import step_run_name
-from perdure.dialects.story.payloads import CONFIG, SECRET
+from perdure.dialects.story.payloads import CONFIG, SECRET, STORAGE
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import Program, Step, part
@@ -41,7 +41,7 @@ STOPPED = "another item of the map has failed"
 
 
 def with_items(turn: Turn, step: Step, inputs: dict[str, Any]) -> dict[str, Any]:
-    """The input, with the items themselves. Those of a config map are read by a worker, in a helper step (STY-220).
+    """The input, with the items themselves. Those of a config map, or in storage, a worker reads, in a helper step.
 
     Raises `Asked` until they are there, `TemplateError` if they cannot be had.
     """
@@ -50,7 +50,7 @@ def with_items(turn: Turn, step: Step, inputs: dict[str, Any]) -> dict[str, Any]
         return inputs
     if SECRET in items:
         raise EvaluationFault("a map records its items, so they cannot come from a secret")
-    if CONFIG not in items:
+    if CONFIG not in items and STORAGE not in items:
         return inputs
     wanted = materializing.request(turn.program, materializing.OBJECT, ["{{ inputs }}"], {"inputs": items})
     (found,) = materializing.result(turn, ITEMS, step.name, wanted)

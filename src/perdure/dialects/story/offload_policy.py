@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.dialects.story.resources import annotations_of
+from perdure.dialects.story.resources import annotations_of, spec_of
 from perdure.dialects.story.settings import Settings
 
 FORCED = "bubustack.io/controller-resolve"
@@ -14,5 +14,11 @@ def reads_in_process(story: Mapping[str, Any], settings: Settings) -> bool:
 
 
 def injects(story: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether what looks inside is evaluated by a helper step."""
-    return settings.offloaded_data == "inject" and not reads_in_process(story, settings)
+    """Whether what looks inside is evaluated by a helper step: always, or where a Story has storage of its own, which
+    is beyond the reach of this process.
+    """
+    if not reads_in_process(story, settings):
+        return settings.offloaded_data == "inject"
+    policy = spec_of(story).get("policy")
+    execution = policy.get("execution") if isinstance(policy, dict) else None
+    return any(isinstance(one, dict) and bool(one.get("storage")) for one in (policy, execution))

@@ -6,7 +6,6 @@ the value, which is filled in before a worker sees it. Whatever looks inside fai
 helper step under `inject` (`materializing`).
 """
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,13 +14,13 @@ from perdure.dialects.story.payloads import STORAGE
 from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import Step
 from perdure.dialects.story.references import Engram, find_engram
-from perdure.dialects.story.storing import Address, offloaded
+from perdure.dialects.story.storing import Address, is_of_workers, offloaded
+from perdure.expressions.subpaths import NothingAt, follow
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
 PATH = "$bubuStoragePath"
-_PART = re.compile(r"[^.\[\]]+|\[(?:\d+|\*)\]")
 
 
 def seen(turn: Turn, step: Step, output: Payload) -> Any:
@@ -54,7 +53,8 @@ class NothingThere(LeadsNowhere):
 def hydrated(turn: Turn, value: Any, *, follows: bool = False, is_last: bool = False) -> Any:
     """The value with storage references replaced by what they refer to; others are left for whoever comes later.
 
-    Who `follows` a reference raises `NothingThere` at the end of its path; the last to look raises `LeadsNowhere` too.
+    Who `follows` a reference raises `NothingThere` at the end of its path; the last to look raises `LeadsNowhere` too,
+    unless it may lead to what an Engram has put into storage, which only workers see.
     """
     if isinstance(value, dict):
         if isinstance(value.get(STORAGE), str):
@@ -64,7 +64,7 @@ def hydrated(turn: Turn, value: Any, *, follows: bool = False, is_last: bool = F
                 if follows or is_last:
                     raise NothingThere(nothing.path, value[STORAGE]) from None
             except LeadsNowhere:
-                if is_last:
+                if is_last and not is_of_workers(value[STORAGE]):
                     raise
             return value
         return {name: hydrated(turn, inner, follows=follows, is_last=is_last) for name, inner in value.items()}
@@ -88,15 +88,7 @@ def body_at(body: Body, reference: str, text: Callable[[Payload], bytes]) -> Any
 
 def at_path(value: Any, path: str) -> Any:
     """What stands at `a.b[0]` or `items[*].id`. Raises `NothingThere`."""
-    steps = _PART.findall(path)
-    for at, step in enumerate(steps):
-        if step == "[*]":
-            rest = "".join(one if one.startswith("[") else f".{one}" for one in steps[at + 1 :]).lstrip(".")
-            if not isinstance(value, list):
-                raise NothingThere(path)
-            return [at_path(one, rest) for one in value]
-        try:
-            value = value[int(step[1:-1])] if step.startswith("[") else value[step]
-        except (IndexError, KeyError, TypeError):
-            raise NothingThere(path) from None
-    return value
+    try:
+        return follow(value, path)
+    except NothingAt as nothing:
+        raise NothingThere(nothing.path) from None

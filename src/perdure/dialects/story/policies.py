@@ -89,6 +89,12 @@ class Execution:
     def inline_limit(self) -> int:
         return int(_first(self._levels(), "maxInlineSize", _whole, self.program.settings.max_inline_size))
 
+    def storage(self) -> Data:
+        """Where Engrams put what they share by reference (STY-007)."""
+        step, *others = self._levels()
+        levels = [step, self.program.policy, *others, part(self.template, "spec", "execution")]
+        return next((part(level, "storage") for level in levels if part(level, "storage")), {})
+
     def cache(self) -> Data | None:
         """The policy of step, Engram or Story, per field; None when nobody asks for one (STY-224)."""
         step, story, override, policy = self._levels()

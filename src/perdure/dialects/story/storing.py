@@ -59,6 +59,12 @@ class Address:
         return Address(self.run, self.step, self.in_input, f"{self.path}[{index}]") if self.path else None
 
 
+def is_of_workers(reference: str) -> bool:
+    """Whether a reference names no place in a run, and so perhaps a file that workers share (STY-007)."""
+    parts = reference.split("/")
+    return not reference.startswith("/") and "steps" not in parts and not any(p in ("", ".", "..") for p in parts)
+
+
 def offloaded(value: Any, size: int, limit: int, address: Address) -> Any:
     """The value as a StepRun shows it: from the bottom up, what is larger than the limit is a reference."""
     if size <= limit or value in ({}, []):

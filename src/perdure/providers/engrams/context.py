@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from perdure.providers.context import BlockingContext, TaskContext
+from perdure.providers.engrams import storage
 from perdure.providers.engrams.logbook import Logbook
 from perdure.providers.engrams.secrets import EngramSecrets
 
@@ -94,6 +95,14 @@ class EngramContext:
     def replay_signals(self, since: int = 0, step: str | None = None) -> Any:
         """Signals of a step (this one, unless another is named) with a number above `since`, oldest first."""
         return self._inner.report({"replaySignals": {"step": step or self.step, "sinceSeq": since}})
+
+    def store(self, key: str, value: Any) -> dict[str, str]:
+        """Keep a large value in the storage that workers share; give the reference to it instead of the value."""
+        return storage.put(self._task.get("storage") or {}, self.namespace, self.step_run, key, value)
+
+    def load(self, reference: Mapping[str, Any]) -> Any:
+        """What a storage reference stands for; those in `inputs` are filled in already."""
+        return storage.get(reference)
 
     def _about(self, what: str, member: str) -> Any:
         return (self._task.get(what) or {}).get(member, "")

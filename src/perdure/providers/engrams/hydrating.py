@@ -1,4 +1,4 @@
-"""References in an input, replaced by what they refer to just before the Engram sees it (STY-220).
+"""References in an input, replaced by what they refer to just before the Engram sees it (STY-219, STY-220).
 
     {"$bubuSecretRef": "api:token"}     {"$bubuConfigMapRef": {"name": "app", "key": "limits.json", "format": "json"}}
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.providers.context import SecretSource
+from perdure.providers.engrams import storage
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.engrams.secrets import secret
 from perdure.providers.text import is_file_name
@@ -31,6 +32,8 @@ def hydrate(value: Any, source: SecretSource, namespace: str, depth: int = 0) ->
         case {"$bubuConfigMapRef": reference} if len(value) == 1:
             name, key, form = _parts(CONFIG_MAP, reference, namespace)
             return _formed(_config(name, key), form, f"config map {name!r}, key {key!r}")
+        case {"$bubuStorageRef": str()}:
+            return hydrate(storage.get(value), source, namespace, depth + 1)
         case dict():
             return {name: hydrate(item, source, namespace, depth + 1) for name, item in value.items()}
         case list():

@@ -97,7 +97,10 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
     execution = Execution(program, step, found.engram, found.template)
     try:
         inputs = _inputs(turn, step, found, scope)
-        arguments = jsontext.encode(_envelope(turn, step, found, key, inputs))
+        envelope = _envelope(turn, step, found, key, inputs)
+        if storage := execution.storage():
+            envelope["storage"] = storage
+        arguments = jsontext.encode(envelope)
     except _Refused as refused:
         turn.emit(created)
         error = StepError.make(refused.type, refused.message, retryable=False)

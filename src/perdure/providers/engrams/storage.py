@@ -1,0 +1,76 @@
+"""Files that Engrams share by reference (STY-007, STY-219, STY-221), in the folder `PERDURE_STORAGE_DIR`.
+
+    PATH/NAMESPACE/STEPRUN/KEY.json    {"contentType": "json" or "raw", "data": …}
+
+PATH is `storage.file.path` of the step, its Story or its Engram. A key belongs to its StepRun: an attempt that repeats
+another writes the same file again.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from perdure.expressions.subpaths import NothingAt, follow
+from perdure.kernel import jsontext
+from perdure.providers.engrams.failure import EngramError
+from perdure.providers.text import is_file_name
+
+FOLDER = "PERDURE_STORAGE_DIR"
+REFERENCE = "$bubuStorageRef"
+SUBPATH = "$bubuStoragePath"
+CONTENT_TYPE = "$bubuStorageContentType"
+
+
+def put(settings: Mapping[str, Any], namespace: str, step_run: str, key: str, value: Any) -> dict[str, str]:
+    """Keep a value, and give the reference to it."""
+    if settings.get("s3") is not None:
+        raise _problem("storage.s3 needs an S3 driver, and none is here; use storage.file")
+    path = str((settings.get("file") or {}).get("path") or "")
+    reference = "/".join([*filter(None, path.split("/")), namespace, step_run, f"{key}.json"])
+    place = _place(reference)
+    kind = "raw" if isinstance(value, str) else "json"
+    text = jsontext.encode({"contentType": kind, "data": value})
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = place.with_name(f".{place.name}.{os.getpid()}")
+        with draft.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+    except OSError as error:
+        raise _problem(f"{reference!r} cannot be written: {error.strerror}", retryable=True) from None
+    return {REFERENCE: reference, CONTENT_TYPE: kind}
+
+
+def get(reference: Mapping[str, Any]) -> Any:
+    """What a reference stands for."""
+    name = str(reference.get(REFERENCE))
+    try:
+        held = jsontext.read_strict(_place(name).read_bytes())
+        return follow(held["data"], str(reference.get(SUBPATH) or ""))
+    except OSError as error:
+        raise _problem(f"the storage reference {name!r} leads to nothing here: {error.strerror}") from None
+    except (jsontext.NotJson, KeyError, TypeError):
+        raise _problem(f"the storage reference {name!r} leads to a file that is none of ours") from None
+    except NothingAt as nothing:
+        raise _problem(f"the storage reference {name!r}: {nothing}") from None
+
+
+def _place(reference: str) -> Path:
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        raise _problem(
+            f"there is no storage for {reference!r}: {FOLDER} is not set; it is a folder that all workers see"
+        )
+    parts = reference.split("/")
+    root = Path(folder).resolve()
+    place = root.joinpath(*parts)
+    if not all(map(is_file_name, parts)) or root not in place.resolve().parents:
+        raise _problem(f"the storage reference {reference!r} leads out of the storage")
+    return place
+
+
+def _problem(message: str, *, retryable: bool = False) -> EngramError:
+    return EngramError(message, type="storage_error", exit_class="retry" if retryable else "terminal")

@@ -1,0 +1,85 @@
+"""Files that Engrams share by reference (STY-007, STY-219, STY-221)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.providers.engrams.test_engrams import a_task
+from tests.workers.scene import Ledger, at_work, details_of, on_loop, task, value_of
+
+from perdure import EngramContext, EngramError
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Failed
+from perdure.providers.engrams import storage
+from perdure.providers.engrams.registry import Engrams
+from perdure.providers.registry import Registry
+
+ROWS = {"rows": [{"id": 1}, {"id": 2}]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PERDURE_STORAGE_DIR", str(tmp_path))
+    return tmp_path
+
+
+@on_loop
+async def run(inputs: dict[str, Any], found: list[Any], **more: Any) -> None:
+    registry = Registry()
+
+    @Engrams(registry).engram("puts")
+    def puts(inputs: dict[str, Any], context: EngramContext) -> dict[str, Any]:
+        return {"seen": inputs, "rows": context.store("rows", ROWS), "text": context.store("text", "long")}
+
+    async with at_work(registry) as worker:
+        found.append(await worker.run(task("engram:puts@1.0.0", a_task(inputs=inputs, **more)), Ledger()))
+
+
+def test_what_an_engram_keeps_the_next_one_is_given(folder: Path) -> None:
+    """Below `storage.file.path`, named after the StepRun; with a path into it."""
+    found: list[Any] = []
+    run({}, found, storage={"file": {"path": "team/large"}})
+    kept = value_of(found[0])
+    reference = {"$bubuStorageRef": "team/large/default/hello-greet/rows.json", "$bubuStorageContentType": "json"}
+    assert kept["rows"] == reference
+    assert kept["text"]["$bubuStorageContentType"] == "raw"
+    file = folder / "team/large/default/hello-greet/rows.json"
+    assert jsontext.decode(file.read_bytes()) == {"contentType": "json", "data": ROWS}
+    assert [one.name for one in file.parent.iterdir() if one.name.startswith(".")] == []
+
+    run({"all": reference, "ids": {**reference, "$bubuStoragePath": "rows[*].id"}, "t": kept["text"]}, found)
+
+    assert value_of(found[1])["seen"] == {"all": ROWS, "ids": [1, 2], "t": "long"}
+
+
+@pytest.mark.parametrize("name", ["nothing.json", "../x.json", "/etc/passwd", "a//b.json", "./a.json", "a\\b.json"])
+def test_a_reference_that_leads_nowhere_fails_the_step(folder: Path, name: str) -> None:
+    found: list[Any] = []
+    run({"x": {"$bubuStorageRef": name}}, found)
+
+    assert isinstance(found[0], Failed)
+    assert details_of(found[0])["type"] == "storage_error"
+
+
+def test_a_link_does_not_lead_out(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "x.json").write_text('{"contentType": "json", "data": 1}')
+    (folder / "link").symlink_to(outside)
+
+    with pytest.raises(EngramError, match="leads out of the storage"):
+        storage.get({"$bubuStorageRef": "link/x.json"})
+
+
+def test_without_storage_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """STY-221: no storage is an error, and says what to do; so is a driver that is not here (STY-007)."""
+    monkeypatch.delenv("PERDURE_STORAGE_DIR", raising=False)
+    with pytest.raises(EngramError, match="PERDURE_STORAGE_DIR is not set"):
+        storage.put({}, "default", "run-a", "rows", ROWS)
+    with pytest.raises(EngramError, match=r"storage\.s3 needs an S3 driver"):
+        storage.put({"s3": {"bucket": "b"}}, "default", "run-a", "rows", ROWS)
+
+
+def test_a_file_that_is_not_ours(folder: Path) -> None:
+    (folder / "x.json").write_text("{")
+    with pytest.raises(EngramError, match="none of ours"):
+        storage.get({"$bubuStorageRef": "x.json"})
