@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,6 +33,8 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.protocol import Filter, Letter, NewRun, RunRow, Store
 
+PRUNED_AT_ONCE = range(100, 1_000)  # runs in one transaction: at first, and at most
+PRUNED_WITHIN = 0.25  # seconds that one may last before the next is smaller
 LOOK_EVERY = 0.05  # seconds between looks at a run that another process owns
 
 
@@ -486,11 +489,22 @@ class Client(AbstractAsyncContextManager["Client"]):
         return done
 
     async def prune(self, ended_before: Instant) -> int:
-        """Remove runs whose whole tree ended before then; how many."""
-        removed = 0
-        while gone := await self.store.prune(ended_before, 500):
+        """Remove runs whose whole tree ended before then; how many.
+
+        In batches, so that others get to write in between; fewer runs at a time where they are long.
+        """
+        removed, at_once = 0, PRUNED_AT_ONCE.start
+        while True:
+            began = monotonic()
+            gone = await self.store.prune(ended_before, at_once)
+            if not gone:
+                return removed
             removed += len(gone)
-        return removed
+            lasted = monotonic() - began
+            if lasted > PRUNED_WITHIN:
+                at_once = max(at_once // 2, 1)
+            elif lasted < PRUNED_WITHIN / 4:
+                at_once = min(at_once * 2, PRUNED_AT_ONCE.stop)
 
 
 def _take(execution: Execution, given: i.Input, at: Instant) -> None:

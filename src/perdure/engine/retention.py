@@ -12,11 +12,11 @@ from perdure.engine import views
 from perdure.engine.client import Client
 from perdure.kernel.dialect import Keeping, Retaining
 from perdure.kernel.execution import Execution
-from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
+from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Filter, RunRow
 
-FINAL = tuple(status for status in Status if status.is_final)
+LOOKED_AT_ONCE = 500
+MOST_KNOWN = 100_000
 PATIENCE = 40  # looks, 50 ms apart, at a run that another process has to write to
 
 
@@ -32,26 +32,39 @@ class Sweeper:
         self._clean: set[RunId] = set()  # known to be
 
     async def sweep(self, limit: int = 500) -> Swept:
-        """Clean or remove up to `limit` runs whose time has come."""
-        client, now = self._client, self._client.clock.now()
-        rows = await client.search(Filter(statuses=FINAL, roots_only=True))
+        """Clean or remove up to `limit` runs whose time has come, those that ended first first."""
+        client = self._client
+        keeping = [name for name, language in client.languages.items() if isinstance(language, Retaining)]
         cleaned = removed = 0
-        for row in sorted(rows, key=lambda one: one.ended_at or 0):
-            if cleaned + removed >= limit:
-                break
-            keeping = await self._keeping_of(row)
-            if keeping is None or row.ended_at is None:
-                continue
-            age = now - row.ended_at
-            if keeping.children is not None and age >= keeping.children and row.id not in self._clean:
-                was_clean = await self._cleaned(row)
-                if was_clean is None:
-                    continue  # something of it has not ended, or nobody could write to it
-                cleaned += not was_clean
-            if keeping.record is not None and age >= keeping.record:
-                removed += await self.remove(row.id)
-        self._clean &= {row.id for row in rows}
+        behind: tuple[Instant, RunId] = (0, RunId(""))
+        while cleaned + removed < limit and (rows := await client.store.ended(keeping, behind, LOOKED_AT_ONCE)):
+            for row in rows:
+                if cleaned + removed >= limit:
+                    break
+                done = await self._look(row)
+                cleaned, removed = cleaned + done.cleaned, removed + done.removed
+            behind = (rows[-1].ended_at or 0, rows[-1].id)
+        if len(self._clean) > MOST_KNOWN:
+            self._clean.clear()
+        if removed:
+            await client.store.prune(0, 1)  # which finds none, and clears what no run names any more
         return Swept(cleaned, removed)
+
+    async def _look(self, row: RunRow) -> Swept:
+        keeping = await self._keeping_of(row)
+        if keeping is None or row.ended_at is None:
+            return Swept()
+        age = self._client.clock.now() - row.ended_at
+        cleaned = 0
+        if keeping.children is not None and age >= keeping.children and row.id not in self._clean:
+            was_clean = await self._cleaned(row)
+            if was_clean is None:
+                return Swept()  # something of it has not ended, or nobody could write to it
+            cleaned += not was_clean
+        if keeping.record is None or age < keeping.record or not await self.remove(row.id):
+            return Swept(cleaned)
+        self._clean.discard(row.id)
+        return Swept(cleaned, 1)
 
     async def remove(self, run: RunId) -> bool:
         """The run, its children before it; False when some of them have not ended."""

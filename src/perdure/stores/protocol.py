@@ -303,7 +303,10 @@ class Store(Protocol):
         """Configure how many permits of a scope may be held at once, over all runs and processes."""
 
     async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
-        """Remove up to `limit` runs whose whole tree ended before then, leaves first."""
+        """Remove up to `limit` runs whose whole tree ended before then, leaves first.
+
+        A call that finds none, the last one of a series, clears what no run names any more.
+        """
 
     async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
         """Remove these runs, in this order, with all they have; which. One that is open, or has children, stays."""
@@ -327,6 +330,9 @@ class Store(Protocol):
     async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]: ...
 
     async def search(self, filter: Filter) -> list[RunRow]: ...
+
+    async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
+        """Root runs in these languages that have ended, in order of end and id, behind `after`."""
 
     async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
         """Runs with open in-process work: what a restart takes up by itself."""

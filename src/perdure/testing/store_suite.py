@@ -207,6 +207,26 @@ class StoreSuite(CatalogSuite):
         assert await store.due([home], 1_000, 1) == ["busy"]
         await store.close()
 
+    async def test_root_runs_that_ended_come_in_order_of_their_end_page_by_page(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        over = [Summary(Status.SUCCEEDED, False, None, ended) for ended in (30, 10, 20, 20)]
+        await self.commit(
+            store,
+            *[created(f"r{n}", home, summary) for n, summary in enumerate(over)],
+            created("r0.1", home, Summary(Status.FAILED, False, None, 5), parent="r0"),
+            created("open", home),
+        )
+        found: list[str] = []
+        behind = (0, RunId(""))
+        while page := await store.ended(["drill", "flow"], behind, 2):
+            found += [row.id for row in page]
+            behind = (page[-1].ended_at or 0, page[-1].id)
+
+        assert found == ["r1", "r2", "r3", "r0"]
+        assert await store.ended(["flow"], (0, RunId("")), 9) == []
+        await store.close()
+
     async def test_large_values_belong_to_one_run_and_can_be_borrowed(self, tmp_path: Path) -> None:
         """Invariant 19."""
         store = self.open(tmp_path)

@@ -12,6 +12,7 @@ from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
 
 UNUSED_FOR: Instant = 3_600 * SECOND  # much longer than `writing.PROGRAM_IS_KNOWN`
+FORGOTTEN_AT_ONCE = 1_000
 LETTERS_UP_TO: Instant = 1_800 * SECOND
 
 _PRUNE = Statement(
@@ -42,7 +43,9 @@ _SWEEP = Statement(
     INT,
     INT,
 )
-_FORGET = Statement("DELETE FROM memories WHERE expires_at <= {}", INT)
+_FORGET = Statement(
+    "DELETE FROM memories WHERE key IN (SELECT key FROM memories WHERE expires_at <= {} LIMIT {})", INT, INT
+)
 
 
 def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> list[RunId]:
@@ -53,7 +56,7 @@ def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> 
         if not gone:  # the last call of a series: what nobody names any more
             session.run(_MARK, now)
             session.run(_SWEEP, now - UNUSED_FOR, now - LETTERS_UP_TO)
-        session.run(_FORGET, now)
+        session.run(_FORGET, now, FORGOTTEN_AT_ONCE)
     return [id for _, id, _ in gone]
 
 

@@ -16,6 +16,14 @@ _COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")
 _LAST = chr(0x10FFFF)  # sorts behind everything a prefix can go on with
 
 _FIND = Statement(f"SELECT {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
+_ENDED = Statement(
+    f"SELECT {_COLUMNS} FROM runs WHERE ended_at IS NOT NULL AND parent IS NULL AND (ended_at, id) > ({{}}, {{}})"
+    " AND language = ANY({}) ORDER BY ended_at, id LIMIT {}",
+    INT,
+    TEXT,
+    TEXTS,
+    INT,
+)
 _FIND_MANY = Statement(f"SELECT number, {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
 _BEGINS = Statement(
     "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0 LIMIT 3",
@@ -163,6 +171,9 @@ class Reads(ABC):
             values.append(filter.limit)
         query = f"SELECT {_COLUMNS} FROM runs WHERE {' AND '.join(conditions)}{ending}"
         return [run_row(row) for row in await self._read(Statement(query, *kinds), *values)]
+
+    async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
+        return [run_row(row) for row in await self._read(_ENDED, *after, languages, limit)]
 
     async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
         return [id for (id,) in await self._read(_WITH_WORK, partitions)]

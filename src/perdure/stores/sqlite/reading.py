@@ -87,6 +87,14 @@ class Reads(ABC):
             bindings.append(filter.limit)
         return [run_row(row) for row in self._read(query, tuple(bindings))]
 
+    async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
+        rows = self._read(
+            _ROW + "WHERE ended_at IS NOT NULL AND parent IS NULL AND (ended_at, id) > (?, ?)"
+            f" AND language IN ({', '.join('?' * len(languages))}) ORDER BY ended_at, id LIMIT ?",
+            (*after, *languages, limit),
+        )
+        return [run_row(row) for row in rows]
+
     async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
         return self._of_partitions(
             "SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", partitions

@@ -37,6 +37,7 @@ from perdure.stores.syncing import SyncThread
 
 T = TypeVar("T")
 
+FORGOTTEN_AT_ONCE = 1_000
 QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
 CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewer syncs, little space
 
@@ -287,8 +288,12 @@ class SqliteStore(Reads, Leases, Catalog):
             )
             for number, id in gone:
                 self._erase(number, id)
-            self._erase_programs(bool(gone))
-            execute("DELETE FROM memories WHERE expires_at <= ?", (self._now(),))
+            if not gone:
+                self._erase_programs()
+            execute(
+                "DELETE FROM memories WHERE key IN (SELECT key FROM memories WHERE expires_at <= ? LIMIT ?)",
+                (self._now(), FORGOTTEN_AT_ONCE),
+            )
             return [id for _, id in gone]
 
         removed = await self._explained_transaction(work)
@@ -307,7 +312,6 @@ class SqliteStore(Reads, Leases, Catalog):
                 if number is not None:
                     self._erase(number, id)
                     gone.append(id)
-            self._erase_programs(bool(gone))
             return gone
 
         removed = await self._explained_transaction(work)
@@ -322,9 +326,9 @@ class SqliteStore(Reads, Leases, Catalog):
             execute(f"DELETE FROM {table} WHERE run = ?", (id,))
         execute("DELETE FROM runs WHERE number = ?", (number,))
 
-    def _erase_programs(self, some_are_gone: bool) -> None:
+    def _erase_programs(self) -> None:
         """A document may be on its way to a child that is not there yet."""
-        if some_are_gone and self._connection.execute("SELECT count(*) FROM inbox").get == 0:
+        if self._connection.execute("SELECT count(*) FROM inbox").get == 0:
             self._connection.execute("DELETE FROM programs WHERE digest NOT IN (SELECT program FROM runs)")
 
     async def _explained_transaction(self, work: Callable[[], T]) -> T:
