@@ -270,6 +270,21 @@ def test_equal_names_in_two_namespaces_are_told_apart(perdure: CommandLine) -> N
     assert len(cut.out.splitlines()) == 1 and "--limit N gives more" in cut.err
 
 
+def test_the_name_of_a_sub_run_means_that_of_the_latest_life(perdure: CommandLine) -> None:
+    """STY-014 STY-088 STY-183: a redriven parent starts its sub-run anew, under the same name."""
+    perdure.here("apply", "-f", write(perdure.folder, story("inner"), story("outer", CALLS)))
+    run = perdure("run", "outer", "--json").json["metadata"]
+    perdure.here("redrive", run["uid"])
+    perdure("resume", run["uid"])
+
+    child = perdure.here("show", run["uid"], "--json").json["status"]["stepStates"]["sub"]["subStoryRunName"]
+    shown = perdure.here("show", child, "--json").json
+    lives = [one for one in perdure.here("ps", "--all", "--json").json if one["parent"] == run["uid"]]
+    assert len(lives) == 2
+    assert shown["metadata"]["uid"] == max(lives, key=lambda one: str(one["created_at"]))["id"]
+    assert perdure.here("get", "storyrun", child, "-o", "json").json["metadata"]["uid"] == shown["metadata"]["uid"]
+
+
 def test_finding_a_run_by_name_reads_no_other(perdure: CommandLine) -> None:
     """However many runs there are, a name leads to its own by an index."""
     perdure.here("apply", "-f", write(perdure.folder, story("same")))

@@ -291,7 +291,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         found = await self.store.find(RunId(prefix))
         if found is not None:
             return found.id
-        named = await self._named(prefix)
+        labels = [language.name_label for language in self.languages.values() if language.name_label]
+        named = [row.id for label in labels for row in await self.named(label, prefix)]
         candidates = named or await self.store.begins_with(prefix)
         if len(candidates) == 1:
             return candidates[0]
@@ -300,10 +301,15 @@ class Client(AbstractAsyncContextManager["Client"]):
         what = "name" if named else "beginning"
         raise RunNotFound(f"{prefix!r} is the {what} of several runs: {', '.join(candidates[:3])}")
 
-    async def _named(self, name: str) -> list[RunId]:
-        """Runs of languages that give theirs a name."""
-        labels = [language.name_label for language in self.languages.values() if language.name_label]
-        return [row.id for label in labels for row in await self.search(Filter(labels={label: name}, limit=4))]
+    async def named(self, label: str, name: str) -> list[RunRow]:
+        """Runs of a language that gives theirs a name under this label. Of those that one parent has started, in one
+        life after the other, the latest is meant.
+        """
+        rows = await self.search(Filter(labels={label: name}))
+        meant: dict[RunId, RunRow] = {}
+        for row in rows:  # the latest comes first
+            meant.setdefault(row.parent or row.id, row)
+        return list(meant.values())
 
     async def find(self, run: RunId) -> RunRow:
         row = await self.store.find(run)

@@ -60,7 +60,7 @@ async def _holders(client: "Client", kind: Kind, name: str) -> list[RunRow]:
     if not label or not isinstance(language, Resourceful):
         return []
     called = language.holders(kind.name, name)
-    return [row for one in called for row in await client.search(Filter(labels={label: one}))]
+    return [row for one in called for row in await client.named(label, one)]
 
 
 async def _latest(client: "Client", language: str) -> AsyncIterator[RunRow]:
