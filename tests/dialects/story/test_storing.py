@@ -116,3 +116,21 @@ steps:
 output: {ids: "{{ steps.b.output.ids }}"}
 """
     assert World(text).run()["status"]["output"] == {"ids": [1, 2]}
+
+
+@pytest.mark.parametrize("policy", ["error", "inject", "controller"])
+def test_a_verification_reads_its_own_output_however_large(policy: str) -> None:
+    """STY-216: what is to be verified is at hand, also that of branches."""
+    text = """
+policy: {execution: {maxInlineSize: 0}}
+steps:
+- name: p
+  type: parallel
+  with: {steps: [{name: one, ref: {name: echo}, with: {rows: [1, 2]}}]}
+  postExecution: {condition: "{{ eq (len steps.p.output.one.rows) 2 }}"}
+- {name: a, ref: {name: echo}, with: {n: 1}, postExecution: {condition: "{{ eq steps.a.output.n 1 }}"}}
+"""
+    world = World(text, settings={"templating.offloaded-data-policy": policy})
+
+    assert world.run()["status"]["phase"] == "Succeeded"
+    assert list(world.show()["stepRuns"]) == ["one", "a"]

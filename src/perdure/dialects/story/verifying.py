@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from perdure.dialects.story import offloading
 from perdure.dialects.story.ending import end_step, said
 from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.phases import Phase, Reason
@@ -36,8 +37,9 @@ def _problem(turn: Turn, step: Step, output: dict[str, Any]) -> str | None:
     written = step.data.get("postExecution")
     if not isinstance(written, dict) or not isinstance(written.get("condition"), str):
         return None
+    seen = offloading.hydrated(turn, output)  # its own output is at hand, however large
     try:
-        if Scope(turn, step, "postExecution").verifies(written["condition"], step.name, output):
+        if Scope(turn, step, "postExecution").verifies(written["condition"], step.name, seen):
             return None
         text = "the condition is false"
     except TemplateError as problem:
