@@ -75,10 +75,13 @@ def _engram_resource(kind: str, namespace: str, name: str) -> dict[str, Any] | N
     return shared_engrams.find(kind, namespace, name)
 
 
-def open_store(url: str, clock: Clock, *, must_exist: bool = False) -> "Store":
+def open_store(
+    url: str, clock: Clock, *, must_exist: bool = False, lease: float | None = None, patience: float | None = None
+) -> "Store":
+    """`lease` and `patience` (seconds) are for stores on a database server; else the environment says, or nobody."""
     scheme = url.partition(":")[0]
     if scheme in ("postgresql", "postgres"):
-        return _open_postgres(url, clock, must_exist=must_exist)
+        return _open_postgres(url, clock, must_exist=must_exist, lease=lease, patience=patience)
     if scheme != "sqlite":
         raise BadStoreUrl(f"{url!r}: there is no store of kind {scheme!r}")
     from perdure.stores.sqlite.database import path_of
@@ -132,14 +135,15 @@ def _need_driver() -> None:
         ) from None
 
 
-def _open_postgres(url: str, clock: Clock, *, must_exist: bool) -> "Store":
+def _open_postgres(url: str, clock: Clock, *, must_exist: bool, lease: float | None, patience: float | None) -> "Store":
     _need_driver()
     from perdure.stores.postgres.database import PostgresSettings
     from perdure.stores.postgres.store import PostgresStore
 
     usual = PostgresSettings()
     settings = PostgresSettings(
-        lease=_seconds("PERDURE_DB_LEASE", usual.lease), patience=_seconds("PERDURE_DB_PATIENCE", usual.patience)
+        lease=lease or _seconds("PERDURE_DB_LEASE", usual.lease),
+        patience=_seconds("PERDURE_DB_PATIENCE", patience or usual.patience),
     )
 
     def follow(ahead: Instant) -> None:

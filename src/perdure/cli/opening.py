@@ -16,7 +16,13 @@ from perdure.wiring import Engine, Observer, languages, open_store
 
 
 def open_engine(
-    asked: argparse.Namespace, talk: Talk, *, must_exist: bool = False, settings: Settings | None = None
+    asked: argparse.Namespace,
+    talk: Talk,
+    *,
+    must_exist: bool = False,
+    settings: Settings | None = None,
+    lease: float | None = None,
+    patience: float | None = None,
 ) -> Engine:
     """An engine that does the work itself, with the providers that were asked for.
 
@@ -25,7 +31,7 @@ def open_engine(
     log_to(talk, asked.verbose)
     load_sources(asked.load)
     clock = SystemClock()
-    store = open_store(asked.db, clock, must_exist=must_exist)
+    store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, patience=patience)
     hands = IdleHands() if getattr(asked, "detach", False) else None
     return Engine(store, clock=clock, hands=hands, settings=settings)
 

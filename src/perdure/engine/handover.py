@@ -9,6 +9,7 @@ A task that was not begun is laid down in its run's log: it costs no delivery.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from math import inf
 
 from perdure.engine.dispatch import Dispatcher
@@ -80,6 +81,8 @@ class Handover:
                 slot.is_leaving = True
                 slot.unbegun = self._dispatcher.withdraw(slot.id)
                 self._open[slot.partition].add(slot)
+                if slot.phase is Phase.READY and slot.comes_again:
+                    slot.phase = Phase.IDLE  # the next owner decides it
                 self.look_at(slot)
 
     def look_at(self, slot: Slot) -> None:
@@ -88,8 +91,7 @@ class Handover:
         if waiting is None or not self._is_quiet(slot):
             return
         if slot.unbegun:
-            unbegun, slot.unbegun = slot.unbegun, []
-            self._offer(slot.id, i.LayDown(unbegun))
+            self._lay_down(slot)
         else:
             waiting.discard(slot)
 
@@ -101,7 +103,7 @@ class Handover:
         return (
             slot.phase is Phase.IDLE
             and not slot.fetching
-            and all(mail.comes_again for mail in slot.mailbox)
+            and slot.comes_again
             and not self._dispatcher.is_at_work(slot.id)
         )
 
@@ -146,13 +148,19 @@ class Handover:
     async def leave(self, grace: float) -> bool:
         """Give everything up, within a grace; what is not drained then is left as by a process that ends."""
         self.begin(list(self._partitions), inf)
-        until = asyncio.get_running_loop().time() + grace
-        while self._open and asyncio.get_running_loop().time() < until:
-            await self.look()
-            await asyncio.sleep(LOOK_EVERY)
-        for waiting in self._open.values():
-            for slot in waiting:
-                if slot.unbegun:
-                    unbegun, slot.unbegun = slot.unbegun, []
-                    self._offer(slot.id, i.LayDown(unbegun))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                while self._open:
+                    await self.look()
+                    await asyncio.sleep(LOOK_EVERY)
         return not self._open
+
+    def lay_down(self) -> None:
+        """Nothing more is waited for: what was not begun is written down, whatever else is in flight."""
+        for slot in list(self._slots.values()):
+            if slot.is_leaving and slot.unbegun:
+                self._lay_down(slot)
+
+    def _lay_down(self, slot: Slot) -> None:
+        unbegun, slot.unbegun = slot.unbegun, []
+        self._offer(slot.id, i.LayDown(unbegun))

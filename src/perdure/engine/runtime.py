@@ -129,21 +129,29 @@ class Runtime:
         await self._wake_parked()
         await self.read_inbox()
 
-    async def leave(self) -> bool:
+    async def leave(self, grace: float | None = None) -> bool:
         """Hand everything over to those who stay: what is in flight gets a grace to end and be recorded.
 
         False: some did not end in time, and will be delivered again.
         """
-        is_drained = self.stopped is None and await self._handover.leave(self._settings.grace)
-        if self.stopped is None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORDS):
-                    while not self.is_quiet:
-                        await asyncio.sleep(0.005)
+        grace = self._settings.grace if grace is None else grace
+        is_drained = self.stopped is None and await self._handover.leave(grace)
+        await self._come_to_rest()
+        self._handover.lay_down()
+        await self._come_to_rest()
         return is_drained
+
+    async def _come_to_rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS):
+                while not self.is_quiet:
+                    await asyncio.sleep(0.002)
 
     async def close(self) -> None:
         """Stop as on Ctrl-C: what is decided is committed, the rest is left for the next owner."""
+        self.store.hurry()
+        if self._slots:
+            await self.leave(0.0)  # so that tasks which were not begun cost no delivery
         await self._dispatcher.close()
         self._is_closing = True
         if self.stopped is None:
@@ -619,10 +627,10 @@ class Runtime:
         slot.phase = Phase.IDLE
         due = slot.next_due()
         if slot.is_leaving:
-            if not all(mail.comes_again for mail in slot.mailbox):
-                self._make_ready(slot)
-            else:
+            if slot.comes_again:
                 self._handover.look_at(slot)
+            else:
+                self._make_ready(slot)
         elif slot.mailbox or (due is not None and due <= self.clock.now()):
             self._make_ready(slot)
         elif not slot.execution.state.has_local_work:  # a run that only waits costs disk, not memory

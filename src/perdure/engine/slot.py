@@ -116,6 +116,11 @@ class Slot:
     def is_gone(self) -> bool:
         return self.phase is Phase.GONE
 
+    @property
+    def comes_again(self) -> bool:
+        """Whether nothing would be missed if the run left memory now, without what it has in mind and in its box."""
+        return self.creation is None and not self.taken and all(mail.comes_again for mail in self.mailbox)
+
     def install(self, execution: Execution) -> None:
         self.execution = execution
         self.timers = [(timer.due, number) for number, timer in execution.state.timers.items()]

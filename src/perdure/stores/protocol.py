@@ -396,6 +396,9 @@ class Store(Protocol):
     async def reopen(self) -> None:
         """Forget every connection and open anew, after an unknown commit."""
 
+    def hurry(self) -> None:
+        """We are about to close: a store that is away is not waited for any longer."""
+
     def abandon(self) -> None:
         """Let go of everything without a word, as a dying process does."""
 

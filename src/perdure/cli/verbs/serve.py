@@ -29,6 +29,8 @@ them, and a strike of a schedule counts once. Ctrl-C and SIGTERM stop the proces
 end, the rest is handed over; a second Ctrl-C does not wait.
 """
 
+PATIENCE = 365 * 86_400.0  # seconds: a database that is away is waited for, however long that takes
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
@@ -43,6 +45,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=10 * SECOND,
         help="how long tasks in flight may take to end when the process is stopped (default: 10s)",
     )
+    parser.add_argument(
+        "--lease",
+        metavar="DURATION",
+        type=a.duration,
+        help="on PostgreSQL: how long others wait before they take over from a server that fell silent (default: 10s)",
+    )
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
@@ -51,7 +59,8 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
     settings = Settings(serves=True, commit_tries=20, grace=asked.grace / SECOND)
-    engine = open_engine(asked, talk, settings=settings)
+    lease = None if asked.lease is None else asked.lease / SECOND
+    engine = open_engine(asked, talk, settings=settings, lease=lease, patience=PATIENCE)
     engine.runtime.sharing.tell = talk.say
     try:
         async with engine, health_page(engine, asked.health):

@@ -63,6 +63,7 @@ class Database:
         self.ahead = Ahead(measured)
         self.shown = without_password(url)
         self.settings = settings
+        self.patience = settings.patience
         self.token = f"perdure-{secrets.token_hex(6)}"
         """Begins the name of all our sessions, so that a successor can end what we left open."""
         self._parameters = parameters_of(url)

@@ -58,7 +58,7 @@ class Lane:
             except (ConnectionLost, StoreUnreachable) as error:
                 self.drop()
                 again = True
-                if self._is_closed or time.monotonic() - began > self._database.settings.patience:
+                if self._is_closed or time.monotonic() - began > self._database.patience:
                     raise self._database.explain(error) from None
                 _log.warning("%s; trying again", error)
             except psycopg.Error as error:

@@ -15,7 +15,7 @@ import psycopg
 from perdure.stores.errors import StoreError
 from perdure.stores.postgres.database import NOW, Database, microseconds
 from perdure.stores.postgres.session import ConnectionLost, Session
-from perdure.stores.postgres.wire import INT, INTS, Statement
+from perdure.stores.postgres.wire import INT, INTS, Statement, rows_of
 
 _log = logging.getLogger("perdure.stores.postgres")
 
@@ -125,7 +125,8 @@ class Lease:
     def _renew(self, session: Session) -> None:
         sent = boot_time()
         with self._database.ahead.measuring() as read:
-            rows = session.run(_RENEW, microseconds(self._database.settings.lease), self.server)
+            session.send(_RENEW, microseconds(self._database.settings.lease), self.server)
+            rows = rows_of(session.receive(time.monotonic() + self._database.settings.lease))
             if not rows:
                 self._is_lost = True
                 return

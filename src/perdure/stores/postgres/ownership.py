@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from perdure.kernel.values import RunId
+from perdure.kernel import inputs
+from perdure.kernel.values import Instant, RunId
 from perdure.stores.postgres.database import NOW, Database, microseconds
 from perdure.stores.postgres.lease import Lease, boot_time
-from perdure.stores.postgres.sending import SHARED, birthplace
+from perdure.stores.postgres.sending import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Server, Share
+from perdure.stores.protocol import Letter, Server, Share
 
 T = TypeVar("T")
 
@@ -40,6 +41,9 @@ _REGISTER = Statement(
 )
 _SERVE = Statement("UPDATE servers SET role = {} WHERE id = {}", TEXT, INT)
 _RAISE = Statement("UPDATE servers SET epoch = epoch + 1 WHERE id = {} AND epoch = {} RETURNING epoch", INT, INT)
+_COME_BACK = Statement(
+    f"UPDATE servers SET epoch = epoch + 1, until = {NOW} + {{}} WHERE id = {{}} RETURNING epoch", INT, INT
+)
 _LEAVE = Statement("DELETE FROM servers WHERE id = {}", INT)
 _SERVERS = Statement(
     "SELECT s.name, s.role, (SELECT count(*) FROM partitions p WHERE p.owner = s.id), s.until FROM servers s"
@@ -101,6 +105,7 @@ _DROP_EMPTY = Statement(
     " AND NOT EXISTS (SELECT 1 FROM runs WHERE partition = p.id AND ended_at IS NULL)"
     " AND NOT EXISTS (SELECT 1 FROM inbox WHERE partition = p.id)"
 )
+_IS_THERE = Statement("SELECT 1 FROM partitions WHERE id = {}", INT)
 _LOCK_FREE = Statement("SELECT id FROM partitions WHERE id = ANY({}) AND owner IS NULL ORDER BY id FOR UPDATE", INTS)
 _MISSING = Statement(
     "SELECT id FROM unnest({}) AS id WHERE NOT EXISTS (SELECT 1 FROM partitions p WHERE p.id = id)", INTS
@@ -139,9 +144,19 @@ _TAKE_FREE = Statement(
     INT,
     INT,
 )
-_RUNS_OF = Statement("SELECT id FROM runs WHERE partition = {} LIMIT {}", INT, INT)
+_LEFT_BEHIND = Statement(
+    "(SELECT id FROM runs WHERE partition = {0} AND ended_at IS NULL LIMIT {1})"
+    " UNION (SELECT run FROM inbox WHERE partition = {0} LIMIT {1})",
+    INT,
+    INT,
+)
 _SETTLE_RUNS = Statement(
-    "UPDATE runs SET partition = n.home FROM unnest({}, {}) AS n (id, home) WHERE runs.id = n.id", TEXTS, INTS
+    "UPDATE runs SET partition = n.home FROM unnest({}, {}) AS n (id, home) WHERE runs.id = n.id"
+    " AND runs.partition = {} RETURNING runs.id, runs.partition,"
+    " runs.ended_at IS NULL AND (runs.has_work OR runs.due IS NOT NULL)",
+    TEXTS,
+    INTS,
+    INT,
 )
 _SETTLE_LETTERS = Statement(
     "UPDATE inbox SET partition = n.home FROM unnest({}, {}) AS n (run, home)"
@@ -150,15 +165,16 @@ _SETTLE_LETTERS = Statement(
     INTS,
     INT,
 )
-_LETTERS_OF = Statement("SELECT DISTINCT run FROM inbox WHERE partition = {} LIMIT {}", INT, INT)
 
 SETTLED_AT_ONCE = 1_000
+WAKE = inputs.encode(inputs.Wake())
 
 
 class Ownership(ABC):
     """The owning verbs of a store that can read and run a transaction."""
 
     _database: Database
+    _now: Callable[[], Instant]
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,12 +237,14 @@ class Ownership(ABC):
         def work(session: Session, again: bool) -> list[int]:
             lease = self._lease
             if lease is not None:
-                rows = session.run(_RAISE, lease.server, self._epoch)
-                if rows and not lease.is_over:
+                until = boot_time() + self._database.settings.lease
+                rows = session.run(_COME_BACK, microseconds(self._database.settings.lease), lease.server)
+                if rows:  # late or not, nobody has taken over
                     self._epoch = rows[0][0]
+                    if lease.is_over:
+                        lease.end()
+                        self._lease = Lease(self._database, lease.server, until)
                     return [id for (id,) in session.run(_OURS, lease.server)]
-                if rows:
-                    session.run(_LEAVE, lease.server)
                 lease.end()
                 self._lease = None
             self._register(session, self._role)
@@ -301,7 +319,7 @@ class Ownership(ABC):
             ended = take_over(session, lease.server)
             with session.transaction():
                 session.run(_LOCK)
-                _settle_orphans(session)
+                ended += [f"the ended process of partition {id}" for id in _settle_orphans(session, self._now())]
                 ((servers, before_us, ours),) = session.run(_SHARES, lease.server)
                 fair = SHARED // servers + (before_us < SHARED % servers)
                 taken = session.run(_TAKE_FREE, lease.server, fair - ours) if fair > ours else []
@@ -344,13 +362,19 @@ def take_over(session: Session, server: int) -> list[str]:
     return [name for (name,) in session.run(_TAKE_OVER, [id for id, _ in silent])]
 
 
-def _settle_orphans(session: Session) -> None:
-    """What private processes left behind comes among what is shared."""
+def _settle_orphans(session: Session, now: Instant) -> list[int]:
+    """What private processes left behind comes among what is shared; which of them.
+
+    The new owners do not know of it: runs with work or a due time get a letter that wakes them.
+    """
+    settled = []
     for (partition,) in session.run(_ORPHANED):
-        if partition <= SHARED or partition not in {id for (id,) in session.run(_LOCK_FREE, [partition])}:
+        if partition <= SHARED or (session.run(_IS_THERE, partition) and not session.run(_LOCK_FREE, [partition])):
             continue
-        for found, settle in ((_RUNS_OF, _SETTLE_RUNS), (_LETTERS_OF, _SETTLE_LETTERS)):
-            runs = [run for (run,) in session.run(found, partition, SETTLED_AT_ONCE)]
-            if runs:
-                homes = [birthplace(run, 1) for run in runs]
-                session.run(settle, runs, homes, *((partition,) if settle is _SETTLE_LETTERS else ()))
+        runs = [run for (run,) in session.run(_LEFT_BEHIND, partition, SETTLED_AT_ONCE)]
+        homes = [birthplace(run, 1) for run in runs]
+        moved = session.run(_SETTLE_RUNS, runs, homes, partition)
+        session.run(_SETTLE_LETTERS, runs, homes, partition)
+        send_all(session, [(Letter(run, now, WAKE), home) for run, home, must_wake in moved if must_wake])
+        settled.append(partition)
+    return settled

@@ -33,6 +33,7 @@ class Session:
         self._met: dict[bytes, bytes] = {}  # statement → the name it is prepared under; empty: met once
         self._prepared = 0
         self.round_trips = 0
+        self.until: float | None = None  # monotonic; an answer that comes later counts as none
         self.pid = self._pgconn.backend_pid
 
     @property
@@ -107,7 +108,7 @@ class Session:
     def receive(self, until: float | None = None) -> PGresult:
         """The end of what was sent. Past `until` (monotonic) the connection counts as lost."""
         self.round_trips += 1
-        if not self.is_answered(until):
+        if not self.is_answered(self.until if until is None else until):
             self.close()
             raise ConnectionLost("the database did not answer in time")
         last: PGresult | None = None

@@ -73,7 +73,11 @@ class PostgresStore(Ownership, Reads, Leases, Catalog):
             await self._lane.hand(self._lane.drop)
             await self._lane.run(lambda session, again: None)
 
+    def hurry(self) -> None:
+        self._database.patience = 0.0
+
     async def close(self) -> None:
+        self.hurry()
         async with self._turn:
             if self._lease is not None:
                 if not self._lease.is_over:
@@ -132,6 +136,7 @@ class PostgresStore(Ownership, Reads, Leases, Catalog):
             if self._lease_of_us.is_over:  # as the new connection has found out
                 return Fenced(sorted({change.partition for change in batch}))
             fence = (self._lease_of_us.server, self._epoch)
+            session.until = time.monotonic() + self._database.settings.lease  # longer it would be worth nothing
             try:
                 answer = self._writer.write(session, batch, fence, self._now())
                 break
@@ -143,6 +148,8 @@ class PostgresStore(Ownership, Reads, Leases, Catalog):
                 if not is_passing(error) or tries == 9:
                     return Unknown(self._database.explain(error))
                 time.sleep(0.002 * 2**tries)
+            finally:
+                session.until = None
         self._cost += (time.perf_counter() - began - self._cost) / 8
         if isinstance(answer, Fenced):
             self._lease_of_us.lose()

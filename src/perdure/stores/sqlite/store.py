@@ -92,6 +92,9 @@ class SqliteStore(Reads, Leases, Catalog):
             self._close_connections()
             self._open(must_exist=True)
 
+    def hurry(self) -> None:
+        """A file is never away."""
+
     async def close(self) -> None:
         async with self._turn:
             self._close_connections()

@@ -1,0 +1,266 @@
+"""Several `perdure serve` on one PostgreSQL database: they share, take over, hand over, and do no work twice.
+
+Invariants 21 and 22 with real processes and a real server.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.cli.commandline import CommandLine, Running
+
+LEASE = 4.0  # seconds; on a busy machine less is soon over
+
+TASKS = """
+import os, time
+from pathlib import Path
+import perdure
+
+def note(word, context):
+    with open(os.environ["NOTES"], "a") as notes:
+        notes.write(f"{word} {context.idempotency_key} {context.delivery} {os.getpid()}\\n")
+
+@perdure.provider("work")
+def work(input, context):
+    note("work", context)
+    time.sleep(0.02)
+    return input
+
+@perdure.provider("wait")
+def wait(input, context):
+    note("wait", context)
+    end = time.time() + 30
+    while not Path(os.environ["NOTES"] + "-go").exists() and time.time() < end:
+        time.sleep(0.02)
+        if context.cancelled:
+            note("stopped", context)
+            return "stopped"
+    note("done", context)
+    return "waited"
+"""
+
+
+class Fleet:
+    """Servers on one database, in a folder with providers of their own."""
+
+    def __init__(self, perdure: CommandLine, url: str) -> None:
+        self.perdure = perdure
+        self.url = url
+        (perdure.folder / "tasks.py").write_text(TASKS)
+        self.notes = perdure.folder / "notes"
+        self.environment = {"PERDURE_DB": url, "PERDURE_DB_LEASE": str(LEASE), "NOTES": str(self.notes)}
+
+    def serve(self, *words: str) -> Running:
+        server = self.perdure.start("serve", "--load", "./tasks.py", *words, **self.environment)
+        server.hear("serving ")
+        return server
+
+    def __call__(self, *words: str) -> Any:
+        return self.perdure(*words, code=0, **self.environment)
+
+    def start(self, *words: str) -> Running:
+        return self.perdure.start(*words, **self.environment)
+
+    def detach(self, *steps: dict[str, Any], name: str = "job") -> str:
+        file = self.perdure.drill(*steps, name=name)
+        run: str = self("run", file, "--load", "./tasks.py", "--detach").out.strip()
+        return run
+
+    def noted(self, word: str) -> list[tuple[str, int, int]]:
+        """What tasks said: idempotency key, delivery, process."""
+        lines = self.notes.read_text().splitlines() if self.notes.exists() else []
+        found = [line.split() for line in lines]
+        return [(key, int(delivery), int(process)) for said, key, delivery, process in found if said == word]
+
+    def go(self) -> None:
+        Path(f"{self.notes}-go").touch()
+
+    def query(self, text: str) -> list[Any]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            return connection.execute(text.encode()).fetchall()
+
+    def shares(self) -> dict[int, int]:
+        """By process: how many of the shared partitions it owns."""
+        rows = self.query(
+            "SELECT s.name, count(*) FROM perdure.partitions p JOIN perdure.servers s ON s.id = p.owner"
+            " WHERE p.is_shared GROUP BY s.name"
+        )
+        return {int(name.rpartition(":")[2]): count for name, count in rows}
+
+    def status(self, run: str) -> str:
+        rows = self.query(f"SELECT status FROM perdure.runs WHERE id = '{run}'")
+        return rows[0][0] if rows else ""
+
+
+def until(holds: Callable[[], Any], seconds: float = 20.0) -> float:
+    """How long it took."""
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < seconds, "it does not happen"
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, postgres_url: str) -> Iterator[Fleet]:
+    from psycopg.conninfo import conninfo_to_dict
+
+    given = conninfo_to_dict(postgres_url)
+    perdure = CommandLine(tmp_path)
+    yield Fleet(perdure, f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}")
+    for one in perdure.started:
+        if one.process.poll() is None:
+            one.process.send_signal(signal.SIGCONT)
+            one.process.kill()
+    for one in perdure.started:
+        if one.process.stderr is not None and not one.process.stderr.closed:
+            sys.stderr.write(f"process {one.process.pid} said:\n{one.end().err}\n")
+
+
+def test_servers_share_what_there_is_as_they_come_and_go(fleet: Fleet) -> None:
+    """Invariant 21: a fair part each; on SIGTERM the others have the rest at once."""
+    one = fleet.serve()
+    until(lambda: fleet.shares() == {one.process.pid: 64})
+    two = fleet.serve()
+    until(lambda: fleet.shares() == {one.process.pid: 32, two.process.pid: 32})
+    three = fleet.serve()
+    until(lambda: sorted(fleet.shares().values()) == [21, 21, 22])
+    two.send(signal.SIGTERM)
+    assert two.end().code == 143
+    took = until(lambda: fleet.shares() == {one.process.pid: 32, three.process.pid: 32})
+    assert took < LEASE, "they were told, they need not wait for a lease to end"
+    one.send(signal.SIGTERM)
+    assert one.end().code == 143
+    until(lambda: fleet.shares() == {three.process.pid: 64})
+
+
+def test_a_detached_run_is_done_by_a_server(fleet: Fleet) -> None:
+    server = fleet.serve()
+    kid = {"drill": 1, "name": "kid", "steps": [{"call": "work"}, {"return": "$input"}]}
+    run = fleet.detach({"child": kid, "input": 7, "save": "x"}, {"call": "work", "deliveries": 1}, {"return": "$x"})
+
+    until(lambda: fleet.status(run) == "succeeded")
+    assert json.loads(fleet("show", run, "--json").out)["outcome"]["value"] == 7
+    assert {process for _, _, process in fleet.noted("work")} == {server.process.pid}
+    assert {delivery for _, delivery, _ in fleet.noted("work")} == {1}, "nothing was begun before it was detached"
+
+
+def test_a_killed_server_is_taken_over_within_its_lease(fleet: Fleet) -> None:
+    """Invariant 21: its open task is delivered again, its finished ones are not."""
+    one = fleet.serve()
+    run = fleet.detach({"call": "work"}, {"call": "wait", "save": "x"}, {"return": "$x"})
+    until(lambda: fleet.noted("wait"))
+    two = fleet.serve()
+    fleet.serve()
+    until(lambda: sorted(fleet.shares().values()) == [21, 21, 22] or one.process.pid in fleet.shares())
+    one.kill()
+    took = until(lambda: len(fleet.noted("wait")) == 2)
+    fleet.go()
+    until(lambda: fleet.status(run) == "succeeded")
+
+    assert took < LEASE + 3
+    assert [delivery for _, delivery, _ in fleet.noted("wait")] == [1, 2]
+    assert len(fleet.noted("work")) == 1
+    assert two.process.poll() is None
+
+
+def test_a_run_of_a_killed_process_is_taken_up_by_a_server(fleet: Fleet) -> None:
+    """A private engine that died leaves its runs to those who serve."""
+    file = fleet.perdure.drill({"call": "wait", "save": "x"}, {"return": "$x"}, name="mine")
+    mine = fleet.start("run", file, "--load", "./tasks.py")
+    run = mine.run
+    until(lambda: fleet.noted("wait"))
+    server = fleet.serve()
+    assert json.loads(fleet("ps", "--json").out)[0]["live"] is True
+    mine.kill()
+    until(lambda: len(fleet.noted("wait")) == 2)
+    fleet.go()
+    until(lambda: fleet.status(run) == "succeeded")
+
+    assert [process for _, _, process in fleet.noted("wait")] == [mine.process.pid, server.process.pid]
+
+
+def test_a_server_that_was_stopped_beyond_its_lease_writes_nothing_and_joins_anew(fleet: Fleet) -> None:
+    """Invariant 22: it wakes up late, stops its task, and goes on as a server among others."""
+    one = fleet.serve()
+    run = fleet.detach({"call": "wait", "save": "x"}, {"return": "$x"})
+    until(lambda: fleet.noted("wait"))
+    os.kill(one.process.pid, signal.SIGSTOP)
+    two = fleet.serve()
+    until(lambda: len(fleet.noted("wait")) == 2)
+    before = fleet.query("SELECT count(*) FROM perdure.log")
+    os.kill(one.process.pid, signal.SIGCONT)
+    until(lambda: fleet.noted("stopped"))
+    until(lambda: set(fleet.shares()) == {one.process.pid, two.process.pid})
+    assert fleet.query("SELECT count(*) FROM perdure.log") == before, "a late owner writes nothing"
+    fleet.go()
+    until(lambda: fleet.status(run) == "succeeded")
+
+    assert [(delivery, process) for _, delivery, process in fleet.noted("done")] == [(2, two.process.pid)]
+    assert [process for _, _, process in fleet.noted("stopped")] == [one.process.pid]
+
+
+def test_work_is_not_done_twice_because_servers_come_and_go(fleet: Fleet) -> None:
+    """Invariant 21: children, signals, permits and fan-outs over partitions of several servers."""
+    servers = [fleet.serve()]
+    kid = {"drill": 1, "name": "kid", "steps": [{"call": "work", "deliveries": 1}, {"return": "$input"}]}
+    door = {"permit": "door", "limit": 2, "do": [{"call": "work", "deliveries": 1}]}
+    runs = []
+    for number in range(12):
+        runs.append(
+            fleet.detach(
+                {"each": 6, "do": [{"call": "work", "deliveries": 1}], "limit": 3},
+                {"each": 3, "do": [{"child": kid, "input": number}]},
+                {"each": 2, "do": [door]},
+                {"return": number},
+                name=f"job{number}",
+            )
+        )
+        if number in (2, 5):
+            servers.append(fleet.serve())
+        if number == 8:
+            servers[0].send(signal.SIGTERM)
+    until(lambda: {fleet.status(run) for run in runs} == {"succeeded"}, 60)
+
+    times = Counter(key for key, _, _ in fleet.noted("work"))
+    assert set(times.values()) == {1} and len(times) == 12 * (6 + 3 + 2)
+    assert len({process for _, _, process in fleet.noted("work")}) > 1
+    assert fleet.query("SELECT count(*) FROM perdure.inbox") == [(0,)]
+    assert fleet.query("SELECT count(*) FROM perdure.permits") == [(0,)]
+
+
+def test_signals_and_cancels_reach_a_run_wherever_it_is(fleet: Fleet) -> None:
+    fleet.serve()
+    fleet.serve()
+    waits = [fleet.detach({"signal": "go", "save": "x"}, {"return": "$x"}, name=f"w{n}") for n in range(4)]
+    for run in waits[:2]:
+        fleet("signal", run, "go", '"said"')
+    for run in waits[2:]:
+        fleet("cancel", run)
+
+    until(lambda: [fleet.status(run) for run in waits] == ["succeeded"] * 2 + ["cancelled"] * 2)
+
+
+def test_the_health_page_tells_of_lease_and_store(fleet: Fleet) -> None:
+    import socket
+    import urllib.error
+    import urllib.request
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    fleet.serve("--health", str(port))
+    page = f"http://127.0.0.1:{port}"
+    with urllib.request.urlopen(f"{page}/healthz") as answer:
+        assert json.load(answer) == {"well": True, "lease": True, "store": True}
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{page}/anything")
