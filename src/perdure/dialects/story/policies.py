@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from perdure.dialects.story.durations import BadDuration, read_duration, read_positive
@@ -32,30 +33,31 @@ class Retry:
         return max(found, SHORTEST_WAIT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Execution:
-    """The places that may speak about one step's execution, most specific first."""
+    """The places that may speak about one step's execution, most specific first. Each is asked once."""
 
     program: Program
     step: Step
     engram: Data
     template: Data
 
-    def _levels(self) -> list[Data]:
+    @cached_property
+    def _levels(self) -> tuple[Data, Data, Data, Data]:
         """Blocks of the same shape: ExecutionOverrides and ExecutionPolicy."""
         spec = part(self.engram, "spec")
-        return [
+        return (
             self.step.execution,
             part(self.program.policy, "execution"),
             part(spec, "overrides"),
             part(spec, "executionPolicy"),
-        ]
+        )
 
     def retry(self) -> Retry:
         written = part(self.step.execution, "retry")
         if self.step.has_side_effects and not written:
             return Retry(0)  # STY-129
-        step, story, override, policy = self._levels()
+        step, story, override, policy = self._levels
         levels = [
             part(step, "retry"),
             part(self.program.policy, "retries", "stepRetryPolicy"),
@@ -81,13 +83,21 @@ class Execution:
 
     def timeout(self) -> Instant | None:
         """Of one attempt (STY-133)."""
-        step, *others = self._levels()
+        return self._timeout
+
+    @cached_property
+    def _timeout(self) -> Instant | None:
+        step, *others = self._levels
         levels = [step, {"timeout": part(self.program.policy, "timeouts").get("step")}, *others]
         levels.append(part(self.template, "spec", "execution"))
         return _first(levels, "timeout", _positive, None) or _positive(self.program.settings.default_step_timeout)
 
     def inline_limit(self) -> int:
-        return int(_first(self._levels(), "maxInlineSize", _whole, self.program.settings.max_inline_size))
+        return self._inline_limit
+
+    @cached_property
+    def _inline_limit(self) -> int:
+        return int(_first(self._levels, "maxInlineSize", _whole, self.program.settings.max_inline_size))
 
     def storage(self) -> Data:
         """Where Engrams put what they share by reference (STY-007)."""
@@ -97,7 +107,11 @@ class Execution:
 
     def cache(self) -> Data | None:
         """The policy of step, Engram or Story, per field; None when nobody asks for one (STY-224)."""
-        step, story, override, policy = self._levels()
+        return self._cache
+
+    @cached_property
+    def _cache(self) -> Data | None:
+        step, story, override, policy = self._levels
         blocks = [part(level, "cache") for level in (step, override, policy, story) if "cache" in level]
         if not blocks:
             return None

@@ -149,6 +149,11 @@ class Program:
         return under(OUTPUT, self.settings)
 
     @cached_property
+    def engrams(self) -> dict[str, Any]:
+        """By step, what `references` found in the bundle."""
+        return {}
+
+    @cached_property
     def shelf(self) -> Shelf:
         """Everything the bundle holds."""
         return open_bundle(self.bundle)
@@ -158,7 +163,18 @@ class Program:
         found = self.steps.get(name)
         return self.helpers[name] if found is None else found
 
+    @cached_property
+    def siblings(self) -> dict[str, frozenset[str]]:
+        """By parallel step, the names of its branches."""
+        return {name: frozenset(branches) for name, branches in self.plan.branches.items()}
+
     # Where limits over many runs are counted (STY-071, 072, 076).
+
+    @cached_property
+    def has_limits(self) -> bool:
+        """Whether any of them could ever hold a step back."""
+        queues = self.settings.queues.values()
+        return max(self.concurrency, self.settings.global_concurrency, *(one.concurrency for one in queues)) > 0
 
     @cached_property
     def queue(self) -> str | None:

@@ -5,16 +5,21 @@ recorded with the run (STY-255).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
-from perdure.dialects.story.code import WAYS, place_of
+from perdure.dialects.story.code import WAYS, place_of, provider_for, run_of
 from perdure.dialects.story.ending import end_step
+from perdure.dialects.story.inline_stories import inline_stories, without_stories
+from perdure.dialects.story.merging import merged
 from perdure.dialects.story.permissions import refuse
 from perdure.dialects.story.phases import Phase, Reason
+from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of, version_of
+from perdure.expressions.gotemplate import Structure
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
@@ -45,21 +50,23 @@ class Invalid:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Engram:
-    """An Engram with its template, as a step uses them."""
+    """An Engram with its template, as a step uses them. What follows from them is found out once, for all runs."""
 
+    program: Program
+    step: Step
     reference: Reference
     engram: Resource
     template: Resource
     template_name: str
 
-    @property
+    @cached_property
     def version(self) -> str:
         """The pin, else the Engram's own (STY-225); empty when neither says."""
         return self.reference.version or version_of(self.engram)
 
-    @property
+    @cached_property
     def template_version(self) -> str:
         return version_of(self.template)
 
@@ -68,8 +75,90 @@ class Engram:
         found = (self.template.get("metadata") or {}).get("generation")
         return found if isinstance(found, int) else 1
 
+    @cached_property
+    def full_template_name(self) -> str:
+        return f"{self.template_name}@{self.template_version}"
+
+    @cached_property
+    def execution(self) -> Execution:
+        return Execution(self.program, self.step, self.engram, self.template)
+
+    @cached_property
+    def has_place(self) -> bool:
+        """Whether its template says where its code is."""
+        return place_of(self.template) is not None
+
+    @cached_property
+    def provider(self) -> str:
+        return provider_for(self.template, self.template_name, self.template_version)
+
+    @cached_property
+    def run(self) -> dict[str, Any] | None:
+        return run_of(self.template)
+
+    @cached_property
+    def input_schema(self) -> Any:
+        return spec_of(self.template).get("inputSchema")
+
+    @cached_property
+    def output_schema(self) -> Any:
+        return spec_of(self.template).get("outputSchema")
+
+    @cached_property
+    def declared_outputs(self) -> frozenset[Any] | None:
+        found = spec_of(self.template).get("declaredOutputKeys")
+        return frozenset(found) if isinstance(found, list) else None
+
+    @cached_property
+    def secrets(self) -> Any:
+        """Of Engram and step: by logical name."""
+        own = spec_of(self.engram).get("secrets")
+        return merged(own if isinstance(own, dict) else {}, self.step.data.get("secrets") or {})
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """The input as it is written: the Engram's `with` and the step's over it (STY-010)."""
+        base = spec_of(self.engram).get("with")
+        whole: dict[str, Any] = merged(base if isinstance(base, dict) else {}, self.step.given)
+        return whole
+
+    @cached_property
+    def stories(self) -> dict[str, Any]:
+        """Stories written in place, whose templates are their own."""
+        return inline_stories(self.given)
+
+    @cached_property
+    def written(self) -> Any:
+        """What of it is rendered."""
+        return without_stories(self.given)
+
+    @cached_property
+    def input(self) -> Structure:
+        """The same, compiled. Raises `TemplateError`."""
+        return Structure(self.written, self.program.environment)
+
 
 def find_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
+    """What a step executes; where all of it is in the bundle it is found once, for all runs."""
+    program: Program = turn.program
+    known: Engram | None = program.engrams.get(step.name)
+    if known is not None:
+        return known
+    found = _look_for_engram(turn, step)
+    if isinstance(found, Engram) and _is_bundled(program, found):
+        program.engrams[step.name] = found
+    return found
+
+
+def _is_bundled(program: Program, found: Engram) -> bool:
+    target = found.reference
+    return (
+        program.shelf.find("Engram", target.namespace, target.name) is found.engram
+        and program.shelf.find("EngramTemplate", "", found.template_name) is found.template
+    )
+
+
+def _look_for_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
     program: Program = turn.program
     target = read_reference(step.data.get("ref"), program.namespace)
     if target is None:
@@ -95,7 +184,7 @@ def find_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
     if mode != "job":  # STY-011
         message = f"Engram '{target.key}' runs as a {mode}; a batch step needs mode job"
         return Invalid(Reason.INVALID_CONFIGURATION, message)
-    return Engram(target, engram, template, wanted.name)
+    return Engram(program, step, target, engram, template, wanted.name)
 
 
 def find_story(turn: Turn, step: Step, given: Any) -> tuple[Reference, Resource] | Missing | Invalid:
@@ -154,19 +243,16 @@ def release_waiter(turn: Turn, state: StepState) -> None:
 
 def lacks_code(turn: Turn, found: Engram) -> bool:
     """Whether nothing that is loaded here, and nothing the template says, does its work (STY-009)."""
+    if found.has_place:
+        return False
     known = getattr(turn.execution.dialect, "has_code", None)
-    return (
-        place_of(found.template) is None
-        and known is not None
-        and not known(found.template_name, found.template_version)
-    )
+    return known is not None and not known(found.template_name, found.template_version)
 
 
 def block_for_code(turn: Turn, step: Step, found: Engram) -> None:
     """Code comes with a process, not with the catalog: it is looked for again, ever less often."""
     program: Program = turn.program
-    name = f"{found.template_name}@{found.template_version}"
-    message = f"Waiting for code of EngramTemplate '{name}': nothing here implements it. {WAYS}"
+    message = f"Waiting for code of EngramTemplate '{found.full_template_name}': nothing here implements it. {WAYS}"
     if program.settings.missing_references == "fail":
         end_step(turn, step.name, Phase.FAILED, message, reason=Reason.TEMPLATE_NOT_FOUND)
         return

@@ -41,7 +41,10 @@ class Scope:
 
     def render(self, value: Any, purpose: str) -> Any:
         """A value with its templates replaced by their results. Raises `TemplateError`, or `Asked` for a helper."""
-        structure = Structure(value, self._program.environment)
+        return self.fill(value, Structure(value, self._program.environment), purpose)
+
+    def fill(self, value: Any, structure: Structure, purpose: str) -> Any:
+        """As `render`, of what was compiled before."""
         if structure.is_constant:
             return value
         return self._filled(self._rendered(value, structure, self._program.environment, purpose))
@@ -160,7 +163,7 @@ class Scope:
         """Branches of one parallel step do not see each other (STY-093)."""
         if self._step is None or not self._step.parent:
             return frozenset()
-        return frozenset(branch.name for branch in self._program.steps[self._step.parent].branches)
+        return self._program.siblings[self._step.parent]
 
     def _view(self, name: str) -> dict[str, Any] | None:
         """A step that has ended, with an empty output if it gave none; before that, its signals (STY-177, STY-197)."""
