@@ -5,7 +5,7 @@ run was started, the grants between namespaces, and the operator's settings (STY
 Templates are compiled when a step starts: a step's input is known only together with its Engram's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from perdure.dialects.story.bundle import open_bundle
 from perdure.dialects.story.resources import Shelf
 from perdure.dialects.story.scopes import BATCH, OUTPUT, under
 from perdure.dialects.story.settings import Settings
-from perdure.expressions.gotemplate import Environment
+from perdure.expressions.gotemplate import Environment, References
 from perdure.kernel.values import Instant
 
 Data = Mapping[str, Any]
@@ -151,6 +151,19 @@ class Program:
     @cached_property
     def engrams(self) -> dict[str, Any]:
         """By step, what `references` found in the bundle."""
+        return {}
+
+    def steps_read(self, references: References) -> Iterable[str]:
+        """The steps that a template may read."""
+        if references.reads_any_step:
+            return self.steps
+        found = self._read.get(references)
+        if found is None:
+            found = self._read[references] = references.steps_among(self.steps)[0]
+        return found
+
+    @cached_property
+    def _read(self) -> dict[References, frozenset[str]]:
         return {}
 
     @cached_property

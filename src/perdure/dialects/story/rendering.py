@@ -1,6 +1,6 @@
 """What templates see: `inputs`, and `steps` as they stand (section 12). Only what a template reads is put together."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure.dialects.story import materializing, offloading
@@ -149,11 +149,8 @@ class Scope:
         return self._turn.draw(f"{self._site}/{self._body.life}/{self._turn.state.seq}", self._drawn)
 
     def _roots(self, references: References) -> dict[str, Any]:
-        names: Iterable[str] = self._program.steps
-        if not references.reads_any_step:
-            names = references.steps_among(self._program.steps)[0]
         hidden = self._siblings()
-        found = {name: self._view(name) for name in names if name not in hidden}
+        found = {name: self._view(name) for name in self._program.steps_read(references) if name not in hidden}
         return {
             "inputs": jsontext.decode(self._turn.text(self._body.inputs)) if "inputs" in references.roots else {},
             "steps": {name: view for name, view in found.items() if view is not None},

@@ -151,6 +151,8 @@ def _needs(look: Look, name: str, block: str, tale: Tale) -> None:
 
 def _requires(look: Look, name: str, block: str, tale: Tale) -> None:
     """STY-038: of a branch, `name` is the step it stands in."""
+    if not look.value.get("requires"):
+        return
     visible = tale.graph.visible(block)
     upstream = tale.graph.needed(name) if name in tale.graph.nodes else frozenset()
     for one in look.at("requires").items():
@@ -303,6 +305,8 @@ class _Sight:
         self._steps(look, templates.check(look, scope), is_edge)
 
     def _steps(self, look: Look, read: References, is_edge: bool) -> None:
+        if not read.steps:
+            return
         graph = self.tale.graph
         visible = graph.visible(self.block)
         upstream = graph.upstream(self.name) if self.name in graph.nodes else frozenset()
