@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from perdure.dialects.flow import mock, subrun
 from perdure.dialects.flow.middleware import KNOWN
@@ -24,8 +25,7 @@ def uri_type(uri: str) -> str | None:
     return match["type"]
 
 
-@dataclass(frozen=True, slots=True)
-class CallProvider:
+class CallProvider(msgspec.Struct, frozen=True):
     """What a Flow must know of something it can call."""
 
     uri: str
@@ -40,14 +40,13 @@ class Described(Protocol):
     def parameters(self) -> Mapping[str, Any]: ...
 
 
-@dataclass
-class Catalog:
+class Catalog(msgspec.Struct):
     """Everything that can be named. `find` asks the registry; a later look may find what an earlier one did not."""
 
     find: Callable[[str], Described | None] = lambda name: None
     names: Callable[[], Iterable[str]] = lambda: ()
-    middleware: dict[str, Middleware] = field(default_factory=lambda: KNOWN)
-    _calls: dict[str, CallProvider] = field(default_factory=dict)
+    middleware: dict[str, Middleware] = msgspec.field(default_factory=lambda: KNOWN)
+    _calls: dict[str, CallProvider] = msgspec.field(default_factory=dict)
 
     def call(self, uri: str) -> CallProvider | None:
         known = self._calls.get(uri)

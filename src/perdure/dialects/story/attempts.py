@@ -40,9 +40,7 @@ def repeat(turn: Turn, step: Step, state: StepState) -> None:
     begin(turn, step, state, state.run.arguments, execution, provider)
 
 
-def begin(
-    turn: Turn, step: Step, state: StepState, arguments: Payload, execution: Execution, provider: str
-) -> None:
+def begin(turn: Turn, step: Step, state: StepState, arguments: Payload, execution: Execution, provider: str) -> None:
     program: Program = turn.program
     assert state.run is not None
     timeout = execution.timeout()

@@ -3,8 +3,9 @@
 A step asks for one permit at a time, always in this order, so that no two can wait for each other.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story import labels
@@ -17,15 +18,13 @@ from perdure.kernel.values import SECOND, Instant
 STORY = "story"
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     scope: str
     word: str
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a run stands in line: its queue, its priority there, and how fast waiting raises it."""
 
     queue: str

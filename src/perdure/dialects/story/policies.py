@@ -1,9 +1,10 @@
 """How a step is executed: retries, timeouts, cache, sizes; per field, from the most specific place (STY-008)."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.durations import BadDuration, read_duration, read_positive
 from perdure.dialects.story.program import Data, Program, Step, part
@@ -14,8 +15,7 @@ SHORTEST_WAIT: Instant = 10_000  # STY-127
 LAST_GRACE: Instant = 30 * SECOND  # STY-187: when nobody says anything sensible
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     most: int
     base: Instant = SECOND
     ceiling: Instant | None = None
@@ -33,8 +33,7 @@ class Retry:
         return max(found, SHORTEST_WAIT)
 
 
-@dataclass(frozen=True)
-class Execution:
+class Execution(msgspec.Struct, frozen=True, dict=True):
     """The places that may speak about one step's execution, most specific first. Each is asked once."""
 
     program: Program

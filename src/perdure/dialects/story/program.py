@@ -6,9 +6,10 @@ Templates are compiled when a step starts: a step's input is known only together
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.bundle import open_bundle
 from perdure.dialects.story.resources import Shelf
@@ -23,8 +24,7 @@ ENGRAM = "engram"
 """The kind of a step that refers to an Engram; every other kind is written in `type`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One step of any block, one branch of a parallel step, which then is its `parent`, or a helper (`purpose`)."""
 
     name: str
@@ -106,8 +106,7 @@ class Plan:
 NO_PLAN = Plan({}, {}, {}, frozenset())
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, dict=True):
     bundle: Data
     namespace: str
     name: str
@@ -115,8 +114,8 @@ class Program:
     plan: Plan
     settings: Settings
     refusal: str | None = None  # why its graph cannot run (STY-055)
-    bounds: Mapping[str, Instant | None] = field(default_factory=dict)  # `policy.timeouts`, what of it makes sense
-    helpers: Mapping[str, Step] = field(default_factory=dict)  # steps that the engine may add (STY-207)
+    bounds: Mapping[str, Instant | None] = msgspec.field(default_factory=dict)  # `policy.timeouts` that make sense
+    helpers: Mapping[str, Step] = msgspec.field(default_factory=dict)  # steps that the engine may add (STY-207)
 
     @property
     def story(self) -> Data:

@@ -4,9 +4,10 @@ Resources come from the bundle the run is pinned to. One that was missing then i
 recorded with the run (STY-255).
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
@@ -28,8 +29,7 @@ SOONEST_LOOK: Instant = 10 * SECOND
 LATEST_LOOK: Instant = 60 * SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """Not there (yet)."""
 
     kind: str
@@ -42,16 +42,14 @@ class Missing:
         return f"Waiting for {self.kind} '{where}' to be created"
 
 
-@dataclass(frozen=True, slots=True)
-class Invalid:
+class Invalid(msgspec.Struct, frozen=True):
     """There, or not; in any case not to be used."""
 
     reason: Reason
     message: str
 
 
-@dataclass(frozen=True)
-class Engram:
+class Engram(msgspec.Struct, frozen=True, dict=True):
     """An Engram with its template, as a step uses them. What follows from them is found out once, for all runs."""
 
     program: Program

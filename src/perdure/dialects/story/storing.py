@@ -9,8 +9,9 @@ place in one of them. So it holds as long as the run is kept, and leads nowhere 
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.payloads import STORAGE
 from perdure.kernel import jsontext
@@ -24,8 +25,7 @@ _KEY = re.compile(r"[^.\[\]/]+")
 _WORDS = {False: "output", True: "input"}
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where a value is: the run, the step, whether in its input, and the path there (empty: all of it)."""
 
     run: str

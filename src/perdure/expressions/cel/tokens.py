@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 Report = Callable[[int, str], None]
 
@@ -30,8 +31,7 @@ RESERVED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """`kind` is int, uint, double, string, bytes, name, quoted, end, or the text of a keyword or symbol."""
 
     kind: str

@@ -6,7 +6,8 @@ came before it, because `x .y` and `x.y` differ.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from perdure.expressions.gotemplate.errors import SyntaxFault
 
@@ -16,8 +17,7 @@ KEYWORDS = frozenset(["if", "else", "end", "range", "with", "break", "continue",
 _BLANKS = " \t\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """`kind` is text, open, close, name, field, variable, number, char, string, raw, eof, a keyword or a symbol."""
 
     kind: str

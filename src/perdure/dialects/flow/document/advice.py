@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.dialects.flow.catalog import Catalog
 from perdure.dialects.flow.document.look import Found, Path

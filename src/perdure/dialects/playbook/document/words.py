@@ -6,8 +6,9 @@ it is a mistake, and stays one.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.playbook.document.look import Path
 from perdure.dialects.playbook.shapes import tasks_of
@@ -17,12 +18,11 @@ OLD_EVENT = re.compile(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)"""
 PROFILES = ("io", "none")
 
 
-@dataclass
-class Words:
+class Words(msgspec.Struct):
     """Where words of either kind stand, in order."""
 
-    io: list[tuple[str, Path]] = field(default_factory=list)
-    canonical: list[tuple[str, Path]] = field(default_factory=list)
+    io: list[tuple[str, Path]] = msgspec.field(default_factory=list)
+    canonical: list[tuple[str, Path]] = msgspec.field(default_factory=list)
 
     @property
     def is_mixed(self) -> bool:

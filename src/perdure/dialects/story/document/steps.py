@@ -1,8 +1,9 @@
 """One step, in whatever block or branch it stands (STY-024 to 043, STY-229)."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import scopes
 from perdure.dialects.story.document import templates
@@ -74,8 +75,7 @@ class StepShape:
         return step
 
 
-@dataclass(frozen=True, slots=True)
-class Tale:
+class Tale(msgspec.Struct, frozen=True):
     """The Story a step belongs to, as far as its steps have to know."""
 
     name: str
@@ -293,8 +293,7 @@ def _is_bridged(look: Look, tale: Tale) -> bool:
     return engram is not None and (engram.get("spec") or {}).get("mode") in ("deployment", "statefulset")
 
 
-@dataclass(frozen=True, slots=True)
-class _Sight:
+class _Sight(msgspec.Struct, frozen=True):
     """Which steps the templates of one step may read (STY-043)."""
 
     name: str
