@@ -1,15 +1,15 @@
 """Ids of root runs and of catalog entries. The only place of the engine that draws randomness."""
 
-import re
 import secrets
 import uuid
 from hashlib import sha256
 
+from perdure.kernel.late import late
 from perdure.kernel.values import Instant, RunId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
 _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
-_SLUG = re.compile(r"[^a-z0-9]+")
+_SLUG = late(r"[^a-z0-9]+")
 
 
 def new_run_id(now: Instant) -> RunId:

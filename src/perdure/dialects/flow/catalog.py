@@ -1,6 +1,5 @@
 """Which providers a Flow may name: the shape of their URIs and where their contracts come from."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -10,11 +9,12 @@ from perdure.dialects.flow import mock, subrun
 from perdure.dialects.flow.middleware import KNOWN
 from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.schemas import Parameters
+from perdure.kernel.late import late
 
 MOCK = "mwl:provider.call/mwl/mock/v1"
-OURS = re.compile(r"mwl:provider\.call/perdure/(?P<name>.+)/v1")
+OURS = late(r"mwl:provider\.call/perdure/(?P<name>.+)/v1")
 
-_URI = re.compile(r"mwl:(?P<type>provider\.(?:call|middleware))/(?P<rest>[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)")
+_URI = late(r"mwl:(?P<type>provider\.(?:call|middleware))/(?P<rest>[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)")
 
 
 def uri_type(uri: str) -> str | None:

@@ -100,7 +100,11 @@ class Execution(msgspec.Struct, frozen=True, dict=True):
 
     def storage(self) -> Data:
         """Where Engrams put what they share by reference (STY-007)."""
-        step, *others = self._levels()
+        return self._storage
+
+    @cached_property
+    def _storage(self) -> Data:
+        step, *others = self._levels
         levels = [step, self.program.policy, *others, part(self.template, "spec", "execution")]
         return next((part(level, "storage") for level in levels if part(level, "storage")), {})
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from perdure.kernel.late import late
+
 Report = Callable[[int, str], None]
 
 KEYWORDS = frozenset({"true", "false", "null", "in"})
@@ -46,7 +48,7 @@ class Token(msgspec.Struct, frozen=True):
 _QUOTED = r"""'''(?:[^\\]|\\[\s\S])*?'''|\"""(?:[^\\]|\\[\s\S])*?\"""|'(?:[^'\\\r\n]|\\.)*'|"(?:[^"\\\r\n]|\\.)*\""""
 _RAW = r"""'''[\s\S]*?'''|\"""[\s\S]*?\"""|'[^'\r\n]*'|"[^"\r\n]*\""""
 STRING_LITERAL = rf"[bB]?(?:[rR](?:{_RAW})|(?:{_QUOTED}))"  # strings and bytes, for whoever must skip over them
-_TOKEN = re.compile(
+_TOKEN = late(
     rf"""
       (?P<blank>[\t\n\f\r\ ]+|//[^\n]*)
     | (?P<bytes>[bB](?:[rR](?:{_RAW})|(?:{_QUOTED})))

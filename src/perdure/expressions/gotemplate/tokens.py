@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from perdure.expressions.gotemplate.errors import SyntaxFault
+from perdure.kernel.late import late
 
 Refuse = Callable[[int, str], SyntaxFault]
 
@@ -30,9 +31,9 @@ class Token(msgspec.Struct, frozen=True):
         return self.start + len(self.text)
 
 
-_OPEN = re.compile(r"\{\{(-(?=[ \t\r\n]))?")
-_BLANK = re.compile(r"[ \t\r\n]*")
-_WORD = re.compile(
+_OPEN = late(r"\{\{(-(?=[ \t\r\n]))?")
+_BLANK = late(r"[ \t\r\n]*")
+_WORD = late(
     r"""
       (?P<number>[+-]?(?:\.[0-9]|[0-9])(?:[eEpP][+-]|[\w.])*)
     | (?P<char>'(?:[^'\\\n]|\\[^\n])*')

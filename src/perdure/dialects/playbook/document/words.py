@@ -4,7 +4,6 @@ Only words that one of the two has and the other has not are looked for. A bare 
 it is a mistake, and stays one.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,8 +12,9 @@ import msgspec
 from perdure.dialects.playbook.document.look import Path
 from perdure.dialects.playbook.shapes import tasks_of
 from perdure.expressions.jinja import Template
+from perdure.kernel.late import late
 
-OLD_EVENT = re.compile(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)""")
+OLD_EVENT = late(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)""")
 PROFILES = ("io", "none")
 
 

@@ -3,7 +3,6 @@
 `judge` reports, `tidy` gives the value as it is kept: null members are no members, a bare name is a reference.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -13,9 +12,10 @@ import msgspec
 from perdure.dialects.story.document.look import Findings, Look, listed
 from perdure.dialects.story.durations import BadDuration, read_duration
 from perdure.dialects.story.schemas import BadSchema, Schema
+from perdure.kernel.late import late
 from perdure.kernel.problems import guess
 
-NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+NAME = late(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 NAME_RULE = "small letters, digits and dashes, with a letter or digit at both ends"
 
 
@@ -129,7 +129,7 @@ def read_moment(written: Any) -> datetime | None:
         return None
 
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_MOMENT = late(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
 class Anything(_Plain, msgspec.Struct, frozen=True):

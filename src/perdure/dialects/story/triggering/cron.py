@@ -10,7 +10,6 @@ is `*`: then every hour that passes counts.
 import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -42,6 +41,8 @@ def find_zone(name: str) -> tzinfo:
         return UTC
     try:
         if _ZONE.fullmatch(name):
+            from zoneinfo import ZoneInfo
+
             return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # unknown; a folder of the database; a file that is no zone
         pass
