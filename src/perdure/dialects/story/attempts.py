@@ -103,7 +103,7 @@ def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> No
         return
     if not verified(turn, step, output):
         return
-    declared = found.declared_outputs if found is not None else None
+    declared = found.pair.declared_outputs if found is not None else None
     if declared is not None and declared != output.keys():
         missing, extra = sorted(declared - output.keys()), sorted(output.keys() - declared)
         message = f"the output misses {missing} and has {extra} besides what is declared"
@@ -118,7 +118,7 @@ def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> No
 
 def _output_problem(found: Engram, output: dict[str, Any]) -> str | None:
     """STY-215."""
-    written = found.output_schema
+    written = found.pair.output_schema
     if written is None:
         return None
     if not output:

@@ -152,6 +152,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         """By step, what `references` found in the bundle."""
         return {}
 
+    @cached_property
+    def pairs(self) -> dict[Any, Any]:
+        """By reference, what `references` found in the bundle."""
+        return {}
+
     def steps_read(self, references: References) -> Iterable[str]:
         """The steps that a template may read."""
         if references.reads_any_step:

@@ -18,7 +18,7 @@ from perdure.dialects.story.merging import merged
 from perdure.dialects.story.permissions import refuse
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution
-from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.program import Program, Step, part
 from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of, version_of
 from perdure.expressions.gotemplate import Structure
 from perdure.kernel import jsontext
@@ -49,91 +49,91 @@ class Invalid(msgspec.Struct, frozen=True):
     message: str
 
 
-class Engram(msgspec.Struct, frozen=True, dict=True):
-    """An Engram with its template, as a step uses them. What follows from them is found out once, for all runs."""
+class Pair:
+    """An Engram and its template, as one reference leads to them. What follows from them is found out once."""
 
-    program: Program
-    step: Step
-    reference: Reference
-    engram: Resource
-    template: Resource
-    template_name: str
-
-    @cached_property
-    def version(self) -> str:
-        """The pin, else the Engram's own (STY-225); empty when neither says."""
-        return self.reference.version or version_of(self.engram)
-
-    @cached_property
-    def template_version(self) -> str:
-        return version_of(self.template)
-
-    @property
-    def template_generation(self) -> int:
-        found = (self.template.get("metadata") or {}).get("generation")
-        return found if isinstance(found, int) else 1
-
-    @cached_property
-    def full_template_name(self) -> str:
-        return f"{self.template_name}@{self.template_version}"
+    def __init__(self, program: Program, reference: Reference, engram: Resource, template: Resource, name: str) -> None:
+        self.program = program
+        self.reference = reference
+        self.engram = engram
+        self.template = template
+        self.template_name = name
+        self.template_version = version_of(template)
+        self.full_template_name = f"{name}@{self.template_version}"
+        generation = (template.get("metadata") or {}).get("generation")
+        self.template_generation = generation if isinstance(generation, int) else 1
+        self.version = reference.version or version_of(engram)  # the pin, else the Engram's own (STY-225); or empty
+        self.has_code = place_of(template) is not None  # else it is looked for among what is loaded
+        self.provider = provider_for(template, name, self.template_version)
+        self.run = run_of(template)
+        spec = spec_of(template)
+        self.input_schema: Any = spec.get("inputSchema")
+        self.output_schema: Any = spec.get("outputSchema")
+        declared = spec.get("declaredOutputKeys")
+        self.declared_outputs = frozenset(declared) if isinstance(declared, list) else None
+        self.base = part(engram, "spec", "with")
+        self.own_secrets = part(engram, "spec", "secrets")
 
     @cached_property
     def execution(self) -> Execution:
-        return Execution(self.program, self.step, self.engram, self.template)
+        """Of all steps that say nothing about it themselves."""
+        return Execution(self.program, _SILENT, self.engram, self.template)
 
     @cached_property
-    def has_place(self) -> bool:
-        """Whether its template says where its code is."""
-        return place_of(self.template) is not None
+    def is_bundled(self) -> bool:
+        """Whether the run's bundle holds both: then they stay what they are, for all runs of the program."""
+        target, shelf = self.reference, self.program.shelf
+        return (
+            shelf.find("Engram", target.namespace, target.name) is self.engram
+            and shelf.find("EngramTemplate", "", self.template_name) is self.template
+        )
 
-    @cached_property
-    def provider(self) -> str:
-        return provider_for(self.template, self.template_name, self.template_version)
 
-    @cached_property
-    def run(self) -> dict[str, Any] | None:
-        return run_of(self.template)
+_SILENT = Step("", "", "", {})
 
-    @cached_property
-    def input_schema(self) -> Any:
-        return spec_of(self.template).get("inputSchema")
 
-    @cached_property
-    def output_schema(self) -> Any:
-        return spec_of(self.template).get("outputSchema")
+class Engram:
+    """An Engram with its template, as a step uses them."""
 
-    @cached_property
-    def declared_outputs(self) -> frozenset[Any] | None:
-        found = spec_of(self.template).get("declaredOutputKeys")
-        return frozenset(found) if isinstance(found, list) else None
+    __slots__ = ("_input", "execution", "pair", "secrets", "step", "stories", "written")
 
-    @cached_property
-    def secrets(self) -> Any:
-        """Of Engram and step: by logical name."""
-        own = spec_of(self.engram).get("secrets")
-        return merged(own if isinstance(own, dict) else {}, self.step.data.get("secrets") or {})
+    def __init__(self, pair: Pair, step: Step) -> None:
+        self.pair = pair
+        self.step = step
+        speaks = step.data.get("execution") is not None or step.has_side_effects
+        self.execution = Execution(pair.program, step, pair.engram, pair.template) if speaks else pair.execution
+        self.secrets = merged(pair.own_secrets, step.data.get("secrets") or {})  # by logical name
+        given = merged(pair.base, step.given)  # STY-010
+        self.stories = inline_stories(given)  # written in place: their templates are their own
+        self.written = without_stories(given)  # what of the input is rendered
+        self._input: Structure | None = None
 
-    @cached_property
-    def given(self) -> dict[str, Any]:
-        """The input as it is written: the Engram's `with` and the step's over it (STY-010)."""
-        base = spec_of(self.engram).get("with")
-        whole: dict[str, Any] = merged(base if isinstance(base, dict) else {}, self.step.given)
-        return whole
-
-    @cached_property
-    def stories(self) -> dict[str, Any]:
-        """Stories written in place, whose templates are their own."""
-        return inline_stories(self.given)
-
-    @cached_property
-    def written(self) -> Any:
-        """What of it is rendered."""
-        return without_stories(self.given)
-
-    @cached_property
+    @property
     def input(self) -> Structure:
-        """The same, compiled. Raises `TemplateError`."""
-        return Structure(self.written, self.program.environment)
+        """What is written, compiled. Raises `TemplateError`."""
+        if self._input is None:
+            self._input = Structure(self.written, self.pair.program.environment)
+        return self._input
+
+    @property
+    def reference(self) -> Reference:
+        return self.pair.reference
+
+    @property
+    def engram(self) -> Resource:
+        return self.pair.engram
+
+    @property
+    def template(self) -> Resource:
+        return self.pair.template
+
+    @property
+    def template_name(self) -> str:
+        return self.pair.template_name
+
+    @property
+    def version(self) -> str:
+        return self.pair.version
 
 
 def find_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
@@ -142,25 +142,21 @@ def find_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
     known: Engram | None = program.engrams.get(step.name)
     if known is not None:
         return known
-    found = _look_for_engram(turn, step)
-    if isinstance(found, Engram) and _is_bundled(program, found):
+    target = read_reference(step.data.get("ref"), program.namespace)
+    if target is None:
+        return Invalid(Reason.ENGRAM_REFERENCE_INVALID, f"step '{step.name}' refers to no Engram")
+    pair = program.pairs.get(target) or _find_pair(turn, step, target)
+    if not isinstance(pair, Pair):
+        return pair
+    found = Engram(pair, step)
+    if pair.is_bundled:
+        program.pairs[target] = pair
         program.engrams[step.name] = found
     return found
 
 
-def _is_bundled(program: Program, found: Engram) -> bool:
-    target = found.reference
-    return (
-        program.shelf.find("Engram", target.namespace, target.name) is found.engram
-        and program.shelf.find("EngramTemplate", "", found.template_name) is found.template
-    )
-
-
-def _look_for_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
+def _find_pair(turn: Turn, step: Step, target: Reference) -> Pair | Missing | Invalid:
     program: Program = turn.program
-    target = read_reference(step.data.get("ref"), program.namespace)
-    if target is None:
-        return Invalid(Reason.ENGRAM_REFERENCE_INVALID, f"step '{step.name}' refers to no Engram")
     if problem := refuse("Story", program.namespace, "Engram", target, program.shelf, program.settings):
         return Invalid(Reason.ENGRAM_REFERENCE_INVALID, problem)
     engram = find(turn, "Engram", target.namespace, target.name)
@@ -182,7 +178,7 @@ def _look_for_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
     if mode != "job":  # STY-011
         message = f"Engram '{target.key}' runs as a {mode}; a batch step needs mode job"
         return Invalid(Reason.INVALID_CONFIGURATION, message)
-    return Engram(program, step, target, engram, template, wanted.name)
+    return Pair(program, target, engram, template, wanted.name)
 
 
 def find_story(turn: Turn, step: Step, given: Any) -> tuple[Reference, Resource] | Missing | Invalid:
@@ -241,16 +237,22 @@ def release_waiter(turn: Turn, state: StepState) -> None:
 
 def lacks_code(turn: Turn, found: Engram) -> bool:
     """Whether nothing that is loaded here, and nothing the template says, does its work (STY-009)."""
-    if found.has_place:
+    pair = found.pair
+    if pair.has_code:
         return False
     known = getattr(turn.execution.dialect, "has_code", None)
-    return known is not None and not known(found.template_name, found.template_version)
+    if known is not None and not known(pair.template_name, pair.template_version):
+        return True
+    pair.has_code = True  # what is loaded stays loaded
+    return False
 
 
 def block_for_code(turn: Turn, step: Step, found: Engram) -> None:
     """Code comes with a process, not with the catalog: it is looked for again, ever less often."""
     program: Program = turn.program
-    message = f"Waiting for code of EngramTemplate '{found.full_template_name}': nothing here implements it. {WAYS}"
+    message = (
+        f"Waiting for code of EngramTemplate '{found.pair.full_template_name}': nothing here implements it. {WAYS}"
+    )
     if program.settings.missing_references == "fail":
         end_step(turn, step.name, Phase.FAILED, message, reason=Reason.TEMPLATE_NOT_FOUND)
         return

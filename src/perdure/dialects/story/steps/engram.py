@@ -85,8 +85,8 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
         step.name,
         key,
         found.reference.key,
-        found.full_template_name,
-        found.template_generation,
+        found.pair.full_template_name,
+        found.pair.template_generation,
         turn.now,
     )
     execution = found.execution
@@ -122,7 +122,7 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
     if NEAR_LIMIT * most <= size <= most:
         message = f"the step's input has {size} bytes, {most} may stay inline"
         turn.emit(s.Noted(step.name, "StepInputNearLimit", message, turn.now))
-    attempts.begin(turn, step, turn.body.steps[step.name], arguments, execution, found.provider)
+    attempts.begin(turn, step, turn.body.steps[step.name], arguments, execution, found.pair.provider)
 
 
 def _key(turn: Turn, step: Step, scope: Scope) -> str:
@@ -157,7 +157,7 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
         inputs = offloading.hydrated(turn, inputs, is_last=True)
     except offloading.LeadsNowhere as problem:
         raise _Refused(Reason.INVALID_CONFIGURATION, str(problem), "storage_error") from None
-    completed, problems = fitted(found.input_schema, inputs)
+    completed, problems = fitted(found.pair.input_schema, inputs)
     if problems:
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
     try:
@@ -187,9 +187,9 @@ def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: bytes) ->
         "story": {"name": program.name, "namespace": program.namespace},
         "storyRun": {"name": body.name, "namespace": body.namespace, "uid": turn.execution.id},
         "engram": {"name": found.reference.name, "namespace": found.reference.namespace, "version": found.version},
-        "template": {"name": found.template_name, "version": found.template_version},
+        "template": {"name": found.template_name, "version": found.pair.template_version},
         "idempotencyKey": key,
-        **({} if found.run is None else {"run": found.run}),
+        **({} if found.pair.run is None else {"run": found.pair.run}),
         **({"storage": storage} if (storage := found.execution.storage()) else {}),
     }
     return b'{"inputs":%b,%b' % (inputs, jsontext.encode(rest)[1:])
