@@ -80,9 +80,9 @@ def _time_hops(spent: dict[str, list[float]]) -> None:
         spent["hop_back"].append(time.perf_counter() - began[1])
         collect(self)
 
-    Threads.submit = submitting  # type: ignore[method-assign]
-    Errand.attempt = attempting  # type: ignore[method-assign]
-    Threads._collect = collecting  # type: ignore[method-assign]
+    for owner, name, timed in ((Threads, "submit", submitting), (Errand, "attempt", attempting)):
+        setattr(owner, name, timed)
+    setattr(Threads, "_collect", collecting)  # noqa: B010
 
 
 def told(found: dict[str, Any], title: str) -> str:
