@@ -1,9 +1,10 @@
 """How much a text may ask of its reader."""
 
-import msgspec
+from dataclasses import dataclass
 
 
-class Limits(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Limits:
     """Generous for people, tight for attackers."""
 
     size: int = 4_194_304  # bytes of text

@@ -1,13 +1,12 @@
 """The way from the root of a document to one of its values, and how it is written for people."""
 
+import re
 from collections.abc import Sequence
-
-from perdure.kernel.late import late
 
 Step = str | int
 Path = Sequence[Step]
 
-_PLAIN = late(r"[A-Za-z_$][\w$-]*")
+_PLAIN = re.compile(r"[A-Za-z_$][\w$-]*")
 
 
 def spell(path: Path) -> str:

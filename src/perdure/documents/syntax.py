@@ -3,6 +3,7 @@
 The library's sentences are precise about tokens and silent about mistakes; the usual ones are recognised here.
 """
 
+import re
 from typing import Any
 
 from yaml import MarkedYAMLError, YAMLError
@@ -11,14 +12,13 @@ from yaml.reader import ReaderError
 from perdure.documents.places import place_of_mark
 from perdure.documents.refusal import SYNTAX, UNQUOTED_TEMPLATE
 from perdure.kernel.jsonplaces import line_and_column
-from perdure.kernel.late import late
 from perdure.kernel.problems import Problem
 
 UNQUOTED = "a template begins here without quotes"
 QUOTE_TEMPLATE = 'Put the whole value in quotes: "{{ … }}".'
 
-_UNQUOTED_TEMPLATE = late(r"(?:^|[:\-,\[{]\s+|\[)(\{[{%])")
-_SPACES_AND_TAB = late(r" *\t")
+_UNQUOTED_TEMPLATE = re.compile(r"(?:^|[:\-,\[{]\s+|\[)(\{[{%])")
+_SPACES_AND_TAB = re.compile(r" *\t")
 
 
 def explain(error: YAMLError, text: str) -> Problem:

@@ -1,8 +1,7 @@
 """One problem at one place of a source text, with a picture that points at it."""
 
+from dataclasses import dataclass
 from typing import Protocol
-
-import msgspec
 
 from perdure.expressions.source import Position, Source
 
@@ -17,7 +16,8 @@ class Spanned(Protocol):
     def end(self) -> int: ...
 
 
-class Finding(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """One problem at one place."""
 
     message: str

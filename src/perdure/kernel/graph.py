@@ -1,25 +1,28 @@
 """A document as a graph, in no particular language and no particular picture."""
 
-import msgspec
+from dataclasses import dataclass, field
 
 
-class Node(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Node:
     id: str
     label: str
     kind: str = ""  # what sort of step; pictures may choose a shape by it
     notes: tuple[str, ...] = ()  # further lines, smaller
 
 
-class Edge(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Edge:
     source: str
     target: str
     label: str = ""
     is_exceptional: bool = False  # taken when something failed
 
 
-class Graph(msgspec.Struct):
+@dataclass(slots=True)
+class Graph:
     """Nodes in reading order; `groups` are boxes around some of them: title and node ids."""
 
-    nodes: list[Node] = msgspec.field(default_factory=list)
-    edges: list[Edge] = msgspec.field(default_factory=list)
-    groups: list[tuple[str, list[str]]] = msgspec.field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    groups: list[tuple[str, list[str]]] = field(default_factory=list)

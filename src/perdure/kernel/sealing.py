@@ -8,6 +8,7 @@ No secret reaches a decision, an event or a store. Opening is pure: asking is al
 """
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -27,14 +28,16 @@ class Envelope(msgspec.Struct, frozen=True):
     body: Any
 
 
-class Fields(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Fields:
     """What an entry says once its templates are filled in. `computed` are texts that no author has written so."""
 
     values: dict[str, Any]
     computed: frozenset[str] = frozenset()
 
 
-class Entry(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Entry:
     """A secret that can be had: where it is kept in memory, and how it is made when it is not there.
 
     `due` is when a value that is not renewed has ended, as recorded; None when that is not known yet.
@@ -49,19 +52,22 @@ class Entry(msgspec.Struct, frozen=True):
     due: Instant | None = None
 
 
-class Lookup(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Lookup:
     """Asks for an entry's value; the answer is `Found`."""
 
     entry: Entry
 
 
-class Stored(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Stored:
     """Asks for a credential that the host keeps under this name; the answer is `Found`, or None."""
 
     name: str
 
 
-class Document(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Document:
     """Asks for the text of a pinned document by its digest, in hexadecimal; the answer is bytes."""
 
     digest: str
@@ -71,7 +77,8 @@ Ask = Lookup | Stored | Document
 Asking = Generator[Ask, Any, _T]
 
 
-class Found(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Found:
     """A secret: what kind it is of (`bearer`, `basic`, …), its value, and until when it lasts."""
 
     kind: str

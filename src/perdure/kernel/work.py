@@ -1,5 +1,6 @@
 """What a worker is handed, and the one door through which work in progress speaks to its run."""
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -25,7 +26,8 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     language: str = ""  # of the run
 
 
-class Claim(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Claim:
     """The answer to a wish to perform an effect.
 
     completed: it was performed before; `result` is what it gave.

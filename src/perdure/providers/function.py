@@ -16,13 +16,12 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.late import late
 from perdure.providers.failure import BadArguments
 
 RESERVED = ("input", "context")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_PATH = late(r"^(?P<problem>.*) - at `\$\.?(?P<path>(?P<parameter>[^.\[`]*)[^`]*)`$", re.DOTALL)
+_PATH = re.compile(r"^(?P<problem>.*) - at `\$\.?(?P<path>(?P<parameter>[^.\[`]*)[^`]*)`$", re.DOTALL)
 
 
 class Function:

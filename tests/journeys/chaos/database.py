@@ -32,7 +32,7 @@ class ChaosDatabase:
         while True:
             try:
                 with psycopg.connect(self.address, autocommit=True, application_name="chaos") as connection:
-                    return list(connection.execute(statement, values))
+                    return list(connection.execute(statement, values or None))
             except psycopg.OperationalError:
                 if time.monotonic() > end:
                     raise
@@ -60,6 +60,15 @@ class ChaosDatabase:
                 return time.monotonic() - begun
             time.sleep(0.05)
         raise AssertionError(f"{left} partitions of process {process} were not taken over within {patience:.0f} s")
+
+    def joined_by(self, process: int, patience: float) -> None:
+        """Until this process is among those who serve."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            if self.ask("SELECT 1 FROM perdure.servers WHERE name LIKE %s", f"%:{process}"):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"process {process} did not join the others within {patience:.0f} s")
 
     def served_by(self, engines: int, patience: float) -> None:
         """Until so many engines serve, and every partition has an owner."""

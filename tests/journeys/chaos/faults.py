@@ -25,6 +25,12 @@ class Scene:
     def anyone(self) -> int:
         return self.chance.randrange(len(self.cluster.engines))
 
+    def start(self, number: int) -> None:
+        """A process that starts while there is no database says so and ends: only one that serves is patient."""
+        life = self.cluster.start(number)
+        if self.database is not None:
+            self.database.joined_by(life.pid, 60)
+
     def wait(self, least: float, most: float) -> None:
         time.sleep(self.chance.uniform(least, most))
 
@@ -36,14 +42,14 @@ def killed(scene: Scene) -> None:
     if scene.database is not None:
         scene.takeovers.append(scene.database.taken_over(life.pid, scene.lease * 4 + 10))
     scene.wait(0, 1)
-    scene.cluster.start(victim)
+    scene.start(victim)
 
 
 def killed_and_back(scene: Scene) -> None:
     """kill -9, and its successor is there before anyone has noticed."""
     victim = scene.anyone()
     scene.cluster.kill(victim)
-    scene.cluster.start(victim)
+    scene.start(victim)
 
 
 def stopped(scene: Scene) -> None:
@@ -67,7 +73,7 @@ def terminated(scene: Scene) -> None:
     victim = scene.anyone()
     scene.cluster.terminate(victim)
     scene.wait(0, 1)
-    scene.cluster.start(victim)
+    scene.start(victim)
 
 
 def connections_cut(scene: Scene) -> None:

@@ -276,6 +276,18 @@ async def left_over(client: Client, runs: Sequence[Recorded], partitions: Sequen
     return wrong
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """`wrong` is what must not be; the rest says how much was looked at, and how much had to be done again."""
+
+    wrong: list[str]
+    runs: int
+    events: int
+    tasks: int
+    redelivered: int
+    in_doubt: int  # effects that were claimed again by a later delivery
+
+
 async def judge(
     client: Client,
     orders: Mapping[Order, RunId],
@@ -283,8 +295,7 @@ async def judge(
     receiver: Receiver,
     lives: Sequence[Life],
     partitions: Sequence[int],
-) -> list[str]:
-    """Everything that is wrong."""
+) -> Verdict:
     runs, wrong = await recorded(client)
     wrong += [*results_differ(expected, ends(orders, runs, receiver))]
     for one in runs:
@@ -293,4 +304,6 @@ async def judge(
     wrong += tasks_ran_again(runs, receiver, lives)
     wrong += effects_ran_again(runs, receiver, lives)
     wrong += await left_over(client, runs, partitions)
-    return wrong
+    happened = Counter(type(event) for one in runs for _, event in one.events)
+    claimed = happened[e.EffectClaimed] - happened[e.EffectCompleted] - happened[e.EffectReleased]
+    return Verdict(wrong, len(runs), happened.total(), happened[e.TaskScheduled], happened[e.TaskRedelivered], claimed)

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -20,7 +20,7 @@ from tests.journeys.chaos.cluster import Cluster, Life
 from tests.journeys.chaos.customers import Customers
 from tests.journeys.chaos.database import ChaosDatabase, chaos_database
 from tests.journeys.chaos.faults import Scene, inject
-from tests.journeys.chaos.judge import Ends
+from tests.journeys.chaos.judge import Ends, Verdict
 from tests.journeys.chaos.receiver import Receiver
 from tests.journeys.chaos.workload import Order
 
@@ -46,23 +46,35 @@ class Told:
 @dataclass
 class Report:
     told: Told
-    wrong: list[str]
     injected: Counter[str]
     takeovers: list[float]
-    runs: int = 0
-    seconds: float = 0.0
-    asked_again: int = 0
-    calls: int = 0
-    repeated: int = 0  # calls of keys that the receiver knew already
-    figures: dict[str, float] = field(default_factory=dict)
+    verdict: Verdict
+    leaks: list[str]
+    orders: int
+    troubled: float  # seconds until everything was started and said, and the last fault was over
+    seconds: float  # until every run had ended
+    asked_again: int
+    charges: int
+    repeated: int  # charges under a key that the receiver knew already
+
+    @property
+    def wrong(self) -> list[str]:
+        return self.leaks + self.verdict.wrong
 
     def __str__(self) -> str:
         faults = ", ".join(f"{name} {count}" for name, count in sorted(self.injected.items()))
+        seen = self.verdict
         return (
-            f"seed {self.told.seed}: {self.runs} runs in {self.seconds:.0f} s; faults: {faults}; "
-            f"slowest take-over {max(self.takeovers, default=0):.1f} s; {self.asked_again} wishes asked again; "
-            f"{self.calls} calls outside, {self.repeated} of them repetitions of a key"
+            f"seed {self.told.seed}: {self.orders} orders, {seen.runs} runs, {seen.tasks} tasks, {seen.events} events;"
+            f" all ended after {self.seconds:.0f} s, {self.troubled:.0f} s of trouble.\n"
+            f"Faults: {faults}; slowest take-over {max(self.takeovers, default=0):.1f} s.\n"
+            f"{seen.redelivered} tasks were delivered again, {seen.in_doubt} effects were in doubt, {self.repeated} of"
+            f" {self.charges} charges repeated a known key; {self.asked_again} wishes were asked again.\n"
+            f"{len(self.wrong)} things are wrong."
         )
+
+    def explain(self) -> str:
+        return "\n".join([str(self), *self.wrong[:40]])
 
 
 @dataclass(frozen=True)
@@ -82,7 +94,8 @@ class Calm:
     async def judged(self, url: str, receiver: Receiver) -> list[str]:
         async with Observer(url) as observer:
             expected = self.expected(self.orders)
-            return await judge.judge(observer, self.orders, expected, receiver, self.lives, ON_SQLITE)
+            verdict = await judge.judge(observer, self.orders, expected, receiver, self.lives, ON_SQLITE)
+            return verdict.wrong
 
 
 async def without_faults(folder: Path) -> Calm:
@@ -97,7 +110,10 @@ async def without_faults(folder: Path) -> Calm:
             cluster.terminate(0)
             runs, _ = await judge.recorded(observer)
             found = judge.ends(customers.runs, runs, receiver)
-    return Calm(url, customers.runs, found, receiver, cluster.lives)
+    calm = Calm(url, customers.runs, found, receiver, cluster.lives)
+    wrong = await calm.judged(url, receiver)
+    assert wrong == [], "something is wrong without any fault:\n" + "\n".join(wrong)
+    return calm
 
 
 async def with_faults(folder: Path, calm: Calm, told: Told) -> Report:
@@ -110,28 +126,40 @@ async def with_faults(folder: Path, calm: Calm, told: Told) -> Report:
         cluster = stack.enter_context(Cluster(folder, addresses, receiver.address, {LEASE: str(told.lease)}))
         await _until_served(folder, database, told)
         scene = Scene(cluster, database, chance, told.lease)
-        report = Report(told, [], scene.injected, scene.takeovers)
         async with Observer(url) as observer:
             customers = Customers(url, observer, Random(told.seed + 1))
             begun = time.monotonic()
             injecting = asyncio.create_task(asyncio.to_thread(inject, scene, told.seconds, told.pause))
             await customers.serve(orders, told.seconds)
             await injecting
+            troubled = time.monotonic() - begun
             await customers.all_ended(told.patience)
-            report.seconds = time.monotonic() - begun
+            seconds = time.monotonic() - begun
             cluster.check()
-            report.wrong += await asyncio.to_thread(_leaks, cluster, database)
-            partitions = (
-                ON_SQLITE if database is None else [id for (id,) in database.ask("SELECT id FROM perdure.partitions")]
+            leaks = await asyncio.to_thread(_leaks, cluster, database)
+            verdict = await judge.judge(
+                observer, customers.runs, calm.expected(orders), receiver, cluster.lives, _partitions(database)
             )
-            report.wrong += await judge.judge(
-                observer, customers.runs, calm.expected(orders), receiver, cluster.lives, partitions
-            )
-        report.runs = len(customers.runs)
-        report.asked_again = customers.asked_again
-        report.calls = len(receiver.charges())
-        report.repeated = report.calls - len(receiver.performed)
-        return report
+        charges = len(receiver.charges())
+        return Report(
+            told,
+            scene.injected,
+            scene.takeovers,
+            verdict,
+            leaks,
+            len(customers.runs),
+            troubled,
+            seconds,
+            customers.asked_again,
+            charges,
+            charges - len(receiver.performed),
+        )
+
+
+def _partitions(database: ChaosDatabase | None) -> Sequence[int]:
+    if database is None:
+        return ON_SQLITE
+    return [id for (id,) in database.ask("SELECT id FROM perdure.partitions")]
 
 
 def _addresses(folder: Path, database: ChaosDatabase | None, told: Told) -> tuple[str, list[str]]:

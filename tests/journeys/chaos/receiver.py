@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 FAILURES = 2  # how often a flaky thing refuses
+SLOWLY = 0.05  # seconds between doing what is charged for and saying so: whoever dies in between leaves it in doubt
 
 
 @dataclass
@@ -31,8 +32,7 @@ class Receiver:
     address: str = ""
 
     def __enter__(self) -> "Receiver":
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
@@ -64,6 +64,14 @@ class Receiver:
         return [call for call in self.calls if call.path == "/charge"]
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512  # everyone calls at once after an outage
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Callers are killed in the middle of their calls; that is what this is for."""
+
+
 def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -71,6 +79,8 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, answer = receiver.take(self.path, said)
+            if self.path == "/charge":
+                time.sleep(SLOWLY)
             text = json.dumps(answer).encode()
             try:
                 self.send_response(status)

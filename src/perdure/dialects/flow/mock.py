@@ -1,8 +1,7 @@
 """The mock provider: a Result made of its arguments alone, after a delay if asked for (MWL-450 to MWL-454)."""
 
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.flow.envelopes import Envelope
 from perdure.dialects.flow.instants import parse_duration
@@ -34,7 +33,8 @@ PARAMETERS = Parameters(
 )
 
 
-class Mocked(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Mocked:
     failure: Envelope | None
     has_value: bool  # otherwise the success echoes the input
     value: Any

@@ -5,9 +5,8 @@ and the events name, so a log can be read beside its document.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.flow.catalog import CallProvider
 from perdure.dialects.flow.middleware.protocol import Middleware
@@ -53,12 +52,13 @@ class Predicate:
 Assign = dict[str, Field]
 
 
-class Phase(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Phase:
     when: Predicate | None = None
     arguments: Field | None = None
     shape: Field | None = None  # `output` of onEntry, `value` of onSuccess
-    envelope: dict[str, Field] = msgspec.field(default_factory=dict)  # of onFailure
-    assign: Assign = msgspec.field(default_factory=dict)
+    envelope: dict[str, Field] = field(default_factory=dict)  # of onFailure
+    assign: Assign = field(default_factory=dict)
 
     @property
     def is_blank(self) -> bool:
@@ -68,7 +68,8 @@ class Phase(msgspec.Struct, frozen=True):
 BLANK_PHASE = Phase()
 
 
-class Entry(msgspec.Struct):
+@dataclass(slots=True)
+class Entry:
     """One middleware of a stack. `inner` is what it wraps: the next entry, a call, or None for the Step graph."""
 
     site: str
@@ -81,12 +82,14 @@ class Entry(msgspec.Struct):
         return self.phases.get(name, BLANK_PHASE)
 
 
-class Arm(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Arm:
     value: Field | None
     assign: Assign
 
 
-class Call(msgspec.Struct):
+@dataclass(slots=True)
+class Call:
     site: str
     provider: CallProvider | None
     flow: "Flow | None"
@@ -100,7 +103,8 @@ class Call(msgspec.Struct):
         return self.on_success is not None or self.on_failure is not None
 
 
-class Clause(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Clause:
     """Where to go and with what: a catch clause, a Match clause."""
 
     next: str
@@ -110,7 +114,8 @@ class Clause(msgspec.Struct, frozen=True):
     when: Predicate | None = None
 
 
-class Step(msgspec.Struct):
+@dataclass(slots=True)
+class Step:
     """What all Steps have; `own` holds what only the action knows."""
 
     site: str
@@ -119,24 +124,26 @@ class Step(msgspec.Struct):
     own: Any
     next: str = ""
     output: Field | None = None
-    assign: Assign = msgspec.field(default_factory=dict)
+    assign: Assign = field(default_factory=dict)
     catch: tuple[Clause, ...] = ()
 
 
-class Flow(msgspec.Struct):
+@dataclass(slots=True)
+class Flow:
     site: str
     entrypoint: str = ""
-    steps: dict[str, Step] = msgspec.field(default_factory=dict)
+    steps: dict[str, Step] = field(default_factory=dict)
     outermost: Entry | None = None
     parameters: Parameters = NO_PARAMETERS
 
 
-class Program(msgspec.Struct):
+@dataclass(slots=True)
+class Program:
     root: Flow
     name: str
-    flows: dict[str, Flow] = msgspec.field(default_factory=dict)
-    entries: dict[str, Entry] = msgspec.field(default_factory=dict)
-    calls: dict[str, Call] = msgspec.field(default_factory=dict)
+    flows: dict[str, Flow] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    calls: dict[str, Call] = field(default_factory=dict)
 
     def fields(self) -> Iterator[Field | Predicate]:
         """Everything that can hold an expression; for `check`."""

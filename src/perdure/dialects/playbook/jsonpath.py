@@ -8,11 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from perdure.kernel.late import late
-
 Step = Callable[[Any], Iterator[Any]]
 
-_TOKEN = late(
+_TOKEN = re.compile(
     r"""(?P<deep>\.\.)(?=[\w*\[])            # then a name, a wildcard or a bracket
     | \.?\*                                   # .* and, after `..`, *
     | \.?(?P<name>[^\W\d][\w-]*)

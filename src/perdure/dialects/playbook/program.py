@@ -7,12 +7,11 @@ Program ─▶ Step ─▶ Admission          may a token enter?
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
 from operator import or_
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.playbook.jsonpath import JsonPath
 from perdure.expressions.jinja import Guard, Reads, Template
@@ -69,7 +68,8 @@ class OnFinalFailure(StrEnum):
     PARTIAL = "partial"
 
 
-class BareNames(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class BareNames:
     """Profile "io": a name that is no scope is a member of `ctx`, or a step whose result is meant (PBK-158, 230)."""
 
     steps: frozenset[str]
@@ -82,12 +82,14 @@ class BareNames(msgspec.Struct, frozen=True):
         return found | Reads({"steps": bare & self.steps}) if bare & self.steps else found
 
 
-class AdmitRule(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class AdmitRule:
     when: Guard | None  # None: `else`
     allow: bool
 
 
-class Admission(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Admission:
     rules: tuple[AdmitRule, ...]
     on_deny: OnDeny = OnDeny.PENDING
     bare_names: "BareNames | None" = None
@@ -107,7 +109,8 @@ class Admission(msgspec.Struct, frozen=True):
         return any(rule.allow for rule in self.rules)
 
 
-class Then(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Then:
     """The right-hand side of a task rule."""
 
     do: Directive
@@ -115,22 +118,25 @@ class Then(msgspec.Struct, frozen=True):
     backoff: str = "none"
     delay: Template | None = None
     to: int | None = None  # where a jump goes, as a position in the pipeline
-    set_ctx: Mapping[str, Template] = msgspec.field(default_factory=dict)
-    set_iter: Mapping[str, Template] = msgspec.field(default_factory=dict)
-    set_step: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": values of this pass alone
+    set_ctx: Mapping[str, Template] = field(default_factory=dict)
+    set_iter: Mapping[str, Template] = field(default_factory=dict)
+    set_step: Mapping[str, Template] = field(default_factory=dict)  # profile "io": values of this pass alone
 
 
-class TaskRule(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TaskRule:
     when: Guard | None  # None: `else`
     then: Then
 
 
-class Policy(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Policy:
     rules: tuple[TaskRule, ...]
     unmatched_fails: bool = False
 
 
-class ResultPolicy(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ResultPolicy:
     """When a result is held by reference, and what its reference tells (PBK-170, 171)."""
 
     inline_max: int = 65_536
@@ -141,7 +147,8 @@ class ResultPolicy(msgspec.Struct, frozen=True):
     select: tuple[tuple[JsonPath, str], ...] = ()
 
 
-class Task(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Task:
     label: str
     kind: str
     fields: Mapping[str, Template]  # what is rendered before each attempt
@@ -153,7 +160,8 @@ class Task(msgspec.Struct, frozen=True):
     result: ResultPolicy = ResultPolicy()
 
 
-class Declared(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Declared:
     """An entry of the keychain: how a secret is made, never the secret (section 13)."""
 
     name: str
@@ -164,7 +172,8 @@ class Declared(msgspec.Struct, frozen=True):
     fields: Template  # everything else that is written
 
 
-class Fanout(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Fanout:
     """Settings of the shard mode of loops (PBK-131)."""
 
     fail_fast: bool = True
@@ -173,13 +182,14 @@ class Fanout(msgspec.Struct, frozen=True):
     max_shards: int = 10_000
 
 
-class Loop(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Loop:
     over: Template
     iterator: str
     is_parallel: bool = False
     max_in_flight: Template | None = None
     is_best_effort: bool = False
-    reduce: Mapping[str, str] = msgspec.field(default_factory=dict)
+    reduce: Mapping[str, str] = field(default_factory=dict)
     fanout: Fanout | None = None
     result: ResultPolicy = ResultPolicy()
 
@@ -190,26 +200,30 @@ class Loop(msgspec.Struct, frozen=True):
         return "parallel" if self.is_parallel else "sequential"
 
 
-class Arc(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Arc:
     step: str
     when: Guard | None = None  # None: always
     args: Template | None = None
-    set: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": assignments to ctx if it fires
+    set: Mapping[str, Template] = field(default_factory=dict)  # profile "io": assignments to ctx if it fires
 
 
-class Router(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Router:
     arcs: tuple[Arc, ...]
     is_inclusive: bool = False
 
 
-class Join(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Join:
     """Tokens that come from these steps leave as one, once `need` of them have come (PBK-130)."""
 
     branches: tuple[str, ...]
     need: int
 
 
-class Step(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Step:
     name: str
     tasks: tuple[Task, ...] = ()
     loop: Loop | None = None
@@ -219,17 +233,19 @@ class Step(msgspec.Struct, frozen=True):
     deadline: Instant | None = None  # counted from the token's creation
     join: Join | None = None
     restarts: bool = False  # a lost worker's pipeline begins again, rather than going on at its open task (PBK-195)
-    set: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": of ctx when it has succeeded
+    set: Mapping[str, Template] = field(default_factory=dict)  # profile "io": assignments to ctx when it has succeeded
 
 
-class Completion(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Completion:
     on_failure: OnFailure = OnFailure.FAIL_ON_UNHANDLED
     on_stranded: OnStranded = OnStranded.AUTO
     on_final_failure: OnFinalFailure = OnFinalFailure.FAIL
     wait_timeout: Instant | None = None
 
 
-class Bounds(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Bounds:
     """The limits that keep a document from running away."""
 
     max_payload_bytes: int = 1_048_576
@@ -237,7 +253,8 @@ class Bounds(msgspec.Struct, frozen=True):
     max_task_visits: int = 10_000
 
 
-class Program(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Program:
     name: str
     path: str
     steps: Mapping[str, Step]  # in document order
@@ -248,9 +265,9 @@ class Program(msgspec.Struct, frozen=True):
     completion: Completion = Completion()
     bounds: Bounds = Bounds()
     timeout: Instant | None = None  # of the whole execution
-    keychain: Mapping[str, Declared] = msgspec.field(default_factory=dict)  # in document order
+    keychain: Mapping[str, Declared] = field(default_factory=dict)  # in document order
     missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
     is_io: bool = False  # bare names, `output`, `step` and `job` mean something (PBK-158)
-    joins: Mapping[str, Mapping[str, frozenset[str]]] = msgspec.field(default_factory=dict)
+    joins: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     """Per join and step: which of the join's branches can be reached from the step, not passing the join itself."""
     reads_references: bool = False  # some task may ask for the body of an earlier result

@@ -1,10 +1,9 @@
 """Outputs kept over runs (section 14): what one run's step gave, another with the same key need not do again."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
@@ -25,7 +24,8 @@ HIT = "Cache hit; reused output."
 MODES = ("read", "write", "readWrite")
 
 
-class Lookup(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Lookup:
     """Where a step's output is kept; `found` is what lies there, if it may be used."""
 
     entry: str

@@ -1,8 +1,7 @@
 """Child runs of a Story: how one is launched, how deep they may go, and what its end says (STY-079, STY-088)."""
 
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.story import limits
 from perdure.dialects.story.body import Body
@@ -68,7 +67,8 @@ def launch(
     )
 
 
-class End(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class End:
     phase: Phase
     message: str
     output: dict[str, Any]

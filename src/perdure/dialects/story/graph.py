@@ -5,10 +5,9 @@ reported by admission. Branches of a parallel step are no nodes: to read one is 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.story.inline_stories import without_stories
 from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, References, Structure
@@ -20,7 +19,8 @@ BLOCKS = ("steps", "compensations", "finally")
 _ANYWHERE = Environment(library=RUNTIME)
 
 
-class Node(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Node:
     """A step in its block."""
 
     name: str
@@ -33,7 +33,8 @@ class Node(msgspec.Struct, frozen=True):
         return ("spec", self.block, self.index)
 
 
-class Wait(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Wait:
     """What one step waits for: names it may, in story order, and names that lead nowhere, as written."""
 
     needs: tuple[str, ...]

@@ -4,9 +4,8 @@ A resource is the `dict` its author wrote. Nothing here judges; what is wrong wi
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
-
-import msgspec
 
 from perdure.dialects.story.kinds import KINDS
 
@@ -96,7 +95,8 @@ def version_of(resource: Mapping[str, Any]) -> str:
     return found.strip() if isinstance(found, str) else ""
 
 
-class Reference(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Reference:
     """One resource named by another (STY-002)."""
 
     name: str

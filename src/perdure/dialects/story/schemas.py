@@ -6,9 +6,8 @@ The one door of this dialect to the validating library, which is imported when t
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.story.payloads import is_reference
 
@@ -27,7 +26,8 @@ class BadSchema(ValueError):
     """The schema is not valid JSON Schema; the sentence says what is wrong with it."""
 
 
-class Misfit(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Misfit:
     """What is wrong with one part of the data."""
 
     message: str

@@ -1,11 +1,12 @@
 """The syntax tree of CEL after macros were recognised. Data only."""
 
-import msgspec
+from dataclasses import dataclass
 
 from perdure.expressions.cel.values import Value
 
 
-class Node(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Node:
     """Where it stands in the source, how deep the tree below it is, and how much work it is in nodes."""
 
     start: int
@@ -14,18 +15,21 @@ class Node(msgspec.Struct, frozen=True):
     size: int
 
 
-class Literal(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Literal(Node):
     value: Value
 
 
-class Name(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Name(Node):
     """An identifier; `absolute` when written with a leading dot."""
 
     name: str
     absolute: bool
 
 
-class Select(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Select(Node):
     """`operand.field`, or `operand.?field` when optional. `focus` is where the field is written."""
 
     operand: Node
@@ -34,14 +38,16 @@ class Select(Node, frozen=True):
     focus: int
 
 
-class Has(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Has(Node):
     """`has(operand.field)`."""
 
     operand: Node
     field: str
 
 
-class Index(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Index(Node):
     """`operand[key]`, or `operand[?key]` when optional."""
 
     operand: Node
@@ -50,7 +56,8 @@ class Index(Node, frozen=True):
     focus: int
 
 
-class Call(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Call(Node):
     """`function(args)`, or `target.function(args)`."""
 
     function: str
@@ -59,12 +66,14 @@ class Call(Node, frozen=True):
     focus: int
 
 
-class Unary(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Unary(Node):
     operator: str
     operand: Node
 
 
-class Binary(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Binary(Node):
     """A comparison or `in`."""
 
     operator: str
@@ -73,7 +82,8 @@ class Binary(Node, frozen=True):
     focus: int
 
 
-class Operand(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Operand:
     """One `+ value` of a chain; it spans the chain from its start to here."""
 
     start: int
@@ -83,44 +93,51 @@ class Operand(msgspec.Struct, frozen=True):
     value: Node
 
 
-class Chain(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Chain(Node):
     """Arithmetic of one precedence, from left to right: `first + b - c`. Flat, as a long sum is not a deep tree."""
 
     first: Node
     rest: tuple[Operand, ...]
 
 
-class Conjunction(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Conjunction(Node):
     """`a && b && …`, flat like a chain."""
 
     terms: tuple[Node, ...]
 
 
-class Disjunction(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Disjunction(Node):
     """`a || b || …`."""
 
     terms: tuple[Node, ...]
 
 
-class Ternary(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Ternary(Node):
     condition: Node
     then: Node
     otherwise: Node
 
 
-class ListLiteral(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ListLiteral(Node):
     """Elements, each with whether it was written `?element`."""
 
     elements: tuple[tuple[bool, Node], ...]
 
 
-class MapLiteral(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class MapLiteral(Node):
     """Entries as (optional, key, value)."""
 
     entries: tuple[tuple[bool, Node, Node], ...]
 
 
-class Loop(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Loop(Node):
     """A comprehension macro over `operand`.
 
     With one variable it is bound to list elements or map keys; with two, to index and element or key and value.
@@ -133,7 +150,8 @@ class Loop(Node, frozen=True):
     result: Node | None
 
 
-class Bind(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Bind(Node):
     """`cel.bind(variable, value, result)`."""
 
     variable: str
@@ -141,7 +159,8 @@ class Bind(Node, frozen=True):
     result: Node
 
 
-class OptionalMap(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class OptionalMap(Node):
     """`operand.optMap(variable, result)`, or `optFlatMap` when flat."""
 
     operand: Node

@@ -2,10 +2,7 @@
 
 import re
 from collections.abc import Callable
-
-import msgspec
-
-from perdure.kernel.late import late
+from dataclasses import dataclass
 
 Report = Callable[[int, str], None]
 
@@ -33,7 +30,8 @@ RESERVED = frozenset(
 )
 
 
-class Token(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Token:
     """`kind` is int, uint, double, string, bytes, name, quoted, end, or the text of a keyword or symbol."""
 
     kind: str
@@ -48,7 +46,7 @@ class Token(msgspec.Struct, frozen=True):
 _QUOTED = r"""'''(?:[^\\]|\\[\s\S])*?'''|\"""(?:[^\\]|\\[\s\S])*?\"""|'(?:[^'\\\r\n]|\\.)*'|"(?:[^"\\\r\n]|\\.)*\""""
 _RAW = r"""'''[\s\S]*?'''|\"""[\s\S]*?\"""|'[^'\r\n]*'|"[^"\r\n]*\""""
 STRING_LITERAL = rf"[bB]?(?:[rR](?:{_RAW})|(?:{_QUOTED}))"  # strings and bytes, for whoever must skip over them
-_TOKEN = late(
+_TOKEN = re.compile(
     rf"""
       (?P<blank>[\t\n\f\r\ ]+|//[^\n]*)
     | (?P<bytes>[bB](?:[rR](?:{_RAW})|(?:{_QUOTED})))

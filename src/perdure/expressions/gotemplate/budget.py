@@ -3,12 +3,13 @@
 A step is about one operation; work that grows with its operands pays in proportion, before it is done.
 """
 
-import msgspec
+from dataclasses import dataclass
 
 from perdure.expressions.gotemplate.errors import LimitExceeded
 
 
-class Limits(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Limits:
     """The defaults are generous for people and tight for attackers."""
 
     source: int = 1_048_576  # characters of text

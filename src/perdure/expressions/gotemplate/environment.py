@@ -3,8 +3,7 @@
 The places themselves (batch, streaming, trigger keys, …) are the dialect's to define.
 """
 
-import msgspec
-from msgspec.structs import replace
+from dataclasses import dataclass, replace
 
 from perdure.expressions.gotemplate.budget import DEFAULT_LIMITS, Limits
 from perdure.expressions.gotemplate.functions import DETERMINISTIC, Library
@@ -12,7 +11,8 @@ from perdure.expressions.gotemplate.functions import DETERMINISTIC, Library
 KNOWN_ROOTS = frozenset({"inputs", "steps", "packet", "step", "engram", "story", "impulse", "context"})
 
 
-class Environment(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Environment:
     """`roots` of None allows any; `scope` names the kind of template in messages (STY-035)."""
 
     roots: frozenset[str] | None = None

@@ -4,10 +4,9 @@
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-
-import msgspec
 
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.expressions.gotemplate.budget import Budget, Limits
@@ -15,7 +14,8 @@ from perdure.expressions.gotemplate.errors import LimitExceeded
 from perdure.expressions.gotemplate.values import Value
 
 
-class Ambient(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Ambient:
     """`now` is aware; `draw` gives the next random number in [0, 1)."""
 
     now: datetime

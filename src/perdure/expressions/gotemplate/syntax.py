@@ -3,40 +3,47 @@
 Every node knows the part of the source it came from (`start`, `end`).
 """
 
-import msgspec
+from dataclasses import dataclass
 
 ROOT_SLOT = 0  # `$`, the data a template is rendered with
 
 
-class Node(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Node:
     start: int
     end: int
 
 
-class Dot(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Dot(Node):
     """`.`, the value the surrounding block is about."""
 
 
-class Nil(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Nil(Node):
     """`nil`, which may be passed but is no value by itself."""
 
 
-class Literal(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Literal(Node):
     value: bool | int | float | str
 
 
-class Variable(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Variable(Node):
     name: str
     slot: int
 
 
-class Name(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Name(Node):
     """A function, called without arguments unless it is the first word of a command."""
 
     name: str
 
 
-class Pipeline(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Pipeline(Node):
     """`commands` joined by `|`; the result also goes into `slots`."""
 
     commands: tuple["Command", ...]
@@ -44,7 +51,8 @@ class Pipeline(Node, frozen=True):
     declares: bool = False
 
 
-class Path(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Path(Node):
     """A receiver and the fields or subscripts looked up in it, one after the other."""
 
     receiver: "Operand"
@@ -54,19 +62,23 @@ class Path(Node, frozen=True):
 Operand = Dot | Nil | Literal | Variable | Name | Pipeline | Path
 
 
-class Command(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Command(Node):
     words: tuple[Operand, ...]
 
 
-class Text(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Text(Node):
     text: str
 
 
-class Action(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Action(Node):
     pipeline: Pipeline
 
 
-class Choice(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Choice(Node):
     """`if` or `with`, and its `else if` or `else with`: the first arm whose pipeline is true."""
 
     keyword: str
@@ -74,13 +86,15 @@ class Choice(Node, frozen=True):
     otherwise: "Block"
 
 
-class Range(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Range(Node):
     pipeline: Pipeline
     body: "Block"
     otherwise: "Block"
 
 
-class Leave(Node, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Leave(Node):
     """`break` or `continue`."""
 
     keyword: str
@@ -90,7 +104,8 @@ Statement = Text | Action | Choice | Range | Leave
 Block = tuple[Statement, ...]
 
 
-class Tree(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Tree:
     """A whole template, and how many variables it has."""
 
     body: Block

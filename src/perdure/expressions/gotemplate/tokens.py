@@ -6,11 +6,9 @@ came before it, because `x .y` and `x.y` differ.
 
 import re
 from collections.abc import Callable
-
-import msgspec
+from dataclasses import dataclass
 
 from perdure.expressions.gotemplate.errors import SyntaxFault
-from perdure.kernel.late import late
 
 Refuse = Callable[[int, str], SyntaxFault]
 
@@ -18,7 +16,8 @@ KEYWORDS = frozenset(["if", "else", "end", "range", "with", "break", "continue",
 _BLANKS = " \t\r\n"
 
 
-class Token(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Token:
     """`kind` is text, open, close, name, field, variable, number, char, string, raw, eof, a keyword or a symbol."""
 
     kind: str
@@ -31,9 +30,9 @@ class Token(msgspec.Struct, frozen=True):
         return self.start + len(self.text)
 
 
-_OPEN = late(r"\{\{(-(?=[ \t\r\n]))?")
-_BLANK = late(r"[ \t\r\n]*")
-_WORD = late(
+_OPEN = re.compile(r"\{\{(-(?=[ \t\r\n]))?")
+_BLANK = re.compile(r"[ \t\r\n]*")
+_WORD = re.compile(
     r"""
       (?P<number>[+-]?(?:\.[0-9]|[0-9])(?:[eEpP][+-]|[\w.])*)
     | (?P<char>'(?:[^'\\\n]|\\[^\n])*')

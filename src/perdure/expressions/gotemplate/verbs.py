@@ -1,7 +1,6 @@
 """One formatting verb applied to one value, with flags, width and precision."""
 
-import msgspec
-from msgspec.structs import replace
+from dataclasses import dataclass, replace
 
 from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.floats import format_float
@@ -14,7 +13,8 @@ _PREFIX = {"b": "0b", "x": "0x", "X": "0X"}
 _UNQUOTABLE = {"`", "\x7f", "\ufeff"}  # by backquotes
 
 
-class Directive(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Directive:
     """`%` and what follows it, read."""
 
     verb: str

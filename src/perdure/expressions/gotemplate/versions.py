@@ -3,21 +3,20 @@
 Knows nothing of templates except the fields an author may read: `Major`, `Minor`, `Patch`, `Prerelease`, …
 """
 
+import re
 from dataclasses import dataclass
 from functools import total_ordering
 
-from perdure.kernel.late import late
-
-_VERSION = late(
+_VERSION = re.compile(
     r"v?([0-9]{1,19})(?:\.([0-9]{1,19}))?(?:\.([0-9]{1,19}))?"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
-_CONSTRAINT = late(
+_CONSTRAINT = re.compile(
     r"\s*(=|==|!=|>|<|>=|=>|<=|=<|~|~>|\^)?\s*v?([0-9]{1,19}|[xX*])(?:\.([0-9]{1,19}|[xX*]))?(?:\.([0-9]{1,19}|[xX*]))?"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?\s*"
 )
 _LONGEST = 256
-_HYPHEN_RANGE = late(r"\s*(\S+)\s+-\s+(\S+)\s*")
+_HYPHEN_RANGE = re.compile(r"\s*(\S+)\s+-\s+(\S+)\s*")
 
 
 class BadVersion(ValueError):

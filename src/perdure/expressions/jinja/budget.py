@@ -4,15 +4,16 @@ A step is about one operation; work that grows with its operands pays in proport
 """
 
 from collections.abc import ItemsView, KeysView, ValuesView
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from jinja2 import Undefined
 
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 
 
-class Limits(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Limits:
     """The defaults are generous for people and tight for attackers."""
 
     source: int = 65_536  # characters of one template

@@ -1,5 +1,6 @@
 """The functions MWL adds to CEL, and the one it changes (MWL-128, MWL-131 to MWL-136)."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -17,7 +18,8 @@ from perdure.expressions.mwl.results import LARGEST_EXACT
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class ClockPin(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ClockPin:
     """The two instants an expression can ask for: when its construct was entered, and the decision's reading."""
 
     now: datetime

@@ -1,8 +1,7 @@
 """Sets of characters: what one position of a pattern accepts."""
 
 import unicodedata
-
-import msgspec
+from dataclasses import dataclass
 
 from perdure.expressions.regex.errors import BadPattern
 
@@ -11,7 +10,8 @@ _LAST = 0x10FFFF
 _SMALL = 512  # a range up to this size is folded character by character
 
 
-class CharSet(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CharSet:
     """Ranges and Unicode categories, perhaps negated, perhaps regardless of case."""
 
     ranges: tuple[Range, ...] = ()

@@ -1,31 +1,36 @@
 """The tree of a pattern. Groups are gone: nothing is extracted."""
 
-import msgspec
+from dataclasses import dataclass
 
 from perdure.expressions.regex.charset import CharSet
 
 LARGEST_PROGRAM = 5000  # instructions
 
 
-class Char(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Char:
     accepted: CharSet
 
 
-class Assertion(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Assertion:
     """`kind` is begin_text, end_text, begin_line, end_line, word, or not_word."""
 
     kind: str
 
 
-class Sequence(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Sequence:
     parts: tuple["Tree", ...]
 
 
-class Choice(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Choice:
     branches: tuple["Tree", ...]
 
 
-class Repeat(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Repeat:
     """`most` is None for no upper bound."""
 
     inner: "Tree"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 
 import apsw
@@ -70,12 +71,10 @@ def _refuse_folder(path: Path) -> None:
         raise BadStoreUrl(f"{path} is a folder", hint=f"Name a file in it: --db sqlite:///{path}/runs.db")
 
 
-_MIGRATIONS = Path(__file__).parent / "migrations"
-
-
 def migration_names() -> list[str]:
     """In order; the number of a schema is how many of them it has had."""
-    return sorted(script.name for script in _MIGRATIONS.glob("*.sql"))
+    folder = files("perdure.stores.sqlite") / "migrations"
+    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
 
 
 def needs_migration(connection: apsw.Connection) -> bool:
@@ -114,7 +113,8 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
 
 
 def _migrations() -> list[str]:
-    return [(_MIGRATIONS / name).read_text(encoding="utf-8") for name in migration_names()]
+    folder = files("perdure.stores.sqlite") / "migrations"
+    return [(folder / name).read_text(encoding="utf-8") for name in migration_names()]
 
 
 @contextmanager

@@ -4,10 +4,8 @@ Nothing stops at the first problem; every rule reports and goes on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import msgspec
-from msgspec.structs import replace
 
 from perdure.dialects.flow.catalog import Catalog
 from perdure.expressions.mwl import find_expression
@@ -30,7 +28,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-class Found(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Found:
     code: str
     message: str
     path: Path
@@ -38,15 +37,17 @@ class Found(msgspec.Struct, frozen=True):
     severity: Severity = Severity.ERROR
 
 
-class Findings(msgspec.Struct):
+@dataclass
+class Findings:
     """What a walk over a document gathers: problems, and which Flow calls which."""
 
     catalog: Catalog
-    found: list[Found] = msgspec.field(default_factory=list)
-    edges: dict[Path, list[tuple[Path, Path]]] = msgspec.field(default_factory=dict)  # caller → (callee, where)
+    found: list[Found] = field(default_factory=list)
+    edges: dict[Path, list[tuple[Path, Path]]] = field(default_factory=dict)  # caller → (callee, where)
 
 
-class Around(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Around:
     """The Flow a value stands in: its place, its content, and the Flow around that one."""
 
     path: Path
@@ -54,7 +55,8 @@ class Around(msgspec.Struct, frozen=True):
     outer: "Around | None" = None
 
 
-class Look(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Look:
     findings: Findings
     value: Any
     path: Path

@@ -7,9 +7,8 @@ Make a middleware of your own by deriving from `Middleware`, and make it known w
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
-
-import msgspec
 
 from perdure.dialects.flow.envelopes import Envelope
 from perdure.dialects.flow.schemas import NO_PARAMETERS, Parameters
@@ -18,7 +17,8 @@ from perdure.kernel.values import Instant
 PHASES = ("onEntry", "onSuccess", "onFailure", "onAlways")
 
 
-class Moment(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Moment:
     """What an action may look at."""
 
     at: Instant  # when the phase was entered
@@ -30,40 +30,46 @@ class Moment(msgspec.Struct, frozen=True):
     draw: Callable[[], float]  # a number in [0, 1) from the run's recorded seed
 
 
-class Directive(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directive:
     """`reveals`: metadata readable from this phase's shaping on; `becomes`: metadata of the next run."""
 
     config: Any = None
     memory: Any = None
-    reveals: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    becomes: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    reveals: Mapping[str, Any] = field(default_factory=dict)
+    becomes: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Pass(Directive, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass(Directive):
     """Let things go their way."""
 
 
-class Emit(Directive, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emit(Directive):
     """Substitute a whole Result. On entry nothing inside runs; None there means the onEntry product, as a success."""
 
     result: dict[str, Any] | None = None
 
 
-class Again(Directive, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again(Directive):
     """Run the inner scope once more, after `delay`; `restore` puts the variables back as they were at entry."""
 
     delay: Instant = 0
     restore: bool = False
 
 
-class Bound(Directive, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound(Directive):
     """Interrupt the inner scope at `deadline`, explained by `failure`, unless a Result has arrived by then."""
 
     deadline: Instant
     failure: Envelope
 
 
-class Cleanup(Directive, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup(Directive):
     """Dispatch the call that the document writes in this phase's `with.call`."""
 
 

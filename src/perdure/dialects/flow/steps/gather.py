@@ -4,9 +4,8 @@ over, successes ──▶ dispatches start, at most `concurrency` at once ──
                           └── decided early under `wait: false`: the rest is cancelled or skipped
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from perdure.dialects.flow import calls
 from perdure.dialects.flow import events as f
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 _CANCELLED = jsontext.encode(cancellation(DISPATCH_CANCELLED))
 
 
-class Own(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Own:
     over: Field | None
     calls: tuple[CallProgram, ...]
     successes: Field | None

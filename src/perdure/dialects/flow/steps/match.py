@@ -1,8 +1,7 @@
 """Match: routes by the first predicate that holds (MWL-210 to MWL-212)."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from perdure.dialects.flow.document.look import Look
 
 
-class Own(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Own:
     input: Field | None
     cases: tuple[Clause, ...]
     default: Clause

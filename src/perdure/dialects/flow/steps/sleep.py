@@ -1,8 +1,7 @@
 """Sleep: pauses the frame for a duration or until an instant (MWL-220 to MWL-222)."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from perdure.dialects.flow.document.look import Look
 
 
-class Own(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Own:
     length: Field | None
     until: Field | None
 

@@ -1,9 +1,8 @@
 """A look at one value of a document: what it should be, and where it stands if it is not. No problem stops it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
-
-import msgspec
 
 from perdure.kernel.problems import Severity, guess
 
@@ -20,7 +19,8 @@ KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-class Found(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Found:
     code: str
     message: str
     path: Path
@@ -29,8 +29,9 @@ class Found(msgspec.Struct, frozen=True):
     is_key: bool = False
 
 
-class Findings(msgspec.Struct):
-    found: list[Found] = msgspec.field(default_factory=list)
+@dataclass
+class Findings:
+    found: list[Found] = field(default_factory=list)
     is_io: bool = False  # the document is written in profile "io" (PBK-158)
 
     @property
@@ -38,7 +39,8 @@ class Findings(msgspec.Struct):
         return any(one.severity is Severity.ERROR for one in self.found)
 
 
-class Look(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Look:
     findings: Findings
     value: Any
     path: Path = ()

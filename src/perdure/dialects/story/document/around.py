@@ -1,6 +1,6 @@
 """What a resource is judged in: the others that are known, and the operator's settings."""
 
-import msgspec
+from dataclasses import dataclass
 
 from perdure.dialects.story.document.look import Look
 from perdure.dialects.story.permissions import refuse
@@ -8,7 +8,8 @@ from perdure.dialects.story.resources import NOTHING, Known, Reference, Resource
 from perdure.dialects.story.settings import DEFAULTS, Settings
 
 
-class Around(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Around:
     known: Known = NOTHING
     settings: Settings = DEFAULTS
 
@@ -24,7 +25,8 @@ class Around(msgspec.Struct, frozen=True):
         return self.known.find(kind, target.namespace, target.name)
 
 
-class Case(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Case:
     """One resource before the judge: as it was written, and as it is kept. `stored` is what it would replace."""
 
     root: Look

@@ -4,9 +4,8 @@ The code of a problem is its reason, as the contract calls it: `ValidationFailed
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.story.settings import DEFAULTS, Settings
 from perdure.documents import spell
@@ -26,7 +25,8 @@ KUBERNETES_ONLY = "KubernetesOnly"
 DOUBTFUL = "Doubtful"
 
 
-class Found(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Found:
     code: str
     message: str
     path: Path
@@ -35,19 +35,21 @@ class Found(msgspec.Struct, frozen=True):
     is_key: bool = False
 
 
-class Findings(msgspec.Struct):
+@dataclass
+class Findings:
     """What a walk over one resource gathers. `ignored` are its fields that only mean something to Kubernetes."""
 
     settings: Settings = DEFAULTS
-    found: list[Found] = msgspec.field(default_factory=list)
-    ignored: list[Path] = msgspec.field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    ignored: list[Path] = field(default_factory=list)
 
     @property
     def has_errors(self) -> bool:
         return any(one.severity is Severity.ERROR for one in self.found)
 
 
-class Look(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Look:
     findings: Findings
     value: Any
     path: Path = ()

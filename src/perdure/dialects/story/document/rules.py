@@ -1,8 +1,7 @@
 """Which form each kind has, and what else is asked of it: a new kind is one line here."""
 
 from collections.abc import Callable
-
-import msgspec
+from dataclasses import dataclass
 
 from perdure.dialects.story.document import engrams, impulses, runs, story, transports, triggers
 from perdure.dialects.story.document.around import Case
@@ -10,7 +9,8 @@ from perdure.dialects.story.document.policies import LABELS
 from perdure.dialects.story.document.shapes import Anything, Fields, Kubernetes, Name, Shape, Text, Whole
 
 
-class Rules(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Rules:
     spec: Shape
     judge: Callable[[Case], None] = lambda case: None
     is_run_object: bool = False  # written by programs: judged up to the first problem, and on every update

@@ -3,7 +3,9 @@
 `judge` reports, `tidy` gives the value as it is kept: null members are no members, a bare name is a reference.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -12,10 +14,9 @@ import msgspec
 from perdure.dialects.story.document.look import Findings, Look, listed
 from perdure.dialects.story.durations import BadDuration, read_duration
 from perdure.dialects.story.schemas import BadSchema, Schema
-from perdure.kernel.late import late
 from perdure.kernel.problems import guess
 
-NAME = late(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 NAME_RULE = "small letters, digits and dashes, with a letter or digit at both ends"
 
 
@@ -34,7 +35,8 @@ class _Plain:
         return value
 
 
-class Text(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Text(_Plain):
     least: int = 0
     most: int | None = None
 
@@ -47,7 +49,8 @@ class Text(_Plain, msgspec.Struct, frozen=True):
             look.problem(f"must have at most {self.most} characters, not {len(look.value)}")
 
 
-class Name(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Name(_Plain):
     """A name that others may refer to (STY-002)."""
 
     most: int = 63
@@ -62,7 +65,8 @@ class Name(_Plain, msgspec.Struct, frozen=True):
             look.problem(f"{value!r} is no name: it must match ^{NAME.pattern}$", hint=f"Use {NAME_RULE}.")
 
 
-class Whole(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Whole(_Plain):
     least: int | None = None
     most: int | None = None
 
@@ -76,13 +80,15 @@ class Whole(_Plain, msgspec.Struct, frozen=True):
             look.problem(f"must be {self.least} or more, not {value}")
 
 
-class Flag(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Flag(_Plain):
     def judge(self, look: Look) -> None:
         if not isinstance(look.value, bool):
             look.problem(f"must be true or false, not {shown(look.value)}")
 
 
-class OneOf(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class OneOf(_Plain):
     """A word of a few; `other` are further ones kept as the word they stand for. Blank is absent."""
 
     words: tuple[str, ...]
@@ -99,7 +105,8 @@ class OneOf(_Plain, msgspec.Struct, frozen=True):
         return dict(self.other).get(value, value) if isinstance(value, str) else value
 
 
-class Span(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Span(_Plain):
     """A duration that the run passes over when it is none (STY-127, STY-133): worth a warning."""
 
     def judge(self, look: Look) -> None:
@@ -112,7 +119,8 @@ class Span(_Plain, msgspec.Struct, frozen=True):
             look.warn(f"{refusal}: it is passed over")
 
 
-class Moment(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Moment(_Plain):
     """An instant as RFC 3339 has it."""
 
     def judge(self, look: Look) -> None:
@@ -129,24 +137,27 @@ def read_moment(written: Any) -> datetime | None:
         return None
 
 
-_MOMENT = late(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
-class Anything(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Anything(_Plain):
     """Free-form: any value, members of any name (STY-003)."""
 
     def judge(self, look: Look) -> None:
         pass
 
 
-class Object(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Object(_Plain):
     """Free-form, but an object."""
 
     def judge(self, look: Look) -> None:
         look.is_object()
 
 
-class JsonSchema(_Plain, msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class JsonSchema(_Plain):
     """A schema; `what` it is of stands in the message (STY-039)."""
 
     what: str
@@ -158,7 +169,8 @@ class JsonSchema(_Plain, msgspec.Struct, frozen=True):
             look.problem(f"error validating {self.what} schema: {refusal}")
 
 
-class ListOf(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ListOf:
     item: Shape
     least: int = 0
     most: int | None = None
@@ -178,7 +190,8 @@ class ListOf(msgspec.Struct, frozen=True):
         return [self.item.tidy(one) for one in value] if isinstance(value, list) else value
 
 
-class MapOf(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class MapOf:
     member: Shape
 
     def judge(self, look: Look) -> None:
@@ -190,7 +203,8 @@ class MapOf(msgspec.Struct, frozen=True):
         return {name: self.member.tidy(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
-class Fields(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Fields:
     """An object of known members. Null is absent, as everywhere in Kubernetes."""
 
     members: Mapping[str, Shape]
@@ -219,7 +233,8 @@ class Fields(msgspec.Struct, frozen=True):
         }
 
 
-class Kubernetes(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
     """A field that only means something to Kubernetes (STY-004)."""
 
     shape: Shape = Object()
@@ -232,7 +247,8 @@ class Kubernetes(msgspec.Struct, frozen=True):
         return self.shape.tidy(value)
 
 
-class Either(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Either:
     """One of two forms."""
 
     first: Shape
@@ -254,7 +270,8 @@ class Either(msgspec.Struct, frozen=True):
 REFERENCE = Fields({"name": Name(253), "namespace": Name(63), "version": Text(most=64), "uid": Text()})
 
 
-class ReferenceShape(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ReferenceShape:
     """A name alone, or an object with one (STY-002). That there is a name is checked where its sentence is known."""
 
     def judge(self, look: Look) -> None:

@@ -1,9 +1,8 @@
 """One step, in whatever block or branch it stands (STY-024 to 043, STY-229)."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.story import scopes
 from perdure.dialects.story.document import templates
@@ -75,7 +74,8 @@ class StepShape:
         return step
 
 
-class Tale(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Tale:
     """The Story a step belongs to, as far as its steps have to know."""
 
     name: str
@@ -151,8 +151,6 @@ def _needs(look: Look, name: str, block: str, tale: Tale) -> None:
 
 def _requires(look: Look, name: str, block: str, tale: Tale) -> None:
     """STY-038: of a branch, `name` is the step it stands in."""
-    if not look.value.get("requires"):
-        return
     visible = tale.graph.visible(block)
     upstream = tale.graph.needed(name) if name in tale.graph.nodes else frozenset()
     for one in look.at("requires").items():
@@ -293,7 +291,8 @@ def _is_bridged(look: Look, tale: Tale) -> bool:
     return engram is not None and (engram.get("spec") or {}).get("mode") in ("deployment", "statefulset")
 
 
-class _Sight(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Sight:
     """Which steps the templates of one step may read (STY-043)."""
 
     name: str
@@ -304,8 +303,6 @@ class _Sight(msgspec.Struct, frozen=True):
         self._steps(look, templates.check(look, scope), is_edge)
 
     def _steps(self, look: Look, read: References, is_edge: bool) -> None:
-        if not read.steps:
-            return
         graph = self.tale.graph
         visible = graph.visible(self.block)
         upstream = graph.upstream(self.name) if self.name in graph.nodes else frozenset()

@@ -1,9 +1,8 @@
 """The streaming settings of Transports and of Stories' transports (section 15, STY-040)."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.story import scopes
 from perdure.dialects.story.document import templates
@@ -13,7 +12,8 @@ from perdure.dialects.story.durations import BadDuration, read_positive
 from perdure.kernel.problems import guess
 
 
-class PositiveSpan(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class PositiveSpan:
     def judge(self, look: Look) -> None:
         try:
             read_positive(look.value)

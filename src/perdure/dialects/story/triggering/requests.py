@@ -1,9 +1,8 @@
 """StoryTriggers and the StoryRuns they ask for: names, hashes and marks follow from the request (STY-147, 150, 273)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.story import labels
 from perdure.dialects.story.identity import input_hash, run_name, trigger_name
@@ -24,7 +23,8 @@ STORY_COUNTED = "story"
 IMPULSE_COUNTED = ("impulse", "impulse-success")
 
 
-class Delivery(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Delivery:
     """What is to be started, and what tells this delivery from others. Without a key each submission is another."""
 
     story: Mapping[str, Any]  # a reference, as StoryTriggers write it
@@ -91,7 +91,8 @@ def compose_run(trigger: Resource) -> Resource:
     }
 
 
-class Start(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Start:
     """A StoryRun as the engine starts it: the Story is found by `story`."""
 
     story: Reference

@@ -1,10 +1,9 @@
 """The built-in Impulse template `cron` (STY-160 to 162): what its `with` says, and what a strike delivers."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
-
-import msgspec
 
 from perdure.dialects.story.durations import BadDuration, read_duration
 from perdure.dialects.story.kinds import KINDS
@@ -61,7 +60,8 @@ TEMPLATE: Resource = {
 }
 
 
-class Schedule(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Schedule:
     name: str
     written: str
     cron: Cron
@@ -76,7 +76,8 @@ class Schedule(msgspec.Struct, frozen=True):
         return found if isinstance(found, str) and found else self.written
 
 
-class Schedules(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Schedules:
     zone: tzinfo
     runs_on_startup: bool
     policy: str

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import msgspec
+from dataclasses import dataclass
 
 from perdure.expressions.cel import syntax
 from perdure.expressions.cel.errors import EvaluationFault, Failure
@@ -15,7 +14,8 @@ from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import NONE, CelList, CelMap, Optional, Value, type_denotations, type_name
 
 
-class Plan(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Plan:
     """What to call, and how many local variables its frame must have room for."""
 
     run: Closure

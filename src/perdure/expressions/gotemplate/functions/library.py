@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-import msgspec
-
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.json_text import NotJson
@@ -22,7 +20,8 @@ USUAL, SLOW = 3, 40  # steps for a call, besides what is paid by size
 SHORT_CIRCUIT = frozenset({"and", "or"})  # these see expressions, not values: the planner's business
 
 
-class Kind(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Kind:
     """What an argument may be, and what to call it."""
 
     name: str
@@ -38,7 +37,8 @@ MAP = Kind("a map", (dict,))
 MOMENT = Kind("a time", (Moment,))
 
 
-class Function(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Function:
     """`run` takes the frame first when `wants_frame`. `rest` is the kind of any further arguments."""
 
     run: Callable[..., Value]
