@@ -1,4 +1,4 @@
-"""The command line: `python -m bench run`, `curves`, `profile`, `write`."""
+"""The command line: `python -m bench run`, `curves`, `profile`, `split`, `write`."""
 
 import argparse
 import signal
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import curves, page, profiling
+from bench import curves, page, profiling, splitting
 from bench.harness import ROOT, Harness
 from bench.registry import LANGUAGES, PEERS, STORES
 from bench.running import Run, languages, say
@@ -49,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument("workload", choices=("w1", "w2", "w3", "w4", "w7"), nargs="?", default="w1")
     profile.add_argument("--language", choices=LANGUAGES, action="append", help="default: all")
     profile.set_defaults(action=_profile)
+    split = verbs.add_parser("split", help="where one step of W4 spends its time, piece after piece")
+    split.add_argument("--language", choices=LANGUAGES, action="append", help="default: all")
+    split.set_defaults(action=_split)
     write = verbs.add_parser("write", help="docs/performance.md and its plots from the figures")
     write.add_argument("--figures", type=Path, default=RESULTS)
     write.set_defaults(action=lambda arguments: page.write(arguments.figures))
@@ -85,6 +88,13 @@ def _profile(arguments: argparse.Namespace) -> None:
         for subject in languages(arguments.language or LANGUAGES):
             found = harness.call(subject, "bench.profiling", "profiled", arguments.workload)
             print(profiling.told(found, f"{subject.title} {arguments.workload.upper()}"), end="\n\n")
+
+
+def _split(arguments: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as temporary:
+        harness = Harness(Path(temporary), FULL)
+        for subject in languages(arguments.language or LANGUAGES):
+            print(splitting.told(harness.call(subject, "bench.splitting", "split"), subject.title), end="\n\n")
 
 
 def _harness(arguments: argparse.Namespace, temporary: str) -> Harness:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from tests.cli.commandline import CommandLine
@@ -52,6 +53,55 @@ def test_help_costs_a_few_times_a_bare_interpreter() -> None:
         return min(lasted)
 
     assert cost("-m", "perdure", "--help") < 8 * cost("-c", "pass")
+
+
+FIRST_RESULT = """
+import asyncio, sys
+from importlib import import_module
+import perdure
+
+@perdure.provider("step")
+def step(input=None, value=None):
+    return value if input is None else input
+
+@perdure.engram("step")
+def engram(inputs):
+    return {"value": inputs["value"]}
+
+async def main(name, folder):
+    language = import_module(f"bench.languages.{name}").LANGUAGE
+    async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
+        await (await engine.start(language.sequence(1, "step"), language.given({"i": 1}))).result()
+
+asyncio.run(main(*sys.argv[1:]))
+print(*sorted(sys.modules))
+"""
+
+SELDOM = {"yaml", "zoneinfo", "difflib", "jsonschema_rs", "httpx", "importlib.resources", "perdure.expressions.regex"}
+"""What the first result of a plain JSON document must not wait for."""
+
+
+@pytest.mark.parametrize(
+    ("language", "unneeded", "most"),
+    [
+        ("drill", {"jinja2", "perdure.expressions.cel", "perdure.expressions.gotemplate"}, 125),
+        ("flow", {"jinja2", "perdure.expressions.gotemplate", "perdure.dialects.story.body"}, 228),
+        ("playbook", {"perdure.expressions.cel", "perdure.expressions.gotemplate"}, 230),
+        ("story", {"jinja2", "perdure.expressions.cel", "perdure.dialects.playbook.body"}, 280),
+    ],
+)
+def test_a_first_result_waits_for_nothing_that_its_document_does_not_need(
+    tmp_path: Path, language: str, unneeded: set[str], most: int
+) -> None:
+    """W6, counted in modules of ours: time would move with the machine."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_RESULT, language, str(tmp_path)],
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    loaded = set(done.stdout.split())
+
+    assert set() == loaded & (SELDOM | unneeded)
+    assert sum(name.startswith("perdure.") for name in loaded) <= most
 
 
 def test_the_version_is_that_of_the_distribution(perdure: CommandLine) -> None:

@@ -40,7 +40,7 @@ def test_python_on_the_page_runs(program: str) -> None:
 
 def test_every_limit_is_on_the_page_with_its_default() -> None:
     limits = Limits()
-    for name in Limits.__slots__:
+    for name in Limits.__struct_fields__:
         assert f"| `{name}` | {getattr(limits, name):,} |" in PAGE
 
 

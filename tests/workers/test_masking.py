@@ -73,3 +73,19 @@ def test_a_run_has_one_mask_and_others_have_their_own() -> None:
     assert masks.of(RunId("b")).text("hunter22") == "hunter22"
     masks.of(RunId("c"))
     assert masks.of(RunId("b")).text("x") == "x"
+
+
+def test_a_mask_that_hides_nothing_is_shared_while_tasks_hold_it_and_then_forgotten() -> None:
+    masks = Masks()
+    first, second = masks.of(RunId("a")), masks.of(RunId("a"))
+    assert first is second
+    masks.leave(RunId("a"), first)
+    assert masks.of(RunId("a")) is first
+    masks.leave(RunId("a"), first)
+    masks.leave(RunId("a"), first)
+    assert masks.of(RunId("a")) is not first
+
+    hiding = masks.of(RunId("b"))
+    hiding.add("hunter22")
+    masks.leave(RunId("b"), hiding)
+    assert masks.of(RunId("b")) is hiding

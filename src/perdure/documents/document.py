@@ -5,11 +5,13 @@ point at. Knows nothing of what the data mean.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.documents.paths import Path, spell
-from perdure.documents.places import Spot, locate
 from perdure.kernel.problems import Problem, Severity
+
+if TYPE_CHECKING:
+    from perdure.documents.places import Spot
 
 
 @dataclass(slots=True)
@@ -19,7 +21,7 @@ class Document:
     data: Any
     text: str = field(repr=False)
     index: int = 0  # among the documents of the text, empty ones counted
-    _root: Spot | None = field(default=None, init=False, repr=False, compare=False)
+    _root: "Spot | None" = field(default=None, init=False, repr=False, compare=False)
 
     def place_of(self, path: Path = ()) -> tuple[int, int]:
         """Line and column (from 1) of the value at `path`; of the nearest part around it, if there is none."""
@@ -44,8 +46,10 @@ class Document:
         line, column = self.place_of_key(path)
         return Problem(code, message, spell(path), line, column, hint, severity)
 
-    def _spot(self, path: Path) -> Spot:
+    def _spot(self, path: Path) -> "Spot":
         if self._root is None:
+            from perdure.documents.places import locate
+
             self._root = locate(self.text, self.index)
         spot = self._root
         for step in path:

@@ -1,10 +1,9 @@
 """How much a text may ask of its reader."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Generous for people, tight for attackers."""
 
     size: int = 4_194_304  # bytes of text

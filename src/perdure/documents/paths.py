@@ -1,12 +1,13 @@
 """The way from the root of a document to one of its values, and how it is written for people."""
 
-import re
 from collections.abc import Sequence
+
+from perdure.kernel.late import late
 
 Step = str | int
 Path = Sequence[Step]
 
-_PLAIN = re.compile(r"[A-Za-z_$][\w$-]*")
+_PLAIN = late(r"[A-Za-z_$][\w$-]*")
 
 
 def spell(path: Path) -> str:

@@ -2,17 +2,14 @@
 
 from typing import Any
 
-from yaml import YAMLError
-from yaml._yaml import CParser
-
-from perdure.documents.building import EMPTY, Builder
 from perdure.documents.document import Document
 from perdure.documents.limits import DEFAULT_LIMITS, Limits
 from perdure.documents.refusal import COUNT, ENCODING, LIMIT, UnreadableText
-from perdure.documents.syntax import explain
 from perdure.kernel import jsontext
 from perdure.kernel.jsonplaces import line_and_column
 from perdure.kernel.problems import Problem
+
+_NO_JSON = object()
 
 
 def read_document(text: bytes, limits: Limits = DEFAULT_LIMITS) -> Document:
@@ -36,9 +33,11 @@ def read_documents(text: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[Docume
     decoded = _decode(text)
     if decoded.lstrip()[:1] in ("{", "["):
         data = _read_json(decoded, limits.depth)
-        if data is not EMPTY:
+        if data is not _NO_JSON:
             return (Document(data, decoded),)
-    return _read_yaml(decoded, limits)
+    from perdure.documents.yamltext import read_yaml  # JSON does not need it
+
+    return read_yaml(decoded, limits)
 
 
 def _decode(text: bytes) -> str:
@@ -56,14 +55,14 @@ def _decode(text: bytes) -> str:
 
 
 def _read_json(text: str, depth: int) -> Any:
-    """The value of a JSON text, or EMPTY: then YAML may read it, or say better what is wrong with it."""
+    """The value of a JSON text, or _NO_JSON: then YAML may read it, or say better what is wrong with it."""
     try:
         data = jsontext.read_strict(text)
         if "\\ud" in text or "\\uD" in text:
             jsontext.encode(data)  # half a pair of surrogates is no text
     except jsontext.NotJson:
-        return EMPTY
-    return EMPTY if _is_deeper(data, depth) else data
+        return _NO_JSON
+    return _NO_JSON if _is_deeper(data, depth) else data
 
 
 def _is_deeper(data: Any, depth: int) -> bool:
@@ -74,22 +73,3 @@ def _is_deeper(data: Any, depth: int) -> bool:
             return False
         level = [inner for one in containers for inner in (one.values() if isinstance(one, dict) else one)]
     return True
-
-
-def _read_yaml(text: str, limits: Limits) -> tuple[Document, ...]:
-    builder: Builder | None = None
-    found: list[Document] = []
-    try:
-        builder = Builder(CParser(text), text, limits)
-        for index, (data, (line, column)) in enumerate(builder.documents()):
-            if index >= limits.documents:
-                message = f"the text holds more than {limits.documents} documents"
-                raise UnreadableText([*builder.problems, Problem(LIMIT, message, line=line, column=column)])
-            if data is not EMPTY:
-                found.append(Document(data, text, index))
-    except YAMLError as error:
-        earlier = builder.problems if builder is not None else []
-        raise UnreadableText([*earlier, explain(error, text)]) from None
-    if builder.problems:
-        raise UnreadableText(builder.problems)
-    return tuple(found)

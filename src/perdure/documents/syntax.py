@@ -3,7 +3,6 @@
 The library's sentences are precise about tokens and silent about mistakes; the usual ones are recognised here.
 """
 
-import re
 from typing import Any
 
 from yaml import MarkedYAMLError, YAMLError
@@ -12,13 +11,14 @@ from yaml.reader import ReaderError
 from perdure.documents.places import place_of_mark
 from perdure.documents.refusal import SYNTAX, UNQUOTED_TEMPLATE
 from perdure.kernel.jsonplaces import line_and_column
+from perdure.kernel.late import late
 from perdure.kernel.problems import Problem
 
 UNQUOTED = "a template begins here without quotes"
 QUOTE_TEMPLATE = 'Put the whole value in quotes: "{{ … }}".'
 
-_UNQUOTED_TEMPLATE = re.compile(r"(?:^|[:\-,\[{]\s+|\[)(\{[{%])")
-_SPACES_AND_TAB = re.compile(r" *\t")
+_UNQUOTED_TEMPLATE = late(r"(?:^|[:\-,\[{]\s+|\[)(\{[{%])")
+_SPACES_AND_TAB = late(r" *\t")
 
 
 def explain(error: YAMLError, text: str) -> Problem:

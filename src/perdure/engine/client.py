@@ -107,6 +107,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.runtime = runtime
         self.judge = Judge(languages, self._known)
         self.catalog = Catalog(store, languages, self.judge)
+        # Asked once: every start would pay for looking a protocol's members up.
+        self._naming = {name: one for name, one in languages.items() if isinstance(one, Naming)}
         if runtime is not None:
             runtime.answers = self._answers
 
@@ -178,9 +180,10 @@ class Client(AbstractAsyncContextManager["Client"]):
         if applied and judged.pinned == text:  # a language that pins a bundle has taken what it needs from around
             told["applied"] = msgspec.to_builtins(await self.judge.recorded(applied))
         told_text = jsontext.encode(told)
-        named = language.name_run(program, token, told) if isinstance(language, Naming) else None
-        if isinstance(language, Naming):
-            key = digest(language.same_start(program, given, told))[:16]
+        naming = self._naming.get(language.name)
+        named = None if naming is None else naming.name_run(program, token, told)
+        if naming is not None:
+            key = digest(naming.same_start(program, given, told))[:16]
         else:
             same = pinned if judged.identity is None else digest(judged.identity)
             key = digest(b"\x1f".join((same, digest(given), digest(told_text))))[:16]

@@ -5,7 +5,7 @@ The language says what is wrong with a text; this module finds the language and 
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -52,6 +52,14 @@ Fetch = Callable[[Sequence[Question]], Awaitable[Answers]]
 async def nothing_known(asked: Sequence[Question]) -> Answers:
     """The answers where there is no catalog."""
     return {question: [] if isinstance(question, Within) else None for question in asked}
+
+
+@runtime_checkable
+class Foresighted(Protocol):
+    """A language that can tell cheaply what a judgement will ask for, so that most texts are judged once."""
+
+    def foresee(self, text: bytes, around: Surroundings) -> None:
+        """Look up in the surroundings what `parse` will look up, as far as the text tells."""
 
 
 def calls_others(language: Language, text: bytes) -> bool:
@@ -101,17 +109,26 @@ class Judge:
             self._kept.move_to_end(name)
             return kept[1]
         around = Surroundings(self.declared(applied), applied=applied, chosen=chosen, namespace=namespace)
+        if isinstance(language, Foresighted):
+            language.foresee(text, around)
+            await self._answer(around)
         judged = language.parse(text, around)
-        while around.open:
-            asked = sorted(around.open, key=repr)
-            around.open.clear()
-            around.answers.update(await self.fetch(asked))
+        while await self._answer(around):
             judged = language.parse(text, around)
         if not judged.has_errors:
             self._kept[name] = (around.answers, judged)
             if len(self._kept) > PROGRAMS_KEPT:
                 self._kept.popitem(last=False)
         return judged
+
+    async def _answer(self, around: Surroundings) -> bool:
+        """Fetch what is open; False when nothing is."""
+        if not around.open:
+            return False
+        asked = sorted(around.open, key=repr)
+        around.open.clear()
+        around.answers.update(await self.fetch(asked))
+        return True
 
     async def recorded(self, applied: Sequence[Applied]) -> list[Recorded]:
         """Those of the texts that can be run, as a run keeps them that may start them; raises when one is not in order.

@@ -1,7 +1,8 @@
 """One problem at one place of a source text, with a picture that points at it."""
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from perdure.expressions.source import Position, Source
 
@@ -16,8 +17,7 @@ class Spanned(Protocol):
     def end(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One problem at one place."""
 
     message: str

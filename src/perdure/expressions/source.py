@@ -4,11 +4,11 @@ Knows nothing of CEL: only lines, columns and carets.
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """A place in a text. Lines and columns count from 1, columns by code point."""
 
     line: int

@@ -35,14 +35,14 @@ def decode_turns(dialect: Dialect, row: bytes) -> Turns:
     return turns
 
 
-class _Snapshot(msgspec.Struct, array_like=True):
+class _Snapshot(msgspec.Struct, gc=False, array_like=True):
     version: int
     dialect_version: int
     state: State
     body: bytes
 
 
-class _Header(msgspec.Struct, array_like=True):
+class _Header(msgspec.Struct, gc=False, array_like=True):
     version: int
     dialect_version: int
 

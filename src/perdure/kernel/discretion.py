@@ -3,11 +3,11 @@
 What is known to be a secret is masked by the worker that knows it; this is for what nobody has declared.
 """
 
-import re
+from perdure.kernel.late import late
 
 # Every repetition is bounded, so that no text can make the search slow.
-_HEADER = re.compile(r"(?i)(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?)(?:(bearer|basic|token)\s{1,9})?[^\s\"',;]+")
-_NAMED = re.compile(
+_HEADER = late(r"(?i)(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?)(?:(bearer|basic|token)\s{1,9})?[^\s\"',;]+")
+_NAMED = late(
     r"(?i)((?:api[_-]?key|access[_-]?key|token|passwd|password|secret|credential)[\w.-]{0,40}[\"']?\s{0,9}[:=]"
     r"\s{0,9}[\"']?)[^\s\"',;&]+"
 )

@@ -13,7 +13,7 @@ from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import NULL, Instant, Payload, RunId
 
 
-class Event(msgspec.Struct, array_like=True, frozen=True):
+class Event(msgspec.Struct, gc=False, array_like=True, frozen=True):
     """Base of all events; dialects derive theirs from it too."""
 
 

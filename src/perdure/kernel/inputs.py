@@ -10,7 +10,7 @@ from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import NULL, Payload, RunId
 
 
-class Input(msgspec.Struct, array_like=True, frozen=True):
+class Input(msgspec.Struct, gc=False, array_like=True, frozen=True):
     """Base of all inputs."""
 
 
@@ -168,20 +168,20 @@ deadline beats it, on every machine and after every restart."""
 # Answers to the one who offered an input, given once the decision is durable.
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, gc=False, frozen=True):
     """It counted now, or the same had counted before."""
 
     body: bytes | None = None
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Refused(msgspec.Struct, gc=False, frozen=True):
     """It changed nothing. `conflict`: the key was used before for something else, or the run is past it."""
 
     reason: str
     conflict: bool = False
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, gc=False, frozen=True):
     """The answer to an `EffectClaim`; `result` is set when the effect was completed before."""
 
     completed: bool

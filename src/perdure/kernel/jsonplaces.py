@@ -4,9 +4,11 @@ import json
 import re
 from collections.abc import Sequence
 
+from perdure.kernel.late import late
+
 Step = str | int
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
+_TOKEN = late(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
 
 
 def place_of(text: str, path: Sequence[Step]) -> tuple[int, int] | None:

@@ -1,7 +1,6 @@
 """What is wrong with a document: every problem at once, each with its place and what to do."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from enum import StrEnum
 
 import msgspec
@@ -30,5 +29,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 def guess(word: str, known: Sequence[str]) -> str:
     """`; did you mean 'x'?`, or nothing."""
+    from difflib import get_close_matches
+
     near = get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

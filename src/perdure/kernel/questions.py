@@ -9,7 +9,7 @@ import msgspec
 from perdure.kernel.values import Instant, RunId
 
 
-class Named(msgspec.Struct, frozen=True):
+class Named(msgspec.Struct, gc=False, frozen=True):
     """The resource of this kind and name; answered with its document as data, or with None."""
 
     kind: str
@@ -17,27 +17,27 @@ class Named(msgspec.Struct, frozen=True):
     name: str
 
 
-class Within(msgspec.Struct, frozen=True):
+class Within(msgspec.Struct, gc=False, frozen=True):
     """Every resource of a kind in a namespace; answered with a list of documents as data, in order of name."""
 
     kind: str
     namespace: str
 
 
-class Cached(msgspec.Struct, frozen=True):
+class Cached(msgspec.Struct, gc=False, frozen=True):
     """What was remembered under a key, by whichever run; answered with a `Memory`, or with None."""
 
     key: str
 
 
-class Called(msgspec.Struct, frozen=True):
+class Called(msgspec.Struct, gc=False, frozen=True):
     """A document of the catalog that can be run; answered with a `Callee`, or with None."""
 
     name: str
     version: str | None = None  # of the entry; None: its latest
 
 
-class Callee(msgspec.Struct, frozen=True):
+class Callee(msgspec.Struct, gc=False, frozen=True):
     """A document, ready to be run: what a run of it is pinned to."""
 
     language: str
@@ -45,26 +45,26 @@ class Callee(msgspec.Struct, frozen=True):
     calls: bool = True  # it may start others in its turn
 
 
-class Untaken(msgspec.Struct, frozen=True):
+class Untaken(msgspec.Struct, gc=False, frozen=True):
     """Whether a task still waits in its pool, and no worker has it; answered with True or False."""
 
     run: RunId
     task: int
 
 
-class InLine(msgspec.Struct, frozen=True):
+class InLine(msgspec.Struct, gc=False, frozen=True):
     """How a scope of permits stands for one run; answered with a `Line`."""
 
     scope: str
     run: RunId
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, gc=False, frozen=True):
     held: int  # permits that are granted, over all runs
     highest: int | None = None  # the highest priority, ageing counted, of another run that holds one or waits
 
 
-class Memory(msgspec.Struct, frozen=True):
+class Memory(msgspec.Struct, gc=False, frozen=True):
     """A value that outlives the run which found it."""
 
     value: bytes  # JSON text

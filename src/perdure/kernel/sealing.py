@@ -8,7 +8,6 @@ No secret reaches a decision, an event or a store. Opening is pure: asking is al
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -28,16 +27,14 @@ class Envelope(msgspec.Struct, frozen=True):
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(msgspec.Struct, frozen=True):
     """What an entry says once its templates are filled in. `computed` are texts that no author has written so."""
 
     values: dict[str, Any]
     computed: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A secret that can be had: where it is kept in memory, and how it is made when it is not there.
 
     `due` is when a value that is not renewed has ended, as recorded; None when that is not known yet.
@@ -52,22 +49,19 @@ class Entry:
     due: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(msgspec.Struct, frozen=True):
     """Asks for an entry's value; the answer is `Found`."""
 
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """Asks for a credential that the host keeps under this name; the answer is `Found`, or None."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """Asks for the text of a pinned document by its digest, in hexadecimal; the answer is bytes."""
 
     digest: str
@@ -77,8 +71,7 @@ Ask = Lookup | Stored | Document
 Asking = Generator[Ask, Any, _T]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A secret: what kind it is of (`bearer`, `basic`, …), its value, and until when it lasts."""
 
     kind: str

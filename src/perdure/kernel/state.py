@@ -14,7 +14,7 @@ from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import NULL, Instant, Payload, RunId, digest
 
 
-class OpenTask(msgspec.Struct, array_like=True):
+class OpenTask(msgspec.Struct, gc=False, array_like=True):
     provider: str
     path: str
     arguments: Payload
@@ -37,12 +37,12 @@ class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     rank: int
 
 
-class OpenChild(msgspec.Struct, array_like=True):
+class OpenChild(msgspec.Struct, gc=False, array_like=True):
     start: e.ChildStarted  # what is needed to start it anew in a fork
     cancelling: bool = False
 
 
-class Permit(msgspec.Struct, array_like=True):
+class Permit(msgspec.Struct, gc=False, array_like=True):
     scope: str
     granted: bool = False
     priority: int = 0  # these are needed to ask for it anew in a fork
@@ -50,7 +50,7 @@ class Permit(msgspec.Struct, array_like=True):
     ageing: Instant = 0
 
 
-class Effect(msgspec.Struct, array_like=True):
+class Effect(msgspec.Struct, gc=False, array_like=True):
     """Claimed by a delivery of a task; completed once `result` is set, and then never performed again."""
 
     task: int
@@ -58,7 +58,7 @@ class Effect(msgspec.Struct, array_like=True):
     result: Payload | None = None
 
 
-class State(msgspec.Struct, array_like=True):
+class State(msgspec.Struct, gc=False, array_like=True):
     language: str = ""
     name: str = ""
     program: bytes = b""

@@ -1,6 +1,5 @@
 """What a worker is handed, and the one door through which work in progress speaks to its run."""
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -26,8 +25,7 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     language: str = ""  # of the run
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """The answer to a wish to perform an effect.
 
     completed: it was performed before; `result` is what it gave.

@@ -16,12 +16,13 @@ from typing import Any
 
 import msgspec
 
+from perdure.kernel.late import late
 from perdure.providers.failure import BadArguments
 
 RESERVED = ("input", "context")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_PATH = re.compile(r"^(?P<problem>.*) - at `\$\.?(?P<path>(?P<parameter>[^.\[`]*)[^`]*)`$", re.DOTALL)
+_PATH = late(r"^(?P<problem>.*) - at `\$\.?(?P<path>(?P<parameter>[^.\[`]*)[^`]*)`$", re.DOTALL)
 
 
 class Function:

@@ -17,7 +17,7 @@ from perdure.kernel.values import Instant, RunId
 # What one run wants written.
 
 
-class NewRun(msgspec.Struct, frozen=True):
+class NewRun(msgspec.Struct, gc=False, frozen=True):
     language: str
     name: str
     program: bytes
@@ -27,7 +27,7 @@ class NewRun(msgspec.Struct, frozen=True):
     created_at: Instant
 
 
-class Summary(msgspec.Struct, frozen=True):
+class Summary(msgspec.Struct, gc=False, frozen=True):
     """What a store must know of a run without reading its log. Rewritten when it is parked, ends or is taken up."""
 
     status: Status
@@ -36,7 +36,7 @@ class Summary(msgspec.Struct, frozen=True):
     ended_at: Instant | None = None
 
 
-class Letter(msgspec.Struct, frozen=True):
+class Letter(msgspec.Struct, gc=False, frozen=True):
     """An input on its way to another run, written with the commit that sends it."""
 
     to: RunId
@@ -44,7 +44,7 @@ class Letter(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class PermitAsked(msgspec.Struct, frozen=True):
+class PermitAsked(msgspec.Struct, gc=False, frozen=True):
     scope: str
     permit: int
     priority: int
@@ -53,7 +53,7 @@ class PermitAsked(msgspec.Struct, frozen=True):
     ageing: Instant = 0
 
 
-class Offer(msgspec.Struct, frozen=True):
+class Offer(msgspec.Struct, gc=False, frozen=True):
     """A task for workers in other processes."""
 
     task: int
@@ -63,7 +63,7 @@ class Offer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Transition(msgspec.Struct):
+class Transition(msgspec.Struct, gc=False):
     """Everything one commit writes for one run."""
 
     run: RunId
@@ -92,7 +92,7 @@ class Transition(msgspec.Struct):
 # What a commit answers.
 
 
-class Delivered(msgspec.Struct, frozen=True):
+class Delivered(msgspec.Struct, gc=False, frozen=True):
     """A letter that is in the inbox now; its position is deleted by the commit that decides it."""
 
     position: int
@@ -100,12 +100,12 @@ class Delivered(msgspec.Struct, frozen=True):
     letter: Letter
 
 
-class Committed(msgspec.Struct, frozen=True):
+class Committed(msgspec.Struct, gc=False, frozen=True):
     refused: frozenset[RunId] = frozenset()  # runs that were to be created and exist already
     delivered: Sequence[Delivered] = ()  # letters to partitions of the same owner
 
 
-class Fenced(msgspec.Struct, frozen=True):
+class Fenced(msgspec.Struct, gc=False, frozen=True):
     """Another owner has taken over; nothing was written."""
 
     partitions: Sequence[int]
@@ -123,7 +123,7 @@ CommitAnswer = Committed | Fenced | Unknown
 # What a store knows.
 
 
-class RunRow(msgspec.Struct):
+class RunRow(msgspec.Struct, gc=False):
     id: RunId
     partition: int
     language: str
@@ -140,7 +140,7 @@ class RunRow(msgspec.Struct):
     stuck: str | None
 
 
-class Stored(msgspec.Struct):
+class Stored(msgspec.Struct, gc=False):
     """A run as it lies in the store: enough to fold it."""
 
     row: RunRow
@@ -148,7 +148,7 @@ class Stored(msgspec.Struct):
     rows: list[tuple[int, bytes]]  # last sequence number, turns; those behind the snapshot
 
 
-class Filter(msgspec.Struct, frozen=True):
+class Filter(msgspec.Struct, gc=False, frozen=True):
     statuses: Sequence[Status] = ()
     name: str | None = None
     language: str | None = None
@@ -160,7 +160,7 @@ class Filter(msgspec.Struct, frozen=True):
     limit: int | None = None
 
 
-class ResourceRow(msgspec.Struct, frozen=True):
+class ResourceRow(msgspec.Struct, gc=False, frozen=True):
     """An entry of the catalog. A change of what it says raises its generation; every write gives it a new version."""
 
     key: Named
@@ -175,7 +175,7 @@ class ResourceRow(msgspec.Struct, frozen=True):
     updated_at: Instant
 
 
-class ResourceWrite(msgspec.Struct, frozen=True):
+class ResourceWrite(msgspec.Struct, gc=False, frozen=True):
     """An entry as it is to be. It is written only over the version that the writer has seen; 0: over none."""
 
     key: Named
@@ -188,12 +188,12 @@ class ResourceWrite(msgspec.Struct, frozen=True):
     seen: int
 
 
-class ResourceRemoval(msgspec.Struct, frozen=True):
+class ResourceRemoval(msgspec.Struct, gc=False, frozen=True):
     key: Named
     seen: int
 
 
-class Edition(msgspec.Struct, frozen=True):
+class Edition(msgspec.Struct, gc=False, frozen=True):
     """What an entry said in one of its generations."""
 
     generation: int
@@ -202,20 +202,20 @@ class Edition(msgspec.Struct, frozen=True):
     created_at: Instant
 
 
-class Overtaken(msgspec.Struct, frozen=True):
+class Overtaken(msgspec.Struct, gc=False, frozen=True):
     """Somebody else has written these entries in the meantime; nothing was written."""
 
     keys: Sequence[Named]
 
 
-class Leased(msgspec.Struct, frozen=True):
+class Leased(msgspec.Struct, gc=False, frozen=True):
     run: RunId
     task: int
     delivery: int
     body: bytes
 
 
-class Renewal(msgspec.Struct, frozen=True):
+class Renewal(msgspec.Struct, gc=False, frozen=True):
     """What became of the leases a worker asked to keep: `lost` ones belong to others now."""
 
     lost: frozenset[tuple[RunId, int]]

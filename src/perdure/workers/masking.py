@@ -23,11 +23,16 @@ SHORTEST_NUMBER = 6
 class Mask:
     """Knows secrets, and replaces them in texts and data: as they are, and as JSON, URLs and Base64 write them."""
 
-    __slots__ = ("_forms", "_known")
+    __slots__ = ("_forms", "_known", "holders")
 
     def __init__(self) -> None:
+        self.holders = 0  # tasks in hand that use it
         self._known: frozenset[str] = frozenset()
         self._forms: tuple[str, ...] = ()
+
+    @property
+    def hides(self) -> bool:
+        return bool(self._forms)
 
     def add(self, secret: str) -> None:
         if len(secret) < SHORTEST or secret in self._known:
@@ -91,13 +96,14 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 class Masks:
-    """The masks of the runs that this process works for; those used last are kept."""
+    """The masks of the runs that this process works for; of those that hide something the last used are kept."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
         self._masks: OrderedDict[RunId, Mask] = OrderedDict()
 
     def of(self, run: RunId) -> Mask:
+        """For a task that begins; it says `leave` when it has ended."""
         mask = self._masks.get(run)
         if mask is None:
             mask = self._masks[run] = Mask()
@@ -105,4 +111,11 @@ class Masks:
                 self._masks.popitem(last=False)
         else:
             self._masks.move_to_end(run)
+        mask.holders += 1
         return mask
+
+    def leave(self, run: RunId, mask: Mask) -> None:
+        """Most runs have no secret: nothing of them stays in memory."""
+        mask.holders -= 1
+        if not mask.holders and not mask.hides and self._masks.get(run) is mask:
+            del self._masks[run]

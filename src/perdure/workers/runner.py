@@ -319,6 +319,7 @@ class Worker:
         key = _key(errand.assignment)
         if self._errands.get(key) is errand:
             del self._errands[key]
+        self._masks.leave(errand.assignment.run, errand.secrets.mask)
         following = self._groups.leave(errand)
         errand.done(errand.secrets.redact_outcome(errand.stopped or outcome))
         if self._is_closed:

@@ -2,11 +2,11 @@
 
 import json
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from perdure.expressions.gotemplate import RUNTIME, Limits, Structure, TemplateError, compile_template
 

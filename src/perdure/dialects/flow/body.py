@@ -38,7 +38,7 @@ class Position(IntEnum):
     CLEANING = 3  # `onAlways` has begun and runs to its end (MWL-558)
 
 
-class Window(msgspec.Struct, array_like=True):
+class Window(msgspec.Struct, gc=False, array_like=True):
     """A completed frame, as the arms of its call may read it (MWL-157)."""
 
     input: Cell
@@ -47,7 +47,7 @@ class Window(msgspec.Struct, array_like=True):
     exited: Instant
 
 
-class Call(msgspec.Struct, array_like=True, tag=1):
+class Call(msgspec.Struct, gc=False, array_like=True, tag=1):
     site: str
     index: int
     at: Instant
@@ -64,7 +64,7 @@ class Call(msgspec.Struct, array_like=True, tag=1):
     settled: bool = True  # False when the target never ran: then there is no arm (MWL-267)
 
 
-class Fan(msgspec.Struct, array_like=True):
+class Fan(msgspec.Struct, gc=False, array_like=True):
     """The dispatches of a Gather. Counters stand for scans, so that a Result costs the same at any width."""
 
     total: int
@@ -108,7 +108,7 @@ class Fan(msgspec.Struct, array_like=True):
         return not self.wait and self.is_determined
 
 
-class Step(msgspec.Struct, array_like=True, tag=2):
+class Step(msgspec.Struct, gc=False, array_like=True, tag=2):
     name: str
     number: int
     place: int  # how many Steps the graph had entered before, in this run of it
@@ -122,7 +122,7 @@ class Step(msgspec.Struct, array_like=True, tag=2):
     fan: Fan | None = None
 
 
-class Entry(msgspec.Struct, array_like=True, tag=3):
+class Entry(msgspec.Struct, gc=False, array_like=True, tag=3):
     site: str
     at: Instant  # of the current phase
     input: Cell
@@ -146,7 +146,7 @@ class Entry(msgspec.Struct, array_like=True, tag=3):
 Scope = Step | Entry | Call
 
 
-class Frame(msgspec.Struct, array_like=True):
+class Frame(msgspec.Struct, gc=False, array_like=True):
     flow: str
     path: str
     owner: int
@@ -177,7 +177,7 @@ class Frame(msgspec.Struct, array_like=True):
         return step
 
 
-class Landed(msgspec.Struct):
+class Landed(msgspec.Struct, gc=False):
     """Something a frame waited for has come: for the call `index`, or for the bound at that depth."""
 
     frame: int
@@ -187,7 +187,7 @@ class Landed(msgspec.Struct):
     is_bound: bool = False
 
 
-class Body(msgspec.Struct):
+class Body(msgspec.Struct, gc=False):
     program: Program
     frames: dict[int, Frame] = msgspec.field(default_factory=dict)
     agenda: dict[int, None] = msgspec.field(default_factory=dict)  # frames that can move; the last one does
@@ -238,7 +238,7 @@ def find_call(frame: Frame, index: int) -> Call:
     return top.fan.calls[index]
 
 
-class _Frozen(msgspec.Struct, array_like=True):
+class _Frozen(msgspec.Struct, gc=False, array_like=True):
     """A snapshot: the body without its program."""
 
     frames: dict[int, Frame]

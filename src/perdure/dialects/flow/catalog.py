@@ -1,19 +1,20 @@
 """Which providers a Flow may name: the shape of their URIs and where their contracts come from."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from perdure.dialects.flow import mock, subrun
 from perdure.dialects.flow.middleware import KNOWN
 from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.schemas import Parameters
+from perdure.kernel.late import late
 
 MOCK = "mwl:provider.call/mwl/mock/v1"
-OURS = re.compile(r"mwl:provider\.call/perdure/(?P<name>.+)/v1")
+OURS = late(r"mwl:provider\.call/perdure/(?P<name>.+)/v1")
 
-_URI = re.compile(r"mwl:(?P<type>provider\.(?:call|middleware))/(?P<rest>[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)")
+_URI = late(r"mwl:(?P<type>provider\.(?:call|middleware))/(?P<rest>[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)")
 
 
 def uri_type(uri: str) -> str | None:
@@ -24,8 +25,7 @@ def uri_type(uri: str) -> str | None:
     return match["type"]
 
 
-@dataclass(frozen=True, slots=True)
-class CallProvider:
+class CallProvider(msgspec.Struct, frozen=True):
     """What a Flow must know of something it can call."""
 
     uri: str
@@ -40,14 +40,13 @@ class Described(Protocol):
     def parameters(self) -> Mapping[str, Any]: ...
 
 
-@dataclass
-class Catalog:
+class Catalog(msgspec.Struct):
     """Everything that can be named. `find` asks the registry; a later look may find what an earlier one did not."""
 
     find: Callable[[str], Described | None] = lambda name: None
     names: Callable[[], Iterable[str]] = lambda: ()
-    middleware: dict[str, Middleware] = field(default_factory=lambda: KNOWN)
-    _calls: dict[str, CallProvider] = field(default_factory=dict)
+    middleware: dict[str, Middleware] = msgspec.field(default_factory=lambda: KNOWN)
+    _calls: dict[str, CallProvider] = msgspec.field(default_factory=dict)
 
     def call(self, uri: str) -> CallProvider | None:
         known = self._calls.get(uri)

@@ -1,7 +1,8 @@
 """The mock provider: a Result made of its arguments alone, after a delay if asked for (MWL-450 to MWL-454)."""
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.flow.envelopes import Envelope
 from perdure.dialects.flow.instants import parse_duration
@@ -33,8 +34,7 @@ PARAMETERS = Parameters(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Mocked:
+class Mocked(msgspec.Struct, frozen=True):
     failure: Envelope | None
     has_value: bool  # otherwise the success echoes the input
     value: Any

@@ -5,8 +5,9 @@ and the events name, so a log can be read beside its document.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.flow.catalog import CallProvider
 from perdure.dialects.flow.middleware.protocol import Middleware
@@ -52,13 +53,12 @@ class Predicate:
 Assign = dict[str, Field]
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(msgspec.Struct, frozen=True):
     when: Predicate | None = None
     arguments: Field | None = None
     shape: Field | None = None  # `output` of onEntry, `value` of onSuccess
-    envelope: dict[str, Field] = field(default_factory=dict)  # of onFailure
-    assign: Assign = field(default_factory=dict)
+    envelope: dict[str, Field] = msgspec.field(default_factory=dict)  # of onFailure
+    assign: Assign = msgspec.field(default_factory=dict)
 
     @property
     def is_blank(self) -> bool:
@@ -68,8 +68,7 @@ class Phase:
 BLANK_PHASE = Phase()
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     """One middleware of a stack. `inner` is what it wraps: the next entry, a call, or None for the Step graph."""
 
     site: str
@@ -82,14 +81,12 @@ class Entry:
         return self.phases.get(name, BLANK_PHASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(msgspec.Struct, frozen=True):
     value: Field | None
     assign: Assign
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     site: str
     provider: CallProvider | None
     flow: "Flow | None"
@@ -103,8 +100,7 @@ class Call:
         return self.on_success is not None or self.on_failure is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(msgspec.Struct, frozen=True):
     """Where to go and with what: a catch clause, a Match clause."""
 
     next: str
@@ -114,8 +110,7 @@ class Clause:
     when: Predicate | None = None
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct):
     """What all Steps have; `own` holds what only the action knows."""
 
     site: str
@@ -124,26 +119,24 @@ class Step:
     own: Any
     next: str = ""
     output: Field | None = None
-    assign: Assign = field(default_factory=dict)
+    assign: Assign = msgspec.field(default_factory=dict)
     catch: tuple[Clause, ...] = ()
 
 
-@dataclass(slots=True)
-class Flow:
+class Flow(msgspec.Struct):
     site: str
     entrypoint: str = ""
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, Step] = msgspec.field(default_factory=dict)
     outermost: Entry | None = None
     parameters: Parameters = NO_PARAMETERS
 
 
-@dataclass(slots=True)
-class Program:
+class Program(msgspec.Struct):
     root: Flow
     name: str
-    flows: dict[str, Flow] = field(default_factory=dict)
-    entries: dict[str, Entry] = field(default_factory=dict)
-    calls: dict[str, Call] = field(default_factory=dict)
+    flows: dict[str, Flow] = msgspec.field(default_factory=dict)
+    entries: dict[str, Entry] = msgspec.field(default_factory=dict)
+    calls: dict[str, Call] = msgspec.field(default_factory=dict)
 
     def fields(self) -> Iterator[Field | Predicate]:
         """Everything that can hold an expression; for `check`."""

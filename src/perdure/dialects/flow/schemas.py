@@ -11,6 +11,7 @@ from perdure.dialects.flow.envelopes import invalid
 from perdure.expressions.mwl import parse_iso_duration
 
 _DURATION = "mwl-duration"
+_UNDEMANDING = frozenset({"type", "properties", "additionalProperties", "$defs", "title", "description"})
 _DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose value is data, not a schema
 
 
@@ -25,7 +26,7 @@ class BadSchema(ValueError):
 class Parameters:
     """What may be passed in `with`: a schema, closed unless it says otherwise (MWL-071)."""
 
-    __slots__ = ("_validator", "defaults", "schema")
+    __slots__ = ("_takes_nothing", "_validator", "defaults", "schema")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = {"additionalProperties": False, **schema}
@@ -36,6 +37,9 @@ class Parameters:
             if isinstance(member, dict) and "default" in member
         }
         self._validator: Any = None
+        # Then an empty object fits, and the library need not be asked.
+        demands = self.schema.keys() - _UNDEMANDING - (set() if schema.get("required") else {"required"})
+        self._takes_nothing = not demands and schema.get("type", "object") == "object"
 
     def compile(self) -> None:
         """Raises `BadSchema`. Called at load for schemas of the document, on first use for shipped ones."""
@@ -55,6 +59,8 @@ class Parameters:
 
     def validate(self, arguments: Any, what: str) -> None:
         """Raises the `Fault` of a failed validation, naming schema path and observed value (MWL-520)."""
+        if self._takes_nothing and arguments == {}:
+            return
         if self._validator is None:
             self.compile()
         if self._validator.is_valid(arguments):

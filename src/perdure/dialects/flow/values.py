@@ -88,7 +88,7 @@ class Vars:
         return name if cell is not None and cell.data is data else None
 
 
-class Result(msgspec.Struct, array_like=True):
+class Result(msgspec.Struct, gc=False, array_like=True):
     """How something ended: a value, or a failure envelope."""
 
     ok: bool

@@ -56,7 +56,7 @@ class Ending(StrEnum):
     ABORTED = "aborted"
 
 
-class Boundary(msgspec.Struct, array_like=True):
+class Boundary(msgspec.Struct, gc=False, array_like=True):
     """The event on which tokens are made, as guards see it (PBK-119)."""
 
     name: str
@@ -73,7 +73,7 @@ class Boundary(msgspec.Struct, array_like=True):
     counts: tuple[int, int] = (0, 0)  # shards that succeeded and failed
 
 
-class Held(msgspec.Struct, array_like=True):
+class Held(msgspec.Struct, gc=False, array_like=True):
     """A body that references lead to."""
 
     value: Value
@@ -82,7 +82,7 @@ class Held(msgspec.Struct, array_like=True):
     expires: Instant = 0
 
 
-class Decision(msgspec.Struct, array_like=True, frozen=True):
+class Decision(msgspec.Struct, gc=False, array_like=True, frozen=True):
     """The last answer of a token's gate."""
 
     allow: bool
@@ -90,7 +90,7 @@ class Decision(msgspec.Struct, array_like=True, frozen=True):
     errors: tuple[str, ...] = ()
 
 
-class Token(msgspec.Struct, array_like=True):
+class Token(msgspec.Struct, gc=False, array_like=True):
     step: str
     args: Value
     event: Boundary
@@ -106,7 +106,7 @@ class Token(msgspec.Struct, array_like=True):
     held_by: int = WHOLE  # the fork whose tracker holds it
 
 
-class Tracker(msgspec.Struct, array_like=True):
+class Tracker(msgspec.Struct, gc=False, array_like=True):
     """What has come to a join, by branch (PBK-130)."""
 
     held: dict[str, Queue] = msgspec.field(default_factory=dict)
@@ -114,7 +114,7 @@ class Tracker(msgspec.Struct, array_like=True):
     fired: int = 0  # rounds whose token has left
 
 
-class Fork(msgspec.Struct, array_like=True):
+class Fork(msgspec.Struct, gc=False, array_like=True):
     """A step-run that made several tokens, while anything that descends from it is left (PBK-232)."""
 
     parent: int = WHOLE
@@ -124,7 +124,7 @@ class Fork(msgspec.Struct, array_like=True):
     trackers: dict[str, Tracker] = msgspec.field(default_factory=dict)  # by join
 
 
-class Outcome(msgspec.Struct, array_like=True):
+class Outcome(msgspec.Struct, gc=False, array_like=True):
     """What the latest attempt of a task gave (PBK-074)."""
 
     result: Value
@@ -135,7 +135,7 @@ class Outcome(msgspec.Struct, array_like=True):
     recipe: Payload | None = None  # the result is a secret: how it is had again
 
 
-class Thread(msgspec.Struct, array_like=True):
+class Thread(msgspec.Struct, gc=False, array_like=True):
     run: int
     index: int = ALONE
     position: int = 0
@@ -171,7 +171,7 @@ class Thread(msgspec.Struct, array_like=True):
         return max(1, DELIVERIES - self.epoch + 1)
 
 
-class LoopState(msgspec.Struct, array_like=True):
+class LoopState(msgspec.Struct, gc=False, array_like=True):
     """The iterations of a looped step-run; counters stand for scans."""
 
     items: Value
@@ -204,7 +204,7 @@ class LoopState(msgspec.Struct, array_like=True):
         return self.active == 0 and (self.stopped or (self.next == self.total and not self.again))
 
 
-class StepRun(msgspec.Struct, array_like=True):
+class StepRun(msgspec.Struct, gc=False, array_like=True):
     step: str
     token: int
     args: Value
@@ -226,7 +226,7 @@ class StepRun(msgspec.Struct, array_like=True):
     passing: list[str] = msgspec.field(default_factory=list)  # bodies that live no longer than this run
 
 
-class Tally(msgspec.Struct, array_like=True):
+class Tally(msgspec.Struct, gc=False, array_like=True):
     """What is known of one step over all its runs."""
 
     runs: int = 0
@@ -242,7 +242,7 @@ class Tally(msgspec.Struct, array_like=True):
     uri: str = ""
 
 
-class Failure(msgspec.Struct, array_like=True, frozen=True):
+class Failure(msgspec.Struct, gc=False, array_like=True, frozen=True):
     step: str
     run: int
     task: str
@@ -250,13 +250,13 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     error: Error
 
 
-class Stranded(msgspec.Struct, array_like=True, frozen=True):
+class Stranded(msgspec.Struct, gc=False, array_like=True, frozen=True):
     step: str
     token: int
     decision: Decision | None
 
 
-class Request(msgspec.Struct, array_like=True, frozen=True):
+class Request(msgspec.Struct, gc=False, array_like=True, frozen=True):
     """What the execution begins with, once `task` has resolved its keychain."""
 
     entry: str
@@ -266,7 +266,7 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
     is_resolved: bool = False
 
 
-class Body(msgspec.Struct, array_like=True):
+class Body(msgspec.Struct, gc=False, array_like=True):
     seq: int = 0
     begun: bool = False
     workload: Value = NOTHING

@@ -5,8 +5,9 @@ resolved by the document that declares them, with the values of the execution th
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.errors import said
@@ -84,8 +85,7 @@ def handed_on(turn: Turn) -> dict[str, Any]:
 # At the worker.
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """The keychain as one execution has it."""
 
     program: Program
@@ -94,8 +94,8 @@ class Chain:
     root: str
     load: Callable[[bytes], Program]  # of a document that a caller has pinned
     workload: Any = None
-    dues: Mapping[str, Instant] = field(default_factory=dict)
-    shared: Mapping[str, Any] = field(default_factory=dict)
+    dues: Mapping[str, Instant] = msgspec.field(default_factory=dict)
+    shared: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, program: Program, body: Mapping[str, Any], run: str, load: Callable[[bytes], Program]) -> "Chain":

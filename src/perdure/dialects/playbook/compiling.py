@@ -52,7 +52,7 @@ def compile_program(
     )
 
 
-_BOUNDS = tuple(g.Bounds.__dataclass_fields__)
+_BOUNDS = tuple(g.Bounds.__struct_fields__)
 
 
 def _joins(steps: Mapping[str, g.Step]) -> Mapping[str, Mapping[str, frozenset[str]]]:

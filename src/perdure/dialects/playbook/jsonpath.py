@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from perdure.kernel.late import late
+
 Step = Callable[[Any], Iterator[Any]]
 
-_TOKEN = re.compile(
+_TOKEN = late(
     r"""(?P<deep>\.\.)(?=[\w*\[])            # then a name, a wildcard or a bracket
     | \.?\*                                   # .* and, after `..`, *
     | \.?(?P<name>[^\W\d][\w-]*)

@@ -7,11 +7,12 @@ Program ─▶ Step ─▶ Admission          may a token enter?
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
 from operator import or_
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.playbook.jsonpath import JsonPath
 from perdure.expressions.jinja import Guard, Reads, Template
@@ -68,8 +69,7 @@ class OnFinalFailure(StrEnum):
     PARTIAL = "partial"
 
 
-@dataclass(frozen=True, slots=True)
-class BareNames:
+class BareNames(msgspec.Struct, frozen=True):
     """Profile "io": a name that is no scope is a member of `ctx`, or a step whose result is meant (PBK-158, 230)."""
 
     steps: frozenset[str]
@@ -82,14 +82,12 @@ class BareNames:
         return found | Reads({"steps": bare & self.steps}) if bare & self.steps else found
 
 
-@dataclass(frozen=True, slots=True)
-class AdmitRule:
+class AdmitRule(msgspec.Struct, frozen=True):
     when: Guard | None  # None: `else`
     allow: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     rules: tuple[AdmitRule, ...]
     on_deny: OnDeny = OnDeny.PENDING
     bare_names: "BareNames | None" = None
@@ -109,8 +107,7 @@ class Admission:
         return any(rule.allow for rule in self.rules)
 
 
-@dataclass(frozen=True, slots=True)
-class Then:
+class Then(msgspec.Struct, frozen=True):
     """The right-hand side of a task rule."""
 
     do: Directive
@@ -118,25 +115,22 @@ class Then:
     backoff: str = "none"
     delay: Template | None = None
     to: int | None = None  # where a jump goes, as a position in the pipeline
-    set_ctx: Mapping[str, Template] = field(default_factory=dict)
-    set_iter: Mapping[str, Template] = field(default_factory=dict)
-    set_step: Mapping[str, Template] = field(default_factory=dict)  # profile "io": values of this pass alone
+    set_ctx: Mapping[str, Template] = msgspec.field(default_factory=dict)
+    set_iter: Mapping[str, Template] = msgspec.field(default_factory=dict)
+    set_step: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": values of this pass alone
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRule:
+class TaskRule(msgspec.Struct, frozen=True):
     when: Guard | None  # None: `else`
     then: Then
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     rules: tuple[TaskRule, ...]
     unmatched_fails: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ResultPolicy:
+class ResultPolicy(msgspec.Struct, frozen=True):
     """When a result is held by reference, and what its reference tells (PBK-170, 171)."""
 
     inline_max: int = 65_536
@@ -147,8 +141,7 @@ class ResultPolicy:
     select: tuple[tuple[JsonPath, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     label: str
     kind: str
     fields: Mapping[str, Template]  # what is rendered before each attempt
@@ -160,8 +153,7 @@ class Task:
     result: ResultPolicy = ResultPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(msgspec.Struct, frozen=True):
     """An entry of the keychain: how a secret is made, never the secret (section 13)."""
 
     name: str
@@ -172,8 +164,7 @@ class Declared:
     fields: Template  # everything else that is written
 
 
-@dataclass(frozen=True, slots=True)
-class Fanout:
+class Fanout(msgspec.Struct, frozen=True):
     """Settings of the shard mode of loops (PBK-131)."""
 
     fail_fast: bool = True
@@ -182,14 +173,13 @@ class Fanout:
     max_shards: int = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True):
     over: Template
     iterator: str
     is_parallel: bool = False
     max_in_flight: Template | None = None
     is_best_effort: bool = False
-    reduce: Mapping[str, str] = field(default_factory=dict)
+    reduce: Mapping[str, str] = msgspec.field(default_factory=dict)
     fanout: Fanout | None = None
     result: ResultPolicy = ResultPolicy()
 
@@ -200,30 +190,26 @@ class Loop:
         return "parallel" if self.is_parallel else "sequential"
 
 
-@dataclass(frozen=True, slots=True)
-class Arc:
+class Arc(msgspec.Struct, frozen=True):
     step: str
     when: Guard | None = None  # None: always
     args: Template | None = None
-    set: Mapping[str, Template] = field(default_factory=dict)  # profile "io": assignments to ctx if it fires
+    set: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": assignments to ctx if it fires
 
 
-@dataclass(frozen=True, slots=True)
-class Router:
+class Router(msgspec.Struct, frozen=True):
     arcs: tuple[Arc, ...]
     is_inclusive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(msgspec.Struct, frozen=True):
     """Tokens that come from these steps leave as one, once `need` of them have come (PBK-130)."""
 
     branches: tuple[str, ...]
     need: int
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     name: str
     tasks: tuple[Task, ...] = ()
     loop: Loop | None = None
@@ -233,19 +219,17 @@ class Step:
     deadline: Instant | None = None  # counted from the token's creation
     join: Join | None = None
     restarts: bool = False  # a lost worker's pipeline begins again, rather than going on at its open task (PBK-195)
-    set: Mapping[str, Template] = field(default_factory=dict)  # profile "io": assignments to ctx when it has succeeded
+    set: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": of ctx when it has succeeded
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     on_failure: OnFailure = OnFailure.FAIL_ON_UNHANDLED
     on_stranded: OnStranded = OnStranded.AUTO
     on_final_failure: OnFinalFailure = OnFinalFailure.FAIL
     wait_timeout: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """The limits that keep a document from running away."""
 
     max_payload_bytes: int = 1_048_576
@@ -253,8 +237,7 @@ class Bounds:
     max_task_visits: int = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     name: str
     path: str
     steps: Mapping[str, Step]  # in document order
@@ -265,9 +248,9 @@ class Program:
     completion: Completion = Completion()
     bounds: Bounds = Bounds()
     timeout: Instant | None = None  # of the whole execution
-    keychain: Mapping[str, Declared] = field(default_factory=dict)  # in document order
+    keychain: Mapping[str, Declared] = msgspec.field(default_factory=dict)  # in document order
     missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
     is_io: bool = False  # bare names, `output`, `step` and `job` mean something (PBK-158)
-    joins: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    joins: Mapping[str, Mapping[str, frozenset[str]]] = msgspec.field(default_factory=dict)
     """Per join and step: which of the join's branches can be reached from the step, not passing the join itself."""
     reads_references: bool = False  # some task may ask for the body of an earlier result

@@ -19,7 +19,6 @@ from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution, grace
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.references import Engram, find_engram
-from perdure.dialects.story.resources import spec_of
 from perdure.dialects.story.timers import BOUND_RANK
 from perdure.dialects.story.verifying import verified
 from perdure.kernel import events as e
@@ -35,20 +34,22 @@ RETRIED = ("retry", "rateLimited", "unknown")  # STY-125
 def repeat(turn: Turn, step: Step, state: StepState) -> None:
     """The next attempt, with the same arguments (STY-205)."""
     assert state.run is not None and state.run.arguments is not None
-    begin(turn, step, state, state.run.arguments, _execution(turn, step))
+    execution = _execution(turn, step)
+    template, _, version = state.run.template.rpartition("@")
+    provider = provider_for(execution.template, template, version)
+    begin(turn, step, state, state.run.arguments, execution, provider)
 
 
-def begin(turn: Turn, step: Step, state: StepState, arguments: Payload, execution: Execution) -> None:
+def begin(turn: Turn, step: Step, state: StepState, arguments: Payload, execution: Execution, provider: str) -> None:
     program: Program = turn.program
     assert state.run is not None
-    template, _, version = state.run.template.rpartition("@")
     timeout = execution.timeout()
     due = None if timeout is None else turn.now + timeout
     timer = 0 if due is None else turn.set_timer(due, BOUND_RANK)
     most = program.settings.max_restarts
     turn.drop_timer(state.poll)
     task = turn.schedule_task(
-        provider_for(execution.template, template, version),
+        provider,
         step.name,
         arguments,
         attempt=state.run.attempt + 1,
@@ -102,9 +103,9 @@ def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> No
         return
     if not verified(turn, step, output):
         return
-    declared = spec_of(found.template).get("declaredOutputKeys") if found is not None else None
-    if isinstance(declared, list) and set(declared) != set(output):
-        missing, extra = sorted(set(declared) - set(output)), sorted(set(output) - set(declared))
+    declared = found.pair.declared_outputs if found is not None else None
+    if declared is not None and declared != output.keys():
+        missing, extra = sorted(declared - output.keys()), sorted(output.keys() - declared)
         message = f"the output misses {missing} and has {extra} besides what is declared"
         turn.emit(s.Noted(step.name, "OutputKeyMismatch", message, turn.now))
     caching.keep(turn, step, state, output)
@@ -117,7 +118,7 @@ def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> No
 
 def _output_problem(found: Engram, output: dict[str, Any]) -> str | None:
     """STY-215."""
-    written = spec_of(found.template).get("outputSchema")
+    written = found.pair.output_schema
     if written is None:
         return None
     if not output:
@@ -181,4 +182,4 @@ def _engram(turn: Turn, step: Step) -> Engram | None:
 
 def _execution(turn: Turn, step: Step) -> Execution:
     found = _engram(turn, step)
-    return Execution(turn.program, step, found.engram if found else {}, found.template if found else {})
+    return Execution(turn.program, step, {}, {}) if found is None else found.execution

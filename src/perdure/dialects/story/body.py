@@ -22,14 +22,14 @@ LOGS_KEPT = 16  # executions of one StepRun
 EVENTS_KEPT = 256  # signals and effects of one StepRun (STY-164, STY-176)
 
 
-class SignalEvent(msgspec.Struct, array_like=True, frozen=True):
+class SignalEvent(msgspec.Struct, gc=False, array_like=True, frozen=True):
     seq: int
     key: str
     at: Instant
     payload: bytes
 
 
-class EffectRecord(msgspec.Struct, array_like=True, frozen=True):
+class EffectRecord(msgspec.Struct, gc=False, array_like=True, frozen=True):
     seq: int
     key: str
     status: str
@@ -37,7 +37,7 @@ class EffectRecord(msgspec.Struct, array_like=True, frozen=True):
     details: bytes
 
 
-class Cached(msgspec.Struct, array_like=True):
+class Cached(msgspec.Struct, gc=False, array_like=True):
     """What is known of a step's kept output."""
 
     entry: str
@@ -46,7 +46,7 @@ class Cached(msgspec.Struct, array_like=True):
     status: str = ""
 
 
-class StepRun(msgspec.Struct, array_like=True):
+class StepRun(msgspec.Struct, gc=False, array_like=True):
     """What an Engram step or a branch has beyond its state (section 1.8)."""
 
     life: int
@@ -74,7 +74,7 @@ class StepRun(msgspec.Struct, array_like=True):
     logs: list[tuple[int, Payload]] = msgspec.field(default_factory=list)  # attempt, the report that holds it
 
 
-class Told(msgspec.Struct, array_like=True):
+class Told(msgspec.Struct, gc=False, array_like=True):
     """What a step has said while it worked: signals and effects, kept over attempts."""
 
     signals: dict[str, bytes] = msgspec.field(default_factory=dict)
@@ -88,14 +88,14 @@ FAN_PAGE = 100  # items of a map that lie together
 REDUCE = -1  # the index of the child that runs over the results of the others
 
 
-class FanResult(msgspec.Struct, array_like=True):
+class FanResult(msgspec.Struct, gc=False, array_like=True):
     sub_run: str
     phase: str = ""
     message: str = ""
     told: Payload | None = None  # what the child gave: its message and its output
 
 
-class Fan(msgspec.Struct, array_like=True):
+class Fan(msgspec.Struct, gc=False, array_like=True):
     """A step that runs a Story for every item; counters stand for scans.
 
     Items lie in pages beside the log, and so do the results of every page whose items have all ended: what is held here
@@ -137,7 +137,7 @@ class Fan(msgspec.Struct, array_like=True):
         return min(FAN_PAGE, self.total - page * FAN_PAGE)
 
 
-class StepState(msgspec.Struct, array_like=True):
+class StepState(msgspec.Struct, gc=False, array_like=True):
     phase: Phase
     reason: str
     message: str
@@ -166,21 +166,21 @@ class StepState(msgspec.Struct, array_like=True):
         return self.phase is not Phase.BLOCKED and not (self.phase is Phase.PENDING and self.run is None)
 
 
-class Gate(msgspec.Struct, array_like=True, frozen=True):
+class Gate(msgspec.Struct, gc=False, array_like=True, frozen=True):
     state: str
     message: str
     at: Instant
     by: str
 
 
-class Interruption(msgspec.Struct, array_like=True, frozen=True):
+class Interruption(msgspec.Struct, gc=False, array_like=True, frozen=True):
     cause: str
     step: str
     phase: str
     message: str
 
 
-class Body(msgspec.Struct, array_like=True):
+class Body(msgspec.Struct, gc=False, array_like=True):
     plan: Plan = NO_PLAN
     life: int = 1
     name: str = ""

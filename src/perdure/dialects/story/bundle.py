@@ -55,8 +55,10 @@ def bundle(story: Resource, known: Known, settings: Settings) -> bytes:
             if resource is None:
                 continue
             if kind == "Engram":
-                found["engrams"][target.key] = _snapshot(resource)
-                _add_template(found["templates"], resource, known)
+                if target.key not in found["engrams"]:
+                    found["engrams"][target.key] = _snapshot(resource)
+                    if (used := template_of(resource, known)) is not None:
+                        found["templates"][used[0]] = _snapshot(used[1])
             elif key_of(resource) not in seen:
                 seen.add(key_of(resource))
                 found["stories"][target.key] = _snapshot(resource)
@@ -113,11 +115,11 @@ def _has_map(story: Resource) -> bool:
     return any(isinstance(one, dict) and "map" in one for one in given)
 
 
-def _add_template(templates: dict[str, Any], engram: Resource, known: Known) -> None:
+def template_of(engram: Resource, known: Known) -> tuple[str, Resource] | None:
+    """The name of an Engram's template, and the template, if it is known."""
     target = read_reference(spec_of(engram).get("templateRef"), "")
     template = None if target is None else known.find("EngramTemplate", "", target.name)
-    if target is not None and template is not None:
-        templates[target.name] = _snapshot(template)
+    return None if target is None or template is None else (target.name, template)
 
 
 def _snapshot(resource: Resource) -> Resource:

@@ -1,9 +1,10 @@
 """Outputs kept over runs (section 14): what one run's step gave, another with the same key need not do again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
@@ -24,8 +25,7 @@ HIT = "Cache hit; reused output."
 MODES = ("read", "write", "readWrite")
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(msgspec.Struct, frozen=True):
     """Where a step's output is kept; `found` is what lies there, if it may be used."""
 
     entry: str

@@ -1,7 +1,8 @@
 """Child runs of a Story: how one is launched, how deep they may go, and what its end says (STY-079, STY-088)."""
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import limits
 from perdure.dialects.story.body import Body
@@ -67,8 +68,7 @@ def launch(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     phase: Phase
     message: str
     output: dict[str, Any]

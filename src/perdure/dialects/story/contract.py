@@ -50,7 +50,7 @@ def provider_of(template: str, version: str) -> str:
     return f"engram:{template}@{version}" if version else f"engram:{template}"
 
 
-class Report(msgspec.Struct, frozen=True, rename="camel"):
+class Report(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """What an Engram may say of its failure, each member on its own (STY-256)."""
 
     type: str | None = None
@@ -61,7 +61,7 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     details: dict[str, Any] | None = None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, gc=False, frozen=True):
     """How an attempt ended, when it did not end well."""
 
     error: StepError

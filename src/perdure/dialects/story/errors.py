@@ -30,7 +30,7 @@ _BY_TEXT = (
 )
 
 
-class StepError(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class StepError(msgspec.Struct, gc=False, frozen=True, rename="camel", omit_defaults=True):
     """`status.error` of a StepRun; no other members (STY-256)."""
 
     type: str

@@ -5,9 +5,10 @@ reported by admission. Branches of a parallel step are no nodes: to read one is 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.inline_stories import without_stories
 from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, References, Structure
@@ -19,8 +20,7 @@ BLOCKS = ("steps", "compensations", "finally")
 _ANYWHERE = Environment(library=RUNTIME)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A step in its block."""
 
     name: str
@@ -33,8 +33,7 @@ class Node:
         return ("spec", self.block, self.index)
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """What one step waits for: names it may, in story order, and names that lead nowhere, as written."""
 
     needs: tuple[str, ...]

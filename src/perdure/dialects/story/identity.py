@@ -3,19 +3,19 @@
 Pure text in, text out. Every function here is a promise: a changed answer would start a second run for an old token.
 """
 
-import re
 from collections.abc import Mapping
 from hashlib import sha1, sha256
 from typing import Any
 
 from perdure.expressions.gotemplate.floats import format_json_float
 from perdure.expressions.gotemplate.json_text import quote
+from perdure.kernel.late import late
 
 LONGEST_NAME = 253
 LONGEST_LABEL = 63
 LONGEST_KEY = 256
 
-_OTHER = re.compile(r"[^a-z0-9]+")
+_OTHER = late(r"[^a-z0-9]+")
 _KEPT, _HASHED = 50, 12  # of a composed name that is too long
 _DIGITS = 16  # of SHA-1 in derived names
 

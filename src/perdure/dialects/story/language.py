@@ -116,6 +116,11 @@ class Story:
 
         return parse(text, around, self.load, self.provided, self.has_code, self._settings)
 
+    def foresee(self, text: bytes, around: Surroundings) -> None:
+        from perdure.dialects.story.document.parsing import foresee
+
+        foresee(text, around, self.provided)
+
     @property
     def has_code(self) -> Callable[[str, str], bool] | None:
         """Whether a template can be executed: by loaded code, or by the language itself."""

@@ -3,8 +3,9 @@
 A step asks for one permit at a time, always in this order, so that no two can wait for each other.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story import labels
@@ -17,15 +18,13 @@ from perdure.kernel.values import SECOND, Instant
 STORY = "story"
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     scope: str
     word: str
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a run stands in line: its queue, its priority there, and how fast waiting raises it."""
 
     queue: str
@@ -54,6 +53,8 @@ def admit(turn: Turn, step: Step) -> bool:
     """Whether the step has a place under every limit; otherwise it is queued for the next one."""
     body: Body = turn.body
     program: Program = turn.program
+    if not program.has_limits:
+        return True
     place = place_of(program, jsontext.decode(turn.state.options))
     limits = _limits(program, body.namespace, place)
     state = body.steps.get(step.name)

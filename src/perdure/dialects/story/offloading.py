@@ -27,7 +27,7 @@ def seen(turn: Turn, step: Step, output: Payload) -> Any:
     """A step's output with references in place of what its Engram does not let stay inline (STY-221)."""
     found = find_engram(turn, step) if step.data.get("ref") is not None else None
     known = found if isinstance(found, Engram) else None
-    execution = Execution(turn.program, step, known.engram if known else {}, known.template if known else {})
+    execution = Execution(turn.program, step, {}, {}) if known is None else known.execution
     size = len(output) if isinstance(output, bytes) else output.size
     value = jsontext.decode(turn.text(output))
     return offloaded(value, size, execution.inline_limit(), address_of(turn.body, step.name))

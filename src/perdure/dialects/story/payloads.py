@@ -3,9 +3,10 @@
 Knows their form and what is wrong with one. Who hydrates them, and when, is another matter.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any
+
+from perdure.kernel.late import late
 
 STORAGE = "$bubuStorageRef"
 CONFIG = "$bubuConfigMapRef"
@@ -21,7 +22,7 @@ STORAGE_MEMBERS = (
 INSTEAD = "Put large values into storage and pass references to them."  # of inputs that are too large
 FORMATS = ("auto", "json", "raw")
 
-_SUBPATH = re.compile(r"(?:[^.\[\]]+|\[(?:\d+|\*)\])(?:\.[^.\[\]]+|\[(?:\d+|\*)\])*")
+_SUBPATH = late(r"(?:[^.\[\]]+|\[(?:\d+|\*)\])(?:\.[^.\[\]]+|\[(?:\d+|\*)\])*")
 _NAMES = {CONFIG: "config map reference", SECRET: "secret reference"}
 
 

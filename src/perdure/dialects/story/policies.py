@@ -1,8 +1,10 @@
 """How a step is executed: retries, timeouts, cache, sizes; per field, from the most specific place (STY-008)."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.durations import BadDuration, read_duration, read_positive
 from perdure.dialects.story.program import Data, Program, Step, part
@@ -13,8 +15,7 @@ SHORTEST_WAIT: Instant = 10_000  # STY-127
 LAST_GRACE: Instant = 30 * SECOND  # STY-187: when nobody says anything sensible
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     most: int
     base: Instant = SECOND
     ceiling: Instant | None = None
@@ -32,30 +33,30 @@ class Retry:
         return max(found, SHORTEST_WAIT)
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """The places that may speak about one step's execution, most specific first."""
+class Execution(msgspec.Struct, frozen=True, dict=True):
+    """The places that may speak about one step's execution, most specific first. Each is asked once."""
 
     program: Program
     step: Step
     engram: Data
     template: Data
 
-    def _levels(self) -> list[Data]:
+    @cached_property
+    def _levels(self) -> tuple[Data, Data, Data, Data]:
         """Blocks of the same shape: ExecutionOverrides and ExecutionPolicy."""
         spec = part(self.engram, "spec")
-        return [
+        return (
             self.step.execution,
             part(self.program.policy, "execution"),
             part(spec, "overrides"),
             part(spec, "executionPolicy"),
-        ]
+        )
 
     def retry(self) -> Retry:
         written = part(self.step.execution, "retry")
         if self.step.has_side_effects and not written:
             return Retry(0)  # STY-129
-        step, story, override, policy = self._levels()
+        step, story, override, policy = self._levels
         levels = [
             part(step, "retry"),
             part(self.program.policy, "retries", "stepRetryPolicy"),
@@ -81,23 +82,39 @@ class Execution:
 
     def timeout(self) -> Instant | None:
         """Of one attempt (STY-133)."""
-        step, *others = self._levels()
+        return self._timeout
+
+    @cached_property
+    def _timeout(self) -> Instant | None:
+        step, *others = self._levels
         levels = [step, {"timeout": part(self.program.policy, "timeouts").get("step")}, *others]
         levels.append(part(self.template, "spec", "execution"))
         return _first(levels, "timeout", _positive, None) or _positive(self.program.settings.default_step_timeout)
 
     def inline_limit(self) -> int:
-        return int(_first(self._levels(), "maxInlineSize", _whole, self.program.settings.max_inline_size))
+        return self._inline_limit
+
+    @cached_property
+    def _inline_limit(self) -> int:
+        return int(_first(self._levels, "maxInlineSize", _whole, self.program.settings.max_inline_size))
 
     def storage(self) -> Data:
         """Where Engrams put what they share by reference (STY-007)."""
-        step, *others = self._levels()
+        return self._storage
+
+    @cached_property
+    def _storage(self) -> Data:
+        step, *others = self._levels
         levels = [step, self.program.policy, *others, part(self.template, "spec", "execution")]
         return next((part(level, "storage") for level in levels if part(level, "storage")), {})
 
     def cache(self) -> Data | None:
         """The policy of step, Engram or Story, per field; None when nobody asks for one (STY-224)."""
-        step, story, override, policy = self._levels()
+        return self._cache
+
+    @cached_property
+    def _cache(self) -> Data | None:
+        step, story, override, policy = self._levels
         blocks = [part(level, "cache") for level in (step, override, policy, story) if "cache" in level]
         if not blocks:
             return None

@@ -5,16 +5,17 @@ run was started, the grants between namespaces, and the operator's settings (STY
 Templates are compiled when a step starts: a step's input is known only together with its Engram's.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.bundle import open_bundle
 from perdure.dialects.story.resources import Shelf
 from perdure.dialects.story.scopes import BATCH, OUTPUT, under
 from perdure.dialects.story.settings import Settings
-from perdure.expressions.gotemplate import Environment
+from perdure.expressions.gotemplate import Environment, References
 from perdure.kernel.values import Instant
 
 Data = Mapping[str, Any]
@@ -23,8 +24,7 @@ ENGRAM = "engram"
 """The kind of a step that refers to an Engram; every other kind is written in `type`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One step of any block, one branch of a parallel step, which then is its `parent`, or a helper (`purpose`)."""
 
     name: str
@@ -106,8 +106,7 @@ class Plan:
 NO_PLAN = Plan({}, {}, {}, frozenset())
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, dict=True):
     bundle: Data
     namespace: str
     name: str
@@ -115,8 +114,8 @@ class Program:
     plan: Plan
     settings: Settings
     refusal: str | None = None  # why its graph cannot run (STY-055)
-    bounds: Mapping[str, Instant | None] = field(default_factory=dict)  # `policy.timeouts`, what of it makes sense
-    helpers: Mapping[str, Step] = field(default_factory=dict)  # steps that the engine may add (STY-207)
+    bounds: Mapping[str, Instant | None] = msgspec.field(default_factory=dict)  # `policy.timeouts` that make sense
+    helpers: Mapping[str, Step] = msgspec.field(default_factory=dict)  # steps that the engine may add (STY-207)
 
     @property
     def story(self) -> Data:
@@ -149,6 +148,29 @@ class Program:
         return under(OUTPUT, self.settings)
 
     @cached_property
+    def engrams(self) -> dict[str, Any]:
+        """By step, what `references` found in the bundle."""
+        return {}
+
+    @cached_property
+    def pairs(self) -> dict[Any, Any]:
+        """By reference, what `references` found in the bundle."""
+        return {}
+
+    def steps_read(self, references: References) -> Iterable[str]:
+        """The steps that a template may read."""
+        if references.reads_any_step:
+            return self.steps
+        found = self._read.get(references)
+        if found is None:
+            found = self._read[references] = references.steps_among(self.steps)[0]
+        return found
+
+    @cached_property
+    def _read(self) -> dict[References, frozenset[str]]:
+        return {}
+
+    @cached_property
     def shelf(self) -> Shelf:
         """Everything the bundle holds."""
         return open_bundle(self.bundle)
@@ -158,7 +180,18 @@ class Program:
         found = self.steps.get(name)
         return self.helpers[name] if found is None else found
 
+    @cached_property
+    def siblings(self) -> dict[str, frozenset[str]]:
+        """By parallel step, the names of its branches."""
+        return {name: frozenset(branches) for name, branches in self.plan.branches.items()}
+
     # Where limits over many runs are counted (STY-071, 072, 076).
+
+    @cached_property
+    def has_limits(self) -> bool:
+        """Whether any of them could ever hold a step back."""
+        queues = self.settings.queues.values()
+        return max(self.concurrency, self.settings.global_concurrency, *(one.concurrency for one in queues)) > 0
 
     @cached_property
     def queue(self) -> str | None:

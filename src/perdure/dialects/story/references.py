@@ -4,17 +4,23 @@ Resources come from the bundle the run is pinned to. One that was missing then i
 recorded with the run (STY-255).
 """
 
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
-from perdure.dialects.story.code import WAYS, place_of
+from perdure.dialects.story.code import WAYS, place_of, provider_for, run_of
 from perdure.dialects.story.ending import end_step
+from perdure.dialects.story.inline_stories import inline_stories, without_stories
+from perdure.dialects.story.merging import merged
 from perdure.dialects.story.permissions import refuse
 from perdure.dialects.story.phases import Phase, Reason
-from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.policies import Execution
+from perdure.dialects.story.program import Program, Step, part
 from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of, version_of
+from perdure.expressions.gotemplate import Structure
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
@@ -23,8 +29,7 @@ SOONEST_LOOK: Instant = 10 * SECOND
 LATEST_LOOK: Instant = 60 * SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """Not there (yet)."""
 
     kind: str
@@ -37,43 +42,121 @@ class Missing:
         return f"Waiting for {self.kind} '{where}' to be created"
 
 
-@dataclass(frozen=True, slots=True)
-class Invalid:
+class Invalid(msgspec.Struct, frozen=True):
     """There, or not; in any case not to be used."""
 
     reason: Reason
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+class Pair:
+    """An Engram and its template, as one reference leads to them. What follows from them is found out once."""
+
+    def __init__(self, program: Program, reference: Reference, engram: Resource, template: Resource, name: str) -> None:
+        self.program = program
+        self.reference = reference
+        self.engram = engram
+        self.template = template
+        self.template_name = name
+        self.template_version = version_of(template)
+        self.full_template_name = f"{name}@{self.template_version}"
+        generation = (template.get("metadata") or {}).get("generation")
+        self.template_generation = generation if isinstance(generation, int) else 1
+        self.version = reference.version or version_of(engram)  # the pin, else the Engram's own (STY-225); or empty
+        self.has_code = place_of(template) is not None  # else it is looked for among what is loaded
+        self.provider = provider_for(template, name, self.template_version)
+        self.run = run_of(template)
+        spec = spec_of(template)
+        self.input_schema: Any = spec.get("inputSchema")
+        self.output_schema: Any = spec.get("outputSchema")
+        declared = spec.get("declaredOutputKeys")
+        self.declared_outputs = frozenset(declared) if isinstance(declared, list) else None
+        self.base = part(engram, "spec", "with")
+        self.own_secrets = part(engram, "spec", "secrets")
+
+    @cached_property
+    def execution(self) -> Execution:
+        """Of all steps that say nothing about it themselves."""
+        return Execution(self.program, _SILENT, self.engram, self.template)
+
+    @cached_property
+    def is_bundled(self) -> bool:
+        """Whether the run's bundle holds both: then they stay what they are, for all runs of the program."""
+        target, shelf = self.reference, self.program.shelf
+        return (
+            shelf.find("Engram", target.namespace, target.name) is self.engram
+            and shelf.find("EngramTemplate", "", self.template_name) is self.template
+        )
+
+
+_SILENT = Step("", "", "", {})
+
+
 class Engram:
     """An Engram with its template, as a step uses them."""
 
-    reference: Reference
-    engram: Resource
-    template: Resource
-    template_name: str
+    __slots__ = ("_input", "execution", "pair", "secrets", "step", "stories", "written")
+
+    def __init__(self, pair: Pair, step: Step) -> None:
+        self.pair = pair
+        self.step = step
+        speaks = step.data.get("execution") is not None or step.has_side_effects
+        self.execution = Execution(pair.program, step, pair.engram, pair.template) if speaks else pair.execution
+        self.secrets = merged(pair.own_secrets, step.data.get("secrets") or {})  # by logical name
+        given = merged(pair.base, step.given)  # STY-010
+        self.stories = inline_stories(given)  # written in place: their templates are their own
+        self.written = without_stories(given)  # what of the input is rendered
+        self._input: Structure | None = None
+
+    @property
+    def input(self) -> Structure:
+        """What is written, compiled. Raises `TemplateError`."""
+        if self._input is None:
+            self._input = Structure(self.written, self.pair.program.environment)
+        return self._input
+
+    @property
+    def reference(self) -> Reference:
+        return self.pair.reference
+
+    @property
+    def engram(self) -> Resource:
+        return self.pair.engram
+
+    @property
+    def template(self) -> Resource:
+        return self.pair.template
+
+    @property
+    def template_name(self) -> str:
+        return self.pair.template_name
 
     @property
     def version(self) -> str:
-        """The pin, else the Engram's own (STY-225); empty when neither says."""
-        return self.reference.version or version_of(self.engram)
-
-    @property
-    def template_version(self) -> str:
-        return version_of(self.template)
-
-    @property
-    def template_generation(self) -> int:
-        found = (self.template.get("metadata") or {}).get("generation")
-        return found if isinstance(found, int) else 1
+        return self.pair.version
 
 
 def find_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
+    """What a step executes; where all of it is in the bundle it is found once, for all runs."""
     program: Program = turn.program
+    known: Engram | None = program.engrams.get(step.name)
+    if known is not None:
+        return known
     target = read_reference(step.data.get("ref"), program.namespace)
     if target is None:
         return Invalid(Reason.ENGRAM_REFERENCE_INVALID, f"step '{step.name}' refers to no Engram")
+    pair = program.pairs.get(target) or _find_pair(turn, step, target)
+    if not isinstance(pair, Pair):
+        return pair
+    found = Engram(pair, step)
+    if pair.is_bundled:
+        program.pairs[target] = pair
+        program.engrams[step.name] = found
+    return found
+
+
+def _find_pair(turn: Turn, step: Step, target: Reference) -> Pair | Missing | Invalid:
+    program: Program = turn.program
     if problem := refuse("Story", program.namespace, "Engram", target, program.shelf, program.settings):
         return Invalid(Reason.ENGRAM_REFERENCE_INVALID, problem)
     engram = find(turn, "Engram", target.namespace, target.name)
@@ -95,7 +178,7 @@ def find_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
     if mode != "job":  # STY-011
         message = f"Engram '{target.key}' runs as a {mode}; a batch step needs mode job"
         return Invalid(Reason.INVALID_CONFIGURATION, message)
-    return Engram(target, engram, template, wanted.name)
+    return Pair(program, target, engram, template, wanted.name)
 
 
 def find_story(turn: Turn, step: Step, given: Any) -> tuple[Reference, Resource] | Missing | Invalid:
@@ -154,19 +237,22 @@ def release_waiter(turn: Turn, state: StepState) -> None:
 
 def lacks_code(turn: Turn, found: Engram) -> bool:
     """Whether nothing that is loaded here, and nothing the template says, does its work (STY-009)."""
+    pair = found.pair
+    if pair.has_code:
+        return False
     known = getattr(turn.execution.dialect, "has_code", None)
-    return (
-        place_of(found.template) is None
-        and known is not None
-        and not known(found.template_name, found.template_version)
-    )
+    if known is not None and not known(pair.template_name, pair.template_version):
+        return True
+    pair.has_code = True  # what is loaded stays loaded
+    return False
 
 
 def block_for_code(turn: Turn, step: Step, found: Engram) -> None:
     """Code comes with a process, not with the catalog: it is looked for again, ever less often."""
     program: Program = turn.program
-    name = f"{found.template_name}@{found.template_version}"
-    message = f"Waiting for code of EngramTemplate '{name}': nothing here implements it. {WAYS}"
+    message = (
+        f"Waiting for code of EngramTemplate '{found.pair.full_template_name}': nothing here implements it. {WAYS}"
+    )
     if program.settings.missing_references == "fail":
         end_step(turn, step.name, Phase.FAILED, message, reason=Reason.TEMPLATE_NOT_FOUND)
         return

@@ -1,6 +1,6 @@
 """What templates see: `inputs`, and `steps` as they stand (section 12). Only what a template reads is put together."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure.dialects.story import materializing, offloading
@@ -41,7 +41,10 @@ class Scope:
 
     def render(self, value: Any, purpose: str) -> Any:
         """A value with its templates replaced by their results. Raises `TemplateError`, or `Asked` for a helper."""
-        structure = Structure(value, self._program.environment)
+        return self.fill(value, Structure(value, self._program.environment), purpose)
+
+    def fill(self, value: Any, structure: Structure, purpose: str) -> Any:
+        """As `render`, of what was compiled before."""
         if structure.is_constant:
             return value
         return self._filled(self._rendered(value, structure, self._program.environment, purpose))
@@ -146,11 +149,8 @@ class Scope:
         return self._turn.draw(f"{self._site}/{self._body.life}/{self._turn.state.seq}", self._drawn)
 
     def _roots(self, references: References) -> dict[str, Any]:
-        names: Iterable[str] = self._program.steps
-        if not references.reads_any_step:
-            names = references.steps_among(self._program.steps)[0]
         hidden = self._siblings()
-        found = {name: self._view(name) for name in names if name not in hidden}
+        found = {name: self._view(name) for name in self._program.steps_read(references) if name not in hidden}
         return {
             "inputs": jsontext.decode(self._turn.text(self._body.inputs)) if "inputs" in references.roots else {},
             "steps": {name: view for name, view in found.items() if view is not None},
@@ -160,7 +160,7 @@ class Scope:
         """Branches of one parallel step do not see each other (STY-093)."""
         if self._step is None or not self._step.parent:
             return frozenset()
-        return frozenset(branch.name for branch in self._program.steps[self._step.parent].branches)
+        return self._program.siblings[self._step.parent]
 
     def _view(self, name: str) -> dict[str, Any] | None:
         """A step that has ended, with an empty output if it gave none; before that, its signals (STY-177, STY-197)."""

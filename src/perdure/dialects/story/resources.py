@@ -4,8 +4,9 @@ A resource is the `dict` its author wrote. Nothing here judges; what is wrong wi
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from perdure.dialects.story.kinds import KINDS
 
@@ -95,8 +96,7 @@ def version_of(resource: Mapping[str, Any]) -> str:
     return found.strip() if isinstance(found, str) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """One resource named by another (STY-002)."""
 
     name: str

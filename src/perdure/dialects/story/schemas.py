@@ -6,8 +6,9 @@ The one door of this dialect to the validating library, which is imported when t
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.payloads import is_reference
 
@@ -26,8 +27,7 @@ class BadSchema(ValueError):
     """The schema is not valid JSON Schema; the sentence says what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+class Misfit(msgspec.Struct, frozen=True):
     """What is wrong with one part of the data."""
 
     message: str

@@ -3,8 +3,9 @@
 The names of the scopes stand in messages.
 """
 
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from perdure.dialects.story.settings import Settings
 from perdure.expressions.gotemplate import DETERMINISTIC, RUNTIME, Environment

@@ -8,24 +8,24 @@ Nothing is stored for an address: input and output of a step live once, as value
 place in one of them. So it holds as long as the run is kept, and leads nowhere outside of it.
 """
 
-import re
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.payloads import STORAGE
 from perdure.kernel import jsontext
+from perdure.kernel.late import late
 
 CONTENT_TYPE = "$bubuStorageContentType"
 LARGEST_CONTAINER = 256 * 1024  # one with references inside that is larger goes whole
 DEEPEST = 32  # STY-080
 
-_ADDRESS = re.compile(r"(?P<run>[^/]+/[^/]+)/steps/(?P<step>[^/]+)/(?P<input>input/)?(?P<path>[^/]+)\.json")
-_KEY = re.compile(r"[^.\[\]/]+")
+_ADDRESS = late(r"(?P<run>[^/]+/[^/]+)/steps/(?P<step>[^/]+)/(?P<input>input/)?(?P<path>[^/]+)\.json")
+_KEY = late(r"[^.\[\]/]+")
 _WORDS = {False: "output", True: "input"}
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where a value is: the run, the step, whether in its input, and the path there (empty: all of it)."""
 
     run: str

@@ -4,7 +4,6 @@ The one place where a value from data is read, and so where `read_leaf` applies.
 """
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import READ_LEAF, Frame
@@ -117,5 +116,7 @@ def _near(key: Value, operand: Value) -> str:
     """A guess at what was meant, looking at no more keys than is cheap."""
     if type(key) is not str or len(operand) > 50 or len(key) > 50:
         return ""
+    from difflib import get_close_matches
+
     near = get_close_matches(key, [known for known in operand if type(known) is str and len(known) <= 50], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

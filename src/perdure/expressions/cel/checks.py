@@ -4,7 +4,6 @@ CEL makes these errors of evaluation (`unknown || true` is true), so a check rep
 """
 
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 
 from perdure.expressions.cel import syntax
 from perdure.expressions.cel.functions import Library
@@ -106,5 +105,7 @@ def _children(node: Node) -> tuple[Node, ...]:
 
 
 def _guess(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     near = get_close_matches(name, sorted(known), n=1)
     return f"; did you mean `{near[0]}`?" if near else ""

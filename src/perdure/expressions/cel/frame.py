@@ -7,8 +7,9 @@ source, so only loops and operations that grow with their operands pay.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, CelList, CelMap, Value, type_name
@@ -19,8 +20,7 @@ Closure = Callable[[Frame], Value]
 ROOTS, STEPS, LIMITS, READ_LEAF, CLOCK, FIRST_LOCAL = 0, 1, 2, 3, 4, 5
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What one expression may use. The defaults are generous for people and tight for attackers."""
 
     source: int = 100_000  # characters of text

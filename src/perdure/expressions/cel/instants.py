@@ -3,11 +3,11 @@
 Nothing here reads a clock. Civil dates are reckoned by `datetime` from whole seconds, so nanoseconds stay exact.
 """
 
-import re
 from datetime import UTC, datetime, timedelta
 
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, declare_type
+from perdure.kernel.late import late
 
 NANOS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,7 +61,7 @@ def time_between(later: Timestamp, earlier: Timestamp) -> Duration:
 
 # Text forms ---------------------------------------------------------------------------------------------------------
 
-_RFC3339 = re.compile(
+_RFC3339 = late(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
@@ -94,7 +94,7 @@ def format_timestamp(instant: Timestamp) -> str:
 
 
 _UNITS = {"h": 3600 * NANOS, "m": 60 * NANOS, "s": NANOS, "ms": 1_000_000, "us": 1000, "µs": 1000, "ns": 1}
-_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(h|ms|m|s|us|µs|ns)")
+_PART = late(r"([0-9]*)(?:\.([0-9]*))?(h|ms|m|s|us|µs|ns)")
 
 
 def parse_duration(text: str) -> Duration:

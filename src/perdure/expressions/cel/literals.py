@@ -3,6 +3,7 @@
 import re
 
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
+from perdure.kernel.late import late
 
 
 class BadLiteral(Exception):
@@ -44,7 +45,7 @@ def read_double(text: str, *, negative: bool) -> float:
     return -value if negative else value
 
 
-_ESCAPE = re.compile(
+_ESCAPE = late(
     r"\\(?:(?P<simple>[abfnrtv\\?\"'`])|(?P<octal>[0-3][0-7]{2})|[xX](?P<hex>[0-9a-fA-F]{2})"
     r"|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8}))"
 )

@@ -1,14 +1,14 @@
 """Which variable a dotted name means: scope, container, and the longest name that is declared."""
 
-from dataclasses import dataclass
 from itertools import accumulate
+
+import msgspec
 
 from perdure.expressions.cel import syntax
 from perdure.expressions.cel.syntax import Node
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """The variables an expression may read. `names` is None when they are not known beforehand."""
 
     names: frozenset[str] | None = None

@@ -4,8 +4,9 @@ One run reports every problem it can tell apart. Depth is bounded here, so that 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from perdure.expressions.cel import literals, syntax
 from perdure.expressions.cel.cursor import Cursor, Stumble

@@ -1,12 +1,11 @@
 """The syntax tree of CEL after macros were recognised. Data only."""
 
-from dataclasses import dataclass
+import msgspec
 
 from perdure.expressions.cel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """Where it stands in the source, how deep the tree below it is, and how much work it is in nodes."""
 
     start: int
@@ -15,21 +14,18 @@ class Node:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Literal(Node):
+class Literal(Node, frozen=True):
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(Node, frozen=True):
     """An identifier; `absolute` when written with a leading dot."""
 
     name: str
     absolute: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(Node, frozen=True):
     """`operand.field`, or `operand.?field` when optional. `focus` is where the field is written."""
 
     operand: Node
@@ -38,16 +34,14 @@ class Select(Node):
     focus: int
 
 
-@dataclass(frozen=True, slots=True)
-class Has(Node):
+class Has(Node, frozen=True):
     """`has(operand.field)`."""
 
     operand: Node
     field: str
 
 
-@dataclass(frozen=True, slots=True)
-class Index(Node):
+class Index(Node, frozen=True):
     """`operand[key]`, or `operand[?key]` when optional."""
 
     operand: Node
@@ -56,8 +50,7 @@ class Index(Node):
     focus: int
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Node):
+class Call(Node, frozen=True):
     """`function(args)`, or `target.function(args)`."""
 
     function: str
@@ -66,14 +59,12 @@ class Call(Node):
     focus: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unary(Node):
+class Unary(Node, frozen=True):
     operator: str
     operand: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Binary(Node):
+class Binary(Node, frozen=True):
     """A comparison or `in`."""
 
     operator: str
@@ -82,8 +73,7 @@ class Binary(Node):
     focus: int
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(msgspec.Struct, frozen=True):
     """One `+ value` of a chain; it spans the chain from its start to here."""
 
     start: int
@@ -93,51 +83,44 @@ class Operand:
     value: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Chain(Node):
+class Chain(Node, frozen=True):
     """Arithmetic of one precedence, from left to right: `first + b - c`. Flat, as a long sum is not a deep tree."""
 
     first: Node
     rest: tuple[Operand, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Conjunction(Node):
+class Conjunction(Node, frozen=True):
     """`a && b && …`, flat like a chain."""
 
     terms: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Disjunction(Node):
+class Disjunction(Node, frozen=True):
     """`a || b || …`."""
 
     terms: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ternary(Node):
+class Ternary(Node, frozen=True):
     condition: Node
     then: Node
     otherwise: Node
 
 
-@dataclass(frozen=True, slots=True)
-class ListLiteral(Node):
+class ListLiteral(Node, frozen=True):
     """Elements, each with whether it was written `?element`."""
 
     elements: tuple[tuple[bool, Node], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MapLiteral(Node):
+class MapLiteral(Node, frozen=True):
     """Entries as (optional, key, value)."""
 
     entries: tuple[tuple[bool, Node, Node], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Loop(Node):
+class Loop(Node, frozen=True):
     """A comprehension macro over `operand`.
 
     With one variable it is bound to list elements or map keys; with two, to index and element or key and value.
@@ -150,8 +133,7 @@ class Loop(Node):
     result: Node | None
 
 
-@dataclass(frozen=True, slots=True)
-class Bind(Node):
+class Bind(Node, frozen=True):
     """`cel.bind(variable, value, result)`."""
 
     variable: str
@@ -159,8 +141,7 @@ class Bind(Node):
     result: Node
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalMap(Node):
+class OptionalMap(Node, frozen=True):
     """`operand.optMap(variable, result)`, or `optFlatMap` when flat."""
 
     operand: Node

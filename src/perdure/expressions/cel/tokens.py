@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
+
+from perdure.kernel.late import late
 
 Report = Callable[[int, str], None]
 
@@ -30,8 +33,7 @@ RESERVED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """`kind` is int, uint, double, string, bytes, name, quoted, end, or the text of a keyword or symbol."""
 
     kind: str
@@ -46,7 +48,7 @@ class Token:
 _QUOTED = r"""'''(?:[^\\]|\\[\s\S])*?'''|\"""(?:[^\\]|\\[\s\S])*?\"""|'(?:[^'\\\r\n]|\\.)*'|"(?:[^"\\\r\n]|\\.)*\""""
 _RAW = r"""'''[\s\S]*?'''|\"""[\s\S]*?\"""|'[^'\r\n]*'|"[^"\r\n]*\""""
 STRING_LITERAL = rf"[bB]?(?:[rR](?:{_RAW})|(?:{_QUOTED}))"  # strings and bytes, for whoever must skip over them
-_TOKEN = re.compile(
+_TOKEN = late(
     rf"""
       (?P<blank>[\t\n\f\r\ ]+|//[^\n]*)
     | (?P<bytes>[bB](?:[rR](?:{_RAW})|(?:{_QUOTED})))

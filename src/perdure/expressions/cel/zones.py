@@ -3,16 +3,15 @@
 The zone database is the host's (`zoneinfo`): the one table that an expression reads besides its data.
 """
 
-import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
-from zoneinfo import ZoneInfo
 
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.instants import Timestamp
+from perdure.kernel.late import late
 
-_OFFSET = re.compile(r"([+-]?)([0-9]{1,2}):([0-9]{2})")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
+_OFFSET = late(r"([+-]?)([0-9]{1,2}):([0-9]{2})")
+_NAME = late(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
 
 
 def civil_time(instant: Timestamp, zone: str) -> datetime:
@@ -32,6 +31,8 @@ def _find_zone(zone: str) -> tzinfo:
             return timezone(timedelta(minutes=-minutes if offset[1] == "-" else minutes))
     elif len(zone) < 100 and _NAME.fullmatch(zone):
         try:
+            from zoneinfo import ZoneInfo
+
             return ZoneInfo(zone)
         except (OSError, ValueError):  # unknown name; a folder of the database; a file that is no zone
             pass

@@ -1,10 +1,11 @@
 """The second name of a step: what is no letter, digit or underscore written as `_` (STY-196)."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-_OTHER = re.compile(r"[^A-Za-z0-9_]")
+from perdure.kernel.late import late
+
+_OTHER = late(r"[^A-Za-z0-9_]")
 
 
 def alias_of(name: str) -> str:

@@ -3,13 +3,12 @@
 A step is about one operation; work that grows with its operands pays in proportion, before it is done.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from perdure.expressions.gotemplate.errors import LimitExceeded
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The defaults are generous for people and tight for attackers."""
 
     source: int = 1_048_576  # characters of text

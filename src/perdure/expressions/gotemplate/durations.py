@@ -1,8 +1,7 @@
 """Spans of time as Go writes them: `1h30m`, `-1.5s`, `250ms`. A span is a number of nanoseconds."""
 
-import re
-
 from perdure.expressions.gotemplate.moments import BadMoment
+from perdure.kernel.late import late
 
 SECOND = 1_000_000_000
 _UNITS = {
@@ -15,7 +14,7 @@ _UNITS = {
     "m": 60 * SECOND,
     "h": 3600 * SECOND,
 }
-_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+_PART = late(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _LONGEST = 2**63 - 1
 _ROUGHLY = (("y", 365 * 86400), ("mo", 30 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 

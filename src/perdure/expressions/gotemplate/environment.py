@@ -3,7 +3,8 @@
 The places themselves (batch, streaming, trigger keys, …) are the dialect's to define.
 """
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from perdure.expressions.gotemplate.budget import DEFAULT_LIMITS, Limits
 from perdure.expressions.gotemplate.functions import DETERMINISTIC, Library
@@ -11,8 +12,7 @@ from perdure.expressions.gotemplate.functions import DETERMINISTIC, Library
 KNOWN_ROOTS = frozenset({"inputs", "steps", "packet", "step", "engram", "story", "impulse", "context"})
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """`roots` of None allows any; `scope` names the kind of template in messages (STY-035)."""
 
     roots: frozenset[str] | None = None

@@ -4,9 +4,10 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.expressions.gotemplate.budget import Budget, Limits
@@ -14,8 +15,7 @@ from perdure.expressions.gotemplate.errors import LimitExceeded
 from perdure.expressions.gotemplate.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Ambient:
+class Ambient(msgspec.Struct, frozen=True):
     """`now` is aware; `draw` gives the next random number in [0, 1)."""
 
     now: datetime

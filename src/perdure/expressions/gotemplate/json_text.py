@@ -1,6 +1,5 @@
 """JSON out and in, as Go does it: keys sorted, `<`, `>` and `&` escaped, integers exact."""
 
-import re
 from math import isfinite
 from typing import Any
 
@@ -13,10 +12,11 @@ from perdure.expressions.gotemplate.formatting import TextBuilder
 from perdure.expressions.gotemplate.layouts import format_moment
 from perdure.expressions.gotemplate.moments import Moment
 from perdure.expressions.gotemplate.values import Value, require_present
+from perdure.kernel.late import late
 
-_SPECIAL = re.compile(r'[\x00-\x1f"\\\u2028\u2029\ud800-\udfff]')
+_SPECIAL = late(r'[\x00-\x1f"\\\u2028\u2029\ud800-\udfff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_HTML = re.compile("[<>&]")
+_HTML = late("[<>&]")
 _RFC3339 = "2006-01-02T15:04:05.999999999Z07:00"
 
 

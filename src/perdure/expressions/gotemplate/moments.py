@@ -3,15 +3,15 @@
 There is no local zone here: what Go calls Local is UTC. The zone database is the host's (`zoneinfo`).
 """
 
-import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from zoneinfo import ZoneInfo
+
+from perdure.kernel.late import late
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = 1_000_000_000
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
+_NAME = late(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
 
 
 class BadMoment(ValueError):
@@ -75,6 +75,8 @@ def find_zone(name: str) -> tzinfo:
         return UTC
     if len(name) < 100 and _NAME.fullmatch(name):
         try:
+            from zoneinfo import ZoneInfo
+
             return ZoneInfo(name)
         except (OSError, ValueError, KeyError):  # a folder of the database; a file that is no zone; an unknown name
             pass

@@ -4,16 +4,16 @@ A reference counts wherever it stands, also in a branch that will not be taken.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.expressions.gotemplate.paths import Steps, indexed_path, known_path
 from perdure.expressions.gotemplate.syntax import Action, Choice, Command, Name, Path, Pipeline, Range, Tree, Variable
 
 
-@dataclass(frozen=True, slots=True)
-class References:
+class References(msgspec.Struct, frozen=True):
     """`paths` begin with a root; `("steps",)` alone means that any step may be read."""
 
     paths: frozenset[Steps] = frozenset()
@@ -52,8 +52,7 @@ class References:
         return References(frozenset(path for path in self.paths if not path or path[0] not in bound), self.functions)
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
+class Mention(msgspec.Struct, frozen=True):
     """One path or function, and where it stands."""
 
     what: Steps | str

@@ -31,19 +31,41 @@ class Structure:
     __slots__ = ("_render", "is_constant", "references")
 
     def __init__(self, value: Any, environment: Environment = DEFAULT) -> None:
+        if _is_plain(value):
+            self._render: _Render = lambda roots, ambient: value
+            self.is_constant = True
+            self.references = _NO_REFERENCES
+            return
         walker = _Compiler(environment)
         render = walker.compile(value, (), 0)
         if not walker.problems:
             walker.check_size(value)
         if walker.problems:
             raise BadStructure(tuple(walker.problems))
-        self._render: _Render = render or (lambda roots, ambient: value)
+        self._render = render or (lambda roots, ambient: value)
         self.is_constant = render is None
         self.references = walker.references
 
     def render(self, roots: Mapping[str, Any], ambient: Ambient | None = None) -> Any:
         """The value with every template replaced by its result. A `Failure` says at which `place` it happened."""
         return self._render(roots, ambient)
+
+
+_NO_REFERENCES = References()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether its text alone tells that it holds no template and keeps every limit: what most values do.
+
+    In JSON two braces stand side by side inside of a string only, and none is deeper than it has brackets.
+    """
+    try:
+        text = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    if b"{{" in text or b"$bubuTemplate" in text or len(text) > LARGEST:
+        return False
+    return text.count(b"{") + text.count(b"[") <= DEEPEST
 
 
 class _Compiler:

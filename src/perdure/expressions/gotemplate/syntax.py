@@ -3,47 +3,40 @@
 Every node knows the part of the source it came from (`start`, `end`).
 """
 
-from dataclasses import dataclass
+import msgspec
 
 ROOT_SLOT = 0  # `$`, the data a template is rendered with
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dot(Node):
+class Dot(Node, frozen=True):
     """`.`, the value the surrounding block is about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nil(Node):
+class Nil(Node, frozen=True):
     """`nil`, which may be passed but is no value by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Literal(Node):
+class Literal(Node, frozen=True):
     value: bool | int | float | str
 
 
-@dataclass(frozen=True, slots=True)
-class Variable(Node):
+class Variable(Node, frozen=True):
     name: str
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(Node, frozen=True):
     """A function, called without arguments unless it is the first word of a command."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline(Node):
+class Pipeline(Node, frozen=True):
     """`commands` joined by `|`; the result also goes into `slots`."""
 
     commands: tuple["Command", ...]
@@ -51,8 +44,7 @@ class Pipeline(Node):
     declares: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Path(Node):
+class Path(Node, frozen=True):
     """A receiver and the fields or subscripts looked up in it, one after the other."""
 
     receiver: "Operand"
@@ -62,23 +54,19 @@ class Path(Node):
 Operand = Dot | Nil | Literal | Variable | Name | Pipeline | Path
 
 
-@dataclass(frozen=True, slots=True)
-class Command(Node):
+class Command(Node, frozen=True):
     words: tuple[Operand, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Text(Node):
+class Text(Node, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Action(Node):
+class Action(Node, frozen=True):
     pipeline: Pipeline
 
 
-@dataclass(frozen=True, slots=True)
-class Choice(Node):
+class Choice(Node, frozen=True):
     """`if` or `with`, and its `else if` or `else with`: the first arm whose pipeline is true."""
 
     keyword: str
@@ -86,15 +74,13 @@ class Choice(Node):
     otherwise: "Block"
 
 
-@dataclass(frozen=True, slots=True)
-class Range(Node):
+class Range(Node, frozen=True):
     pipeline: Pipeline
     body: "Block"
     otherwise: "Block"
 
 
-@dataclass(frozen=True, slots=True)
-class Leave(Node):
+class Leave(Node, frozen=True):
     """`break` or `continue`."""
 
     keyword: str
@@ -104,8 +90,7 @@ Statement = Text | Action | Choice | Range | Leave
 Block = tuple[Statement, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(msgspec.Struct, frozen=True):
     """A whole template, and how many variables it has."""
 
     body: Block

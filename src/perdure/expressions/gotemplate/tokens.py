@@ -6,9 +6,11 @@ came before it, because `x .y` and `x.y` differ.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from perdure.expressions.gotemplate.errors import SyntaxFault
+from perdure.kernel.late import late
 
 Refuse = Callable[[int, str], SyntaxFault]
 
@@ -16,8 +18,7 @@ KEYWORDS = frozenset(["if", "else", "end", "range", "with", "break", "continue",
 _BLANKS = " \t\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """`kind` is text, open, close, name, field, variable, number, char, string, raw, eof, a keyword or a symbol."""
 
     kind: str
@@ -30,9 +31,9 @@ class Token:
         return self.start + len(self.text)
 
 
-_OPEN = re.compile(r"\{\{(-(?=[ \t\r\n]))?")
-_BLANK = re.compile(r"[ \t\r\n]*")
-_WORD = re.compile(
+_OPEN = late(r"\{\{(-(?=[ \t\r\n]))?")
+_BLANK = late(r"[ \t\r\n]*")
+_WORD = late(
     r"""
       (?P<number>[+-]?(?:\.[0-9]|[0-9])(?:[eEpP][+-]|[\w.])*)
     | (?P<char>'(?:[^'\\\n]|\\[^\n])*')

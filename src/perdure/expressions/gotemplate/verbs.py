@@ -1,6 +1,7 @@
 """One formatting verb applied to one value, with flags, width and precision."""
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.floats import format_float
@@ -13,8 +14,7 @@ _PREFIX = {"b": "0b", "x": "0x", "X": "0X"}
 _UNQUOTABLE = {"`", "\x7f", "\ufeff"}  # by backquotes
 
 
-@dataclass(frozen=True, slots=True)
-class Directive:
+class Directive(msgspec.Struct, frozen=True):
     """`%` and what follows it, read."""
 
     verb: str

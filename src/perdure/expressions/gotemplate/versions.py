@@ -3,20 +3,21 @@
 Knows nothing of templates except the fields an author may read: `Major`, `Minor`, `Patch`, `Prerelease`, …
 """
 
-import re
 from dataclasses import dataclass
 from functools import total_ordering
 
-_VERSION = re.compile(
+from perdure.kernel.late import late
+
+_VERSION = late(
     r"v?([0-9]{1,19})(?:\.([0-9]{1,19}))?(?:\.([0-9]{1,19}))?"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
-_CONSTRAINT = re.compile(
+_CONSTRAINT = late(
     r"\s*(=|==|!=|>|<|>=|=>|<=|=<|~|~>|\^)?\s*v?([0-9]{1,19}|[xX*])(?:\.([0-9]{1,19}|[xX*]))?(?:\.([0-9]{1,19}|[xX*]))?"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?\s*"
 )
 _LONGEST = 256
-_HYPHEN_RANGE = re.compile(r"\s*(\S+)\s+-\s+(\S+)\s*")
+_HYPHEN_RANGE = late(r"\s*(\S+)\s+-\s+(\S+)\s*")
 
 
 class BadVersion(ValueError):

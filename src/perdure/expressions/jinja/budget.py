@@ -4,16 +4,15 @@ A step is about one operation; work that grows with its operands pays in proport
 """
 
 from collections.abc import ItemsView, KeysView, ValuesView
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from jinja2 import Undefined
 
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The defaults are generous for people and tight for attackers."""
 
     source: int = 65_536  # characters of one template

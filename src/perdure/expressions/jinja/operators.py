@@ -4,7 +4,6 @@ Python's meaning where JSON data have one; a mixture of kinds is an error that n
 """
 
 import operator
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from jinja2 import Undefined
 from perdure.expressions.jinja.budget import LARGEST_INTEGER_BITS, Budget, describe
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.jinja.undefined import fail
+from perdure.kernel.late import late
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -34,7 +34,7 @@ _COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "gteq": (">=", operator.ge),
 }
 _SCALARS = (str, int, float, bool, type(None))
-_FORMAT = re.compile(r"%(?:\(\w*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
+_FORMAT = late(r"%(?:\(\w*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
 
 
 def calculate(budget: Budget, sign: str, left: Any, right: Any) -> Any:

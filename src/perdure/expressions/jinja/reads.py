@@ -5,16 +5,15 @@ When in doubt more is reported, never less.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from jinja2 import nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(msgspec.Struct, frozen=True):
     """Free names. A name maps to the members read of it, or to None when all of it may be read."""
 
-    members: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    members: Mapping[str, frozenset[str] | None] = msgspec.field(default_factory=dict)
 
     @property
     def names(self) -> frozenset[str]:

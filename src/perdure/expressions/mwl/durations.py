@@ -3,20 +3,19 @@
 A year is 365 days, a month 30, a week 7 and a day 24 hours (O-05).
 """
 
-import re
-
 from perdure.expressions.cel import Duration
 from perdure.expressions.cel.instants import NANOS
+from perdure.kernel.late import late
 
 _DAY = 86_400 * NANOS
 _DATE_UNITS = {"Y": 365 * _DAY, "M": 30 * _DAY, "W": 7 * _DAY, "D": _DAY}
 _TIME_UNITS = {"H": 3600 * NANOS, "M": 60 * NANOS, "S": NANOS}
 _NUMBER = r"[0-9]{1,18}(?:[.,][0-9]{1,30})?"
-_SHAPE = re.compile(
+_SHAPE = late(
     rf"(-?)P((?:{_NUMBER}Y)?(?:{_NUMBER}M)?(?:{_NUMBER}W)?(?:{_NUMBER}D)?)"
     rf"(?:T((?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?))?"
 )
-_PART = re.compile(r"([0-9]+)(?:[.,]([0-9]+))?([YMWDHS])")
+_PART = late(r"([0-9]+)(?:[.,]([0-9]+))?([YMWDHS])")
 
 
 def parse_iso_duration(text: str) -> Duration:

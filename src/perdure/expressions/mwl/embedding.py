@@ -7,9 +7,10 @@ Everything else is a literal, used as written.
 import re
 
 from perdure.expressions.cel.tokens import STRING_LITERAL
+from perdure.kernel.late import late
 
-_STRING = re.compile(STRING_LITERAL, re.DOTALL)
-_MARK = re.compile(r"[bB]?[rR]?['\"]|[{}]")
+_STRING = late(STRING_LITERAL, re.DOTALL)
+_MARK = late(r"[bB]?[rR]?['\"]|[{}]")
 
 
 def find_expression(text: str) -> str | None:

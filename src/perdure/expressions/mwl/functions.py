@@ -1,6 +1,5 @@
 """The functions MWL adds to CEL, and the one it changes (MWL-128, MWL-131 to MWL-136)."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -18,8 +17,7 @@ from perdure.expressions.mwl.results import LARGEST_EXACT
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class ClockPin:
+class ClockPin(msgspec.Struct, frozen=True):
     """The two instants an expression can ask for: when its construct was entered, and the decision's reading."""
 
     now: datetime

@@ -1,7 +1,8 @@
 """Sets of characters: what one position of a pattern accepts."""
 
 import unicodedata
-from dataclasses import dataclass
+
+import msgspec
 
 from perdure.expressions.regex.errors import BadPattern
 
@@ -10,8 +11,7 @@ _LAST = 0x10FFFF
 _SMALL = 512  # a range up to this size is folded character by character
 
 
-@dataclass(frozen=True, slots=True)
-class CharSet:
+class CharSet(msgspec.Struct, frozen=True):
     """Ranges and Unicode categories, perhaps negated, perhaps regardless of case."""
 
     ranges: tuple[Range, ...] = ()

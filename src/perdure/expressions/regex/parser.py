@@ -25,6 +25,7 @@ from perdure.expressions.regex.tree import (
     Tree,
     program_size,
 )
+from perdure.kernel.late import late
 
 _LARGEST_REPEAT = 1000  # RE2's own bound
 _DEEPEST = 100
@@ -40,9 +41,9 @@ def parse(pattern: str) -> Tree:
     return _Parser(pattern).parse()
 
 
-_COUNTS = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
-_NAME = re.compile(r"\?P?<([A-Za-z_][A-Za-z0-9_]*)>")
-_FLAGS = re.compile(r"\?([imsU]*)(?:-([imsU]+))?([:)])")
+_COUNTS = late(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
+_NAME = late(r"\?P?<([A-Za-z_][A-Za-z0-9_]*)>")
+_FLAGS = late(r"\?([imsU]*)(?:-([imsU]+))?([:)])")
 _SIMPLE_ESCAPES = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 

@@ -1,36 +1,31 @@
 """The tree of a pattern. Groups are gone: nothing is extracted."""
 
-from dataclasses import dataclass
+import msgspec
 
 from perdure.expressions.regex.charset import CharSet
 
 LARGEST_PROGRAM = 5000  # instructions
 
 
-@dataclass(frozen=True, slots=True)
-class Char:
+class Char(msgspec.Struct, frozen=True):
     accepted: CharSet
 
 
-@dataclass(frozen=True, slots=True)
-class Assertion:
+class Assertion(msgspec.Struct, frozen=True):
     """`kind` is begin_text, end_text, begin_line, end_line, word, or not_word."""
 
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(msgspec.Struct, frozen=True):
     parts: tuple["Tree", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     branches: tuple["Tree", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(msgspec.Struct, frozen=True):
     """`most` is None for no upper bound."""
 
     inner: "Tree"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 
 import apsw
@@ -71,10 +70,12 @@ def _refuse_folder(path: Path) -> None:
         raise BadStoreUrl(f"{path} is a folder", hint=f"Name a file in it: --db sqlite:///{path}/runs.db")
 
 
+_MIGRATIONS = Path(__file__).parent / "migrations"
+
+
 def migration_names() -> list[str]:
     """In order; the number of a schema is how many of them it has had."""
-    folder = files("perdure.stores.sqlite") / "migrations"
-    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return sorted(script.name for script in _MIGRATIONS.glob("*.sql"))
 
 
 def needs_migration(connection: apsw.Connection) -> bool:
@@ -113,8 +114,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
 
 
 def _migrations() -> list[str]:
-    folder = files("perdure.stores.sqlite") / "migrations"
-    return [(folder / name).read_text(encoding="utf-8") for name in migration_names()]
+    return [(_MIGRATIONS / name).read_text(encoding="utf-8") for name in migration_names()]
 
 
 @contextmanager

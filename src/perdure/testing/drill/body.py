@@ -114,14 +114,14 @@ OWN_EVENTS: tuple[type[e.Event], ...] = (
 )
 
 
-class Frame(msgspec.Struct, array_like=True):
+class Frame(msgspec.Struct, gc=False, array_like=True):
     block: str
     index: int = 0
     times: int = 1
     permit: int = 0
 
 
-class Fan(msgspec.Struct, array_like=True):
+class Fan(msgspec.Struct, gc=False, array_like=True):
     total: int
     limit: int
     items: list[bytes]
@@ -130,7 +130,7 @@ class Fan(msgspec.Struct, array_like=True):
     results: dict[int, Payload] = msgspec.field(default_factory=dict)
 
 
-class Thread(msgspec.Struct, array_like=True):
+class Thread(msgspec.Struct, gc=False, array_like=True):
     parent: int | None
     index: int
     item: bytes
@@ -145,7 +145,7 @@ class Thread(msgspec.Struct, array_like=True):
     last: Payload = NULL
 
 
-class Body(msgspec.Struct):
+class Body(msgspec.Struct, gc=False):
     program: Any
     threads: dict[int, Thread] = msgspec.field(default_factory=dict)
     agenda: dict[int, None] = msgspec.field(default_factory=dict)  # threads that can move, in order
@@ -165,7 +165,7 @@ class Body(msgspec.Struct):
         return found
 
 
-class Frozen(msgspec.Struct, array_like=True):
+class Frozen(msgspec.Struct, gc=False, array_like=True):
     """A snapshot: the body without its program."""
 
     threads: dict[int, Thread]

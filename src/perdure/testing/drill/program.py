@@ -6,11 +6,13 @@ A string `"$name"` is the variable of that name; `$input`, `$item` and `$index` 
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.kernel import jsontext
 from perdure.kernel.jsonplaces import place_of, repeated_member
+from perdure.kernel.late import late
 from perdure.kernel.problems import Problem, guess
 from perdure.kernel.values import SECOND, Instant
 
@@ -36,20 +38,18 @@ KINDS: dict[str, tuple[str, ...]] = {
 """Every kind of step, with what may stand beside it."""
 
 _NAMING = frozenset(("call", "signal", "fail", "permit", "draw", "trip", "resource", "recall", "remember"))
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
+_DURATION = late(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 _UNITS = {"us": 1, "ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND, "d": 86_400 * SECOND}
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     kind: str
     about: Any  # the value of the member that names the kind
     fields: dict[str, Any]
     block: str  # where the step's own blocks hang
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     name: str
     blocks: dict[str, tuple[Step, ...]]
     has_cleanup: bool

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.dialects.flow.catalog import Catalog
 from perdure.dialects.flow.document.look import Found, Path
@@ -12,10 +13,11 @@ from perdure.dialects.flow.instants import as_datetime, parse_duration, parse_ti
 from perdure.dialects.flow.program import Call, Entry, Field, Flow, Predicate, Program, Step
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin, Expression, find_expression
+from perdure.kernel.late import late
 from perdure.kernel.problems import Severity
 
 _CLOCK = ClockPin(as_datetime(0), as_datetime(0))
-_CALENDAR = re.compile(r"-?P[^T]*[YM]")
+_CALENDAR = late(r"-?P[^T]*[YM]")
 
 
 def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list[Found]:

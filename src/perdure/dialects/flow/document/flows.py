@@ -1,7 +1,8 @@
 """A Flow object: the root, a named one, an inline one."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.document.look import Around, Findings, Look, Path, comment

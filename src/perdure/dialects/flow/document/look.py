@@ -4,8 +4,10 @@ Nothing stops at the first problem; every rule reports and goes on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from perdure.dialects.flow.catalog import Catalog
 from perdure.expressions.mwl import find_expression
@@ -28,8 +30,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     code: str
     message: str
     path: Path
@@ -37,17 +38,15 @@ class Found:
     severity: Severity = Severity.ERROR
 
 
-@dataclass
-class Findings:
+class Findings(msgspec.Struct):
     """What a walk over a document gathers: problems, and which Flow calls which."""
 
     catalog: Catalog
-    found: list[Found] = field(default_factory=list)
-    edges: dict[Path, list[tuple[Path, Path]]] = field(default_factory=dict)  # caller → (callee, where)
+    found: list[Found] = msgspec.field(default_factory=list)
+    edges: dict[Path, list[tuple[Path, Path]]] = msgspec.field(default_factory=dict)  # caller → (callee, where)
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(msgspec.Struct, frozen=True):
     """The Flow a value stands in: its place, its content, and the Flow around that one."""
 
     path: Path
@@ -55,8 +54,7 @@ class Around:
     outer: "Around | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     findings: Findings
     value: Any
     path: Path

@@ -7,8 +7,9 @@ Make a middleware of your own by deriving from `Middleware`, and make it known w
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import msgspec
 
 from perdure.dialects.flow.envelopes import Envelope
 from perdure.dialects.flow.schemas import NO_PARAMETERS, Parameters
@@ -17,8 +18,7 @@ from perdure.kernel.values import Instant
 PHASES = ("onEntry", "onSuccess", "onFailure", "onAlways")
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """What an action may look at."""
 
     at: Instant  # when the phase was entered
@@ -30,46 +30,40 @@ class Moment:
     draw: Callable[[], float]  # a number in [0, 1) from the run's recorded seed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Directive:
+class Directive(msgspec.Struct, frozen=True, kw_only=True):
     """`reveals`: metadata readable from this phase's shaping on; `becomes`: metadata of the next run."""
 
     config: Any = None
     memory: Any = None
-    reveals: Mapping[str, Any] = field(default_factory=dict)
-    becomes: Mapping[str, Any] = field(default_factory=dict)
+    reveals: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    becomes: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pass(Directive):
+class Pass(Directive, frozen=True, kw_only=True):
     """Let things go their way."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emit(Directive):
+class Emit(Directive, frozen=True, kw_only=True):
     """Substitute a whole Result. On entry nothing inside runs; None there means the onEntry product, as a success."""
 
     result: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Again(Directive):
+class Again(Directive, frozen=True, kw_only=True):
     """Run the inner scope once more, after `delay`; `restore` puts the variables back as they were at entry."""
 
     delay: Instant = 0
     restore: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound(Directive):
+class Bound(Directive, frozen=True, kw_only=True):
     """Interrupt the inner scope at `deadline`, explained by `failure`, unless a Result has arrived by then."""
 
     deadline: Instant
     failure: Envelope
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleanup(Directive):
+class Cleanup(Directive, frozen=True, kw_only=True):
     """Dispatch the call that the document writes in this phase's `with.call`."""
 
 

@@ -1,7 +1,8 @@
 """Call: dispatches one call object through the Step's middleware and routes on the Result (MWL-200 to MWL-203)."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from perdure.dialects.flow import calls, phases
 from perdure.dialects.flow import events as f
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from perdure.dialects.flow.document.look import Look
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(msgspec.Struct, frozen=True):
     input: Field | None
     outermost: Entry | None
     call: Call

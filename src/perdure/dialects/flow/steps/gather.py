@@ -4,8 +4,9 @@ over, successes ──▶ dispatches start, at most `concurrency` at once ──
                           └── decided early under `wait: false`: the rest is cancelled or skipped
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from perdure.dialects.flow import calls
 from perdure.dialects.flow import events as f
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 _CANCELLED = jsontext.encode(cancellation(DISPATCH_CANCELLED))
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(msgspec.Struct, frozen=True):
     over: Field | None
     calls: tuple[CallProgram, ...]
     successes: Field | None

@@ -1,7 +1,8 @@
 """Match: routes by the first predicate that holds (MWL-210 to MWL-212)."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from perdure.dialects.flow.document.look import Look
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(msgspec.Struct, frozen=True):
     input: Field | None
     cases: tuple[Clause, ...]
     default: Clause

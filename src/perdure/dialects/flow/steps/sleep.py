@@ -1,7 +1,8 @@
 """Sleep: pauses the frame for a duration or until an instant (MWL-220 to MWL-222)."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from perdure.dialects.flow.document.look import Look
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(msgspec.Struct, frozen=True):
     length: Field | None
     until: Field | None
 

@@ -6,8 +6,9 @@ on a step or an arc, and values of a step's own in a task rule. Names and `outpu
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.playbook.document import words
 from perdure.dialects.playbook.document.look import Findings, Look, Path
@@ -19,13 +20,12 @@ NOT_SETTABLE = ("workload", "args", "event", "steps", "keychain", "output", "out
 EVENTS = {"done": "step.done", "error": "step.failed"}
 
 
-@dataclass
-class Reading:
+class Reading(msgspec.Struct):
     """A document as the checks see it."""
 
     data: Any
     is_io: bool = False
-    moved: dict[Path, Path] = field(default_factory=dict)
+    moved: dict[Path, Path] = msgspec.field(default_factory=dict)
 
     def written(self, path: Path) -> Path:
         """Where the author wrote what is now at `path`."""

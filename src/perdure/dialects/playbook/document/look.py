@@ -1,8 +1,9 @@
 """A look at one value of a document: what it should be, and where it stands if it is not. No problem stops it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from perdure.kernel.problems import Severity, guess
 
@@ -19,8 +20,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     code: str
     message: str
     path: Path
@@ -29,9 +29,8 @@ class Found:
     is_key: bool = False
 
 
-@dataclass
-class Findings:
-    found: list[Found] = field(default_factory=list)
+class Findings(msgspec.Struct):
+    found: list[Found] = msgspec.field(default_factory=list)
     is_io: bool = False  # the document is written in profile "io" (PBK-158)
 
     @property
@@ -39,8 +38,7 @@ class Findings:
         return any(one.severity is Severity.ERROR for one in self.found)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     findings: Findings
     value: Any
     path: Path = ()

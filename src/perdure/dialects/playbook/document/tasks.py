@@ -1,8 +1,9 @@
 """The pipeline of a step: labels, tasks, and the rules for their outcomes (PBK-017 to 026)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document import jobs, legacy, sensitive, texts
@@ -20,8 +21,7 @@ RETRY_ONLY = ("attempts", "backoff", "delay")
 NEVER = ("loop", "next")
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What tasks may refer to: providers that are tool kinds, and entries of the workbook."""
 
     provides: Callable[[str], bool]

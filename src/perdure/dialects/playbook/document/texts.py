@@ -1,11 +1,11 @@
 """Templates in a document: is the text one, and does it read only what exists where it stands? (PBK-029, 146, 184)"""
 
-import re
 from collections.abc import Iterable, Iterator
 
 from perdure.dialects.playbook.document.look import Found, Look
 from perdure.dialects.playbook.errors import said
 from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
+from perdure.kernel.late import late
 
 CONTROL = frozenset({"workload", "ctx", "args", "execution_id", "event", "steps", "fanin"})
 FIELDS = frozenset(
@@ -18,7 +18,7 @@ POLICY = (FIELDS | {"outcome"}) - {"keychain"}
 START = frozenset({"workload", "execution_id", "env"})
 STATUS = r"""\b(?:outcome|output)(?:\.status\b|\[['"]status['"]\])"""
 SUCCESS = r"""(?:'success'|"success")"""
-OLD_STATUS = re.compile(rf"{STATUS}\s*[!=]=\s*{SUCCESS}|{SUCCESS}\s*[!=]=\s*{STATUS}")
+OLD_STATUS = late(rf"{STATUS}\s*[!=]=\s*{SUCCESS}|{SUCCESS}\s*[!=]=\s*{STATUS}")
 
 
 def guard(look: Look, scope: frozenset[str]) -> None:

@@ -4,25 +4,25 @@ Only words that one of the two has and the other has not are looked for. A bare 
 it is a mistake, and stays one.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.playbook.document.look import Path
 from perdure.dialects.playbook.shapes import tasks_of
 from perdure.expressions.jinja import Template
+from perdure.kernel.late import late
 
-OLD_EVENT = re.compile(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)""")
+OLD_EVENT = late(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)""")
 PROFILES = ("io", "none")
 
 
-@dataclass
-class Words:
+class Words(msgspec.Struct):
     """Where words of either kind stand, in order."""
 
-    io: list[tuple[str, Path]] = field(default_factory=list)
-    canonical: list[tuple[str, Path]] = field(default_factory=list)
+    io: list[tuple[str, Path]] = msgspec.field(default_factory=list)
+    canonical: list[tuple[str, Path]] = msgspec.field(default_factory=list)
 
     @property
     def is_mixed(self) -> bool:

@@ -1,7 +1,7 @@
 """What a tool kind must offer, and the call it is given."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from perdure.kernel.values import SECOND, Payload
 NO_READS = Reads()
 
 
-class Landed(msgspec.Struct, frozen=True):
+class Landed(msgspec.Struct, gc=False, frozen=True):
     """An outcome in the language's words. Without `result` an ok result is what the kernel's event brought."""
 
     error: Error | None = None
@@ -36,16 +36,15 @@ class Landed(msgspec.Struct, frozen=True):
 Landing = Callable[[Outcome, Reader], Landed]
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A tool kind: what its fields are called, how its work begins, and what the end of it means."""
 
     start: "Callable[[Call], None]"
     land: Landing
     required: tuple[tuple[str, ...], ...] = ()  # of each group one field must be there
     fields: frozenset[str] | None = None  # None: any
-    text: frozenset[str] = field(default_factory=frozenset)  # program text, never a template (PBK-092)
-    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fields that take one of a few words
+    text: frozenset[str] = msgspec.field(default_factory=frozenset)  # program text, never a template (PBK-092)
+    words: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # fields that take one of a few words
     # Who always does its work, `{kind}` for one that is called like the kind: then its fields may hold secrets.
     provider: str | None = None
     reads: Callable[[Task], Reads] = lambda task: NO_READS  # what `start` takes from scopes by itself

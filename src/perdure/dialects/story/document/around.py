@@ -1,6 +1,6 @@
 """What a resource is judged in: the others that are known, and the operator's settings."""
 
-from dataclasses import dataclass
+import msgspec
 
 from perdure.dialects.story.document.look import Look
 from perdure.dialects.story.permissions import refuse
@@ -8,8 +8,7 @@ from perdure.dialects.story.resources import NOTHING, Known, Reference, Resource
 from perdure.dialects.story.settings import DEFAULTS, Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(msgspec.Struct, frozen=True):
     known: Known = NOTHING
     settings: Settings = DEFAULTS
 
@@ -25,8 +24,7 @@ class Around:
         return self.known.find(kind, target.namespace, target.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """One resource before the judge: as it was written, and as it is kept. `stored` is what it would replace."""
 
     root: Look

@@ -1,8 +1,9 @@
 """From text to resources and every problem they have, each with its place; or from one resource to its problems."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.document.around import Around, Case
 from perdure.dialects.story.document.look import INVALID, KUBERNETES_ONLY, Findings, Found, Look
@@ -29,8 +30,7 @@ from perdure.kernel.problems import Problem, Severity, guess
 SHOWN = 200  # problems of one text; nobody repairs more at a time
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     """The resources of a text in order, those with problems too, and the problems sorted by place."""
 
     resources: tuple[Resource, ...]

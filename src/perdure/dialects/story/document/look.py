@@ -4,8 +4,9 @@ The code of a problem is its reason, as the contract calls it: `ValidationFailed
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.settings import DEFAULTS, Settings
 from perdure.documents import spell
@@ -25,8 +26,7 @@ KUBERNETES_ONLY = "KubernetesOnly"
 DOUBTFUL = "Doubtful"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     code: str
     message: str
     path: Path
@@ -35,21 +35,19 @@ class Found:
     is_key: bool = False
 
 
-@dataclass
-class Findings:
+class Findings(msgspec.Struct):
     """What a walk over one resource gathers. `ignored` are its fields that only mean something to Kubernetes."""
 
     settings: Settings = DEFAULTS
-    found: list[Found] = field(default_factory=list)
-    ignored: list[Path] = field(default_factory=list)
+    found: list[Found] = msgspec.field(default_factory=list)
+    ignored: list[Path] = msgspec.field(default_factory=list)
 
     @property
     def has_errors(self) -> bool:
         return any(one.severity is Severity.ERROR for one in self.found)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     findings: Findings
     value: Any
     path: Path = ()

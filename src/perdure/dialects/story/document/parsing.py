@@ -7,7 +7,7 @@ that is loaded brings along.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perdure.dialects.story.bundle import bundle, references
+from perdure.dialects.story.bundle import bundle, references, template_of
 from perdure.dialects.story.document.judging import judge, tidied
 from perdure.dialects.story.document.look import INVALID
 from perdure.dialects.story.kinds import KINDS
@@ -87,6 +87,23 @@ def parse(
     return Judged(load(pinned), problems, pinned, _identity(story))
 
 
+def foresee(text: bytes, around: Surroundings, provided: Find = _nothing) -> None:
+    """Look up what `parse` will: Engrams and Stories that the text's Stories name in their own namespace."""
+    try:
+        documents = [one.data for one in read_documents(text) if isinstance(one.data, dict)]
+    except UnreadableText:
+        return
+    resources = [{**one, "metadata": {"namespace": around.namespace, **metadata_of(one)}} for one in documents]
+    shelf = Shelf(resources, Beside(around, provided, None))
+    for story in resources:
+        if story.get("kind") == "Story":
+            named = {(kind, target.namespace, target.name) for kind, target in references(story)}
+            for kind, namespace, name in sorted(named):
+                found = shelf.find(kind, namespace, name) if namespace == namespace_of(story) else None
+                if found is not None and kind == "Engram":
+                    template_of(found, shelf)
+
+
 def declares(text: bytes, file: str = "") -> list[Declared]:
     """The resources of a text that can be told apart, right or wrong."""
     try:
@@ -111,6 +128,8 @@ def _chosen(stories: Sequence[Resource], name: str) -> Resource | None:
     """The Story to run: the one that is named; else the one that no other in the text starts, or the first."""
     if name:
         return next((story for story in stories if name in (name_of(story), _called(story))), None)
+    if len(stories) < 2:
+        return next(iter(stories), None)
     started = {
         (target.namespace, target.name) for story in stories for kind, target in references(story) if kind == "Story"
     }

@@ -1,7 +1,8 @@
 """Policies, as the tables of sections 1.4 to 1.6 have them: the same blocks stand in Stories, steps and Engrams."""
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.document.look import Look
 from perdure.dialects.story.document.shapes import (
@@ -61,8 +62,7 @@ _STORAGE = Fields(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """Where large values go. S3 only where there is a driver for it (STY-007)."""
 
     def judge(self, look: Look) -> None:

@@ -1,7 +1,8 @@
 """Which form each kind has, and what else is asked of it: a new kind is one line here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from perdure.dialects.story.document import engrams, impulses, runs, story, transports, triggers
 from perdure.dialects.story.document.around import Case
@@ -9,8 +10,7 @@ from perdure.dialects.story.document.policies import LABELS
 from perdure.dialects.story.document.shapes import Anything, Fields, Kubernetes, Name, Shape, Text, Whole
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     spec: Shape
     judge: Callable[[Case], None] = lambda case: None
     is_run_object: bool = False  # written by programs: judged up to the first problem, and on every update

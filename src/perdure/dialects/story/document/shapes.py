@@ -3,9 +3,7 @@
 `judge` reports, `tidy` gives the value as it is kept: null members are no members, a bare name is a reference.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -14,9 +12,10 @@ import msgspec
 from perdure.dialects.story.document.look import Findings, Look, listed
 from perdure.dialects.story.durations import BadDuration, read_duration
 from perdure.dialects.story.schemas import BadSchema, Schema
+from perdure.kernel.late import late
 from perdure.kernel.problems import guess
 
-NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+NAME = late(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 NAME_RULE = "small letters, digits and dashes, with a letter or digit at both ends"
 
 
@@ -35,8 +34,7 @@ class _Plain:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Text(_Plain):
+class Text(_Plain, msgspec.Struct, frozen=True):
     least: int = 0
     most: int | None = None
 
@@ -49,8 +47,7 @@ class Text(_Plain):
             look.problem(f"must have at most {self.most} characters, not {len(look.value)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Name(_Plain):
+class Name(_Plain, msgspec.Struct, frozen=True):
     """A name that others may refer to (STY-002)."""
 
     most: int = 63
@@ -65,8 +62,7 @@ class Name(_Plain):
             look.problem(f"{value!r} is no name: it must match ^{NAME.pattern}$", hint=f"Use {NAME_RULE}.")
 
 
-@dataclass(frozen=True, slots=True)
-class Whole(_Plain):
+class Whole(_Plain, msgspec.Struct, frozen=True):
     least: int | None = None
     most: int | None = None
 
@@ -80,15 +76,13 @@ class Whole(_Plain):
             look.problem(f"must be {self.least} or more, not {value}")
 
 
-@dataclass(frozen=True, slots=True)
-class Flag(_Plain):
+class Flag(_Plain, msgspec.Struct, frozen=True):
     def judge(self, look: Look) -> None:
         if not isinstance(look.value, bool):
             look.problem(f"must be true or false, not {shown(look.value)}")
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf(_Plain):
+class OneOf(_Plain, msgspec.Struct, frozen=True):
     """A word of a few; `other` are further ones kept as the word they stand for. Blank is absent."""
 
     words: tuple[str, ...]
@@ -105,8 +99,7 @@ class OneOf(_Plain):
         return dict(self.other).get(value, value) if isinstance(value, str) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Span(_Plain):
+class Span(_Plain, msgspec.Struct, frozen=True):
     """A duration that the run passes over when it is none (STY-127, STY-133): worth a warning."""
 
     def judge(self, look: Look) -> None:
@@ -119,8 +112,7 @@ class Span(_Plain):
             look.warn(f"{refusal}: it is passed over")
 
 
-@dataclass(frozen=True, slots=True)
-class Moment(_Plain):
+class Moment(_Plain, msgspec.Struct, frozen=True):
     """An instant as RFC 3339 has it."""
 
     def judge(self, look: Look) -> None:
@@ -137,27 +129,24 @@ def read_moment(written: Any) -> datetime | None:
         return None
 
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_MOMENT = late(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
-@dataclass(frozen=True, slots=True)
-class Anything(_Plain):
+class Anything(_Plain, msgspec.Struct, frozen=True):
     """Free-form: any value, members of any name (STY-003)."""
 
     def judge(self, look: Look) -> None:
         pass
 
 
-@dataclass(frozen=True, slots=True)
-class Object(_Plain):
+class Object(_Plain, msgspec.Struct, frozen=True):
     """Free-form, but an object."""
 
     def judge(self, look: Look) -> None:
         look.is_object()
 
 
-@dataclass(frozen=True, slots=True)
-class JsonSchema(_Plain):
+class JsonSchema(_Plain, msgspec.Struct, frozen=True):
     """A schema; `what` it is of stands in the message (STY-039)."""
 
     what: str
@@ -169,8 +158,7 @@ class JsonSchema(_Plain):
             look.problem(f"error validating {self.what} schema: {refusal}")
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(msgspec.Struct, frozen=True):
     item: Shape
     least: int = 0
     most: int | None = None
@@ -190,8 +178,7 @@ class ListOf:
         return [self.item.tidy(one) for one in value] if isinstance(value, list) else value
 
 
-@dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(msgspec.Struct, frozen=True):
     member: Shape
 
     def judge(self, look: Look) -> None:
@@ -203,8 +190,7 @@ class MapOf:
         return {name: self.member.tidy(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(msgspec.Struct, frozen=True):
     """An object of known members. Null is absent, as everywhere in Kubernetes."""
 
     members: Mapping[str, Shape]
@@ -233,8 +219,7 @@ class Fields:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Kubernetes:
+class Kubernetes(msgspec.Struct, frozen=True):
     """A field that only means something to Kubernetes (STY-004)."""
 
     shape: Shape = Object()
@@ -247,8 +232,7 @@ class Kubernetes:
         return self.shape.tidy(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(msgspec.Struct, frozen=True):
     """One of two forms."""
 
     first: Shape
@@ -270,8 +254,7 @@ class Either:
 REFERENCE = Fields({"name": Name(253), "namespace": Name(63), "version": Text(most=64), "uid": Text()})
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceShape:
+class ReferenceShape(msgspec.Struct, frozen=True):
     """A name alone, or an object with one (STY-002). That there is a name is checked where its sentence is known."""
 
     def judge(self, look: Look) -> None:

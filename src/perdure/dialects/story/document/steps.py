@@ -1,8 +1,9 @@
 """One step, in whatever block or branch it stands (STY-024 to 043, STY-229)."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import scopes
 from perdure.dialects.story.document import templates
@@ -74,8 +75,7 @@ class StepShape:
         return step
 
 
-@dataclass(frozen=True, slots=True)
-class Tale:
+class Tale(msgspec.Struct, frozen=True):
     """The Story a step belongs to, as far as its steps have to know."""
 
     name: str
@@ -151,6 +151,8 @@ def _needs(look: Look, name: str, block: str, tale: Tale) -> None:
 
 def _requires(look: Look, name: str, block: str, tale: Tale) -> None:
     """STY-038: of a branch, `name` is the step it stands in."""
+    if not look.value.get("requires"):
+        return
     visible = tale.graph.visible(block)
     upstream = tale.graph.needed(name) if name in tale.graph.nodes else frozenset()
     for one in look.at("requires").items():
@@ -291,8 +293,7 @@ def _is_bridged(look: Look, tale: Tale) -> bool:
     return engram is not None and (engram.get("spec") or {}).get("mode") in ("deployment", "statefulset")
 
 
-@dataclass(frozen=True, slots=True)
-class _Sight:
+class _Sight(msgspec.Struct, frozen=True):
     """Which steps the templates of one step may read (STY-043)."""
 
     name: str
@@ -303,6 +304,8 @@ class _Sight:
         self._steps(look, templates.check(look, scope), is_edge)
 
     def _steps(self, look: Look, read: References, is_edge: bool) -> None:
+        if not read.steps:
+            return
         graph = self.tale.graph
         visible = graph.visible(self.block)
         upstream = graph.upstream(self.name) if self.name in graph.nodes else frozenset()

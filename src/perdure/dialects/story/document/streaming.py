@@ -1,8 +1,9 @@
 """The streaming settings of Transports and of Stories' transports (section 15, STY-040)."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import scopes
 from perdure.dialects.story.document import templates
@@ -12,8 +13,7 @@ from perdure.dialects.story.durations import BadDuration, read_positive
 from perdure.kernel.problems import guess
 
 
-@dataclass(frozen=True, slots=True)
-class PositiveSpan:
+class PositiveSpan(msgspec.Struct, frozen=True):
     def judge(self, look: Look) -> None:
         try:
             read_positive(look.value)

@@ -10,22 +10,18 @@ import msgspec
 from perdure.dialects.story import attempts, caching, limits, mapping, offloading, references
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
-from perdure.dialects.story.code import run_of
 from perdure.dialects.story.ending import end_step, said
 from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.fitting import fitted
 from perdure.dialects.story.helping import INPUTS, KEY
 from perdure.dialects.story.identity import business_key, default_key
-from perdure.dialects.story.inline_stories import MAP_TEMPLATE, inline_stories, with_stories, without_stories
-from perdure.dialects.story.merging import merged
+from perdure.dialects.story.inline_stories import MAP_TEMPLATE, with_stories
 from perdure.dialects.story.naming import step_run_name, step_run_uid
 from perdure.dialects.story.payloads import malformed
 from perdure.dialects.story.phases import Phase, Reason
-from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.references import Engram, Invalid, Missing
 from perdure.dialects.story.rendering import Scope
-from perdure.dialects.story.resources import spec_of
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
@@ -83,24 +79,21 @@ class _Refused(Exception):
 
 
 def _prepare(turn: Turn, step: Step, found: Engram) -> None:
-    program: Program = turn.program
     scope = Scope(turn, step)
     key = _key(turn, step, scope)
     created = s.StepRunCreated(
         step.name,
         key,
         found.reference.key,
-        f"{found.template_name}@{found.template_version}",
-        found.template_generation,
+        found.pair.full_template_name,
+        found.pair.template_generation,
         turn.now,
     )
-    execution = Execution(program, step, found.engram, found.template)
+    execution = found.execution
     try:
         inputs = _inputs(turn, step, found, scope)
-        envelope = _envelope(turn, step, found, key, inputs)
-        if storage := execution.storage():
-            envelope["storage"] = storage
-        arguments = jsontext.encode(envelope)
+        text = jsontext.encode(inputs)
+        arguments = _envelope(turn, step, found, key, text)
     except _Refused as refused:
         turn.emit(created)
         error = StepError.make(refused.type, refused.message, retryable=False)
@@ -125,11 +118,11 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
     turn.emit(created)
     if lookup is not None:
         turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "miss"))
-    size, most = len(jsontext.encode(inputs)), execution.inline_limit()
+    size, most = len(text), execution.inline_limit()
     if NEAR_LIMIT * most <= size <= most:
         message = f"the step's input has {size} bytes, {most} may stay inline"
         turn.emit(s.Noted(step.name, "StepInputNearLimit", message, turn.now))
-    attempts.begin(turn, step, turn.body.steps[step.name], arguments, execution)
+    attempts.begin(turn, step, turn.body.steps[step.name], arguments, execution, found.pair.provider)
 
 
 def _key(turn: Turn, step: Step, scope: Scope) -> str:
@@ -164,7 +157,7 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
         inputs = offloading.hydrated(turn, inputs, is_last=True)
     except offloading.LeadsNowhere as problem:
         raise _Refused(Reason.INVALID_CONFIGURATION, str(problem), "storage_error") from None
-    completed, problems = fitted(spec_of(found.template).get("inputSchema"), inputs)
+    completed, problems = fitted(found.pair.input_schema, inputs)
     if problems:
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
     try:
@@ -176,21 +169,16 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
 def _rendered(turn: Turn, step: Step, found: Engram, scope: Scope) -> Any:
     if step.purpose:  # a helper is given templates as they are
         return jsontext.decode(turn.text(turn.body.help_inputs[step.name]))
-    base = spec_of(found.engram).get("with")
-    template = merged(base if isinstance(base, dict) else {}, step.given)
-    rendered = scope.render(without_stories(template), INPUTS[step.kind])
-    return with_stories(rendered, inline_stories(template))
+    rendered = scope.fill(found.written, found.input, INPUTS[step.kind])
+    return with_stories(rendered, found.stories) if found.stories else rendered
 
 
-def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: dict[str, Any]) -> dict[str, Any]:
+def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: bytes) -> bytes:
     """The task's arguments: see `contract`."""
     body: Body = turn.body
     program: Program = turn.program
-    of_engram = spec_of(found.engram).get("secrets")
-    of_step = step.data.get("secrets")
-    return {
-        "inputs": inputs,
-        "secrets": merged(of_engram if isinstance(of_engram, dict) else {}, of_step or {}),
+    rest = {
+        "secrets": found.secrets,
         "step": {
             "id": step.name,
             "run": step_run_name(body, step.name),
@@ -199,7 +187,9 @@ def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: dict[str,
         "story": {"name": program.name, "namespace": program.namespace},
         "storyRun": {"name": body.name, "namespace": body.namespace, "uid": turn.execution.id},
         "engram": {"name": found.reference.name, "namespace": found.reference.namespace, "version": found.version},
-        "template": {"name": found.template_name, "version": found.template_version},
+        "template": {"name": found.template_name, "version": found.pair.template_version},
         "idempotencyKey": key,
-        **({} if (run := run_of(found.template)) is None else {"run": run}),
+        **({} if found.pair.run is None else {"run": found.pair.run}),
+        **({"storage": storage} if (storage := found.execution.storage()) else {}),
     }
+    return b'{"inputs":%b,%b' % (inputs, jsontext.encode(rest)[1:])

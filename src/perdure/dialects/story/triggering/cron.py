@@ -9,9 +9,9 @@ is `*`: then every hour that passes counts.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo
+
+import msgspec
 
 from perdure.kernel.values import SECOND, Instant
 
@@ -41,14 +41,15 @@ def find_zone(name: str) -> tzinfo:
         return UTC
     try:
         if _ZONE.fullmatch(name):
+            from zoneinfo import ZoneInfo
+
             return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # unknown; a folder of the database; a file that is no zone
         pass
     raise BadSchedule(f"{name[:60]!r} is no time zone such as Europe/Oslo or UTC")
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     name: str
     first: int
     last: int
@@ -90,8 +91,7 @@ FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(msgspec.Struct, frozen=True):
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int]

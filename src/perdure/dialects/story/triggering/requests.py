@@ -1,8 +1,9 @@
 """StoryTriggers and the StoryRuns they ask for: names, hashes and marks follow from the request (STY-147, 150, 273)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story import labels
 from perdure.dialects.story.identity import input_hash, run_name, trigger_name
@@ -23,8 +24,7 @@ STORY_COUNTED = "story"
 IMPULSE_COUNTED = ("impulse", "impulse-success")
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """What is to be started, and what tells this delivery from others. Without a key each submission is another."""
 
     story: Mapping[str, Any]  # a reference, as StoryTriggers write it
@@ -91,8 +91,7 @@ def compose_run(trigger: Resource) -> Resource:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """A StoryRun as the engine starts it: the Story is found by `story`."""
 
     story: Reference

@@ -1,9 +1,10 @@
 """The built-in Impulse template `cron` (STY-160 to 162): what its `with` says, and what a strike delivers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
+
+import msgspec
 
 from perdure.dialects.story.durations import BadDuration, read_duration
 from perdure.dialects.story.kinds import KINDS
@@ -60,8 +61,7 @@ TEMPLATE: Resource = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     name: str
     written: str
     cron: Cron
@@ -76,8 +76,7 @@ class Schedule:
         return found if isinstance(found, str) and found else self.written
 
 
-@dataclass(frozen=True, slots=True)
-class Schedules:
+class Schedules(msgspec.Struct, frozen=True):
     zone: tzinfo
     runs_on_startup: bool
     policy: str

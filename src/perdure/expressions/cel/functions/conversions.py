@@ -1,7 +1,6 @@
 """Type conversions: `int`, `uint`, `double`, `string`, `bytes`, `bool`, `timestamp`, `duration`, `dyn`, `type`."""
 
 import math
-import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -20,8 +19,9 @@ from perdure.expressions.cel.instants import (
     parse_timestamp,
 )
 from perdure.expressions.cel.values import TypeValue, Uint, Value, type_of
+from perdure.kernel.late import late
 
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DECIMAL = late(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
 

@@ -9,8 +9,9 @@ from perdure.expressions.cel.frame import Frame, allow_size, charge, elements, e
 from perdure.expressions.cel.functions.conversions import encode_text, format_double, plain_double
 from perdure.expressions.cel.instants import Duration, Timestamp, format_duration, format_timestamp
 from perdure.expressions.cel.values import CelList, CelMap, TypeValue, Uint, Value, type_name
+from perdure.kernel.late import late
 
-_CLAUSE = re.compile(r"%(?:\.([0-9]{1,9}))?(.?)", re.DOTALL)
+_CLAUSE = late(r"%(?:\.([0-9]{1,9}))?(.?)", re.DOTALL)
 _MOST_DIGITS = 1000
 
 

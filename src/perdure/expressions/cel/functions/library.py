@@ -4,8 +4,9 @@ An implementation takes the frame and the arguments. It never sees a type that i
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import product
+
+import msgspec
 
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.instants import Duration, Timestamp
@@ -47,12 +48,11 @@ class Function:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(msgspec.Struct, frozen=True):
     """Functions called as `f(x)` (names may be qualified, `math.abs`) and methods called as `x.f()`."""
 
-    functions: dict[str, Function] = field(default_factory=dict)
-    methods: dict[str, Function] = field(default_factory=dict)
+    functions: dict[str, Function] = msgspec.field(default_factory=dict)
+    methods: dict[str, Function] = msgspec.field(default_factory=dict)
 
 
 def merge(libraries: Iterable[Library]) -> Library:

@@ -1,19 +1,23 @@
 """`matches`: the bridge to the regular expressions room, and what a search costs."""
 
+from typing import TYPE_CHECKING
+
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, charge
-from perdure.expressions.regex import BadPattern, Pattern, compile_pattern
+
+if TYPE_CHECKING:
+    from perdure.expressions.regex import Pattern
 
 
 def search(frame: Frame, text: str, pattern: str) -> bool:
     return search_compiled(frame, text, compile_at_run_time(frame, pattern))
 
 
-def search_compiled(frame: Frame, text: str, pattern: Pattern) -> bool:
+def search_compiled(frame: Frame, text: str, pattern: "Pattern") -> bool:
     return pattern.search(text, lambda steps: charge(frame, steps))
 
 
-def compile_at_run_time(frame: Frame, pattern: str) -> Pattern:
+def compile_at_run_time(frame: Frame, pattern: str) -> "Pattern":
     """A pattern known only now is paid for even when it is remembered, so that costs never vary."""
     charge(frame, 100 + 4 * len(pattern))
     compiled = compile_checked(pattern)
@@ -21,7 +25,9 @@ def compile_at_run_time(frame: Frame, pattern: str) -> Pattern:
     return compiled
 
 
-def compile_checked(pattern: str) -> Pattern:
+def compile_checked(pattern: str) -> "Pattern":
+    from perdure.expressions.regex import BadPattern, compile_pattern  # few expressions have one
+
     try:
         return compile_pattern(pattern)
     except BadPattern as bad:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from perdure.expressions.cel import syntax
 from perdure.expressions.cel.errors import EvaluationFault, Failure
@@ -14,8 +15,7 @@ from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import NONE, CelList, CelMap, Optional, Value, type_denotations, type_name
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What to call, and how many local variables its frame must have room for."""
 
     run: Closure

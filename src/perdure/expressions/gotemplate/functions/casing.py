@@ -1,12 +1,12 @@
 """Words joined in other ways: snake_case, kebab-case, CamelCase. Spaces, `_` and `-` are what joins words."""
 
-import re
 from itertools import pairwise
 
 from perdure.expressions.gotemplate.functions.letters import lower, to_lower, upper
 from perdure.expressions.gotemplate.functions.library import TEXT, takes
+from perdure.kernel.late import late
 
-_JOINTS = re.compile(r"[\s_-]+")
+_JOINTS = late(r"[\s_-]+")
 
 
 def join_words(text: str, joint: str) -> str:

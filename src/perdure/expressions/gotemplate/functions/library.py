@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import msgspec
+
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.json_text import NotJson
@@ -20,8 +22,7 @@ USUAL, SLOW = 3, 40  # steps for a call, besides what is paid by size
 SHORT_CIRCUIT = frozenset({"and", "or"})  # these see expressions, not values: the planner's business
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """What an argument may be, and what to call it."""
 
     name: str
@@ -37,8 +38,7 @@ MAP = Kind("a map", (dict,))
 MOMENT = Kind("a time", (Moment,))
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """`run` takes the frame first when `wants_frame`. `rest` is the kind of any further arguments."""
 
     run: Callable[..., Value]

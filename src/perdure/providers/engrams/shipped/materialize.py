@@ -1,9 +1,10 @@
 """`materialize`: evaluates a template over the data it is given."""
 
 import random
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.expressions.gotemplate import (
     DETERMINISTIC,

@@ -1,0 +1,19 @@
+"""Regular expressions that are compiled when they are first used: most processes use few of those they could."""
+
+import re
+from typing import Any, cast
+
+
+class _Late:
+    def __init__(self, pattern: str, flags: int) -> None:
+        self._written = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(re.compile(*self._written), name)
+        self.__dict__[name] = found  # from now on it is found without us
+        return found
+
+
+def late(pattern: str, flags: int = 0) -> "re.Pattern[str]":
+    """As `re.compile`, for a name of a module."""
+    return cast("re.Pattern[str]", _Late(pattern, flags))
