@@ -247,6 +247,7 @@ class _Breaking:
         self.dump = inner.dump
         self.strays = inner.strays
         self.program = inner.program
+        self.kept = inner.kept
         self._inner = inner
         self._left = after
 
@@ -274,6 +275,26 @@ async def test_a_copy_that_is_broken_off_anywhere_leaves_nothing_and_can_be_repe
             assert [type(batch[0]) for batch in reading.dump()] == [r.CatalogVersionRecord]
 
     assert broken == len(r.KINDS)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "18"])
+async def test_texts_that_a_database_cannot_hold_are_carried_as_it_would_write_them(
+    tmp_path: Path, postgres_server: Callable[[int], Server], kind: str
+) -> None:
+    source = File(f"sqlite:///{tmp_path}/old.db")
+    store = source.open()
+    odd = created("a", await store.claim(), labels={"odd\0": "\0x"}, name="with \0 in it", row=b"\0\xff")
+    await store.commit([odd])
+    await store.close()
+    with ExitStack() as stack:
+        target = place(kind, "new", tmp_path, postgres_server, stack)
+        copy(source.caretaker(), target.caretaker())
+        moved = target.open()
+        (row,) = await moved.search(Filter())
+        replaced = "\0" if kind == "sqlite" else "\N{REPLACEMENT CHARACTER}"
+        assert (row.name, row.labels) == (f"with {replaced} in it", {f"odd{replaced}": f"{replaced}x"})
+        assert await moved.history(RunId("a")) == [(1, b"\0\xff")], "bytes lose nothing"
+        await moved.close()
 
 
 async def test_a_difference_takes_everything_back(way: tuple[Place, Place]) -> None:

@@ -95,6 +95,9 @@ class Reading(Protocol):
 
 
 class Filling(Reading, Protocol):
+    def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
+        """The same records as this store will have them: not every database can hold every text."""
+
     def pour(self, batch: Sequence[Record]) -> None:
         """Take in what another store's `dump` gave, batch by batch in its order."""
 

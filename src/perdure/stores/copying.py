@@ -21,7 +21,7 @@ def copy(
     given, found = Tally(), Tally()
     open_runs = 0
     with source.standstill() as reading, target.filling() as filling:
-        for batch in _counted(reading.dump(), given):
+        for batch in _counted(map(filling.kept, reading.dump()), given):
             filling.pour(batch)
             open_runs += sum(isinstance(record, RunRecord) and record.ended_at is None for record in batch)
             heard("copied", given)

@@ -1,6 +1,6 @@
 """Looking after one database: its schema, how it stands, all of it at one moment, and filling an empty one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -14,8 +14,9 @@ from perdure.stores.caring import Figures, Filling, Owner, Reading, RunCounts, S
 from perdure.stores.dumping import Dump
 from perdure.stores.errors import StoreInUse, StoreNewer, StoreNotEmpty
 from perdure.stores.postgres.database import NOW, Database, PostgresSettings, migration_names
-from perdure.stores.postgres.pouring import Pour
+from perdure.stores.postgres.pouring import Pour, storable_record
 from perdure.stores.postgres.session import ConnectionLost
+from perdure.stores.records import Record
 
 # Whole tables are read here, by plans that the settings of our other sessions rule out.
 _SETTINGS = """
@@ -197,6 +198,9 @@ class _Vessel(_Moment):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self.pour = Pour(connection).pour
+
+    def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
+        return [storable_record(record) for record in batch]
 
 
 def _one(connection: Connection, query: str) -> Any:

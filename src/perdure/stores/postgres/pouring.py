@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 from psycopg.types.json import Jsonb
 
 from perdure.kernel.values import RunId
 from perdure.stores import records as r
 from perdure.stores.postgres.sending import birthplace
+from perdure.stores.postgres.wire import storable
 from perdure.stores.postgres.writing import NUMBERS_AT_ONCE, PARTITION_SHIFT
 
 SOMEWHERE_SHARED = 1  # from there runs are spread over all that is shared
@@ -71,6 +72,19 @@ class Pour:
         assert found is not None
         for place, one in enumerate(batch):
             yield (birthplace(one.to, SOMEWHERE_SHARED), found[0] + place, one.to, one.at, one.body)
+
+
+def storable_record(record: r.R) -> r.R:
+    """As the store would write it itself; nearly always the same."""
+    texts = {name: value for name in record.__struct_fields__ if isinstance(value := getattr(record, name), str | dict)}
+    changed = {name: fixed for name, value in texts.items() if (fixed := _storable(value)) != value}
+    return replace(record, **changed) if changed else record
+
+
+def _storable(value: str | dict[str, str]) -> str | dict[str, str]:
+    if isinstance(value, str):
+        return storable(value)
+    return {storable(name): storable(text) for name, text in value.items()}
 
 
 def _labels(labels: dict[str, str]) -> Jsonb | None:

@@ -1,6 +1,6 @@
 """Looking after one SQLite file: its schema, how it stands, all of it at one moment, and filling a new one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from perdure.kernel.values import Instant
 from perdure.stores.caring import Figures, Filling, Owner, Reading, RunCounts, Schema, Stray, TableSize
 from perdure.stores.dumping import Dump
 from perdure.stores.errors import StoreInUse, StoreNotEmpty
+from perdure.stores.records import Record
 from perdure.stores.sqlite.database import (
     explained,
     migration_names,
@@ -166,6 +167,9 @@ class _Vessel(_Moment):
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.pour = Pour(connection).pour
+
+    def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
+        return batch
 
 
 def _schema(connection: apsw.Connection) -> Schema:
