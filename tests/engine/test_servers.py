@@ -105,6 +105,25 @@ async def test_a_hand_over_that_takes_too_long_is_called_off(tmp_path: Path) -> 
         assert {task.delivery for task in one.hands.performed} == {1} and not two.hands.performed
 
 
+async def test_a_hand_over_may_be_called_off_at_any_moment(tmp_path: Path) -> None:
+    """Invariants 12 and 21: also while it is being recorded what was not begun."""
+    call = {"call": "slow", "deliveries": 1}
+    async with Servers(tmp_path, count=1, held={"slow"}, tasks_in_flight=1) as (server,):
+        run = await server.engine.start(drill({"each": 40, "do": [call]}, {"return": "all"}))
+        handover = server.runtime._handover
+        for pause in range(40):
+            await until(lambda: bool(server.hands.waiting))
+            handover.begin(list(server.runtime.partitions), 60.0)
+            server.hands.release(Succeeded(b"1"))
+            for _ in range(pause):
+                await asyncio.sleep(0)
+            handover._call_off(handover.leaving, 0.0)
+
+        assert await asyncio.wait_for(run.result(), 10) == "all"
+        assert Counter(one.task for one in server.hands.performed).most_common(1)[0][1] == 1
+        assert "TaskRedelivered" not in await names(server, run.id)
+
+
 async def test_many_runs_wander_between_servers_and_nothing_is_done_twice(tmp_path: Path) -> None:
     """Invariants 1, 7, 17, 18 and 21: children, permits, signals and sleeps, handed over and over."""
     kid = drill({"call": "work"}, {"sleep": "3ms"}, {"call": "work"}, {"return": "$input"}, name="kid")

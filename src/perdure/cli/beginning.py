@@ -77,6 +77,8 @@ async def _leave(engine: Client, run: RunId, asked: argparse.Namespace, talk: Ta
         give_text(run)
     if status.is_final:
         talk.say(f"recorded; nothing was left to be done: it has {status.done} already")
+    elif any(server.serves for server in await engine.store.servers()):
+        talk.say("recorded; a server takes it up")
     else:
         talk.say(f"recorded; no live process drives it. Have it done with: {command}")
     return Exit.OK

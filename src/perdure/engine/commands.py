@@ -47,6 +47,11 @@ class Commands:
         for number in event.tasks:
             self.hand_out(slot, execution, number)
 
+    def _lay_down(self, slot: Slot, execution: Execution, event: e.TasksLaidDown) -> None:
+        slot.laying_down.difference_update(event.tasks)
+        if not slot.is_leaving:  # it stays after all
+            slot.mailbox.append(Mail(self._clock.now(), 0, i.TakeUp(event.tasks)))
+
     def hand_out(self, slot: Slot, execution: Execution, number: int) -> None:
         task = execution.state.tasks.get(number)
         if task is None or task.pool or task.cancelling or task.laid_down:
@@ -99,6 +104,7 @@ class Commands:
 _COMMANDS: dict[type[e.Event], Callable[[Commands, Slot, Execution, Any], None]] = {
     e.TaskScheduled: Commands._hand_out,
     e.TaskRedelivered: Commands._hand_out,
+    e.TasksLaidDown: Commands._lay_down,
     e.TasksTakenUp: Commands._hand_out_all,
     e.TaskCancelRequested: Commands._call_back,
     e.Sliced: Commands._go_on,

@@ -163,4 +163,5 @@ class Handover:
 
     def _lay_down(self, slot: Slot) -> None:
         unbegun, slot.unbegun = slot.unbegun, []
+        slot.laying_down.update(unbegun)
         self._offer(slot.id, i.LayDown(unbegun))

@@ -354,8 +354,9 @@ class Runtime:
         if slot.is_leaving:
             return
         laid_down: list[int] = []
+        in_hand = slot.fetching | slot.laying_down
         for number, task in execution.state.tasks.items():
-            if task.pool or number in slot.fetching or self._dispatcher.holds(slot.id, number, task.delivery):
+            if task.pool or number in in_hand or self._dispatcher.holds(slot.id, number, task.delivery):
                 continue
             orphan = assignment(execution, number, b"", b"")
             if task.cancelling:

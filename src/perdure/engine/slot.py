@@ -69,6 +69,7 @@ class Slot:
         "fetching",
         "id",
         "is_leaving",
+        "laying_down",
         "lived",
         "mailbox",
         "partition",
@@ -105,6 +106,7 @@ class Slot:
         self.fetching: set[int] = set()  # tasks whose large values are on their way from the store
         self.is_leaving = False  # its partition is being handed over: tasks are not begun, but kept in `unbegun`
         self.unbegun: list[int] = []
+        self.laying_down: set[int] = set()  # those of which it is being recorded
         # The decision in progress.
         self.taken: list[Mail] = []
         self.decided = 0
