@@ -1,6 +1,7 @@
 """Everything of a store into another one, or nothing."""
 
 import asyncio
+import re
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import apsw
+import psycopg
 import pytest
 
 from perdure.kernel import inputs as i
@@ -18,6 +20,7 @@ from perdure.stores import records as r
 from perdure.stores.caring import Caretaker, Filling
 from perdure.stores.copying import copy
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
+from perdure.stores.postgres import pouring as postgres_pouring
 from perdure.stores.protocol import (
     Committed,
     Filter,
@@ -29,6 +32,7 @@ from perdure.stores.protocol import (
     Summary,
     Transition,
 )
+from perdure.stores.sqlite import pouring as sqlite_pouring
 from perdure.stores.sqlite.caring import SqliteCaretaker
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
@@ -128,6 +132,7 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
     }
     moved = target.open()
     assert await contents(moved) == before
+    assert [row.id for row in await moved.search(Filter(labels={"z": "1"}))] == ["a"]
     (stored,) = await moved.load([RunId("a")])
     assert stored.snapshot is None, "a cache is not worth carrying"
     write = ResourceWrite(Named("Thing", "ns", "two"), "uid-2", 1, b"{}", b"", {}, None, 0)
@@ -322,6 +327,58 @@ async def test_memory_does_not_grow_with_the_store(way: tuple[Place, Place]) -> 
 
     assert copied.tally.bytes > 40_000_000
     assert peak < 5 * r.MOST_BYTES
+
+
+NOT_CARRIED = {
+    "schema",  # every store has its own,
+    "servers",  # its own owners
+    "partitions",
+    "snapshots",  # and its own cache
+    "run_labels",  # which triggers fill
+}
+GIVEN_ANEW = {
+    "log.position",
+    "large_values.id",
+    "inbox.position",
+    "programs.unused_since",
+}
+
+
+def test_no_table_and_no_column_is_forgotten_on_sqlite(tmp_path: Path) -> None:
+    """Whoever adds one says in `records` how it is carried, or here why it is not."""
+    SqliteStore(tmp_path / "a.db", lambda: NOW).abandon()
+    connection = apsw.Connection(str(tmp_path / "a.db"))
+    there = {
+        f"{table}.{column}"
+        for (table,) in connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+        )
+        for _, column, *_ in connection.execute(f"PRAGMA table_info({table})")
+        if table not in NOT_CARRIED
+    }
+    connection.close()
+    carried = {"catalog_version.last"}
+    for statement, _ in sqlite_pouring._STATEMENTS.values():
+        found = re.match(r"INSERT INTO (\w+) \((.*?)\)", statement)
+        carried |= {f"{found[1]}.{column}" for column in found[2].split(", ")} if found else set()
+
+    assert there - carried <= GIVEN_ANEW
+    assert carried <= there
+
+
+def test_no_table_and_no_column_is_forgotten_on_postgresql(postgres_server: Callable[[int], Server]) -> None:
+    with ExitStack() as stack:
+        where = place("18", "", Path(), postgres_server, stack)
+        where.caretaker().migrate()
+        with psycopg.connect(where.address) as connection:
+            rows = connection.execute(
+                "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'perdure'"
+            ).fetchall()
+    there = {f"{table}.{column}" for table, column in rows if table not in NOT_CARRIED}
+    carried = {f"{table}.{column}" for table, columns, _ in postgres_pouring._TABLES.values() for column in columns}
+
+    assert there - carried <= GIVEN_ANEW
+    assert carried <= there
 
 
 def test_batches_are_bounded_by_number_and_by_size() -> None:
