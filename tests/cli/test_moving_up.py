@@ -1,5 +1,6 @@
 """Runs whose process was killed on a file go on under servers on a database."""
 
+import asyncio
 import json
 import signal
 import time
@@ -7,12 +8,16 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.cli.commandline import PATIENCE, CommandLine
 from tests.dialects.playbook.world import playbook
 from tests.dialects.story.world import engram, story, template
 from tests.postgres import Server
 from tests.stores.places import place
+
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.transitions import created
 
 FLOW = {
     "$schema": "https://mwl.dev/v0.1/flow/schema.json",
@@ -83,3 +88,38 @@ def test_killed_on_a_file_finished_by_two_servers_on_a_database(
         assert [server.end().code for server in servers] == [143, 143]
         assert perdure.here("db", "status", "--json", "--db", url).json["owners"] == []
         perdure.here("db", "validate", "--db", url)
+
+
+async def many_runs(path: Path) -> None:
+    store = SqliteStore(path, lambda: 1)
+    home = await store.claim()
+    for n in range(0, 20_000, 1_000):
+        await store.commit([created(f"run-{n + k}", home, row=b"x" * 500) for k in range(1_000)])
+    await store.close()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_copy_that_is_stopped_or_killed_leaves_nothing_and_can_be_repeated(
+    perdure: CommandLine, postgres_server: Callable[[int], Server], number: signal.Signals, code: int
+) -> None:
+    asyncio.run(many_runs(perdure.folder / "perdure.db"))
+    with ExitStack() as stack:
+        url = place("18", "", Path(), postgres_server, stack).address
+        going = perdure.start("db", "copy", "sqlite:///perdure.db", url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            until = time.monotonic() + PATIENCE
+            here = "datname = current_database()"
+            copying = f"SELECT 1 FROM pg_stat_activity WHERE {here} AND query LIKE 'COPY log%'"
+            locked = f"SELECT 1 FROM pg_locks JOIN pg_database ON oid = database WHERE {here} AND mode ~ 'ShareRow'"
+            while not connection.execute(copying).fetchall():
+                assert time.monotonic() < until
+                time.sleep(0.005)
+            going.send(number)
+            assert going.end().code == code
+            while connection.execute(locked).fetchall():
+                assert time.monotonic() < until, "the server ends what its client left behind"
+                time.sleep(0.05)
+        told = perdure.here("db", "status", "--db", url, "--json").json
+        assert told["runs"]["total"] == 0 and told["resources"] == 0
+
+        assert perdure("db", "copy", "sqlite:///perdure.db", url, "--json").json["open_runs"] == 20_000
