@@ -83,6 +83,12 @@ class DyingStore:
     async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> Any:
         return await self._reach(lambda: self._inner.write_catalog(changes))
 
+    async def remove(self, runs: Any) -> Any:
+        return await self._reach(lambda: self._inner.remove(runs))
+
+    def die_at(self, write: int) -> None:
+        self._write = write
+
     async def _reach(self, write: Any) -> Any:
         self.writes += 1
         if self.writes == self._write:

@@ -159,6 +159,11 @@ def _child_cancel_requested(
     _letter(change, execution.child_id(event.child), execution, i.Cancel(event.reason, by="parent"))
 
 
+def _children_disowned(change: Transition, slot: Slot, execution: Execution, event: e.ChildrenDisowned) -> None:
+    for child in event.children:
+        _letter(change, execution.child_id(child), execution, i.Disown())
+
+
 def _permit_requested(change: Transition, slot: Slot, execution: Execution, event: e.PermitRequested) -> None:
     asked = PermitAsked(event.scope, event.permit, event.priority, event.limit, execution.state.at, event.ageing)
     change.permits_asked.append(asked)
@@ -175,6 +180,13 @@ def _run_ended(change: Transition, slot: Slot, execution: Execution, event: e.Ru
     # Who was told of an end is not told again: a reopened child ends for itself.
     if parent is not None and parent[1] and execution.state.incarnation == 1:
         _letter(change, parent[0], execution, i.ChildResult(parent[1], event.status, event.outcome))
+    if execution.state.disowned:  # now it may be removed
+        _letter(change, execution.id, execution, i.Disown())
+
+
+def _run_disowned(change: Transition, slot: Slot, execution: Execution, event: e.RunDisowned) -> None:
+    if execution.state.status.is_final and not any(letter.to == execution.id for letter in change.letters):
+        _letter(change, execution.id, execution, i.Disown())
 
 
 def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.RunForked) -> None:
@@ -198,8 +210,10 @@ _ASKS: dict[type[e.Event], Callable[[Transition, Slot, Execution, Any], None]] =
     e.TimerSet: _timer_set,
     e.ChildStarted: _child_started,
     e.ChildCancelRequested: _child_cancel_requested,
+    e.ChildrenDisowned: _children_disowned,
     e.PermitRequested: _permit_requested,
     e.PermitReleased: _permit_released,
     e.RunEnded: _run_ended,
+    e.RunDisowned: _run_disowned,
     e.RunForked: _run_forked,
 }

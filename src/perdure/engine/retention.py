@@ -10,10 +10,11 @@ import msgspec
 
 from perdure.engine import views
 from perdure.engine.client import Client
+from perdure.engine.removal import descendants
 from perdure.kernel.dialect import Keeping, Retaining
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Filter, RunRow
+from perdure.stores.protocol import RunRow
 
 LOOKED_AT_ONCE = 500
 MOST_KNOWN = 100_000
@@ -68,7 +69,7 @@ class Sweeper:
 
     async def remove(self, run: RunId) -> bool:
         """The run, its children before it; False when some of them have not ended."""
-        below = await self.descendants(run)
+        below = await descendants(self._client.store, run)
         if any(not row.status.is_final for row in below):
             return False
         row = await self._client.find(run)
@@ -93,7 +94,7 @@ class Sweeper:
     async def _cleaned(self, row: RunRow) -> bool | None:
         """Have the run note that its children go, and remove them; whether that was done before; None: not now."""
         client = self._client
-        below = await self.descendants(row.id)
+        below = await descendants(client.store, row.id)
         if any(not one.status.is_final for one in below):
             return None
         execution = await client.execution(row.id)
@@ -116,13 +117,3 @@ class Sweeper:
     def _is_clean(self, execution: Execution) -> bool:
         dialect = execution.dialect
         return isinstance(dialect, Retaining) and dialect.is_clean(execution)
-
-    async def descendants(self, run: RunId) -> list[RunRow]:
-        """Parents before their children."""
-        found: list[RunRow] = []
-        waiting = [run]
-        while waiting:
-            rows = await self._client.search(Filter(parent=waiting.pop()))
-            found += rows
-            waiting += [row.id for row in rows]
-        return found

@@ -26,6 +26,7 @@ from perdure.engine.large import lighten, lighten_outcome
 from perdure.engine.loading import Loader
 from perdure.engine.outgoing import assignment, transition
 from perdure.engine.port import TaskPort
+from perdure.engine.removal import Removal
 from perdure.engine.settings import Settings
 from perdure.engine.sharing import Sharing
 from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
@@ -69,6 +70,7 @@ class Runtime:
         self._chores = Chores(self._failed)
         self._loader = Loader(store, dialects, self._chores, self._loaded)
         self._inbox = Inbox(store, self.partitions, self._stuck, self.offer)
+        self._removal = Removal(store, self._inbox, self._chores, clock)
         self._alarms = Alarms(clock, self._alarm_rang, self._slots.__contains__)
         self._committer = Committer(
             store,
@@ -484,6 +486,11 @@ class Runtime:
         assert execution is not None
         if slot.unfinished is None:
             slot.take(self.clock.now())
+            if execution.state.status.is_final and any(isinstance(mail.given, i.Disown) for mail in slot.taken):
+                self._remove(slot)
+                slot.phase = Phase.GONE
+                self._removal.remove(slot.id, slot.taken)
+                return
         try:
             while slot.decided < len(slot.taken):
                 mail = slot.taken[slot.decided]
@@ -669,6 +676,7 @@ class Runtime:
     def _look_for_letters(self) -> None:
         """Asking whether any process has committed anything costs microseconds, so it can be asked often."""
         if self.store.changed():
+            self._removal.look_again()
             self._chores.spawn(self._inbox.read())
 
     async def read_inbox(self) -> None:

@@ -196,6 +196,16 @@ class TasksTakenUp(Event, frozen=True, tag=27):
     tasks: list[int]
 
 
+class ChildrenDisowned(Event, frozen=True, tag=28):
+    """These belong to what was undone: each stops if it is open, and is removed with everything below it."""
+
+    children: list[int]
+
+
+class RunDisowned(Event, frozen=True, tag=29):
+    """The run's parent has no use for it any more: it is removed when it ends."""
+
+
 KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunStarted,
     TaskScheduled,
@@ -224,4 +234,6 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunForked,
     TasksLaidDown,
     TasksTakenUp,
+    ChildrenDisowned,
+    RunDisowned,
 )

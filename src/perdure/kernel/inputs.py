@@ -132,6 +132,10 @@ class TakeUp(Input, frozen=True, tag=19):
     tasks: list[int]
 
 
+class Disown(Input, frozen=True, tag=20):
+    """From its parent: nobody has any use for the run. It stops if it is open, and is removed once it has ended."""
+
+
 AnyInput = (
     Start
     | TaskResult
@@ -152,6 +156,7 @@ AnyInput = (
     | Wake
     | LayDown
     | TakeUp
+    | Disown
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -234,6 +234,19 @@ def _is_laid_down(turn: Turn, number: int) -> bool | None:
     return None if task is None or task.cancelling else task.laid_down
 
 
+def _disown(turn: Turn, given: i.Disown) -> None:
+    """For the program it is a cancel like any other."""
+    if turn.state.disowned:
+        turn.changes_nothing = True
+        return
+    turn.emit(e.RunDisowned())
+    if turn.state.status.is_final:  # it has ended in this very decision: there is nothing to stop
+        turn.changes_nothing = True
+        return
+    turn.given = i.Cancel("the parent started over", by="parent")
+    _cancel(turn, turn.given)
+
+
 def _nothing(turn: Turn, given: i.Proceed | i.Wake) -> None:
     """No fact of its own: what follows from it is decided by the moves."""
 
@@ -258,4 +271,5 @@ _RECORDERS: dict[type[i.Input], Any] = {
     i.Wake: _nothing,
     i.LayDown: _lay_down,
     i.TakeUp: _take_up,
+    i.Disown: _disown,
 }

@@ -88,6 +88,7 @@ class State(msgspec.Struct, gc=False, array_like=True):
     local_tasks: int = 0  # open tasks that run in the engine's own process
     tasks_scheduled: int = 0
     tasks_ended: int = 0
+    disowned: bool = False  # to be removed as soon as it has ended
 
     @property
     def has_local_work(self) -> bool:
@@ -273,6 +274,10 @@ def _tasks_taken_up(state: State, event: e.TasksTakenUp) -> None:
         state.tasks[task].laid_down = False
 
 
+def _run_disowned(state: State, event: e.RunDisowned) -> None:
+    state.disowned = True
+
+
 def _ignored(state: State, event: e.Event) -> None:
     """The dialect's business, or only for the history."""
 
@@ -305,4 +310,6 @@ CHANGES: dict[type[e.Event], Change] = {
     e.RunForked: _run_forked,
     e.TasksLaidDown: _tasks_laid_down,
     e.TasksTakenUp: _tasks_taken_up,
+    e.ChildrenDisowned: _ignored,
+    e.RunDisowned: _run_disowned,
 }

@@ -260,6 +260,11 @@ class Turn:
         if not self.state.children[child].cancelling:
             self.emit(e.ChildCancelRequested(child, reason))
 
+    def disown_children(self, children: Iterable[int]) -> None:
+        """They are removed, whether they were waited for or not; those that are open stop first."""
+        if numbers := list(children):
+            self.emit(e.ChildrenDisowned(numbers))
+
     def request_permit(self, scope: str, priority: int = 0, limit: int | None = None, ageing: Instant = 0) -> int:
         number = self.state.issued + 1
         self.emit(e.PermitRequested(number, scope, priority, limit, ageing))

@@ -15,10 +15,12 @@ from perdure.engine.catalog import ResourceNotFound, key_of
 from perdure.engine.client import Client
 from perdure.engine.retention import Sweeper
 from perdure.engine.runviews import find_views
+from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
 from perdure.kernel.kinds import Kind
 from perdure.kernel.questions import Named
 from perdure.kernel.values import RunId
+from perdure.stores.protocol import Letter
 
 EXAMPLES = """\
 examples:
@@ -26,7 +28,8 @@ examples:
   perdure delete engram builder shipper -n shop
   perdure delete -f story.yaml --ignore-not-found
 
-All of them are removed, or none. A StoryRun goes with its sub-runs once all have ended; see also `perdure prune`.
+All of them are removed, or none. A StoryRun that has ended goes with its sub-runs; where one of those is still open it
+is cancelled, and the StoryRun goes when it has stopped. See also `perdure prune`.
 """
 
 
@@ -54,7 +57,9 @@ async def _delete(asked: argparse.Namespace, talk: Talk) -> int:
             titles = ", ".join(meant[key].title(key.name) for key in missing)
             raise ResourceNotFound(f"there is no {titles}; nothing was removed")
         for run in runs.values():
-            await Sweeper(client).remove(run)
+            if not await Sweeper(client).remove(run):  # sub-runs of it are open: they stop first (STY-091)
+                await client.store.send(Letter(run, client.clock.now(), i.encode(i.Disown())))
+                talk.say(f"run {run} is removed as soon as its sub-runs have stopped")
         gone = [*await client.catalog.delete(list(there)), *runs]
         if asked.json:
             give_json([{"kind": key.kind, "namespace": key.namespace or None, "name": key.name} for key in gone])
@@ -67,8 +72,7 @@ async def _ended(client: Client, kind: Kind, key: Named) -> list[RunId]:
     """The run of that name, if there is one; one that has not ended is not removed (STY-191)."""
     found = [row for row, _ in await find_views(client, kind, key.name, key.namespace)]
     for row in found:
-        below = await Sweeper(client).descendants(row.id)
-        if any(not one.status.is_final for one in (row, *below)):
+        if not row.status.is_final:
             hint = f"Cancel it first: `perdure cancel {row.id}`."
             raise Conflict(f"{kind.title(key.name)} has not ended; nothing was removed", hint=hint)
     return [row.id for row in found]

@@ -229,6 +229,7 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     help: dict[str, bytes] = msgspec.field(default_factory=dict)
     help_inputs: dict[str, Payload] = msgspec.field(default_factory=dict)
     helping: Queue = msgspec.field(default_factory=dict)
+    launched: dict[str, list[int]] = msgspec.field(default_factory=dict)  # sub-runs of this life, by step
 
 
 def encode_hook(value: Any) -> Any:

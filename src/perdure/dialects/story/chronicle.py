@@ -228,6 +228,10 @@ def _child(event: e.ChildStarted) -> Iterator[Told]:
     yield "storyrun.childStarted", {"story": event.name, "awaited": event.awaited, "child": event.child}
 
 
+def _disowned(event: e.ChildrenDisowned) -> Iterator[Told]:
+    yield "storyrun.childrenDeleted", {"children": event.children}
+
+
 def _child_ended(event: e.ChildEnded) -> Iterator[Told]:
     yield "storyrun.childEnded", {"child": event.child, **_outcome(event.outcome)}
 
@@ -265,4 +269,5 @@ _TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
     e.CancelRequested: _cancel,
     e.ChildStarted: _child,
     e.ChildEnded: _child_ended,
+    e.ChildrenDisowned: _disowned,
 }

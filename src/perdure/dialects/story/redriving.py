@@ -1,7 +1,8 @@
 """Starting over: the whole run, or from one step on (STY-183 to STY-185).
 
 A run that has ended is reopened by the kernel, under its next incarnation; a live one is stopped first and then
-reopened by itself. Names stay, what was done is done again under new uids.
+reopened by itself. Names stay, what was done is done again under new uids. Sub-runs of what is
+reset are removed, those that are open once they have stopped.
 """
 
 from perdure.dialects.story import events as s
@@ -22,6 +23,7 @@ def reopen(turn: Turn, step: str, token: str, by: str) -> None:
     steps = reset_by(program.plan, step)
     bound = program.bounds.get("story")
     timer = 0 if bound is None or not step else turn.set_timer(turn.now + bound, BOUND_RANK)
+    turn.disown_children(child for name in steps for child in turn.body.launched.get(name, ()))
     turn.emit(s.Redriven(step, steps, token, by, turn.now, timer))
     turn.emit(s.Noted("", "StoryRunRedriveFromStep" if step else "StoryRunRedrive", step or token, turn.now))
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.body import Body
+from perdure.dialects.story.labels import PARENT_STEP
 from perdure.kernel import events as e
 from perdure.kernel.events import Event
 from perdure.kernel.outcomes import Succeeded
@@ -73,12 +74,17 @@ def _permit_released(body: Body, event: e.PermitReleased) -> None:
         state.awaited = 0 if state.awaited == event.permit else state.awaited
 
 
+def _child_started(body: Body, event: e.ChildStarted) -> None:
+    body.launched.setdefault(event.labels.get(PARENT_STEP, ""), []).append(event.child)
+
+
 def _run_reopened(body: Body, event: e.RunReopened) -> None:
     body.life = event.incarnation
 
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     e.TaskEnded: _task_ended,
+    e.ChildStarted: _child_started,
     e.ChildEnded: _child_ended,
     e.TaskRedelivered: _task_redelivered,
     e.TimerFired: _timer_fired,

@@ -96,6 +96,7 @@ def _redriven(body: Body, event: s.Redriven) -> None:
         body.gates.pop(name, None)
         body.help.pop(name, None)
         body.help_inputs.pop(name, None)
+        body.launched.pop(name, None)
     body.failed.clear()  # what failed before stays failed, but keeps nobody from being tried again
     plan = body.plan
     body.waiting = {name: sum(one not in body.steps for one in needed) for name, needed in plan.waits.items()}
@@ -121,6 +122,7 @@ def _start_over(body: Body) -> None:
         body.waiting,
         body.help,
         body.help_inputs,
+        body.launched,
     ):
         known.clear()
     body.open = 0
@@ -129,6 +131,7 @@ def _start_over(body: Body) -> None:
 
 def _children_cleaned(body: Body, event: s.ChildrenCleaned) -> None:
     body.cleaned_at = event.at
+    body.launched.clear()
 
 
 def _resource_found(body: Body, event: s.ResourceFound) -> None:
