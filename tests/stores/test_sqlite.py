@@ -29,7 +29,8 @@ class TestSqliteStore(StoreSuite):
 async def test_what_is_committed_at_once_is_committed(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db", lambda: 1)
     home = await store.claim()
-    store.commit_at_once([created("a", home)])
+    store._sync_cost = 0.0  # however busy the disk is just now
+    assert store.commit_at_once([created("a", home)]) is not None
     await store.reopen()
 
     assert await store.history(created("a", home).run) == [(1, b"first")]
@@ -46,6 +47,7 @@ async def test_committing_at_once_gives_way_to_another_writer(tmp_path: Path) ->
     assert store.commit_at_once([created("a", home)]) is None
 
     other.execute("ROLLBACK")
+    store._sync_cost = 0.0  # however busy the disk is just now
     assert store.commit_at_once([created("a", home)]) is not None
     other.close()
     await store.close()
