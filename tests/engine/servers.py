@@ -31,7 +31,6 @@ class SteeredStore:
         self.is_away = False
         self.writes_although_away = False
         self.reopened = 0
-        self.kept: list[int] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -124,6 +124,7 @@ async def test_a_hand_over_may_be_called_off_at_any_moment(tmp_path: Path) -> No
         assert "TaskRedelivered" not in await names(server, run.id)
 
 
+@pytest.mark.every_store
 async def test_many_runs_wander_between_servers_and_nothing_is_done_twice(tmp_path: Path) -> None:
     """Invariants 1, 7, 17, 18 and 21: children, permits, signals and sleeps, handed over and over."""
     kid = drill({"call": "work"}, {"sleep": "3ms"}, {"call": "work"}, {"return": "$input"}, name="kid")
@@ -217,6 +218,7 @@ async def test_a_private_engine_whose_run_was_taken_over_follows_it(tmp_path: Pa
         assert (await mine.engine.find(other.id)).partition == mine.runtime.home
 
 
+@pytest.mark.every_store
 async def test_a_late_owner_stops_working_and_joins_anew(tmp_path: Path) -> None:
     """Invariant 22: past its lease it begins nothing, answers nothing from memory, and stops what is in hand."""
     async with Servers(tmp_path, count=1, held={"slow"}) as (server,):
@@ -245,6 +247,7 @@ async def test_a_late_owner_stops_working_and_joins_anew(tmp_path: Path) -> None
         await (await waiting).signal("go", 1)
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("is_written", [False, True])
 async def test_a_store_that_is_away_stops_no_server_and_loses_no_result(tmp_path: Path, is_written: bool) -> None:
     """Invariant 2: a result that came meanwhile waits, and its task is not done again."""
