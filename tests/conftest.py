@@ -26,7 +26,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test marked `every_store` runs on each of them; `PERDURE_TEST_STORE` picks one."""
-    if metafunc.definition.get_closest_marker("every_store") is not None:
+    marker = metafunc.definition.get_closest_marker
+    if marker("every_store") is not None and marker("sqlite_inside") is None:
         metafunc.parametrize("world_store", storing.chosen(), indirect=True)
 
 

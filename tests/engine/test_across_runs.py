@@ -12,6 +12,8 @@ from perdure.testing import RunInWorld, World
 from tests.engine.documents import drill
 from tests.engine.scenes import make_world
 
+pytestmark = pytest.mark.every_store
+
 
 def printing(limit: int | None, priority: int = 0) -> dict[str, Any]:
     step: dict[str, Any] = {"permit": "printer", "priority": priority, "do": [{"call": "slow"}]}
@@ -71,6 +73,7 @@ async def test_the_permits_of_a_run_that_ends_are_swept(tmp_path: Path) -> None:
         assert [second.id] == [one.run for one, _, _ in world.hands.waiting.values()]
 
 
+@pytest.mark.sqlite_inside
 async def test_without_a_limit_there_is_no_row(tmp_path: Path) -> None:
     """Invariant 17."""
     async with World(tmp_path, held={"slow"}) as world:
@@ -167,6 +170,7 @@ async def test_a_detached_child_outlives_its_parent(tmp_path: Path) -> None:
         assert await child.status() == "succeeded"
 
 
+@pytest.mark.sqlite_inside
 async def test_large_values_are_copied_when_they_cross_and_go_with_their_run(tmp_path: Path) -> None:
     """Invariant 19."""
     kid = drill({"call": "echo", "input": "$input"}, name="kid")

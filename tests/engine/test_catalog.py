@@ -16,6 +16,8 @@ from perdure.kernel.values import INLINE_BYTES
 from perdure.testing import World
 from perdure.testing.drill import Drill
 
+pytestmark = pytest.mark.every_store
+
 BOX, SEAL = Kind("Box", "boxes", "things.io", ("bx",), has_namespace=True), Kind("Seal", "seals", "things.io")
 
 
@@ -129,6 +131,7 @@ async def test_documents_that_are_applied_together_see_each_other(tmp_path: Path
         ]
 
 
+@pytest.mark.sqlite_inside
 async def test_every_problem_is_told_at_once_and_nothing_is_stored(tmp_path: Path) -> None:
     async with Universe(tmp_path) as world:
         good = file("good", thing("Box", "fine", {"old": True}))

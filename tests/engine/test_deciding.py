@@ -17,6 +17,8 @@ from perdure.testing import World
 from tests.engine.documents import LARGE, drill
 from tests.engine.scenes import finish, make_world
 
+pytestmark = pytest.mark.every_store
+
 
 class SlowStore:
     """A store whose commits wait for the test."""

@@ -15,6 +15,8 @@ from perdure.testing import World
 from perdure.wiring import languages
 from tests.engine.documents import DRAW, SLEEPER, drill
 
+pytestmark = pytest.mark.every_store
+
 WAITS = drill({"signal": "go", "save": "a"}, {"signal": "go", "save": "b"}, {"return": ["$a", "$b"]})
 
 

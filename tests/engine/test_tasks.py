@@ -14,6 +14,8 @@ from perdure.testing import World
 from perdure.workers.leasing import LeasingWorker
 from tests.engine.documents import drill
 
+pytestmark = pytest.mark.every_store
+
 SLOW = drill({"call": "slow", "retry": {"attempts": 2, "delay": "1s"}, "save": "x"}, {"return": "$x"})
 
 

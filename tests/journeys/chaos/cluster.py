@@ -40,7 +40,8 @@ class Cluster:
     ) -> None:
         self._folder = folder
         self._addresses = addresses
-        self._environment = {**os.environ, tasks.RECEIVER: receiver, "PYTHONUNBUFFERED": "1", **(variables or {})}
+        talkative = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+        self._environment = {**os.environ, **talkative, tasks.RECEIVER: receiver, **(variables or {})}
         self.lives: list[Life] = []
         self.engines: list[Life | None] = [None] * len(addresses)
 
@@ -86,7 +87,14 @@ class Cluster:
         life = self.engines[number]
         assert life is not None
         life.process.send_signal(how)
-        life.process.wait(patience)
+        try:
+            life.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            life.process.send_signal(signal.SIGABRT)  # it says what its threads are doing, and ends
+            life.process.wait(10)
+            raise AssertionError(
+                f"engine {number} did not end {patience:.0f} s after {how.name}:\n{self._tail(number)}"
+            ) from None
         life.ended_at = time.time()
         self.engines[number] = None
         return life
@@ -110,5 +118,9 @@ class Cluster:
         """Nobody ended who was not made to."""
         for number, life in enumerate(self.engines):
             if life is not None and life.process.poll() is not None:
-                tail = self.said(number).read_text(errors="replace")[-3_000:]
-                raise AssertionError(f"engine {number} ended by itself with {life.process.returncode}:\n{tail}")
+                raise AssertionError(
+                    f"engine {number} ended by itself with {life.process.returncode}:\n{self._tail(number)}"
+                )
+
+    def _tail(self, number: int) -> str:
+        return self.said(number).read_text(errors="replace")[-6_000:]

@@ -20,6 +20,7 @@ class Scene:
     chance: Random
     lease: float  # seconds
     injected: Counter[str] = field(default_factory=Counter)
+    log: list[tuple[float, str, float]] = field(default_factory=list)  # when, which, for how many seconds
     takeovers: list[float] = field(default_factory=list)  # seconds from a death until others had all its partitions
 
     def anyone(self) -> int:
@@ -117,6 +118,8 @@ def inject(scene: Scene, seconds: float, pause: tuple[float, float]) -> None:
         if not ahead:
             ahead = scene.chance.sample(faults, len(faults))
         fault = ahead.pop()
+        begun = time.time()
         fault(scene)
+        scene.log.append((begun, fault.__name__, time.time() - begun))
         scene.injected[fault.__name__] += 1
         scene.cluster.check()

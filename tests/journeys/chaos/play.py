@@ -7,8 +7,8 @@ report = await with_faults(folder, expected, told)      the same kinds, many of 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -47,6 +47,7 @@ class Told:
 class Report:
     told: Told
     injected: Counter[str]
+    faults: list[tuple[float, str, float]]  # when, which, for how many seconds
     takeovers: list[float]
     verdict: Verdict
     leaks: list[str]
@@ -116,7 +117,14 @@ async def without_faults(folder: Path) -> Calm:
     return calm
 
 
-async def with_faults(folder: Path, calm: Calm, told: Told) -> Report:
+Watching = Callable[[Cluster, ChaosDatabase | None], AbstractContextManager[object]]
+
+
+def _unwatched(cluster: Cluster, database: ChaosDatabase | None) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+async def with_faults(folder: Path, calm: Calm, told: Told, watching: Watching = _unwatched) -> Report:
     orders = workload.orders(told.runs, told.seed)
     chance = Random(told.seed)
     with ExitStack() as stack:
@@ -129,12 +137,13 @@ async def with_faults(folder: Path, calm: Calm, told: Told) -> Report:
         async with Observer(url) as observer:
             customers = Customers(url, observer, Random(told.seed + 1))
             begun = time.monotonic()
-            injecting = asyncio.create_task(asyncio.to_thread(inject, scene, told.seconds, told.pause))
-            await customers.serve(orders, told.seconds)
-            await injecting
-            troubled = time.monotonic() - begun
-            await customers.all_ended(told.patience)
-            seconds = time.monotonic() - begun
+            with watching(cluster, database):
+                injecting = asyncio.create_task(asyncio.to_thread(inject, scene, told.seconds, told.pause))
+                await customers.serve(orders, told.seconds)
+                await injecting
+                troubled = time.monotonic() - begun
+                await customers.all_ended(told.patience)
+                seconds = time.monotonic() - begun
             cluster.check()
             leaks = await asyncio.to_thread(_leaks, cluster, database)
             verdict = await judge.judge(
@@ -144,6 +153,7 @@ async def with_faults(folder: Path, calm: Calm, told: Told) -> Report:
         return Report(
             told,
             scene.injected,
+            scene.log,
             scene.takeovers,
             verdict,
             leaks,
