@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.journeys.chaos import tasks
-
-TASKS = Path(tasks.__file__)
+TASKS = Path(__file__).with_name("tasks.py")
+RECEIVER = "CHAOS_RECEIVER"  # as the tasks know it
 
 
 @dataclass
@@ -41,7 +40,7 @@ class Cluster:
         self._folder = folder
         self._addresses = addresses
         talkative = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-        self._environment = {**os.environ, **talkative, tasks.RECEIVER: receiver, **(variables or {})}
+        self._environment = {**os.environ, **talkative, RECEIVER: receiver, **(variables or {})}
         self.lives: list[Life] = []
         self.engines: list[Life | None] = [None] * len(addresses)
 

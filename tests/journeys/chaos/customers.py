@@ -47,6 +47,8 @@ class Customers:
 
     async def _start(self, group: Sequence[Order]) -> None:
         """With an engine that does no work and soon leaves: others take its runs up."""
+        from tests.journeys.chaos import tasks  # noqa: F401  (known from now on, as to whoever loads it)
+
         clock = SystemClock()
         async with Engine(open_store(self.url, clock), clock=clock, hands=IdleHands()) as engine:
             for order in group:
