@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
@@ -114,10 +115,9 @@ async def test_a_statement_of_a_lost_connection_that_comes_late_writes_nothing(u
     store = opened(url)
     home = await store.claim()
     await insist(store, created("a", home))
-    lost, late = store._lane.session, (store._lease_of_us.server, store._epoch)
-    assert lost is not None
-    store._lane.session = None  # as if it were gone, while in truth its statement is under way
+    late = (store._lease_of_us.server, store._epoch)
     await store.reopen()
+    lost = store._database.connect("late")  # the lost one itself was ended
     answer = store._writer.write(lost, [Transition(A, home, 3, row=b"other")], late, NOW)
 
     assert isinstance(answer, Fenced)
@@ -125,6 +125,58 @@ async def test_a_statement_of_a_lost_connection_that_comes_late_writes_nothing(u
     await insist(store, Transition(A, home, 2, row=b"second"))
     lost.close()
     await store.close()
+
+
+async def test_a_commit_without_an_answer_is_unknown_after_a_leases_time(url: str) -> None:
+    """Somebody keeps a row locked that the commit needs: it does not wait longer than it is worth."""
+    store = opened(url, lease=1.0)
+    home = await store.claim()
+    await insist(store, created("a", home))
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE perdure.log IN ACCESS EXCLUSIVE MODE")
+        answer = await asyncio.wait_for(store.commit([Transition(A, home, 2, row=b"x")]), 10)
+        assert isinstance(answer, Unknown | Fenced)
+        assert await asyncio.wait_for(store.rejoin(), 10) == [home], "what is left of it is ended, not waited for"
+    assert await store.history(A) == [(1, b"first")]
+    await store.close()
+
+
+async def test_the_event_loop_waits_a_moment_only_for_a_database_that_stalls(url: str) -> None:
+    """The thread waits on; who wants to write next waits for its turn."""
+    store = opened(url)
+    home = await store.claim()
+    await insist(store, created("a", home))
+    await insist(store, Transition(A, home, 2, row=b"second"))
+    await insist(store, Transition(A, home, 3, row=b"third"))
+    store._cost = 0.0
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE perdure.log IN ACCESS EXCLUSIVE MODE")
+        began = time.perf_counter()
+        answer = store.commit_at_once([Transition(A, home, 4, row=b"fourth")])
+        assert time.perf_counter() - began < 0.5
+        assert isinstance(answer, Awaitable)
+        assert store.commit_at_once([Transition(A, home, 5, row=b"fifth")]) is None
+        waiting = asyncio.ensure_future(answer)
+        following = asyncio.ensure_future(store.commit([Transition(A, home, 5, row=b"fifth")]))
+        await asyncio.sleep(0.2)
+        assert not waiting.done() and not following.done()
+
+    assert isinstance(await waiting, Committed)
+    assert isinstance(await following, Committed)
+    assert [seq for seq, _ in await store.history(A)] == [1, 2, 3, 4, 5]
+    await store.close()
+
+
+async def test_closing_does_not_wait_for_a_database_that_does_not_answer(url: str) -> None:
+    store = opened(url)
+    await store.claim()
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE perdure.runs IN ACCESS EXCLUSIVE MODE")
+        looking = asyncio.ensure_future(store.find(A))
+        await asyncio.sleep(0.1)
+        await asyncio.wait_for(asyncio.to_thread(store.abandon), 20)
+    with pytest.raises(StoreUnreachable):
+        await looking
 
 
 # The fence (invariant 21).

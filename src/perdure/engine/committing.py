@@ -8,11 +8,11 @@ written: its runs have another owner now.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.engine.chores import Chores
 from perdure.engine.slot import Phase, Slot
-from perdure.stores.protocol import Committed, Fenced, Store, Transition, Unknown
+from perdure.stores.protocol import CommitAnswer, Committed, Fenced, Store, Transition, Unknown
 
 _log = logging.getLogger("perdure.engine")
 
@@ -68,7 +68,7 @@ class Committer:
                 return
             if answer is not None:
                 self._is_busy = True
-                self._chores.spawn(self._recover(batch, answer))
+                self._chores.spawn(self._conclude(batch, answer))
                 return
             self._pending.extendleft(reversed(batch))
         self._is_busy = True
@@ -81,19 +81,20 @@ class Committer:
     async def _commit(self) -> None:
         while self._pending and not self._is_closed:
             batch = self._next()
-            if not batch:
-                continue
-            answer = await self._store.commit([change for _, change in batch])
-            if isinstance(answer, Committed):
-                self._unknown_in_a_row = 0
-                self._committed(batch, answer)
-            else:
-                await self._not_committed(batch, answer)
+            if batch:
+                await self._settle(batch, await self._store.commit([change for _, change in batch]))
         self._is_busy = False
 
-    async def _recover(self, batch: Batch, answer: Fenced | Unknown) -> None:
-        await self._not_committed(batch, answer)
+    async def _conclude(self, batch: Batch, answer: CommitAnswer | Awaitable[CommitAnswer]) -> None:
+        await self._settle(batch, answer if isinstance(answer, Committed | Fenced | Unknown) else await answer)
         await self._commit()
+
+    async def _settle(self, batch: Batch, answer: CommitAnswer) -> None:
+        if isinstance(answer, Committed):
+            self._unknown_in_a_row = 0
+            self._committed(batch, answer)
+        else:
+            await self._not_committed(batch, answer)
 
     async def _not_committed(self, batch: Batch, answer: Fenced | Unknown) -> None:
         if isinstance(answer, Fenced):

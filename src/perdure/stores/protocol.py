@@ -5,7 +5,7 @@ large values, permits, leased tasks. It checks the epoch of every partition it w
 taken over can write nothing. Losing a race is an answer, not an exception.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -290,8 +290,11 @@ class Store(Protocol):
     async def commit(self, batch: Sequence[Transition]) -> CommitAnswer:
         """Write all of `batch` durably or none of it."""
 
-    def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | None:
-        """The same without leaving the event loop, where that is quick; None when it is not, and nothing happened."""
+    def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | Awaitable[CommitAnswer] | None:
+        """The same without leaving the event loop, where that is quick; None when it is not, and nothing happened.
+
+        When it takes longer than it should the answer is something to wait for.
+        """
 
     async def send(self, letter: Letter) -> int | None:
         """Put an input into a run's inbox, durably; None when there is no such run."""

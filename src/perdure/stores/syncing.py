@@ -42,9 +42,11 @@ class SyncThread:
             await asyncio.wait([answer])
             raise
 
-    def close(self) -> None:
+    def close(self, wait: float | None = None) -> bool:
+        """End after what was handed over; False when that takes longer than `wait` seconds. May be called again."""
         self._calls.put(None)
-        self._thread.join()
+        self._thread.join(wait)
+        return not self._thread.is_alive()
 
     def _serve(self) -> None:
         while (item := self._calls.get()) is not None:

@@ -25,6 +25,7 @@ Work = Callable[[Session, bool], T]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0
 PASSING_TRIES = 10
+CLOSING = 2.0  # seconds; who waits for a database that does not answer is not waited for
 
 
 class Lane:
@@ -95,7 +96,9 @@ class Lane:
 
     def close(self) -> None:
         self._is_closed = True
-        if self._thread is not None:
+        if self._thread is not None and not self._thread.close(CLOSING):
+            if self.session is not None:
+                self.session.interrupt()
             self._thread.close()
         self.drop()
 
@@ -118,10 +121,6 @@ class Readers:
                 return await lane.run(work)
             finally:
                 self._free.append(lane)
-
-    def drop(self) -> None:
-        for lane in self._lanes:
-            lane.drop()
 
     def close(self) -> None:
         for lane in self._lanes:

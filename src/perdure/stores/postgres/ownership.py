@@ -62,6 +62,11 @@ _END_SESSIONS = Statement(
     " AND usename = current_user AND split_part(application_name, ' ', 1) = ANY({})",
     TEXTS,
 )
+_END_OWN = Statement(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND usename = current_user AND application_name = {} AND pid <> pg_backend_pid()",
+    TEXT,
+)
 _TAKE_OVER = Statement(
     "DELETE FROM servers WHERE id IN (SELECT id FROM servers WHERE id = ANY({})"
     f" AND until < {NOW} FOR UPDATE SKIP LOCKED) RETURNING name",
@@ -214,7 +219,9 @@ class Ownership(ABC):
         self._lease = Lease(self._database, server, until)
 
     def _reconnected(self, session: Session) -> None:
-        """A new connection writes under a new epoch."""
+        """A new connection writes under a new epoch. What the lost one left open would hold that up."""
+        if self._lease is not None:
+            session.run(_END_OWN, f"{self._database.token} writer")
         if self._lease is not None and not self._lease.is_over:
             rows = session.run(_RAISE, self._lease.server, self._epoch)
             if rows:

@@ -3,10 +3,12 @@
 It speaks to libpq directly: psycopg opens the connection, and its cursors would cost more than the database does.
 """
 
+import os
 import select
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -60,6 +62,11 @@ class Session:
     def close(self) -> None:
         self._connection.close()
 
+    def interrupt(self) -> None:
+        """From another thread: whoever waits here for an answer finds the connection lost."""
+        with suppress(OSError), socket.socket(fileno=os.dup(self._pgconn.socket)) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
     def run(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
         self.send(statement, *values)
         return rows_of(self.receive())
@@ -79,6 +86,10 @@ class Session:
             self._pgconn.send_query_prepared(name, packed, statement.formats, 1)
         except psycopg.OperationalError as error:
             raise ConnectionLost(str(error)) from None
+
+    def is_one_trip(self, statement: Statement) -> bool:
+        """Whether `send` waits for nothing: a statement that is met the second time is prepared first."""
+        return self._met.get(statement.sql) != b""
 
     def _prepare(self, statement: Statement) -> bytes:
         if len(self._met) > MOST_PREPARED:

@@ -1,6 +1,5 @@
 """The store on PostgreSQL: one connection writes, a few read, one keeps the lease; each has its thread."""
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -9,22 +8,20 @@ from perdure.kernel.values import Instant, RunId
 from perdure.stores.errors import BackupRefused, StoreError
 from perdure.stores.postgres import pruning
 from perdure.stores.postgres.catalog import Catalog
-from perdure.stores.postgres.database import Database, PostgresSettings, is_passing
+from perdure.stores.postgres.committing import Commits
+from perdure.stores.postgres.database import Database, PostgresSettings
 from perdure.stores.postgres.lanes import Lane, Readers
 from perdure.stores.postgres.lease import NOTIFY_OWNERS
 from perdure.stores.postgres.leasing import Leases
-from perdure.stores.postgres.ownership import Ownership
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.reading import Reads
 from perdure.stores.postgres.sending import send, send_all
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, Statement
 from perdure.stores.postgres.writing import BatchWriter
-from perdure.stores.protocol import CommitAnswer, Committed, Delivered, Fenced, Letter, Transition, Unknown
+from perdure.stores.protocol import Delivered, Letter
 
 T = TypeVar("T")
-
-QUICK_COMMIT = 0.002  # seconds; a slower database is waited for in a thread
 
 _DISCARD = Statement("DELETE FROM inbox WHERE partition = ANY({}) AND position = ANY({})", INTS, INTS)
 _LIMIT = Statement(
@@ -33,7 +30,7 @@ _LIMIT = Statement(
 _NO_LIMIT = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
 
 
-class PostgresStore(Ownership, Reads, Leases, Catalog):
+class PostgresStore(Commits, Reads, Leases, Catalog):
     def __init__(
         self,
         url: str,
@@ -60,15 +57,12 @@ class PostgresStore(Ownership, Reads, Leases, Catalog):
             self._lane.session = session
         self._readers = Readers(self._database, session if must_exist else None)
         self._writer = BatchWriter()
-        self._turn = asyncio.Lock()
         self._looked_at = 0.0
-        self._cost = 0.0
 
     # Care.
 
     async def reopen(self) -> None:
         async with self._turn:
-            self._readers.drop()
             self._writer.forget()
             await self._lane.hand(self._lane.drop)
             await self._lane.run(lambda session, again: None)
@@ -92,6 +86,7 @@ class PostgresStore(Ownership, Reads, Leases, Catalog):
 
     def abandon(self) -> None:
         """Let go of everything without a word, as a dying process does: our lease runs out by itself."""
+        self.hurry()
         if self._lease is not None:
             self._lease.end()
         self._lane.close()
@@ -104,66 +99,6 @@ class PostgresStore(Ownership, Reads, Leases, Catalog):
         )
 
     # Writing.
-
-    async def commit(self, batch: Sequence[Transition]) -> CommitAnswer:
-        async with self._turn:
-            lost = self._lost(batch)
-            if lost is not None:
-                return lost
-            return await self._lane.hand(lambda: self._commit(batch))
-
-    def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | None:
-        session = self._lane.session
-        if self._turn.locked() or self._cost > QUICK_COMMIT or session is None or not session.is_there():
-            return None
-        if not self._writer.is_ready_for(batch):
-            return None
-        return self._lost(batch) or self._commit(batch)
-
-    def _lost(self, batch: Sequence[Transition]) -> Fenced | None:
-        """What we do not own we do not write, and past our lease we own nothing."""
-        partitions = {change.partition for change in batch}
-        gone = partitions if self._lease is None or self._lease.is_over else partitions - self._owned
-        return Fenced(sorted(gone)) if gone else None
-
-    def _commit(self, batch: Sequence[Transition]) -> CommitAnswer:
-        began = time.perf_counter()
-        for tries in range(10):
-            try:
-                session = self._lane.connected()
-            except StoreError as error:
-                return Unknown(error)
-            if self._lease_of_us.is_over:  # as the new connection has found out
-                return Fenced(sorted({change.partition for change in batch}))
-            fence = (self._lease_of_us.server, self._epoch)
-            session.until = time.monotonic() + self._database.settings.lease  # longer it would be worth nothing
-            try:
-                answer = self._writer.write(session, batch, fence, self._now())
-                break
-            except ConnectionLost as error:
-                self._lane.drop()
-                return Unknown(self._database.explain(error))
-            except Exception as error:
-                session.roll_back()
-                if not is_passing(error) or tries == 9:
-                    return Unknown(self._database.explain(error))
-                time.sleep(0.002 * 2**tries)
-            finally:
-                session.until = None
-        self._cost += (time.perf_counter() - began - self._cost) / 8
-        if isinstance(answer, Fenced):
-            self._lease_of_us.lose()
-            return answer
-        return self._handed_out(answer)
-
-    def _handed_out(self, answer: Committed) -> Committed:
-        """Letters to our own runs are at hand; who owns the others' is given a hint."""
-        if not answer.delivered:
-            return answer
-        elsewhere = {one.partition for one in answer.delivered} - self._owned
-        if elsewhere:
-            self._lease_of_us.tell_owners(elsewhere)
-        return Committed(answer.refused, [one for one in answer.delivered if one.partition in self._owned])
 
     async def send(self, letter: Letter) -> int | None:
         sent = await self._write(lambda session, again: send(session, letter))
