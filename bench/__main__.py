@@ -67,9 +67,9 @@ def _run(arguments: argparse.Namespace) -> None:
         run.add_languages(arguments.languages, arguments.stores, environments)
         run.add_peers(peers, environments)
         run.measure(arguments.only, arguments.rounds or (1 if arguments.quick else 5))
-        run.count_syncs()
         if not arguments.no_curves:
             run.draw_curves(1_000 if arguments.quick else 100_000)
+        run.count_syncs()
         run.profile()
     say(f"figures are in {arguments.output}")
     if not arguments.no_write:

@@ -6,6 +6,7 @@ LANGUAGES: tuple[str, ...] = ("drill", "flow", "playbook", "story")
 STORES: tuple[str, ...] = ("sqlite", "postgres")
 """What Perdure keeps its runs in. A language on PostgreSQL is a subject of its own: `flow@postgres`."""
 
+ON_ONE_MACHINE: tuple[str, ...] = ("w1", "w2", "w3", "w4", "w5", "w6", "w7")
 ON_POSTGRES: tuple[str, ...] = ("w1", "w2", "w3", "w4", "w8")
 """The workloads that are measured there; the others are about one file and one process."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import curves, environments, machine
 from bench.harness import Failure, Harness, Subject, ours, peer
-from bench.registry import LANGUAGES, ON_POSTGRES
+from bench.registry import LANGUAGES, ON_ONE_MACHINE, ON_POSTGRES
 from bench.summary import is_on_postgres
 from bench.workloads import SYNCS, WORKLOADS, Metric, Workload
 
@@ -37,6 +37,7 @@ class Run:
         self.harness = harness
         self.output = output
         self.subjects: list[Subject] = []
+        self.only: dict[str, tuple[str, ...]] = {}  # by subject: the workloads that it is measured in
         self.settings: dict[tuple[str, str], list[str]] = {}  # by subject and workload: what is still to be tried
         self.results: Results = {
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -64,6 +65,7 @@ class Run:
         home.mkdir(parents=True, exist_ok=True)
         for subject in languages(names, stores, home):
             self.subjects.append(subject)
+            self.only[subject.name] = ON_POSTGRES if is_on_postgres(subject.name) else ON_ONE_MACHINE
             self.results["subjects"][subject.name] = {"title": subject.title, "ours": True}
 
     def add_peers(self, names: Sequence[str], under: Path) -> None:
@@ -79,6 +81,7 @@ class Run:
                 self.results["unavailable"][name] = {"title": described.title, "reason": str(error)}
                 continue
             self.subjects.append(peer(name, described.title, home))
+            self.only[name] = tuple(set(described.only or ON_ONE_MACHINE) & set(ON_ONE_MACHINE))
             for workload, variants in described.variants.items():
                 self.settings[(name, workload)] = list(variants)
             self.results["subjects"][name] = {
@@ -96,7 +99,7 @@ class Run:
             for workload in chosen:
                 turn = (number - 1) % len(self.subjects)
                 for subject in [*self.subjects[turn:], *self.subjects[:turn]]:
-                    if _concerns(workload.name, subject):
+                    if workload.name in self.only[subject.name]:
                         self._measure_one(number, workload, subject)
                 self.save()
 
@@ -158,12 +161,6 @@ class Run:
                 found = self.harness.call(subject, "bench.profiling", "profiled", "w1")
                 self.results["profile"][subject.name] = found
         self.save()
-
-
-def _concerns(workload: str, subject: Subject) -> bool:
-    if is_on_postgres(subject.name):
-        return workload in ON_POSTGRES
-    return workload != "w8"
 
 
 def _rank(metric: Metric, figures: dict[str, Any]) -> float:

@@ -12,5 +12,7 @@ class Peer:
     settings: str = ""  # how it is set up, for the page
     variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By workload: settings that are all tried in the first round. The best goes on; a peer is shown at its best."""
+    only: tuple[str, ...] = ()
+    """The workloads that it is measured in; none said: all."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """By workload: why the peer has no such thing."""
