@@ -12,9 +12,10 @@ from psycopg.conninfo import conninfo_to_dict
 from perdure.kernel.outcomes import Status
 from perdure.kernel.questions import Memory
 from perdure.kernel.values import SECOND, Instant, RunId, digest
+from perdure.stores.addresses import to_be_typed, without_password
 from perdure.stores.errors import StoreFull
 from perdure.stores.postgres import writing
-from perdure.stores.postgres.address import parameters_of, without_password
+from perdure.stores.postgres.address import parameters_of
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.postgres.timekeeping import wall_clock
 from perdure.stores.protocol import (
@@ -407,6 +408,19 @@ async def test_every_claim_goes_by_an_index_that_gives_its_order(url: str) -> No
 def test_addresses_are_shown_without_their_password(url: str, shown: str) -> None:
     assert without_password(url) == shown
     assert "connect_timeout=10" in parameters_of(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "typed"),
+    [
+        ("postgresql://me:s3cret@h:1/db", "postgresql://me@h:1/db"),
+        ("postgres://h/db?password=s3cret", "postgres://h/db"),
+        ("postgres://h/db?password=s3cret&user=me", "postgres://h/db?user=me"),
+        ("sqlite:///runs:1@2.db", "sqlite:///runs:1@2.db"),
+    ],
+)
+def test_commands_to_be_typed_hold_no_password(url: str, typed: str) -> None:
+    assert to_be_typed(url) == typed
 
 
 def test_what_an_address_says_counts_more_than_our_defaults() -> None:

@@ -14,6 +14,7 @@ from perdure.cli.talk import Talk
 from perdure.cli.times import span
 from perdure.engine.settings import Settings
 from perdure.kernel.values import SECOND
+from perdure.stores.addresses import without_password
 from perdure.wiring import Engine
 
 EXAMPLES = """\
@@ -65,7 +66,7 @@ async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
     try:
         async with engine, health_page(engine, asked.health):
             with listening(engine, progress_for(talk)):
-                talk.insist(f"serving {asked.db}; stop with Ctrl-C")
+                talk.insist(f"serving {without_password(asked.db)}; stop with Ctrl-C")
                 await _stay(engine, asked, talk)
     except asyncio.CancelledError:
         talk.insist("stopped; the runs are durable. Go on with: perdure serve")

@@ -1,10 +1,9 @@
 """Where a database is: `postgresql://user:password@host:port/name?parameters`, as libpq reads it."""
 
-import re
-
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from perdure.stores.addresses import without_password
 from perdure.stores.errors import BadStoreUrl
 
 SCHEMES = ("postgresql", "postgres")
@@ -32,9 +31,3 @@ def parameters_of(url: str) -> str:
     if not all(one.isdecimal() for one in port.split(",") if one):
         raise BadStoreUrl(f"{without_password(url)!r} is not understood: {port!r} is no port", hint=HINT)
     return make_conninfo("", **{**DEFAULTS, **given})
-
-
-def without_password(url: str) -> str:
-    """The address as it may be shown."""
-    hidden = re.sub(r"(://[^/?#@]*?:)[^@/]*@", r"\1***@", url)
-    return re.sub(r"([?&]password=)[^&]*", r"\1***", hidden)

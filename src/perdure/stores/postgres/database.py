@@ -11,6 +11,7 @@ import psycopg
 from psycopg import errors
 
 from perdure.kernel.values import SECOND, Instant
+from perdure.stores.addresses import without_password
 from perdure.stores.errors import (
     BadStoreUrl,
     StoreAccessDenied,
@@ -24,7 +25,7 @@ from perdure.stores.errors import (
     StoreServerUnfit,
     StoreUnreachable,
 )
-from perdure.stores.postgres.address import parameters_of, without_password
+from perdure.stores.postgres.address import parameters_of
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.timekeeping import Ahead
 
