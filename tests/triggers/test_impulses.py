@@ -6,12 +6,23 @@ from typing import Any
 
 import pytest
 
+from perdure.dialects.story.triggering import throttling
 from perdure.kernel.values import SECOND
 from perdure.stores.errors import StoreLocked
 from perdure.testing.world import World
 from perdure.triggers.impulses import DeliveryRefused, Impulses
 from perdure.triggers.sessions import SessionActive, Sessions
-from tests.triggers.scenes import NEEDED, WORK, engine_of, impulse, impulse_template, runs, texts
+from tests.triggers.scenes import (
+    NEEDED,
+    WORK,
+    DyingStore,
+    engine_of,
+    impulse,
+    impulse_template,
+    runs,
+    story_run,
+    texts,
+)
 
 
 async def prepared(world: World, *resources: Any) -> None:
@@ -50,6 +61,47 @@ async def test_a_key_makes_one_run_of_many_events_and_counts_it_once(tmp_path: P
         assert len(await runs(engine_of(world))) == 2
         counted = await status(world)
         assert (counted["triggersReceived"], counted["storiesLaunched"], counted.get("failedTriggers")) == (2, 2, None)
+
+
+async def test_a_run_that_is_applied_is_counted_for_the_impulse_it_names(tmp_path: Path) -> None:
+    """STY-158: once, also after a redrive, a second apply, and a crash between its start and the counting."""
+    asked = texts(story_run("mine", inputs={"n": 1}, impulseRef={"name": "hook"}))
+    for write in range(1, 6):
+        for after in (False, True):
+            stores: list[DyingStore] = []
+
+            def wrap(store: Any, after: bool = after, stores: Any = stores) -> Any:
+                stores.append(DyingStore(store, 10_000, after=after))
+                return stores[-1]
+
+            folder = tmp_path / f"{write}-{after}"
+            folder.mkdir()
+            async with World(folder, functions=WORK, wrap=wrap) as world:
+                await prepared(world, impulse())
+                stores[0].die_at(stores[0].writes + write)
+                asking = asyncio.ensure_future(engine_of(world).apply(asked))
+                dead = asyncio.ensure_future(stores[0].crashed.wait())
+                await asyncio.wait({asking, dead}, return_when=asyncio.FIRST_COMPLETED)
+                for one in (asking, dead):
+                    one.cancel()
+                await asyncio.gather(asking, dead, return_exceptions=True)
+                await world.crash()
+                await world.boot()
+                await engine_of(world).settle_requests()
+                await engine_of(world).apply(asked)
+                await world.settle()
+                (run,) = await runs(engine_of(world))
+                counted = await status(world)
+                assert (counted["triggersReceived"], counted["storiesLaunched"]) == (1, 1), (write, after)
+                await engine_of(world).redrive(run["metadata"]["uid"], {"token": "again"})
+                await world.settle()
+                (again,) = await runs(engine_of(world))
+                assert again["status"]["triggerTokens"] == ["story", "impulse", "impulse-success"]
+                assert again["status"]["attempts"] == 2 and await status(world) == counted
+                await world.advance(120)
+                await engine_of(world).settle_requests()
+                assert await engine_of(world).store.list_resources("PendingStoryTrigger") == []
+                assert await status(world) == counted
 
 
 async def test_what_cannot_be_delivered_is_counted_and_starts_nothing(tmp_path: Path) -> None:
@@ -153,6 +205,68 @@ async def test_throttled_triggers_wait_and_are_counted_and_none_is_lost(tmp_path
         assert counted["triggersReceived"] == counted["storiesLaunched"] == 6
         assert 3 <= counted["throttledTriggers"] <= 4 and counted["lastThrottled"]
         assert counted["throttle"]["inFlight"] == {}
+
+
+async def test_a_place_is_held_until_its_delivery_is_over_however_long_that_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STY-157 STY-156: longer than a lease, while another delivery waits before the door and takes nothing from it."""
+    monkeypatch.setattr(throttling, "LOOK_AGAIN", 5 * SECOND)
+    policy = {"retry": {"maxAttempts": 9, "baseDelay": "50s", "backoff": "constant"}}
+    stores: list[Locked] = []
+
+    def wrap(store: Any) -> Any:
+        stores.append(Locked(store, 0))
+        return stores[-1]
+
+    async with World(tmp_path, functions=WORK, wrap=wrap) as world:
+        await prepared(world, impulse(deliveryPolicy=policy, throttle={"maxInFlight": 1}))
+        stores[0].tries, stores[0].times = 0, 4
+        began = world.clock.now()
+        first = asyncio.ensure_future(Impulses(engine_of(world), lambda: 0.5).deliver("hook", {"n": 1}))
+        while not stores[0].tries:
+            await asyncio.sleep(0.001)
+        (holder,) = (await status(world))["throttle"]["inFlight"]
+        second = asyncio.ensure_future(Impulses(engine_of(world), lambda: 0.5).deliver("hook", {"n": 2}))
+        for _ in range(500):
+            await asyncio.sleep(0.005)
+            if first.done():
+                break
+            held = list((await status(world))["throttle"]["inFlight"])
+            assert stores[0].tries > 4 or (held == [holder] and not second.done())  # while it is being delivered
+            _move(world, began + 3600 * SECOND)
+        assert (await first)["status"]["decision"] == "Created"
+        assert world.clock.now() - began >= 200 * SECOND > 3 * throttling.LEASE
+        for _ in range(500):
+            await asyncio.sleep(0.005)
+            if second.done():
+                break
+            _move(world, began + 3600 * SECOND)
+        assert (await second)["status"]["decision"] == "Created"
+        counted = await status(world)
+        assert (counted["triggersReceived"], counted["throttledTriggers"]) == (2, 1)
+        assert counted["throttle"]["inFlight"] == {}
+
+
+async def test_a_place_that_cannot_be_given_back_spoils_no_delivery(tmp_path: Path) -> None:
+    """STY-157: the lease ends by itself."""
+    async with World(tmp_path, functions=WORK) as world:
+        await prepared(world, impulse(throttle={"maxInFlight": 1}))
+        inner = engine_of(world).store.write_catalog
+
+        async def write(changes: Any) -> Any:
+            if any(one.key.kind == "Impulse" and b'"inFlight":{}' in (one.status or b"") for one in changes):
+                raise StoreLocked("somebody else writes")
+            return await inner(changes)
+
+        engine_of(world).store.write_catalog = write  # type: ignore[method-assign]
+        decided = await asyncio.wait_for(Impulses(engine_of(world)).deliver("hook", {"n": 1}), 10)
+        assert decided["status"]["decision"] == "Created"
+        assert len((await status(world))["throttle"]["inFlight"]) == 1
+        engine_of(world).store.write_catalog = inner  # type: ignore[method-assign]
+        world.clock.move_to(world.clock.now() + throttling.LEASE + 1)
+        decided = await asyncio.wait_for(Impulses(engine_of(world)).deliver("hook", {"n": 2}), 10)
+        assert decided["status"]["decision"] == "Created"
 
 
 async def test_a_session_has_one_run_at_a_time(tmp_path: Path) -> None:

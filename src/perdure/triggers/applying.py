@@ -20,6 +20,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.judging import Applied
 from perdure.kernel.questions import Named
+from perdure.triggers import tallying
 from perdure.triggers.requests import LANGUAGE, Requests
 
 RUN, TRIGGER = KINDS["StoryRun"], KINDS["StoryTrigger"]
@@ -54,7 +55,10 @@ async def _begin(client: Client, requests: Requests, entry: Entry) -> Change:
     found = await requests.find_run(resource)
     outcome = Outcome.CREATED
     if found is None:
+        mark = await tallying.mark(client, resource)
         await requests.start(read_start(resource))
+        if mark is not None:
+            await tallying.count(client, mark)
     else:
         outcome = Outcome.UNCHANGED
     if await _steer(client, resource):

@@ -32,7 +32,8 @@ from perdure.kernel.questions import Named
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import ResourceRow
 from perdure.triggers.impulses import Impulses, pause
-from perdure.triggers.requests import LANGUAGE, change_status, status_in
+from perdure.triggers.requests import LANGUAGE
+from perdure.triggers.statuses import change_status, status_in
 
 
 @dataclass

@@ -29,7 +29,8 @@ from perdure.kernel.errors import Conflict, InvalidDocument
 from perdure.kernel.questions import Named
 from perdure.kernel.values import Instant
 from perdure.stores.errors import StoreLocked
-from perdure.triggers.requests import Requests, change_status
+from perdure.triggers.requests import Requests
+from perdure.triggers.statuses import change_status
 
 TRANSIENT = (StoreLocked, TimeoutError, ConnectionError)
 
@@ -84,7 +85,7 @@ class Impulses:
         finally:
             over.set()  # beside the cancel, which a write that is under way may not hear
             renewing.cancel()
-            await change_status(self._client, key, lambda status: _with_throttle(status, leave, holder))
+            await self._leave(key, holder)
 
     async def find(self, name: str, namespace: str) -> tuple[Resource, Resource | None]:
         catalog = self._client.catalog
@@ -138,6 +139,11 @@ class Impulses:
             change = partial(_with_throttle, change=renew, holder=holder, now=self._client.clock.now())
             with suppress(*TRANSIENT, Conflict):
                 await change_status(self._client, key, change)
+
+    async def _leave(self, key: Named, holder: str) -> None:
+        """Give the place back. Where the store cannot be written now, the lease ends by itself."""
+        with suppress(*TRANSIENT, Conflict):
+            await change_status(self._client, key, lambda status: _with_throttle(status, leave, holder))
 
     async def _enter(self, key: Named, throttle: Throttle, holder: str) -> None:
         """Wait for a place and a token of the bucket; nothing is dropped (STY-157)."""

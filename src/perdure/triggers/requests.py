@@ -7,7 +7,7 @@ A crash anywhere leaves a request that whoever opens the store next decides, and
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from perdure.dialects.story.kinds import KINDS
@@ -44,10 +44,11 @@ from perdure.kernel.judging import Applied
 from perdure.kernel.questions import Named, Question, Within
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.triggers import tallying
+from perdure.triggers.statuses import TRIES, impulse_of, rewritten, status_in
 
 LANGUAGE = "story"
 TRIGGER = KINDS["StoryTrigger"]
-TRIES = 200  # against others who write the same entries; each round somebody gets on
 
 
 class Requests:
@@ -108,6 +109,9 @@ class Requests:
         waiting = await self._client.store.list_resources(pending_mark(Named(TRIGGER.name, "", "")).kind)
         decided = []
         for mark in waiting:
+            if tallying.is_of_a_run(mark.key):
+                await tallying.count(self._client, mark.key)
+                continue
             resource = await self.settle(Named(TRIGGER.name, mark.key.namespace, mark.key.name), missing_ok=True)
             if resource:
                 decided.append(resource)
@@ -212,34 +216,3 @@ class Requests:
 
     async def _row(self, key: Named) -> ResourceRow | None:
         return (await self._client.store.resources([key])).get(key)
-
-
-def impulse_of(trigger: Resource) -> Named | None:
-    target = read_reference(spec_of(trigger).get("impulseRef"), namespace_of(trigger))
-    return None if target is None else Named("Impulse", target.namespace, target.name)
-
-
-def status_in(row: ResourceRow) -> dict[str, Any]:
-    found = None if row.status is None else jsontext.decode(row.status)
-    return found if isinstance(found, dict) else {}
-
-
-def rewritten(row: ResourceRow, status: Mapping[str, Any]) -> ResourceWrite:
-    """An entry with another status, over the version that was read."""
-    return ResourceWrite(
-        row.key, row.uid, row.generation, row.body, row.source, row.labels, jsontext.encode(status), row.version
-    )
-
-
-async def change_status(client: Client, key: Named, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
-    """Write what `change` makes of an entry's status, however many write it at once; False when it is gone."""
-    for attempt in range(TRIES):
-        row = (await client.store.resources([key])).get(key)
-        if row is None:
-            return False
-        before = status_in(row)
-        after = change(dict(before))
-        if after == before or await client.store.write_catalog([rewritten(row, after)]) is None:
-            return True
-        await asyncio.sleep(0.001 * min(attempt, 20))
-    raise Conflict(f"others keep changing {key.kind.lower()} {key.name}", hint="Try again.")

@@ -137,10 +137,10 @@ def same_start(program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
 
 
 def trigger_tokens(options: Mapping[str, Any]) -> list[str]:
-    """Where the run was counted (STY-158)."""
-    if options.get("impulseRef"):
-        return [STORY_COUNTED, *IMPULSE_COUNTED]
-    return [STORY_COUNTED] if options.get("storyRef") else []
+    """Where the run was counted (STY-158): every run for its Story, once for the Impulse it names. A trigger that
+    failed has no run, so none shows `impulse-failed`.
+    """
+    return [STORY_COUNTED, *(IMPULSE_COUNTED if options.get("impulseRef") else ())]
 
 
 def _target(trigger: Resource) -> Reference | None:
