@@ -57,6 +57,7 @@ async def test_a_key_makes_one_run_of_many_events_and_counts_it_once(tmp_path: P
         impulses = Impulses(engine_of(world))
         first, again = [await impulses.deliver("hook", {"n": 7}) for _ in range(2)]
         assert first["metadata"]["name"] == again["metadata"]["name"]
+        assert first["spec"]["deliveryIdentity"]["mode"] == "key"
         await impulses.deliver("hook", {"n": 8})
         assert len(await runs(engine_of(world))) == 2
         counted = await status(world)

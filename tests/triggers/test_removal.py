@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel import inputs as i
+from perdure.engine.retention import Sweeper
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Filter, Letter
+from perdure.stores.protocol import Filter
 from perdure.testing.world import RunInWorld, World
 from tests.dialects.story.world import story
 from tests.triggers.scenes import NEEDED, WORK, DyingStore, engine_of, texts
@@ -126,7 +126,9 @@ async def test_a_run_that_is_deleted_takes_its_open_sub_runs_along(tmp_path: Pat
     async with World(tmp_path, functions=WORK) as world:
         run = await _prepared(world)
         engine = engine_of(world)
-        await engine.store.send(Letter(run.id, world.clock.now(), i.encode(i.Disown())))
+        assert not await Sweeper(engine).remove(run.id)
+        await Sweeper(engine).disown(run.id)
         await engine.runtime.read_inbox()
         await world.advance(60)
         assert await engine.search(Filter()) == []
+        assert await engine.store.list_resources("StoryTrigger") == []

@@ -11,10 +11,11 @@ import msgspec
 from perdure.engine import views
 from perdure.engine.client import Client
 from perdure.engine.removal import descendants
+from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Keeping, Retaining
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import RunRow
+from perdure.stores.protocol import Letter, RunRow
 
 LOOKED_AT_ONCE = 500
 MOST_KNOWN = 100_000
@@ -72,13 +73,21 @@ class Sweeper:
         below = await descendants(self._client.store, run)
         if any(not row.status.is_final for row in below):
             return False
+        await self._remove_entries(run)
+        await self._client.store.remove([*(one.id for one in reversed(below)), run])
+        return True
+
+    async def disown(self, run: RunId) -> None:
+        """Have a run removed, by whoever owns it, once what is below it has been cancelled and has stopped."""
+        await self._remove_entries(run)
+        await self._client.store.send(Letter(run, self._client.clock.now(), i.encode(i.Disown())))
+
+    async def _remove_entries(self, run: RunId) -> None:
         row = await self._client.find(run)
         execution = await views.load(self._client.store, self._client.languages, row)
         language = self._client.languages[row.language]
         if isinstance(language, Retaining) and (entries := language.goes_with(execution)):
             await self._client.catalog.delete(entries)
-        await self._client.store.remove([*(one.id for one in reversed(below)), run])
-        return True
 
     async def _keeping_of(self, row: RunRow) -> Keeping | None:
         language = self._client.languages.get(row.language)

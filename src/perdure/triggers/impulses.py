@@ -69,7 +69,9 @@ class Impulses:
         try:
             ambient = Ambient(moment(self._client.clock.now()), self._chance)
             inputs = map_event(impulse, event, ambient)
-            resource = self._request(impulse, inputs, token_for(policy, impulse, inputs, token), numbered)
+            token = token_for(policy, impulse, inputs, token)
+            mode = "none" if token is None else "key" if policy.mode == "key" else "token"
+            resource = self._request(impulse, inputs, mode, token, numbered)
         except BadDelivery as refusal:
             await self._count_refusal(key)
             raise DeliveryRefused(f"{KINDS['Impulse'].title(name)}: {refusal}") from None
@@ -96,10 +98,11 @@ class Impulses:
         except ResourceNotFound:
             return impulse, None
 
-    def _request(self, impulse: Resource, inputs: dict[str, Any], token: str | None, numbered: str) -> Resource:
+    def _request(
+        self, impulse: Resource, inputs: dict[str, Any], mode: str, token: str | None, numbered: str
+    ) -> Resource:
         namespace = namespace_of(impulse)
         story = spec_of(impulse)["storyRef"]
-        mode = "none" if token is None else "token"
         reference = {"name": name_of(impulse)}
         submission = secrets.token_hex(16)
         resource = compose_trigger(Delivery(story, inputs, submission, mode, token or "", reference), namespace)

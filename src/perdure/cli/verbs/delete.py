@@ -15,12 +15,10 @@ from perdure.engine.catalog import ResourceNotFound, key_of
 from perdure.engine.client import Client
 from perdure.engine.retention import Sweeper
 from perdure.engine.runviews import find_views
-from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
 from perdure.kernel.kinds import Kind
 from perdure.kernel.questions import Named
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Letter
 
 EXAMPLES = """\
 examples:
@@ -58,7 +56,7 @@ async def _delete(asked: argparse.Namespace, talk: Talk) -> int:
             raise ResourceNotFound(f"there is no {titles}; nothing was removed")
         for run in runs.values():
             if not await Sweeper(client).remove(run):  # sub-runs of it are open: they stop first (STY-091)
-                await client.store.send(Letter(run, client.clock.now(), i.encode(i.Disown())))
+                await Sweeper(client).disown(run)
                 talk.say(f"run {run} is removed as soon as its sub-runs have stopped")
         gone = [*await client.catalog.delete(list(there)), *runs]
         if asked.json:
