@@ -284,6 +284,21 @@ def test_the_name_of_a_sub_run_means_that_of_the_latest_life(perdure: CommandLin
     assert perdure.here("get", "storyrun", child, "-o", "json").json["metadata"]["uid"] == shown["metadata"]["uid"]
 
 
+def test_a_deleted_run_goes_when_its_open_sub_runs_have_stopped(perdure: CommandLine) -> None:
+    """STY-091 STY-191: whoever resumes the store next has it done."""
+    gate = "{name: sub, type: executeStory, with: {storyRef: {name: inner}, waitForCompletion: false}}"
+    perdure.here("apply", "-f", write(perdure.folder, story("inner", "{name: g, type: gate}"), story("outer", gate)))
+    name = perdure.here("run", "outer", "--detach").out.strip()
+    perdure("resume")
+    outer = next(one for one in perdure.here("ps", "--all", "--json").json if one["id"] == name)
+    assert outer["status"] == "succeeded"
+    shown = perdure.here("show", name, "--json").json["metadata"]["name"]
+    said = perdure("delete", "storyrun", shown)
+    assert "as soon as its sub-runs have stopped" in said.err
+    assert "was removed" in perdure("resume").err
+    assert perdure.here("ps", "--all", "--json").json == []
+
+
 def test_finding_a_run_by_name_reads_no_other(perdure: CommandLine) -> None:
     """However many runs there are, a name leads to its own by an index."""
     perdure.here("apply", "-f", write(perdure.folder, story("same")))

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from perdure.cli.notable import Notable
 from perdure.cli.progress import Progress
 from perdure.cli.standing import Standing, standing
 from perdure.engine.client import Client
+from perdure.kernel.errors import RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Outcome, Status
@@ -43,7 +44,12 @@ class Orphaned:
     """No live process owns the run, and we cannot take it up."""
 
 
-End = Ended | Idle | Stuck | Orphaned
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The run is not there any more: its parent started over, or was deleted."""
+
+
+End = Ended | Idle | Stuck | Orphaned | Removed
 
 
 @contextmanager
@@ -82,11 +88,15 @@ async def follow(
     try:
         while len(ends) + len(idle) < len(waits):
             await asyncio.wait([waits[run] for run in queue], timeout=pause)
-            ends |= {run: Ended(*wait.result()) for run, wait in waits.items() if run not in ends and wait.done()}
+            ends |= {run: _end_of(wait) for run, wait in waits.items() if run not in ends and wait.done()}
             queue = [run for run in queue if run not in ends]
             seen, began = [], asyncio.get_running_loop().time()
             for run in queue[:LOOKS_AT_ONCE]:
-                stands, end = await _look(client, run, until_idle)
+                try:
+                    stands, end = await _look(client, run, until_idle)
+                except RunNotFound:
+                    ends[run] = Removed()
+                    continue
                 seen.append(stands)
                 idle.pop(run, None)
                 if end is not None:
@@ -101,6 +111,10 @@ async def follow(
         progress.done()
         for wait in waits.values():
             wait.cancel()
+
+
+def _end_of(wait: "asyncio.Future[tuple[Status, Outcome]]") -> End:
+    return Removed() if isinstance(wait.exception(), RunNotFound) else Ended(*wait.result())
 
 
 async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[Standing, End | None]:
@@ -131,5 +145,6 @@ async def letters_taken(client: Client, runs: Sequence[RunId]) -> None:
     """Until what lay in the inboxes of these runs is decided, so that a reopened run is seen to be open."""
     for run in runs:
         # Perhaps another process decides them: there is no event to wait for.
-        while await _has_letters(client, run) and not (await client.find(run)).stuck:
-            await asyncio.sleep(0.02)
+        with suppress(RunNotFound):
+            while await _has_letters(client, run) and not (await client.find(run)).stuck:
+                await asyncio.sleep(0.02)

@@ -11,8 +11,11 @@ from perdure.engine.clock import Clock
 from perdure.engine.inbox import Inbox
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
+from perdure.kernel.ids import is_family
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter, Letter, RunRow, Store
+
+LETTERS_LOOKED_AT = 10_000
 
 
 class Removal:
@@ -37,7 +40,7 @@ class Removal:
 
     async def _remove(self, run: RunId, mails: list[Mail]) -> None:
         below = await descendants(self._store, run)
-        still_open = [row.id for row in below if not row.status.is_final]
+        still_open = [row.id for row in below if not row.status.is_final] + await unborn(self._store, run)
         if still_open:
             self._held[run] = [*self._held.get(run, ()), *mails]
             for one in still_open:
@@ -50,6 +53,14 @@ class Removal:
         self._inbox.forget(mails)
         self._told.discard(run)
         self.look_again()
+
+
+async def unborn(store: Store, run: RunId) -> list[RunId]:
+    """Runs below this one whose start is still a letter."""
+    row = await store.find(run)
+    letters = [] if row is None else await store.inbox([row.partition], LETTERS_LOOKED_AT)
+    family = [one.letter for one in letters if is_family(one.letter.to, run)]
+    return [letter.to for letter in family if isinstance(i.decode(letter.body), i.Start)]
 
 
 async def descendants(store: Store, run: RunId) -> list[RunRow]:

@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.engine import views
 from perdure.engine.client import Client
-from perdure.engine.removal import descendants
+from perdure.engine.removal import descendants, unborn
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Keeping, Retaining
 from perdure.kernel.execution import Execution
@@ -70,8 +70,9 @@ class Sweeper:
 
     async def remove(self, run: RunId) -> bool:
         """The run, its children before it; False when some of them have not ended."""
-        below = await descendants(self._client.store, run)
-        if any(not row.status.is_final for row in below):
+        store = self._client.store
+        below = await descendants(store, run)
+        if any(not row.status.is_final for row in below) or await unborn(store, run):
             return False
         await self._remove_entries(run)
         await self._client.store.remove([*(one.id for one in reversed(below)), run])

@@ -55,7 +55,11 @@ async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
                 await letters_taken(engine, wanted)
                 ends = await follow(engine, wanted, progress, until_idle=True)
             told = wanted if named else topmost(found)
-            return await _tell(engine, {run: ends[run] for run in told}, asked, talk)
+            there = {run: ends[run] for run in told if await engine.store.find(run) is not None}
+            for run in told:
+                if run not in there:
+                    talk.say(f"run {run} was removed")
+            return await _tell(engine, there, asked, talk)
     except asyncio.CancelledError:
         talk.insist(f"stopped; the runs are durable. Go on with: {resume_command(asked, *asked.runs)}")
         raise
@@ -63,7 +67,7 @@ async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
 
 async def _tell(engine: Client, ends: dict[RunId, End], asked: argparse.Namespace, talk: Talk) -> Exit:
     codes = [await tell_end(engine, run, end, talk) for run, end in ends.items()]
-    if len(asked.runs) == 1:
+    if len(asked.runs) == 1 and ends:
         ((run, end),) = ends.items()
         await give_result(engine, run, end, asked)
     else:
