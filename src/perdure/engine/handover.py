@@ -147,6 +147,7 @@ class Handover:
 
     async def leave(self, grace: float) -> bool:
         """Give everything up, within a grace; what is not drained then is left as by a process that ends."""
+        self._until = dict.fromkeys(self._until, inf)
         self.begin(list(self._partitions), inf)
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):

@@ -137,6 +137,7 @@ class Runtime:
         False: some did not end in time, and will be delivered again.
         """
         grace = self._settings.grace if grace is None else grace
+        self.sharing.is_leaving = True
         is_drained = self.stopped is None and await self._handover.leave(grace)
         await self._come_to_rest()
         self._handover.lay_down()
@@ -441,7 +442,7 @@ class Runtime:
                     continue  # its tasks find hands when it is loaded
                 for number in unbegun:
                     self._commands.hand_out(slot, slot.execution, number)
-                self._find_hands(slot, slot.execution)
+                slot.seeks_hands = True
                 if slot.phase is Phase.IDLE:
                     self._rest(slot)
         self._dispatcher.fill()
@@ -633,6 +634,11 @@ class Runtime:
         """Nothing more to do for now: go on with the mail, wait for a timer, or leave memory."""
         assert slot.execution is not None
         slot.phase = Phase.IDLE
+        if slot.seeks_hands and not slot.is_leaving:
+            slot.seeks_hands = False
+            slot.phase = Phase.COMMITTING  # what this brings only waits in the mailbox
+            self._find_hands(slot, slot.execution)
+            slot.phase = Phase.IDLE
         due = slot.next_due()
         if slot.is_leaving:
             if slot.comes_again:

@@ -7,6 +7,7 @@ what it gets.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from math import inf
 from typing import TypeVar
 from zlib import crc32
 
@@ -43,6 +44,7 @@ class Sharing:
         self._forget = forget
         self.home = 0  # where runs of a process that does not serve are born
         self.tell: Callable[[str], None] = _log.info
+        self.is_leaving = False  # nothing more is taken: it would be what we have just given up
         self._is_looking = False
         self._is_coming_back = False
 
@@ -71,7 +73,7 @@ class Sharing:
             self._chores.spawn(self._handover.look())
 
     def look_around(self) -> None:
-        if self._settings.serves and not self._is_looking and not self._is_coming_back:
+        if self._settings.serves and not (self._is_looking or self._is_coming_back or self.is_leaving):
             self._is_looking = True
             self._chores.spawn(self._share())
 
@@ -90,6 +92,9 @@ class Sharing:
         if taken:
             self._handover.lost(taken)
             self._partitions.extend(taken)
+            if self.is_leaving:  # it was asked for before we knew
+                self._handover.begin(taken, inf)
+                return
             await self._take_up(taken)
         if got.surplus > len(self._handover):
             chosen = self._handover.choose(got.surplus - len(self._handover))

@@ -76,6 +76,7 @@ class Slot:
         "phase",
         "pooled",
         "programs",
+        "seeks_hands",
         "snapshot_bytes",
         "summary",
         "tail_bytes",
@@ -106,6 +107,7 @@ class Slot:
         self.fetching: set[int] = set()  # tasks whose large values are on their way from the store
         self.is_leaving = False  # its partition is being handed over: tasks are not begun, but kept in `unbegun`
         self.unbegun: list[int] = []
+        self.seeks_hands = False  # some of its tasks may be in nobody's hands; looked at when it comes to rest
         self.laying_down: set[int] = set()  # those of which it is being recorded
         # The decision in progress.
         self.taken: list[Mail] = []
