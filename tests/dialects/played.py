@@ -64,6 +64,10 @@ class Outside(ScriptedHands):
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._under_way)
+
     async def _perform(self, one: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
         attempt = (one.run, one.task, one.attempt)
         if attempt not in self._answers:

@@ -1,5 +1,6 @@
 """Documents are judged among what stands around them: what was applied, and what a catalog answers."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,3 +99,27 @@ async def test_a_text_is_judged_again_only_when_its_surroundings_changed() -> No
     assert (await judging.judge(chain, text)).program == 3
     applied = [Applied("b.json", jsontext.encode(link("b")).decode())]
     assert (await judging.judge(chain, text, applied)).program == 2
+
+
+async def test_a_hundred_who_ask_at_once_have_it_judged_once() -> None:
+    chain = Chain()
+
+    class SlowShelf(Shelf):
+        async def fetch(self, asked: Sequence[Question]) -> Answers:
+            await asyncio.sleep(0)
+            return await super().fetch(asked)
+
+    shelf = SlowShelf(link("b", "c"), link("c"))
+    judging = Judge({"chain": chain}, shelf.fetch)
+    text = jsontext.encode(link("a", "b"))
+    found = await asyncio.gather(*[judging.judge(chain, text) for _ in range(100)])
+
+    assert [one.program for one in found] == [3] * 100
+    assert chain.judgements == 3  # one round for each link that was asked for
+
+    shelf.links["c"] = link("c", "d")
+    shelf.links["d"] = link("d")
+    found = await asyncio.gather(*[judging.judge(chain, text) for _ in range(100)])
+
+    assert [one.program for one in found] == [4] * 100
+    assert chain.judgements == 7

@@ -3,6 +3,7 @@
 The language says what is wrong with a text; this module finds the language and answers its questions.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -80,6 +81,7 @@ class Judge:
         self.languages = languages
         self.fetch = fetch
         self._kept: OrderedDict[bytes, tuple[Answers, Judged]] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Event] = {}
 
     def language_of(self, text: bytes) -> Language | None:
         return next((language for language in self.languages.values() if language.recognizes(text)), None)
@@ -104,10 +106,41 @@ class Judge:
         namespace: str = "default",
     ) -> Judged:
         name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen, namespace)))
-        kept = self._kept.get(name)
-        if kept is not None and (not kept[0] or kept[0] == await self.fetch(list(kept[0]))):
-            self._kept.move_to_end(name)
-            return kept[1]
+        known = await self._known(name)
+        if known is not None:
+            return known
+        done = self._under_way[name] = asyncio.Event()
+        try:
+            return await self._judge(name, language, text, applied, chosen, namespace)
+        finally:
+            del self._under_way[name]
+            done.set()
+
+    async def _known(self, name: bytes) -> Judged | None:
+        """What was found good before, among the same things; a hundred who ask at once wait for the first."""
+        while True:
+            if (other := self._under_way.get(name)) is not None:
+                await other.wait()
+                continue
+            kept = self._kept.get(name)
+            if kept is None:
+                return None
+            if not kept[0] or kept[0] == await self.fetch(list(kept[0])):
+                if name in self._kept:
+                    self._kept.move_to_end(name)
+                return kept[1]
+            if self._kept.get(name) is kept:
+                del self._kept[name]
+
+    async def _judge(
+        self,
+        name: bytes,
+        language: Language,
+        text: bytes,
+        applied: Sequence[Applied],
+        chosen: str,
+        namespace: str,
+    ) -> Judged:
         around = Surroundings(self.declared(applied), applied=applied, chosen=chosen, namespace=namespace)
         if isinstance(language, Foresighted):
             language.foresee(text, around)

@@ -23,6 +23,11 @@ class ScriptedHands:
         self.waiting: dict[tuple[str, int], tuple[Assignment, Port, Callable[[Outcome], None]]] = {}
         self.cancelled: list[Assignment] = []
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is at work that will come to an end, or begin to wait, by itself."""
+        return False
+
     def can_perform(self, provider: str) -> bool:
         return provider in self.functions or provider in self.held
 

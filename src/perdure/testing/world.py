@@ -131,7 +131,7 @@ class World:
             looks += 1
             await asyncio.sleep(0 if calm or looks < 100 else 0.0005)  # a store with threads wants to have its turn
             runtime = self.engine.runtime
-            is_calm = runtime.is_quiet and runtime.tasks_in_flight <= len(self.hands.waiting)
+            is_calm = runtime.is_quiet and not self.hands.is_busy and runtime.tasks_in_flight <= len(self.hands.waiting)
             calm = calm + 1 if is_calm else 0
             if asyncio.get_running_loop().time() > deadline:
                 raise TimeoutError("the world does not settle")
