@@ -243,7 +243,10 @@ class Stage:
         """The process at work on this task is gone."""
         assert self.world.engine is not None
         tasks = (await self.world.engine.execution(RUN)).state.tasks
-        number = next(number for number, task in tasks.items() if task.path == path)
+        number = next((number for number, task in tasks.items() if task.path == path), None)
+        if number is None:
+            assert not self.is_drained, f"nothing is at work on {path}"
+            return  # it was lost once more when its engine left, and has ended of that
         self.outside.forget(RUN, number)
         await self.tell(i.TaskLost(number, tasks[number].delivery, "its process ended before it did"))
 
