@@ -17,6 +17,7 @@ from perdure.engine.clock import Clock
 from perdure.engine.entries import Change, Finding
 from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
 from perdure.engine.judging import Judge, Language, in_no_language
+from perdure.engine.removal import descendants
 from perdure.engine.runtime import Runtime
 from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
@@ -428,7 +429,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         also those that nobody waits for.
         """
         asked = i.Cancel(reason, by)
-        below = [row for row in await self._below(run) if not row.status.is_final] if cascade else []
+        # The ended ones are looked through too: their children may live on.
+        below = [row for row in await descendants(self.store, run) if not row.status.is_final] if cascade else []
         try:
             await self.tell(run, asked)  # first: it must not answer to the end of a child
         except Conflict:
@@ -437,16 +439,6 @@ class Client(AbstractAsyncContextManager["Client"]):
         for row in below:
             with suppress(Conflict):  # it has ended meanwhile
                 await self.tell(row.id, asked)
-
-    async def _below(self, run: RunId) -> list[RunRow]:
-        """Every run that descends from this one, the ended ones too: theirs may live on."""
-        found: list[RunRow] = []
-        waiting = [run]
-        while waiting:
-            children = await self.search(Filter(parent=waiting.pop()))
-            found += children
-            waiting += [child.id for child in children]
-        return found
 
     async def signal(self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> None:
         await self.tell(run, i.Signal(name, jsontext.encode(value), key or new_key(), by))

@@ -35,7 +35,7 @@ def tell(path: str, /, **said: Any) -> Any:
     return json.loads(text)
 
 
-def work(what: str, context: Any, seconds: float = 0.0) -> Any:
+def labour(what: str, context: Any, seconds: float = 0.0) -> Any:
     begin(what, context)
     time.sleep(seconds)
     return {"done": what}
@@ -91,5 +91,5 @@ def register(function: Callable[..., Any]) -> None:
     perdure.engram(name, version="1.0.0")(engram)
 
 
-for one in (work, flaky, charge):
+for one in (labour, flaky, charge):
     register(one)
