@@ -8,7 +8,9 @@ A thread is one pass through a pipeline: the only one of a plain step-run, or on
 What can move stands in a queue, so that no result costs a search through everything that is open.
 """
 
+from collections import OrderedDict
 from enum import IntEnum, StrEnum
+from typing import Any
 
 import msgspec
 
@@ -24,8 +26,11 @@ NO_RULE = -2  # none did
 ANY_NAME = "*"  # a gate whose text does not tell which members of `ctx` it reads
 STEPS = "steps."  # a gate that reads how other steps ended; no member of `ctx` has this name
 
-Queue = dict[int, None]
+Numbers = dict[int, None]
 """Numbers in order of arrival, each once."""
+
+Queue = OrderedDict[int, None]
+"""As `Numbers`, taken from the front: a plain dict steps over everything that was ever taken to find its first."""
 
 
 class TokenState(IntEnum):
@@ -212,7 +217,7 @@ class StepRun(msgspec.Struct, gc=False, array_like=True):
     is_final: bool = False
     timers: tuple[int, ...] = ()
     loop: LoopState | None = None
-    threads: Queue = msgspec.field(default_factory=dict)  # those that have not ended
+    threads: Numbers = msgspec.field(default_factory=dict)  # those that have not ended
     result: Value = NOTHING
     error: Error | None = None
     label: str = ""  # of the task at which it ended
@@ -282,17 +287,17 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     threads_made: int = 0
 
     # What can move.
-    stale: Queue = msgspec.field(default_factory=dict)  # tokens whose gate is to be asked
-    arriving: Queue = msgspec.field(default_factory=dict)  # tokens that have come to a join
-    dying: Queue = msgspec.field(default_factory=dict)  # forks that nothing descends from, but that hold tokens
-    admitted: Queue = msgspec.field(default_factory=dict)  # tokens whose step is to be started
-    agenda: Queue = msgspec.field(default_factory=dict)  # threads
-    looping: Queue = msgspec.field(default_factory=dict)  # runs that may start an iteration
-    closing: Queue = msgspec.field(default_factory=dict)  # runs whose threads have ended
-    routing: Queue = msgspec.field(default_factory=dict)  # runs whose boundary event is to be routed
+    stale: Queue = msgspec.field(default_factory=OrderedDict)  # tokens whose gate is to be asked
+    arriving: Queue = msgspec.field(default_factory=OrderedDict)  # tokens that have come to a join
+    dying: Queue = msgspec.field(default_factory=OrderedDict)  # forks that nothing descends from, but that hold tokens
+    admitted: Queue = msgspec.field(default_factory=OrderedDict)  # tokens whose step is to be started
+    agenda: Queue = msgspec.field(default_factory=OrderedDict)  # threads
+    looping: Queue = msgspec.field(default_factory=OrderedDict)  # runs that may start an iteration
+    closing: Queue = msgspec.field(default_factory=OrderedDict)  # runs whose threads have ended
+    routing: Queue = msgspec.field(default_factory=OrderedDict)  # runs whose boundary event is to be routed
     # What is waited for.
-    pending: Queue = msgspec.field(default_factory=dict)  # tokens that were denied
-    readers: dict[str, Queue] = msgspec.field(default_factory=dict)  # ctx name → pending tokens that read it
+    pending: Numbers = msgspec.field(default_factory=dict)  # tokens that were denied
+    readers: dict[str, Numbers] = msgspec.field(default_factory=dict)  # ctx name → pending tokens that read it
     awaited: dict[int, int] = msgspec.field(default_factory=dict)  # task, child or timer → thread
     bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → run, or 0 for the execution
     attempt_bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → thread
@@ -331,8 +336,12 @@ class Body(msgspec.Struct, gc=False, array_like=True):
         return not (self.stale or self.arriving or self.dying or self.admitted or self.runs)
 
 
+def _decode_hook(kind: type, raw: Any) -> Any:
+    return OrderedDict(raw) if kind == Queue else decode_hook(kind, raw)
+
+
 _encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)
-_decoder = msgspec.msgpack.Decoder(Body, dec_hook=decode_hook)
+_decoder = msgspec.msgpack.Decoder(Body, dec_hook=_decode_hook)
 
 freeze = _encoder.encode
 thaw = _decoder.decode

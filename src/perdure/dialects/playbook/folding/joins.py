@@ -1,5 +1,6 @@
 """Trackers of joins: tokens that are held, rounds that are complete, and those that cannot become so."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ def _reached(body: Body, event: p.JoinReached) -> None:
     del body.arriving[event.token]
     token.state = TokenState.HELD
     token.held_by = event.fork
-    tracker.held.setdefault(token.branch, {})[event.token] = None
+    tracker.held.setdefault(token.branch, OrderedDict())[event.token] = None
     node.held += 1
     gone(body, token.fork)
 
