@@ -67,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> None:
         run.add_languages(arguments.languages, arguments.stores, environments)
         run.add_peers(peers, environments)
         run.measure(arguments.only, arguments.rounds or (1 if arguments.quick else 5))
+        run.split()
         if not arguments.no_curves:
             run.draw_curves(1_000 if arguments.quick else 100_000)
         run.count_syncs()

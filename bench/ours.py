@@ -53,6 +53,11 @@ def step_of_a_story(inputs: dict[str, Any]) -> dict[str, Any]:
     return {"value": inputs["value"]}
 
 
+@perdure.engram("step-async")
+async def step_of_a_story_async(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {"value": inputs["value"]}
+
+
 PROVIDERS = {"": "step", "thread": "step", "async": "step-async", "inline": "step-inline"}
 
 

@@ -12,7 +12,9 @@ from typing import Any
 from bench import svg
 from bench.curves import CURVES
 from bench.harness import ROOT
+from bench.registry import BY_KIND, KINDS
 from bench.sizes import Sizes
+from bench.splitting import OTHER, PIECES
 from bench.summary import Results, all_metrics, failures, figure, is_on_postgres, mine, number, peers, verdicts
 from bench.workloads import SYNCS, WORKLOADS, Metric, Workload
 
@@ -40,6 +42,8 @@ def generated(results: Results) -> str:
         "### Every figure\n\n" + _figures(results),
         "### Syncs per step\n\n" + _syncs(results),
         *[_curve(results, curve) for curve in CURVES if results["curves"].get(curve.name)],
+        *([_kinds(results)] if results.get("kinds") else []),
+        *([_split(results)] if results.get("split") else []),
         *([_profile(results)] if results.get("profile") else []),
         "### Peers\n\n" + _peers(results),
     ]
@@ -171,6 +175,40 @@ def _slope(line: list[Any]) -> str:
         return "–"
     (x0, y0), (x1, y1) = known[-3], known[-1]
     return f"*{math.log(y1 / y0) / math.log(x1 / x0):.2f}*"
+
+
+def _kinds(results: Results) -> str:
+    """Plain functions as they were compared, beside the others."""
+    names = mine(results, on_postgres=False)
+    rows = []
+    for workload in BY_KIND:
+        plain = [figure(results, workload, name, "steps_per_s") for name in names]
+        rows.append([f"{workload.upper()}, plain (a thread)", *[number(one.median) if one else "–" for one in plain]])
+        for kind in KINDS:
+            speeds = [
+                [
+                    sample["figures"]["steps_per_s"]
+                    for sample in results["kinds"]
+                    if (sample["workload"], sample["subject"], sample["variant"]) == (workload, name, kind)
+                ]
+                for name in names
+            ]
+            told = [number(statistics.median(found)) if found else "–" for found in speeds]
+            rows.append([f"{workload.upper()}, {kind}", *told])
+    titles = [results["subjects"][name]["title"] for name in names]
+    about = "Steps/s in the same run: a plain function runs in a thread, one of the others on the event loop."
+    return f"### Kinds of functions\n\n{about}\n\n" + table(["", *titles], rows)
+
+
+def _split(results: Results) -> str:
+    found = results["split"]
+    rows = [
+        [words, *[number(one[piece]) for one in found.values()]]
+        for piece, words in (*PIECES, OTHER, ("whole", "the whole step"))
+    ]
+    titles = [results["subjects"][name]["title"] for name in found]
+    about = "Microseconds; medians of all steps of one run, piece after piece."
+    return f"### Where the time of a step of W4 goes\n\n{about}\n\n" + table(["", *titles], rows)
 
 
 def _profile(results: Results) -> str:

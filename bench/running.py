@@ -12,13 +12,13 @@ from typing import Any
 
 from bench import curves, environments, machine
 from bench.harness import Failure, Harness, Subject, ours, peer
-from bench.registry import LANGUAGES, ON_ONE_MACHINE, ON_POSTGRES
+from bench.registry import BY_KIND, KINDS, LANGUAGES, ON_ONE_MACHINE, ON_POSTGRES
 from bench.summary import is_on_postgres
 from bench.workloads import SYNCS, WORKLOADS, Metric, Workload
 
 Results = dict[str, Any]
 OURS = "thread"
-"""Perdure is always measured with plain functions, as users write them; only peers are shown at their best setting."""
+"""Perdure is compared with plain functions, as users write them; only peers are shown at their best setting."""
 
 
 def say(text: str) -> None:
@@ -48,6 +48,8 @@ class Run:
             "unavailable": {},
             "chosen": {},
             "samples": [],
+            "kinds": [],
+            "split": {},
             "limits": [],
             "syncs": {},
             "curves": {},
@@ -101,6 +103,7 @@ class Run:
                 for subject in [*self.subjects[turn:], *self.subjects[:turn]]:
                     if workload.name in self.only[subject.name]:
                         self._measure_one(number, workload, subject)
+                        self._measure_kinds(number, workload, subject)
                 self.save()
 
     def _measure_one(self, number: int, workload: Workload, subject: Subject) -> None:
@@ -128,6 +131,20 @@ class Run:
             self.settings[key] = [best[1]]
             self.results["chosen"][f"{workload.name} {subject.name}"] = best[1]
 
+    def _measure_kinds(self, number: int, workload: Workload, subject: Subject) -> None:
+        """The same with other kinds of functions. They are told, not compared."""
+        if not subject.is_ours or workload.name not in BY_KIND:
+            return
+        for kind in [kind for kind, names in KINDS.items() if subject.name in names]:
+            sample = {"round": number, "workload": workload.name, "subject": subject.name, "variant": kind}
+            try:
+                figures = self.harness.measure(subject, workload.name, kind)
+            except Failure as failure:
+                say(f"{number} {workload.name} {subject.title} {kind}: FAILED: {failure}")
+                continue
+            self.results["kinds"].append({**sample, "figures": figures})
+            say(f"{number} {workload.name} {subject.title} {kind}: {figures['steps_per_s']:.0f} steps/s")
+
     def _measure_limits(self, number: int) -> None:
         found = self.harness.call(self.subjects[0], "bench.limits", "physical")
         if on_postgres := next((subject for subject in self.subjects if is_on_postgres(subject.name)), None):
@@ -152,6 +169,14 @@ class Run:
     def draw_curves(self, most: int) -> None:
         mine = [subject for subject in self.subjects if subject.is_ours and not is_on_postgres(subject.name)]
         self.results["curves"] = curves.draw(self.harness, mine, most, say)
+        self.save()
+
+    def split(self) -> None:
+        """Where one step of W4 goes, piece after piece."""
+        for subject in self.subjects:
+            if subject.is_ours and not is_on_postgres(subject.name):
+                say(f"pieces of a step of W4, {subject.title}")
+                self.results["split"][subject.name] = self.harness.call(subject, "bench.splitting", "split")
         self.save()
 
     def profile(self) -> None:

@@ -28,6 +28,7 @@ PIECES = (
     ("function", "the function, its arguments and result"),
     ("hop_back", "until the event loop has the result"),
 )
+OTHER = ("other", "the event loop, and what is between")
 
 
 def split(scene: Scene) -> dict[str, Any]:
@@ -88,6 +89,6 @@ def _time_hops(spent: dict[str, list[float]]) -> None:
 def told(found: dict[str, Any], title: str) -> str:
     """For people."""
     lines = [f"{title}: {found['whole']:.0f} µs a step"]
-    for name, words in (*PIECES, ("other", "the event loop, and what is between")):
+    for name, words in (*PIECES, OTHER):
         lines.append(f"  {found[name]:7.0f} µs {found[name] / found['whole']:6.1%}  {words}")
     return "\n".join(lines)

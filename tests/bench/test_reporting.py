@@ -121,6 +121,20 @@ def test_a_peer_that_could_not_start_or_failed_is_told() -> None:
     assert "*0.00*" in text, "a flat curve has no slope"
 
 
+def test_kinds_of_functions_are_told_beside_the_plain_ones() -> None:
+    found = results(flow=[8_000, 9_000, 7_000], dbos=[400])
+    found["kinds"] = [
+        {"round": at, "workload": "w1", "subject": "flow", "variant": "async", "figures": {"steps_per_s": speed}}
+        for at, speed in enumerate([11_000, 10_000, 12_000])
+    ]
+
+    text = page.generated(found)
+
+    assert "| W1, plain (a thread) | 8,000 |" in text
+    assert "| W1, async | 11,000 |" in text
+    assert "| W4, inline | – |" in text
+
+
 def test_plots_are_pictures_with_a_name_for_both_grounds() -> None:
     for text in page.plots(results(flow=[8_000, 9_000], dbos=[400])).values():
         picture = ElementTree.fromstring(text)
