@@ -1,5 +1,6 @@
 """The state of a drill: threads of steps, what each waits for, and the variables. Changed by events only."""
 
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,9 @@ from perdure.kernel.values import NULL, Payload
 from perdure.testing.drill.program import Program, Step
 
 MAIN, CLEANUP = 0, -1
+
+Queue = OrderedDict[int, None]
+"""Threads in the order they came. A plain dict that is emptied from its front is searched through its holes."""
 
 
 # The drill's own events.
@@ -148,11 +152,11 @@ class Thread(msgspec.Struct, gc=False, array_like=True):
 class Body(msgspec.Struct, gc=False):
     program: Any
     threads: dict[int, Thread] = msgspec.field(default_factory=dict)
-    agenda: dict[int, None] = msgspec.field(default_factory=dict)  # threads that can move, in order
+    agenda: Queue = msgspec.field(default_factory=OrderedDict)  # threads that can move, in order
     waits: dict[int, int] = msgspec.field(default_factory=dict)  # number of a task, timer, child, permit -> thread
     variables: dict[str, Payload] = msgspec.field(default_factory=dict)
-    signals: dict[str, list[Payload]] = msgspec.field(default_factory=dict)
-    listeners: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
+    signals: dict[str, deque[Payload]] = msgspec.field(default_factory=dict)
+    listeners: dict[str, Queue] = msgspec.field(default_factory=dict)
     spawned: int = 0
     ending: tuple[Status, Outcome] | None = None
     cleaning: bool = False
@@ -191,7 +195,7 @@ def freeze(body: Body) -> bytes:
             list(body.agenda),
             body.waits,
             body.variables,
-            body.signals,
+            {name: list(values) for name, values in body.signals.items()},
             {name: list(threads) for name, threads in body.listeners.items()},
             body.spawned,
             body.ending,
@@ -206,11 +210,11 @@ def thaw(program: Program, frozen: bytes) -> Body:
     return Body(
         program,
         found.threads,
-        dict.fromkeys(found.agenda),
+        OrderedDict.fromkeys(found.agenda),
         found.waits,
         found.variables,
-        found.signals,
-        {name: dict.fromkeys(threads) for name, threads in found.listeners.items()},
+        {name: deque(values) for name, values in found.signals.items()},
+        {name: OrderedDict.fromkeys(threads) for name, threads in found.listeners.items()},
         found.spawned,
         found.ending,
         found.cleaning,
@@ -293,13 +297,13 @@ def _waited(body: Body, event: Waited) -> None:
 
 
 def _listened(body: Body, event: Listened) -> None:
-    body.listeners.setdefault(event.signal, {})[event.thread] = None
+    body.listeners.setdefault(event.signal, OrderedDict())[event.thread] = None
     body.agenda.pop(event.thread, None)
 
 
 def _heard(body: Body, event: Heard) -> None:
     waiting = body.signals[event.signal]
-    value = waiting.pop(0)
+    value = waiting.popleft()
     if not waiting:
         del body.signals[event.signal]
     _done(body, event.thread, body.threads[event.thread], value)
@@ -426,11 +430,10 @@ def _permit_granted(body: Body, event: e.PermitGranted) -> None:
 
 
 def _signal_received(body: Body, event: e.SignalReceived) -> None:
-    body.signals.setdefault(event.name, []).append(event.value)
+    body.signals.setdefault(event.name, deque()).append(event.value)
     listeners = body.listeners.get(event.name)
     if listeners:
-        number = next(iter(listeners))
-        del listeners[number]
+        number, _ = listeners.popitem(last=False)
         body.agenda[number] = None
 
 

@@ -128,8 +128,14 @@ def _call_interrupted(body: Body, event: f.CallInterrupted) -> None:
     call = find_call(frame, event.index)
     call.imposed = body.cell(frame, event.imposed)
     if event.index != SINGLE:
-        fan_of(frame).running.pop(event.index, None)
+        _forget_last(fan_of(frame).running, event.index)
     rest_unless_busy(body, event.frame, frame)
+
+
+def _forget_last(running: dict[int, None], index: int) -> None:
+    """The one begun last is interrupted first. `popitem` leaves no hole at the end, which every look would cross."""
+    last, _ = running.popitem()
+    assert last == index
 
 
 def _call_dropped(body: Body, event: f.CallDropped) -> None:

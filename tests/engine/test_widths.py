@@ -1,0 +1,58 @@
+"""Work per branch does not grow with the width of a fan-out: counted in calls, at two widths (invariant 25)."""
+
+import cProfile
+import pstats
+from collections import OrderedDict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.languages.language import Language
+from bench.registry import LANGUAGES
+
+from perdure.kernel import jsontext
+from perdure.testing.drill import Drill
+from perdure.testing.drill import body as b
+from perdure.testing.drill.program import load
+from tests.engine.documents import drill
+from tests.engine.meter import metered
+from tests.engine.test_work_bounds import FUNCTIONS
+
+
+@pytest.mark.parametrize("spoken", LANGUAGES)
+async def test_a_branch_takes_as_many_calls_in_a_wide_fan_out_as_in_a_narrow_one(tmp_path: Path, spoken: str) -> None:
+    language: Language = import_module(f"bench.languages.{spoken}").LANGUAGE
+    narrow, wide = (500, 5_000) if language.widest >= 5_000 else (100, 1_000)
+    calls: dict[int, float] = {}
+    for width in (narrow, wide):
+        folder = tmp_path / str(width)
+        folder.mkdir()
+        async with metered(folder, FUNCTIONS) as (engine, _, _):
+            await (await engine.start(language.fan(1, "echo"))).result()
+            calls[width] = await _calls(engine, language.fan(width, "echo")) / width
+
+    assert calls[wide] <= calls[narrow] * 1.1
+
+
+async def _calls(engine: Any, document: Any) -> int:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        await (await engine.start(document)).result()
+    finally:
+        profiler.disable()
+    counted: int = pstats.Stats(profiler).total_calls  # type: ignore[attr-defined]
+    return counted
+
+
+def test_what_a_drill_takes_from_the_front_is_linked_not_hashed() -> None:
+    """The first key of a plain dict is found by crossing all that went before it, where no count of calls sees it."""
+    program = load(jsontext.encode(drill({"signal": "go"})))
+    live = Drill().begin(program)
+    for change in (b.Spawned(b.MAIN, None, ""), b.Listened(b.MAIN, "go")):
+        b.evolve(live, change)
+
+    for body in (live, b.thaw(program, b.freeze(live))):
+        assert isinstance(body.agenda, OrderedDict)
+        assert [isinstance(queue, OrderedDict) for queue in body.listeners.values()] == [True]
