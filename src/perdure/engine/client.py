@@ -24,7 +24,15 @@ from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Chronicler, Naming, Particular, Resourceful
-from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound, StartRefused, UnfitInput
+from perdure.kernel.errors import (
+    Conflict,
+    InvalidDocument,
+    NewerRecord,
+    PerdureError,
+    RunNotFound,
+    StartRefused,
+    UnfitInput,
+)
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.judging import Applied, Judged, Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
@@ -261,14 +269,13 @@ class Client(AbstractAsyncContextManager["Client"]):
         """A new run with this one's past up to an event: finished work is a fact, open work is issued anew."""
         runtime = self._running()
         row = await self.find(run)
-        dialect = views.dialect_of(self.languages, row)
+        dialect = views.dialect_of(self.languages, row.language)
         all_turns = await views.turns(self.store, dialect, run)
         total = sum(len(events) for _, events in all_turns)
         seq = total if at is None else await views.recorded_at(self.store, dialect, run, at)
         lived = views.cut(all_turns, seq)
-        pinned = await self.store.program(row.program)
-        assert pinned is not None
-        execution = Execution(new_run_id(self.clock.now()), dialect, dialect.load(pinned[1]))
+        program = await views.program_of(self.store, dialect, row)
+        execution = Execution(new_run_id(self.clock.now()), dialect, program)
         execution.fold(lived)
         if execution.state.status.is_final:
             raise Conflict(
@@ -346,13 +353,15 @@ class Client(AbstractAsyncContextManager["Client"]):
 
         `raw` asks for the kernel's events, which every language has.
         """
-        dialect = views.dialect_of(self.languages, await self.find(run))
-        if isinstance(dialect, Chronicler) and not raw:
-            told = views.tell(dialect, run, await views.turns(self.store, dialect, run))
-            return [event for _, event in told if event["seq"] > after]
+        row = await self.find(run)
+        with views.naming(run):
+            dialect = views.dialect_of(self.languages, row.language)
+            if isinstance(dialect, Chronicler) and not raw:
+                told = views.tell(dialect, run, await views.turns(self.store, dialect, run))
+                return [event for _, event in told if event["seq"] > after]
+            rows = [(last, decode_turns(dialect, body)) for last, body in await self.store.history(run, after)]
         found = []
-        for last, row_body in await self.store.history(run, after):
-            turns = decode_turns(dialect, row_body)
+        for last, turns in rows:
             seq = last - sum(len(events) for _, events in turns)
             for instant, events in turns:
                 for event in events:
@@ -475,7 +484,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         execution = await views.load(self.store, self.languages, row)
         for delivered in await self.store.inbox([row.partition], 1_000):
             if delivered.letter.to == row.id:
-                _take(execution, i.decode(delivered.letter.body), delivered.letter.at)
+                with suppress(NewerRecord):  # which the run cannot take now either
+                    _take(execution, i.decode(delivered.letter.body), delivered.letter.at)
         tried = _try(execution, given, self.clock.now())
         if isinstance(tried.answer, i.Refused):
             reason = f"run {row.id}: {tried.answer.reason}"

@@ -1,27 +1,38 @@
 """Letters to our runs: written by other runs and other processes, deleted by the commit that decides them."""
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
+from perdure.kernel.errors import NewerRecord
 from perdure.kernel.ids import child_run
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import Ref, RunId
 from perdure.stores.protocol import Delivered, Store
+
+_log = logging.getLogger("perdure.engine")
 
 READ_AT_ONCE = 1_000
 
 
 class Inbox:
     def __init__(
-        self, store: Store, partitions: Sequence[int], stuck: Collection[RunId], offer: Callable[[RunId, Mail], None]
+        self,
+        store: Store,
+        partitions: Sequence[int],
+        stuck: Collection[RunId],
+        offer: Callable[[RunId, Mail], None],
+        unread: Callable[[RunId, int], None],
     ) -> None:
+        """`unread` hears of runs to which somebody has written what this program cannot read."""
         self._store = store
         self._partitions = partitions
         self._stuck = stuck
         self._offer = offer
+        self._unread = unread
         self._taken: set[int] = set()  # positions that are in a mailbox
-        self._kept: dict[int, int] = {}  # positions that wait for a stuck run to be tried again, and their partition
+        self._kept: dict[int, int] = {}  # positions that wait, for a stuck run or a newer server, and their partition
 
     async def read(self) -> None:
         # What we know of is still there until it is decided; it must not hide what is new.
@@ -33,7 +44,14 @@ class Inbox:
         run, position = delivered.letter.to, delivered.position
         if position in self._taken or delivered.partition not in self._partitions:
             return
-        given = i.decode(delivered.letter.body)
+        try:
+            given = i.decode(delivered.letter.body)
+        except NewerRecord as error:
+            if position not in self._kept:
+                _log.warning("run %s: %s; it waits for a server with a newer Perdure", run, error)
+            self._kept[position] = delivered.partition
+            self._unread(run, delivered.partition)
+            return
         if run in self._stuck and not isinstance(given, i.Wake):
             self._kept[position] = delivered.partition
             return

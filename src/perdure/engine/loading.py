@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from perdure.engine.chores import Chores
 from perdure.engine.slot import Slot
-from perdure.engine.views import fold_stored
+from perdure.engine.views import dialect_of, fold_stored
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution
+from perdure.kernel.versions import read_pinned, written_in
 from perdure.stores.protocol import Store, Stored
 
 LOADED_AT_ONCE = 256
@@ -56,19 +57,23 @@ class Loader:
         self._is_busy = False
 
     async def fold(self, stored: Stored) -> Execution:
-        dialect = self._dialects[stored.row.language]
+        dialect = dialect_of(self._dialects, stored.row.language)
         return await fold_stored(self._store, stored, dialect, await self.program(stored.row.program, dialect))
 
     async def program(self, name: bytes, dialect: Dialect) -> Any:
-        """A pinned document, parsed again and never judged again."""
         program = self._programs.get(name)
         if program is None:
             pinned = await self._store.program(name)
             if pinned is None:
                 raise LookupError(f"document {name.hex()[:12]} is not in the store")
-            program = self._programs[name] = dialect.load(pinned[1])
+            program = self._programs[name] = read_pinned(dialect, *pinned)
             if len(self._programs) > PROGRAMS_KEPT:
                 self._programs.popitem(last=False)
         else:
             self._programs.move_to_end(name)
         return program
+
+    def with_editions(self, programs: Sequence[tuple[bytes, str, bytes]]) -> list[tuple[bytes, str, bytes]]:
+        """Documents as they are pinned, so that an older program does not misread them."""
+        editions = {name: written_in(dialect) for name, dialect in self._dialects.items()}
+        return [(name, editions.get(language, language), text) for name, language, text in programs]

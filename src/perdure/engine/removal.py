@@ -11,6 +11,7 @@ from perdure.engine.clock import Clock
 from perdure.engine.inbox import Inbox
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
+from perdure.kernel.errors import NewerRecord
 from perdure.kernel.ids import is_family
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter, Letter, RunRow, Store
@@ -60,7 +61,14 @@ async def unborn(store: Store, run: RunId) -> list[RunId]:
     row = await store.find(run)
     letters = [] if row is None else await store.inbox([row.partition], LETTERS_LOOKED_AT)
     family = [one.letter for one in letters if is_family(one.letter.to, run)]
-    return [letter.to for letter in family if isinstance(i.decode(letter.body), i.Start)]
+    return [letter.to for letter in family if _may_be_start(letter)]
+
+
+def _may_be_start(letter: Letter) -> bool:
+    try:
+        return isinstance(i.decode(letter.body), i.Start)
+    except NewerRecord:
+        return True
 
 
 async def descendants(store: Store, run: RunId) -> list[RunRow]:

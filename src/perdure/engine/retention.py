@@ -13,8 +13,10 @@ from perdure.engine.client import Client
 from perdure.engine.removal import descendants, unborn
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Keeping, Retaining
+from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import Instant, RunId
+from perdure.kernel.versions import read_pinned
 from perdure.stores.protocol import Letter, RunRow
 
 LOOKED_AT_ONCE = 500
@@ -43,7 +45,10 @@ class Sweeper:
             for row in rows:
                 if cleaned + removed >= limit:
                     break
-                done = await self._look(row)
+                try:
+                    done = await self._look(row)
+                except NewerRecord:
+                    continue  # who can read it looks after it
                 cleaned, removed = cleaned + done.cleaned, removed + done.removed
             behind = (rows[-1].ended_at or 0, rows[-1].id)
         if len(self._clean) > MOST_KNOWN:
@@ -98,7 +103,7 @@ class Sweeper:
             pinned = await self._client.store.program(row.program)
             if pinned is None:
                 return None
-            self._keeping[row.program] = language.keeping(language.load(pinned[1]))
+            self._keeping[row.program] = language.keeping(read_pinned(language, *pinned))
         return self._keeping[row.program]
 
     async def _cleaned(self, row: RunRow) -> bool | None:

@@ -24,17 +24,19 @@ from perdure.engine.inbox import Inbox
 from perdure.engine.judging import Fetch
 from perdure.engine.large import lighten, lighten_outcome
 from perdure.engine.loading import Loader
+from perdure.engine.newer import Newer
 from perdure.engine.outgoing import assignment, transition
 from perdure.engine.port import TaskPort
 from perdure.engine.removal import Removal
 from perdure.engine.settings import Settings
 from perdure.engine.sharing import Sharing
 from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
+from perdure.engine.views import dialect_of
 from perdure.engine.waiting import Ended, Waiters
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import EngineStopped, PerdureError
+from perdure.kernel.errors import EngineStopped, NewerRecord, PerdureError
 from perdure.kernel.execution import Execution, decide
 from perdure.kernel.outcomes import Code, Failed, Outcome, Status
 from perdure.kernel.turn import Needs, Turn
@@ -69,7 +71,8 @@ class Runtime:
         self._watchers: list[Watcher] = []
         self._chores = Chores(self._failed)
         self._loader = Loader(store, dialects, self._chores, self._loaded)
-        self._inbox = Inbox(store, self.partitions, self._stuck, self.offer)
+        self._newer = Newer(store, self._slots, self._stuck, self._read_soon, lambda line: self.sharing.tell(line))
+        self._inbox = Inbox(store, self.partitions, self._stuck, self.offer, self._newer.note)
         self._removal = Removal(store, self._inbox, self._chores, clock)
         self._alarms = Alarms(clock, self._alarm_rang, self._slots.__contains__)
         self._committer = Committer(
@@ -111,6 +114,7 @@ class Runtime:
         self._every("inbox", self._settings.poll, self._look_for_letters)
         self._every("ownership", self._settings.poll, self.sharing.look)
         self._every("servers", self._settings.share_every, self.sharing.look_around)
+        self._every("newer", self._settings.share_every, self._look_for_newer)
         self._every("leases", self._settings.lease_sweep, lambda: self._chores.spawn(self.expire_leases()))
 
     async def adopt(self, families: Sequence[RunId] | None = None) -> None:
@@ -283,9 +287,13 @@ class Runtime:
     def offer(self, run: RunId, mail: Mail) -> None:
         slot = self._slots.get(run)
         if slot is None:
+            if run in self._newer.moving:  # the store knows in a moment whose it is
+                self._inbox.forget([mail])
+                mail.answer(ELSEWHERE)
+                return
             if run in self._stuck:  # tried again on demand, with everything that was kept for it
                 del self._stuck[run]
-                self._chores.spawn(self._inbox.read())
+                self._read_soon()
             slot = self._slots[run] = Slot(run, 0)
             slot.mailbox.append(mail)
             self._loader.want(slot)
@@ -325,11 +333,31 @@ class Runtime:
                 await self._fill_known(slot, stored)
             else:
                 self._drop(slot, ELSEWHERE)
+        except NewerRecord as error:
+            await self._leave_alone(slot, stored, error)
         except PerdureError:
             raise
         except Exception as error:
             if not slot.is_gone:
-                self._set_stuck(slot, error)
+                slot.partition = _home(slot, stored)
+                self._set_stuck(slot, error, is_born=stored is not None)
+
+    async def _leave_alone(self, slot: Slot, stored: Stored | None, error: NewerRecord) -> None:
+        """Nothing of the run is touched: a server that can read it goes on, now or when there is one."""
+        if slot.is_gone:
+            return
+        slot.partition = _home(slot, stored)
+        is_entrusted = await self._newer.entrust(slot.id, slot.partition)
+        if slot.is_gone:
+            return
+        if is_entrusted:
+            self._drop(slot, ELSEWHERE)
+        elif stored is not None:
+            self._set_stuck(slot, error)
+        else:  # its start is a letter, and stays one
+            _log.warning("run %s waits for a server with a newer Perdure: %s", slot.id, error)
+            self._stuck[slot.id] = slot.partition
+            self._drop(slot, i.Refused(str(error)))
 
     async def _fill_known(self, slot: Slot, stored: Stored) -> None:
         row = stored.row
@@ -379,7 +407,7 @@ class Runtime:
             self._drop(slot, i.Refused("there is no such run"))
             await self._inbox.discard(mails)
             return
-        dialect = self._dialects[start.language]
+        dialect = dialect_of(self._dialects, start.language)
         brought = next((text for name, _, text in slot.programs if name == start.program), None)
         program = await self._loader.program(start.program, dialect) if brought is None else dialect.load(brought)
         if slot.is_gone:
@@ -422,6 +450,7 @@ class Runtime:
                     self._drop(slot, ELSEWHERE)
         for run in [run for run, home in self._stuck.items() if home in partitions]:
             del self._stuck[run]
+        self._newer.leave(partitions)
         self._inbox.leave(partitions)
         self._waiters.look_again()
 
@@ -507,6 +536,8 @@ class Runtime:
                     return
                 slot.finish(turn)
             change = transition(slot, self._settings.snapshot_bytes)
+            if change is not None and change.programs:
+                change.programs = self._loader.with_editions(change.programs)
         except Exception as error:
             self._decide_failed(slot, error)
             return
@@ -552,14 +583,19 @@ class Runtime:
         slot.phase = Phase.LOADING
         self._loader.want(slot)
 
-    def _set_stuck(self, slot: Slot, error: Exception) -> None:
+    def _set_stuck(self, slot: Slot, error: Exception, *, is_born: bool = True) -> None:
         """The run harms no other: its error is shown, its inputs are kept, and it is tried again on demand."""
-        _log.error("run %s is stuck: %r", slot.id, error, exc_info=error)
+        if isinstance(error, NewerRecord):
+            text = f"it waits for a server with a newer Perdure: {error}"
+            _log.warning("run %s is left alone: %s", slot.id, text)
+        else:
+            text = f"{type(error).__name__}: {error}"
+            _log.error("run %s is stuck: %r", slot.id, error, exc_info=error)
         slot.put_back()
         kept, slot.mailbox = slot.mailbox, []
-        text = f"{type(error).__name__}: {error}"
-        if slot.creation is not None:  # it was never stored: the start itself is refused
+        if slot.creation is not None or not is_born:  # it was never stored: the start itself is refused
             self._remove(slot)
+            slot.phase = Phase.GONE
             self._chores.spawn(self._cannot_begin(kept, text))
             return
         slot.phase = Phase.STUCK
@@ -683,7 +719,14 @@ class Runtime:
         """Asking whether any process has committed anything costs microseconds, so it can be asked often."""
         if self.store.changed():
             self._removal.look_again()
-            self._chores.spawn(self._inbox.read())
+            self._read_soon()
+
+    def _read_soon(self) -> None:
+        self._chores.spawn(self._inbox.read())
+
+    def _look_for_newer(self) -> None:
+        if self._newer:
+            self._chores.spawn(self._newer.look())
 
     async def read_inbox(self) -> None:
         await self._inbox.read()
@@ -740,6 +783,13 @@ class Runtime:
 
     def providers_changed(self) -> None:
         self._dispatcher.providers_changed()
+
+
+def _home(slot: Slot, stored: Stored | None) -> int:
+    """Where a run is, or is to be born."""
+    if stored is not None:
+        return stored.row.partition
+    return slot.partition or next((mail.partition for mail in slot.mailbox if mail.partition), 0)
 
 
 def _into(answer: "asyncio.Future[i.Answer]") -> Callable[[i.Answer], None]:

@@ -13,10 +13,12 @@ import perdure.stores.records as r
 from perdure.kernel import inputs
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.state import State
 from perdure.kernel.values import Ref, RunId, digest
+from perdure.kernel.versions import read_pinned
 from perdure.stores.caring import Reading, Stray
 
 PROGRAMS_KEPT = 64
@@ -63,8 +65,8 @@ class Validator:
         found = self._reading.program(name)
         if found is None:
             return None
-        dialect = self._dialects.get(found[0])
-        return None if dialect is None else dialect.load(found[1])
+        dialect = self._dialects.get(found[0].partition("@")[0])
+        return None if dialect is None else read_pinned(dialect, *found)
 
     def _document(self, record: r.ProgramRecord) -> Iterator[Stray]:
         if digest(record.text) != record.digest:
@@ -114,7 +116,7 @@ class Validator:
         yield from self._next_runs()
         try:
             given = inputs.decode(record.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, NewerRecord) as error:
             yield Stray("letters", record.to, f"a letter to it cannot be read: {error}")
             return
         if isinstance(given, inputs.Start) and self._reading.program(given.program) is None:

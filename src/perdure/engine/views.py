@@ -1,6 +1,7 @@
 """A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NoReturn
 
@@ -9,27 +10,36 @@ import msgspec
 from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Chronicler, Dialect, Referring
-from perdure.kernel.errors import Conflict, PerdureError, ReferenceNotAvailable, RunNotFound
+from perdure.kernel.errors import Conflict, NewerRecord, ReferenceNotAvailable, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.turn import Needs
 from perdure.kernel.values import Instant, Ref, RunId
+from perdure.kernel.versions import read_pinned
 from perdure.stores.protocol import RunRow, Store, Stored
 
 
 async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: int | None = None) -> Execution:
     """The run folded from its log, up to event number `at` of its history if given."""
-    dialect = dialect_of(dialects, row)
-    pinned = await store.program(row.program)
-    assert pinned is not None, "a run keeps its document"
-    program = dialect.load(pinned[1])
-    if at is None:
-        (stored,) = await store.load([row.id])
-        return await fold_stored(store, stored, dialect, program)
-    execution = Execution(row.id, dialect, program)
-    seq = await recorded_at(store, dialect, row.id, at)
-    execution.fold(cut(await turns(store, dialect, row.id), seq))
-    return execution
+    with naming(row.id):
+        dialect = dialect_of(dialects, row.language)
+        program = await program_of(store, dialect, row)
+        if at is None:
+            (stored,) = await store.load([row.id])
+            return await fold_stored(store, stored, dialect, program)
+        execution = Execution(row.id, dialect, program)
+        seq = await recorded_at(store, dialect, row.id, at)
+        execution.fold(cut(await turns(store, dialect, row.id), seq))
+        return execution
+
+
+@contextmanager
+def naming(run: RunId) -> Iterator[None]:
+    """Whoever asked for a run hears which one it is that cannot be read here."""
+    try:
+        yield
+    except NewerRecord as error:
+        raise NewerRecord(f"run {run} cannot be read: {error}") from None
 
 
 async def fold_stored(store: Store, stored: Stored, dialect: Dialect, program: Any) -> Execution:
@@ -40,13 +50,17 @@ async def fold_stored(store: Store, stored: Stored, dialect: Dialect, program: A
     return fold(execution, await store.history(stored.row.id))
 
 
-def dialect_of(dialects: Mapping[str, Dialect], row: RunRow) -> Dialect:
-    dialect = dialects.get(row.language)
+def dialect_of(dialects: Mapping[str, Dialect], language: str) -> Dialect:
+    dialect = dialects.get(language)
     if dialect is None:
-        raise PerdureError(
-            f"run {row.id} is written in {row.language!r}, which is not loaded here", hint="Load it with --load."
-        )
+        raise NewerRecord(f"it is written in {language!r}, a language that this Perdure does not speak")
     return dialect
+
+
+async def program_of(store: Store, dialect: Dialect, row: RunRow) -> Any:
+    pinned = await store.program(row.program)
+    assert pinned is not None, "a run keeps its document"
+    return read_pinned(dialect, *pinned)
 
 
 async def turns(store: Store, dialect: Dialect, run: RunId) -> Turns:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import NewerRecord
 from perdure.kernel.events import KERNEL_EVENTS, Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.state import State
@@ -31,7 +32,10 @@ def _decoder(events: tuple[type[Event], ...]) -> msgspec.msgpack.Decoder[Any]:
 
 
 def decode_turns(dialect: Dialect, row: bytes) -> Turns:
-    turns: Turns = _decoder(dialect.events).decode(row)
+    try:
+        turns: Turns = _decoder(dialect.events).decode(row)
+    except msgspec.ValidationError as error:  # whole, but in words we do not have; what is damaged is another error
+        raise NewerRecord(f"its history tells of something that this Perdure does not know ({error})") from None
     return turns
 
 
@@ -60,13 +64,13 @@ def restore(execution: Execution, snapshot: bytes) -> bool:
     """Put a snapshot into a fresh execution; False if it is of another version and the log must be folded whole."""
     try:
         header = _header.decode(snapshot)
+        if header.version != SNAPSHOT_VERSION or header.dialect_version != execution.dialect.version:
+            return False
+        found = _snapshot.decode(snapshot)
+        body = execution.dialect.thaw(execution.program, found.body)
     except msgspec.DecodeError:
         return False
-    if header.version != SNAPSHOT_VERSION or header.dialect_version != execution.dialect.version:
-        return False
-    found = _snapshot.decode(snapshot)
-    execution.state = found.state
-    execution.body = execution.dialect.thaw(execution.program, found.body)
+    execution.state, execution.body = found.state, body
     return True
 
 

@@ -36,6 +36,10 @@ class Dialect(Protocol):
     def events(self) -> tuple[type["Event"], ...]:
         """The dialect's own events, tags from 100."""
 
+    @property
+    def edition(self) -> int:
+        """Of the language. Raised when documents may say what an older program would misread; see `versions`."""
+
     def load(self, text: bytes) -> Any:
         """The program of a pinned document: parsed, not judged."""
 

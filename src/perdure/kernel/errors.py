@@ -62,3 +62,10 @@ class EngineStopped(PerdureError):
 
     code = "ENGINE-STOPPED"
     hint = "Nothing acknowledged is lost. Remove the cause, then continue with `perdure resume`."
+
+
+class NewerRecord(PerdureError):
+    """A newer Perdure has recorded something that this one does not know."""
+
+    code = "RECORD-NEWER"
+    hint = "Nothing was changed, and nothing is lost: a newer Perdure goes on with it. Upgrade this one."

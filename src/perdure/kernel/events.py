@@ -13,8 +13,8 @@ from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import NULL, Instant, Payload, RunId
 
 
-class Event(msgspec.Struct, gc=False, array_like=True, frozen=True):
-    """Base of all events; dialects derive theirs from it too."""
+class Event(msgspec.Struct, gc=False, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Base of all events; dialects derive theirs from it too. Members that we do not know are not skipped."""
 
 
 class RunStarted(Event, frozen=True, tag=1):

@@ -6,11 +6,12 @@ Inputs that cross from one process to another are stored as these same structure
 
 import msgspec
 
+from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import NULL, Payload, RunId
 
 
-class Input(msgspec.Struct, gc=False, array_like=True, frozen=True):
+class Input(msgspec.Struct, gc=False, array_like=True, frozen=True, forbid_unknown_fields=True):
     """Base of all inputs."""
 
 
@@ -162,7 +163,13 @@ AnyInput = (
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyInput] = msgspec.msgpack.Decoder(AnyInput)
 encode = _encoder.encode
-decode = _decoder.decode
+
+
+def decode(body: bytes) -> AnyInput:
+    try:
+        return _decoder.decode(body)
+    except msgspec.ValidationError as error:  # whole, but in words we do not have
+        raise NewerRecord(f"a letter to it says something that this Perdure does not know ({error})") from None
 
 
 TIMER_RANK = 1

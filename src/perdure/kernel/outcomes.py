@@ -7,11 +7,11 @@ import msgspec
 from perdure.kernel.values import NULL, Payload
 
 
-class Succeeded(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
+class Succeeded(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=1, gc=False):
     value: Payload = NULL
 
 
-class Failed(msgspec.Struct, array_like=True, frozen=True, tag=2, gc=False):
+class Failed(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=2, gc=False):
     """`code` is what handlers match, `message` what people read, `details` JSON text for both.
 
     `previous` is JSON text too: the failure behind this one, with `type`, `code` and perhaps a `previous` of its own.
@@ -24,7 +24,7 @@ class Failed(msgspec.Struct, array_like=True, frozen=True, tag=2, gc=False):
     previous: bytes | None = None
 
 
-class Cancelled(msgspec.Struct, array_like=True, frozen=True, tag=3, gc=False):
+class Cancelled(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=3, gc=False):
     reason: str = ""
 
 

@@ -13,7 +13,7 @@ Instant = int
 SECOND: Instant = 1_000_000
 
 
-class Ref(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class Ref(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """Stands for a value that lives once per run, beside the log."""
 
     digest: bytes

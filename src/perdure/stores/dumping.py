@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from perdure.kernel import inputs
+from perdure.kernel.errors import NewerRecord
 from perdure.kernel.values import RunId
 from perdure.stores import records as r
 from perdure.stores.caring import Stray
@@ -108,7 +109,7 @@ class Dump(ABC):
 def _kind(body: bytes) -> str:
     try:
         return type(inputs.decode(body)).__name__
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, NewerRecord):
         return "unreadable"
 
 

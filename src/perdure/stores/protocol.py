@@ -276,6 +276,12 @@ class Store(Protocol):
     async def move(self, families: Sequence[RunId], home: int) -> None:
         """Bring these runs and their descendants into an owned partition, those without a live owner."""
 
+    async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
+        """Bring these runs of ours, and letters to them, to live servers that read newer records than we do; which.
+
+        Their new owner is woken. None of them may be in memory here. Without such a server nothing is changed.
+        """
+
     async def owned(self, partitions: Collection[int]) -> frozenset[int]:
         """Those of the partitions that a live process owns, this one included."""
 

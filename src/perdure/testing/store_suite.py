@@ -416,6 +416,19 @@ class StoreSuite(CatalogSuite):
         assert (stuck.stuck, freed.stuck) == ("KeyError: 'x'", None)
         await store.close()
 
+    async def test_nothing_is_entrusted_while_nobody_reads_more(self, tmp_path: Path) -> None:
+        """Invariant 24."""
+        store, other = self.open(tmp_path), self.open(tmp_path)
+        home = await store.claim()
+        await other.share()
+        await self.commit(store, created("a", home))
+        await store.send(Letter(RunId("a"), 5, b"to a"))
+
+        assert await store.entrust([RunId("a"), RunId("not there")]) == []
+        assert [one.letter.body for one in await store.inbox([home], 10)] == [b"to a"]
+        await store.close()
+        await other.close()
+
     async def test_others_hear_of_letters_to_their_runs(self, tmp_path: Path) -> None:
         one, two = self.open(tmp_path), self.open(tmp_path)
         first, second = await one.claim(), await two.claim()

@@ -26,6 +26,7 @@ class Flow:
 
     name = "flow"
     version = 1
+    edition = 1
     name_label = ""
     calling_words = (b"perdure/run/",)
     kinds: tuple[Kind, ...] = (Kind("Flow", "flows", "mwl.dev", can_run=True),)

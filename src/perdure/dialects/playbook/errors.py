@@ -23,7 +23,7 @@ KINDS = RETRYABLE | frozenset(
 )
 
 
-class Error(msgspec.Struct, gc=False, array_like=True, frozen=True):
+class Error(msgspec.Struct, gc=False, array_like=True, frozen=True, forbid_unknown_fields=True):
     kind: str
     message: str = ""
     code: str | int | None = None

@@ -26,6 +26,7 @@ class Playbook:
 
     name = "playbook"
     version = 3
+    edition = 1
     name_label = ""
     calling_words = (b"playbook",)
     kinds: tuple[Kind, ...] = (Kind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)

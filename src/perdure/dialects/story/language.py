@@ -28,6 +28,7 @@ class Story:
     name = "story"
     late_cancel_is_nothing = True  # STY-188
     version = 1
+    edition = 1
     name_label = "bubustack.io/storyrun"
 
     def __init__(

@@ -17,7 +17,9 @@ import psycopg
 
 from perdure.kernel import inputs
 from perdure.kernel.values import Instant, RunId
+from perdure.kernel.versions import RECORDS
 from perdure.stores.postgres.database import NOW, Database, microseconds
+from perdure.stores.postgres.entrusting import entrust
 from perdure.stores.postgres.lease import Lease, boot_time
 from perdure.stores.postgres.sending import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
@@ -27,7 +29,6 @@ from perdure.stores.protocol import Letter, Server, Share
 T = TypeVar("T")
 
 FIRST_PRIVATE = 1_001
-EVENT_VERSION = 1  # the newest one this program reads
 
 _LOCK = Statement("SELECT pg_advisory_xact_lock(1346720322, 0)")
 _REGISTER = Statement(
@@ -180,6 +181,7 @@ class Ownership(ABC):
 
     _database: Database
     _now: Callable[[], Instant]
+    reads = RECORDS  # the newest records that this program understands
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +217,7 @@ class Ownership(ABC):
         until = boot_time() + self._database.settings.lease
         name = f"{socket.gethostname()}:{os.getpid()}"
         lease = microseconds(self._database.settings.lease)
-        ((server, self._epoch, _),) = session.run(_REGISTER, self._database.token, name, role, lease, EVENT_VERSION)
+        ((server, self._epoch, _),) = session.run(_REGISTER, self._database.token, name, role, lease, self.reads)
         self._lease = Lease(self._database, server, until)
 
     def _reconnected(self, session: Session) -> None:
@@ -312,6 +314,16 @@ class Ownership(ABC):
                     session.run(_MOVE_LETTERS, home, free, *bounds)
 
         await self._write(work)
+
+    async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
+        if self._lease is None:
+            return []
+        fence = (self._lease.server, self._epoch)
+        ours, now = sorted(self._owned), self._now()
+        moved = await self._write(lambda session, again: entrust(session, fence, self.reads, ours, runs, now))
+        if moved:
+            self._lease_of_us.tell_owners(set(moved.values()))
+        return list(moved)
 
     async def _forward(self, strays: Sequence[int]) -> None:
         await self._write(lambda session, again: session.run(_FORWARD, sorted(self._owned), strays))

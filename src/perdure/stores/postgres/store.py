@@ -23,7 +23,13 @@ from perdure.stores.protocol import Delivered, Letter
 
 T = TypeVar("T")
 
-_DISCARD = Statement("DELETE FROM inbox WHERE partition = ANY({}) AND position = ANY({})", INTS, INTS)
+# What was sent to a run that is about to start elsewhere waits for it; see `entrusting`.
+_DISCARD = Statement(
+    "DELETE FROM inbox WHERE partition = ANY({0}) AND position = ANY({1}) AND NOT EXISTS"
+    " (SELECT 1 FROM inbox other WHERE other.run = inbox.run AND other.partition <> ALL({0}))",
+    INTS,
+    INTS,
+)
 _LIMIT = Statement(
     "INSERT INTO limits VALUES ({}, {}) ON CONFLICT (scope) DO UPDATE SET capacity = excluded.capacity", TEXT, INT
 )

@@ -21,6 +21,7 @@ class Drill:
     is_for_tests = True
     events = b.OWN_EVENTS
     version = 1
+    edition = 1
     name_label = "drill/name"
     kinds: tuple[Kind, ...] = (
         Kind("Drill", "drills", "testing.perdure", can_run=True),

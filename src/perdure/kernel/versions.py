@@ -1,0 +1,34 @@
+"""Programs of different ages on one store: what a newer one has recorded is recognised and never misread.
+
+Everything recorded is read strictly: an event, an input or a member that this program has not heard of is a
+`NewerRecord`, not something to skip. A pinned document names the edition of its language.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.kernel.errors import NewerRecord
+
+if TYPE_CHECKING:
+    from perdure.kernel.dialect import Dialect
+
+RECORDS = 1
+"""Counts the vocabularies of all that is recorded: events of the kernel and of every language, inputs, editions.
+
+A server tells the others which one it reads; runs go from lower to higher ones. `tests/kernel/test_versions.py` notices
+a change and says what to do.
+"""
+
+
+def written_in(dialect: "Dialect") -> str:
+    """The language of a document as it is pinned: its name, with the edition from the second one on."""
+    return dialect.name if dialect.edition == 1 else f"{dialect.name}@{dialect.edition}"
+
+
+def read_pinned(dialect: "Dialect", written: str, text: bytes) -> Any:
+    """The program of a pinned document: parsed again, never judged again."""
+    name, _, edition = written.partition("@")
+    if name == dialect.name and int(edition or 1) > dialect.edition:
+        raise NewerRecord(
+            f"its document is written in edition {edition} of {name!r}; this Perdure knows edition {dialect.edition}"
+        )
+    return dialect.load(text)

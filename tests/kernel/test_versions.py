@@ -1,0 +1,121 @@
+"""Invariant 24: whatever is recorded is read strictly, and a change of it is noticed."""
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import msgspec.inspect as inspect
+import pytest
+
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.codec import decode_turns, encode_snapshot, encode_turns, restore
+from perdure.kernel.errors import NewerRecord
+from perdure.kernel.execution import Execution
+from perdure.kernel.values import RunId
+from perdure.kernel.versions import RECORDS, read_pinned, written_in
+from perdure.testing.drill import Drill
+from perdure.wiring import languages
+from tests.engine.documents import CHAIN
+
+VOCABULARIES = {1: "7d059b94ed1a44c6"}
+"""By the number of the vocabulary (`kernel.versions.RECORDS`), for all that was ever released."""
+
+
+def test_a_changed_vocabulary_takes_a_number_of_its_own() -> None:
+    """Servers tell each other by this number who can read more."""
+    found = sha256("\n".join(_vocabulary()).encode()).hexdigest()[:16]
+
+    assert VOCABULARIES.get(RECORDS) == found, (
+        "what is recorded has changed: raise RECORDS in kernel/versions.py by one, unless that was done since the last"
+        f" release, and note {RECORDS}: {found!r} here; an event whose meaning changed takes a new tag"
+    )
+
+
+def _vocabulary() -> list[str]:
+    """Every kind of event, input and edition, member by member."""
+    lines = [f"{name} {one.edition}" for name, one in sorted(_languages().items())]
+    lines += [_line(kind) for kind in sorted(_kinds(), key=lambda kind: (kind.__module__, kind.__qualname__))]
+    return lines
+
+
+def _line(kind: Any) -> str:
+    members = " ".join(field.name for field in msgspec.structs.fields(kind))
+    return f"{kind.__module__}.{kind.__name__} {kind.__struct_config__.tag} {members}"
+
+
+def _languages() -> dict[str, Any]:
+    return {name: one for name, one in languages().items() if not getattr(one, "is_for_tests", False)}
+
+
+def _kinds() -> set[type]:
+    """All structures that can stand in a log or in a letter."""
+    found: set[type] = set()
+    known = [*e.KERNEL_EVENTS, i.AnyInput, *(event for one in _languages().values() for event in one.events)]
+    waiting: list[Any] = [inspect.type_info(one) for one in known]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, inspect.StructType):
+            if one.cls in found:
+                continue
+            found.add(one.cls)
+            waiting += [field.type for field in one.fields]
+        waiting += [getattr(one, name) for name in ("item_type", "key_type", "value_type") if hasattr(one, name)]
+        waiting += [*getattr(one, "types", ()), *getattr(one, "item_types", ())]
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(_kinds(), key=str))
+def test_nothing_that_is_recorded_is_skipped_by_who_does_not_know_it(kind: Any) -> None:
+    assert kind.__struct_config__.forbid_unknown_fields, "an older program would take a new member for nothing"
+
+
+def test_an_event_that_is_not_known_is_a_newer_record() -> None:
+    row = msgspec.msgpack.encode([[1, [[99, "new"]]]])
+    with pytest.raises(NewerRecord, match="99"):
+        decode_turns(Drill(), row)
+
+
+def test_a_member_that_is_not_known_is_a_newer_record() -> None:
+    (fired,) = msgspec.msgpack.decode(encode_turns([(1, [e.TimerFired(7)])]))
+    fired[1][0].append("new")
+    with pytest.raises(NewerRecord, match="length"):
+        decode_turns(Drill(), msgspec.msgpack.encode([fired]))
+
+
+def test_what_is_damaged_is_no_newer_record() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_turns(Drill(), b"\x92")
+    with pytest.raises(msgspec.DecodeError):
+        i.decode(b"\x92")
+
+
+def test_an_input_that_is_not_known_is_a_newer_record() -> None:
+    for given in ([99], [7, "reason", "by", "new"], {"type": "map"}):
+        with pytest.raises(NewerRecord):
+            i.decode(msgspec.msgpack.encode(given))
+
+
+def test_a_snapshot_with_more_in_it_than_we_know_is_passed_over() -> None:
+    """Its version should say so; whoever forgot that does no harm."""
+    drill = Drill()
+    program = drill.load(msgspec.json.encode(CHAIN))
+    version, language, state, body = msgspec.msgpack.decode(encode_snapshot(Execution(RunId("r"), drill, program)))
+    state[0] = {"of": "another shape"}
+    execution = Execution(RunId("r"), drill, program)
+    before = execution.state
+
+    assert restore(execution, msgspec.msgpack.encode([version, language, state, body])) is False
+    assert restore(execution, msgspec.msgpack.encode([version, language, state, b"\xc1"])) is False
+    assert execution.state is before
+
+
+def test_a_document_names_the_edition_of_its_language() -> None:
+    class Later(Drill):
+        edition = 3
+
+    text = msgspec.json.encode(CHAIN)
+    assert [written_in(Drill()), written_in(Later())] == ["drill", "drill@3"]
+    assert read_pinned(Later(), "drill", text) == read_pinned(Later(), "drill@2", text) == Drill().load(text)
+    with pytest.raises(NewerRecord, match="edition 3"):
+        read_pinned(Drill(), "drill@3", text)
