@@ -217,15 +217,15 @@ class Body(msgspec.Struct, gc=False):
             case "failure":
                 assert frame.failure is not None
                 return frame.failure
-            case "step.input":
-                return frame.entered.input
-            case "step.shaped":
-                return frame.entered.shaped or frame.entered.input
-            case "frame.input":
-                return frame.input
             case "landed":
                 assert self.landed is not None and isinstance(self.landed.outcome, Succeeded)
                 return Cell(self.landed.outcome.value)
+            case "step.shaped":
+                return frame.entered.shaped or frame.entered.input
+            case "step.input":
+                return frame.entered.input
+            case "frame.input":
+                return frame.input
             case variable:
                 return frame.vars.cells[variable.removeprefix("vars.")]
 

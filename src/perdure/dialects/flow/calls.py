@@ -11,6 +11,7 @@ from perdure.dialects.flow import subrun
 from perdure.dialects.flow.body import SINGLE, Call, Kind, find_call
 from perdure.dialects.flow.envelopes import Fault
 from perdure.dialects.flow.instants import clamp
+from perdure.dialects.flow.interruption import boundary_of
 from perdure.dialects.flow.mock import Mocked, mocked
 from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.program import Call as CallProgram
@@ -20,7 +21,7 @@ from perdure.dialects.flow.scope import Maker
 from perdure.dialects.flow.values import LANDED, Carried
 from perdure.kernel import calling, jsontext
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
-from perdure.kernel.values import Instant, Payload
+from perdure.kernel.values import NULL, Instant, Payload
 
 
 def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
@@ -30,12 +31,17 @@ def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
     def received() -> Any:
         return frame.value.read(turn) if index == SINGLE else element(turn, frame, index)
 
-    scope = move.call_scope(move.now, {"call": lambda: call_record(received(), index, move.now)})
     try:
-        given = scope.carried(call.input)
-        arguments = scope.arguments(call.arguments)
-        if call.provider is not None:
+        if call.fixed is not None:
+            arguments = call.fixed
+            given: Carried | None = None if call.input is None else turn.keep(call.input.text or NULL)
+        else:
+            scope = move.call_scope(move.now, {"call": lambda: call_record(received(), index, move.now)})
+            given = scope.carried(call.input)
+            arguments = scope.arguments(call.arguments)
+        if call.provider is not None and not call.is_proven:
             call.provider.parameters.validate(arguments, call.provider.uri)
+            call.is_proven = call.fixed is not None
         dispatch = _Dispatch(move, call, index, given, received)
     except Fault as fault:
         move.emit(f.CallFaulted(move.number, index, call.site, move.now, move.text(fault.envelope)))
@@ -88,7 +94,12 @@ class _Dispatch:
 
     def to_task(self, provider: str, arguments: dict[str, Any]) -> None:
         turn = self.move.turn
-        task = turn.schedule_task(provider, self._path, jsontext.encode(arguments), self._payload())
+        written = self.call.arguments
+        if written is not None and written.text is not None:
+            text = written.text
+        else:
+            text = jsontext.encode(arguments) if arguments else b"{}"
+        task = turn.schedule_task(provider, self._path, text, self._payload())
         self._entered(Kind.TASK, task)
 
     def to_run(self, arguments: dict[str, Any]) -> None:
@@ -116,9 +127,8 @@ class _Dispatch:
 
     @property
     def _path(self) -> str:
-        site = self.call.site.rsplit("/call", 1)[0] if self.call.site.endswith("/with/call") else ""
         dispatch = "" if self.index == SINGLE else f"[{self.index}]"
-        return f"{self.move.path}{dispatch}{f'#{site}' if site else ''}"
+        return f"{self.move.path}{dispatch}{self.call.mark}"
 
     def _entered(
         self, kind: Kind, target: int, ok: bool = True, content: Carried | None = None, metadata: Payload | None = None
@@ -149,7 +159,7 @@ def leave(move: Move, call: Call) -> None:
 def _arm(move: Move, call: Call) -> f.CallLeft:
     assert call.result is not None
     program = move.program.calls[call.site]
-    chosen = program.on_success if call.result.ok else program.on_failure
+    chosen = program.arm(call.result.ok)
     if chosen is None or not call.settled:
         return f.CallLeft(move.number, call.index)
     turn, frame, result = move.turn, move.frame, call.result
@@ -169,16 +179,25 @@ def _arm(move: Move, call: Call) -> f.CallLeft:
 def settle(move: Move, index: int, outcome: Outcome | None, status: Status | None, accepted: Instant) -> None:
     """Something that a call waited for has come: a delay ended, a task or a child run did."""
     call = find_call(move.frame, index)
+    ok = True
+    content: Carried | None = None
     if call.imposed is not None:
         # It was interrupted: what it says now is in the history, its Result is the cancellation (MWL-708).
-        move.emit(f.CallSettled(move.number, index, accepted, False, call.imposed.payload))
-    elif outcome is None:
-        move.emit(f.CallSettled(move.number, index, accepted))
+        ok, content = False, call.imposed.payload
     elif isinstance(outcome, Succeeded):
-        move.emit(f.CallSettled(move.number, index, accepted, True, LANDED))
-    else:
-        envelope = move.text(subrun.envelope_of(outcome, status))
-        move.emit(f.CallSettled(move.number, index, accepted, False, envelope))
+        content = LANDED
+    elif outcome is not None:
+        ok, content = False, move.text(subrun.envelope_of(outcome, status))
+    elif call.prepared is not None:
+        ok = call.prepared.ok
+    move.emit(f.CallSettled(move.number, index, accepted, ok, content, _is_left(move, call, ok)))
+
+
+def _is_left(move: Move, call: Call, ok: bool) -> bool:
+    """Whether there is nothing left to do for the call but to let its Result rise. What unwinds is left otherwise."""
+    if call.index != SINGLE or call.imposed is not None or boundary_of(move.frame) is not None:
+        return False
+    return move.program.calls[call.site].arm(ok) is None
 
 
 def interrupt(move: Move, call: Call, imposed: Carried) -> None:

@@ -100,7 +100,11 @@ class Compiler:
             self.field(raw, "with", fields, site),
             self._arm(raw, "onSuccess", arms, site),
             self._arm(raw, "onFailure", arms, site),
+            f"#{site.removesuffix('/call')}" if site.endswith("/with/call") else "",
         )
+        arguments = raw.get("with", {})
+        if all(field is None or field.is_literal for field in (call.input, call.arguments)):
+            call.fixed = arguments if isinstance(arguments, dict) else None
         return call
 
     def _arm(self, raw: dict[str, Any], name: str, roots: Roots, site: str) -> Arm | None:

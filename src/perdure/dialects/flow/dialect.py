@@ -21,6 +21,8 @@ from perdure.kernel.graph import Graph
 from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
 
+_ENDS = (e.TaskEnded, e.TimerFired, e.ChildEnded)
+
 
 class FlowDialect:
     events = OWN_EVENTS
@@ -56,7 +58,7 @@ class FlowDialect:
     def _land(self, turn: Turn) -> None:
         """React to what the kernel has just recorded as the end of a task, a timer or a child run."""
         landed = turn.body.landed
-        if not turn.events or not isinstance(turn.events[-1], e.TaskEnded | e.TimerFired | e.ChildEnded):
+        if not turn.events or type(turn.events[-1]) not in _ENDS:
             return  # a task was handed out again: not an attempt, nothing for us (MWL-709)
         if landed is None:
             return  # the end of a sleep or a gap: its frame is awake
@@ -64,9 +66,6 @@ class FlowDialect:
             bounds.reach(turn, landed.frame, landed.index)
         else:
             calls.settle(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
-
-    def advance(self, turn: Turn) -> bool:
-        return moving.advance(turn)
 
     def exhausted(self, turn: Turn) -> None:
         moves = turn.state.moves + turn.moves
@@ -80,6 +79,7 @@ class FlowDialect:
         else:
             moving.interrupt_root(turn, envelope)
 
+    advance = staticmethod(moving.advance)
     evolve = staticmethod(evolve)
     freeze = staticmethod(freeze)
     thaw = staticmethod(thaw)

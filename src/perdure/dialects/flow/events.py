@@ -243,6 +243,7 @@ class CallSettled(Event, frozen=True, tag=142):
     at: Instant
     ok: bool = True
     content: Carried | None = None
+    is_left: bool = False  # there is no arm for it: the call is over, and the Result rises
 
 
 class CallLeft(Event, frozen=True, tag=143):

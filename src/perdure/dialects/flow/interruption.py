@@ -13,7 +13,9 @@ BOTTOM = -1  # the boundary of an interruption of the whole frame
 def boundary_of(frame: Frame, below: int | None = None) -> int | None:
     """The depth of the nearest interrupter of what is above it (or below that depth); None if nothing unwinds."""
     stack = frame.stack
-    for depth in range((len(stack) if below is None else below) - 1, -1, -1):
+    depth = len(stack) if below is None else below
+    while depth:
+        depth -= 1
         scope = stack[depth]
         if isinstance(scope, Entry):
             if scope.position is Position.CLEANING:

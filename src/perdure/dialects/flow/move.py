@@ -61,7 +61,7 @@ class Move:
         return self.frame.stack[-1]
 
     def step_program(self, step: Step) -> StepProgram:
-        return self.flow.steps[step.name]
+        return self.program.flows[self.frame.flow].steps[step.name]
 
     @property
     def next_step(self) -> int:
@@ -70,23 +70,20 @@ class Move:
     @property
     def path(self) -> str:
         """The site of the frame's current work: stable over attempts, apart for loop rounds and Step passes."""
-        parts = [self.frame.path]
+        path = self.frame.path
         for scope in self.frame.stack:
-            match scope:
-                case Step():
-                    parts.append(f"/{scope.place}:{scope.name}")
-                case Entry() if scope.rounds:
-                    parts.append(f"@{scope.rounds}")
-                case _:
-                    pass
-        return "".join(parts)
+            if isinstance(scope, Step):
+                path += f"/{scope.place}:{scope.name}"
+            elif isinstance(scope, Entry) and scope.rounds:
+                path += f"@{scope.rounds}"
+        return path
 
     # Scopes of evaluation.
 
     def step_scope(self, step: Step, exited: Instant | None = None, result: Result | None = None) -> Scope:
-        action = self.step_program(step).action
-        makers = {"step": lambda: step_record(self.turn, step, action, exited, result)}
-        return Scope(self.turn, self.frame, step.at, makers)
+        turn = self.turn
+        makers = {"step": lambda: step_record(turn, step, self.step_program(step).action, exited, result)}
+        return Scope(turn, self.frame, step.at, makers)
 
     def phase_scope(self, entry: Entry, at: Instant, result: Result | None) -> Scope:
         """The roots of a phase of this entry; `step` is among them at the Step level."""
@@ -103,8 +100,7 @@ class Move:
         makers: dict[str, Maker] = {}
         step = self.frame.step
         if step is not None:
-            action = self.step_program(step).action
-            makers["step"] = lambda: step_record(self.turn, step, action)
+            makers["step"] = lambda: step_record(self.turn, step, self.step_program(step).action)
         for scope in reversed(self.frame.stack):
             if isinstance(scope, Entry) and scope.position is Position.CLEANING:
                 makers["middleware"] = self.middleware(scope, scope.at, scope.pending)

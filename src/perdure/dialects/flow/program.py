@@ -24,23 +24,31 @@ def pointer(site: str, *steps: str | int) -> str:
     return site + "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
 
 
+CLOCK_FUNCTIONS = ("now", "wallTime")
+
+
 class Field:
     """A value as written in the document, with expressions in it or without."""
 
-    __slots__ = ("site", "template", "text", "uses")
+    __slots__ = ("asks_the_time", "site", "template", "text", "uses")
 
     def __init__(self, document: Any, roots: Roots, site: str) -> None:
         self.site = site
         self.template = Template(document, roots)
         bodies = [expression.body for expression in self.template.expressions.values()]
         self.uses = frozenset(root for root in roots if any(root in body for body in bodies))
+        self.asks_the_time = any(name in body for body in bodies for name in CLOCK_FUNCTIONS)
         self.text = jsontext.encode_finite(document) if self.template.is_literal else None
+
+    @property
+    def is_literal(self) -> bool:
+        return self.text is not None
 
 
 class Predicate:
     """A `when`: an expression, or in a phase a literal boolean."""
 
-    __slots__ = ("expression", "literal", "site", "uses")
+    __slots__ = ("asks_the_time", "expression", "literal", "site", "uses")
 
     def __init__(self, written: bool | str, roots: Roots, site: str) -> None:
         self.site = site
@@ -48,6 +56,7 @@ class Predicate:
         body = find_expression(written) if isinstance(written, str) else None
         self.expression: Expression | None = None if body is None else compile_expression(body, roots)
         self.uses = frozenset(root for root in roots if body is not None and root in body)
+        self.asks_the_time = body is not None and any(name in body for name in CLOCK_FUNCTIONS)
 
 
 Assign = dict[str, Field]
@@ -94,6 +103,12 @@ class Call(msgspec.Struct):
     arguments: Field | None
     on_success: Arm | None
     on_failure: Arm | None
+    mark: str = ""  # of a call in a cleanup: where it stands, for the path of its work
+    fixed: dict[str, Any] | None = None  # its arguments, where no expression is in them nor in its input
+    is_proven: bool = False  # those were validated once, and fit
+
+    def arm(self, ok: bool) -> Arm | None:
+        return self.on_success if ok else self.on_failure
 
     @property
     def has_arms(self) -> bool:

@@ -38,7 +38,7 @@ class Scope:
 
     @property
     def _clock(self) -> ClockPin:
-        """Made when something is evaluated: most constructs evaluate nothing."""
+        """Made when an expression asks: most do not."""
         if self._pin is None:
             self._pin = ClockPin(as_datetime(self._at), as_datetime(self._turn.now))
         return self._pin
@@ -46,7 +46,8 @@ class Scope:
     def value(self, field: Field) -> Any:
         """The field's value as data, or `Fault`."""
         try:
-            return field.template.evaluate(self._prepared(field.uses), self._clock)
+            clock = self._clock if field.asks_the_time else None
+            return field.template.evaluate(self._prepared(field.uses), clock)
         except mwl.Fault as fault:
             raise self._failed(fault, field.site) from None
 
@@ -63,7 +64,8 @@ class Scope:
         if predicate.expression is None:
             return bool(predicate.literal)
         try:
-            return predicate.expression.holds(self._prepared(predicate.uses), self._clock)
+            clock = self._clock if predicate.asks_the_time else None
+            return predicate.expression.holds(self._prepared(predicate.uses), clock)
         except mwl.Fault as fault:
             raise self._failed(fault, predicate.site) from None
 
@@ -90,6 +92,8 @@ class Scope:
 
     def bindings(self, assign: Assign) -> dict[str, Carried]:
         """All values of an `assign` block, each read against the variables before it (MWL-181)."""
+        if not assign:
+            return {}
         return {name: value for name, field in assign.items() if (value := self.carried(field)) is not None}
 
     def arguments(self, field: Field | None) -> dict[str, Any]:

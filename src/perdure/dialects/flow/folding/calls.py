@@ -11,6 +11,8 @@ from perdure.dialects.flow.values import NOTHING, Cell, Result
 from perdure.kernel import events as e
 from perdure.kernel.values import Instant
 
+_KINDS = tuple(Kind)
+
 
 def fan_of(frame: Frame) -> Fan:
     fan = top_step(frame).fan
@@ -40,19 +42,19 @@ def _call_entered(body: Body, event: f.CallEntered) -> None:
     frame = body.frames[event.frame]
     given = None if event.given is None else body.cell(frame, event.given)
     received = _received(frame, event.index)
-    call = Call(event.call, event.index, event.at, Kind(event.kind), event.target, received, given)
-    call.metadata = optional(event.metadata)
+    kind = _KINDS[event.kind]
+    call = Call(event.call, event.index, event.at, kind, event.target, received, given)
     _add_call(frame, call)
-    if call.kind is Kind.MOCK:
+    if kind is Kind.MOCK:
+        call.metadata = optional(event.metadata)
         echoed = given or received
         content = echoed if event.content is None else body.cell(frame, event.content)
         assert content is not None
         call.prepared = Result(event.ok, content)
-    if call.kind is Kind.MOCK and not event.target:
-        assert call.prepared is not None
-        settle(body, event.frame, frame, call, call.prepared, event.at)
-        return
-    if call.kind is not Kind.FRAME:
+        if not event.target:
+            settle(body, event.frame, frame, call, call.prepared, event.at)
+            return
+    if kind is not Kind.FRAME:
         body.waits[event.target] = (event.frame, event.index)
     rest_unless_busy(body, event.frame, frame)
 
@@ -85,6 +87,13 @@ def _call_settled(body: Body, event: f.CallSettled) -> None:
         result = Result(event.ok, body.cell(frame, event.content))
     body.landed = None
     settle(body, event.frame, frame, call, result, event.at)
+    if event.is_left:
+        _rise(frame, result)
+
+
+def _rise(frame: Frame, result: Result) -> None:
+    frame.stack.pop()
+    frame.rising = result
 
 
 def settle(body: Body, number: int, frame: Frame, call: Call, result: Result, at: Instant) -> None:
@@ -112,15 +121,15 @@ def _call_left(body: Body, event: f.CallLeft) -> None:
     call = find_call(frame, event.index)
     assert call.result is not None
     result = call.result if event.content is None else Result(event.ok, body.cell(frame, event.content))
-    cells = cells_of(body, frame, event.bound)
+    cells = cells_of(body, frame, event.bound) if event.bound else {}
     if event.index == SINGLE:
-        frame.stack.pop()
-        frame.rising = result
+        _rise(frame, result)
     else:
         call.result = result
         call.window = call.given = call.metadata = None
         fan_of(frame).arm = event.index + 1
-    bind(frame, cells)
+    if cells:
+        bind(frame, cells)
 
 
 def _call_interrupted(body: Body, event: f.CallInterrupted) -> None:

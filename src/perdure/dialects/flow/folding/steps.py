@@ -37,9 +37,10 @@ def _step_shaped(body: Body, event: f.StepShaped) -> None:
 def _move_on(body: Body, event: f.StepLeft | f.StepCaught) -> Frame:
     frame = body.frames[event.frame]
     output = top_step(frame).input if event.output is None else body.cell(frame, event.output)
-    cells = cells_of(body, frame, event.bound)
+    cells = cells_of(body, frame, event.bound) if event.bound else {}
     frame.stack.pop()
-    bind(frame, cells)
+    if cells:
+        bind(frame, cells)
     frame.value = output
     frame.rising = None
     return frame

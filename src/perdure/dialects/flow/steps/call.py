@@ -11,7 +11,7 @@ from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.envelopes import Fault
 from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.program import AMBIENT, Call, Entry, Field, pointer
-from perdure.dialects.flow.values import RISING
+from perdure.dialects.flow.values import RISING, Carried
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.compiling import Compiler, Lexical
@@ -70,14 +70,17 @@ class CallAction:
             move.resolve_failed(result.cell.read(move.turn))
             return
         program = move.step_program(step)
-        scope = move.step_scope(step, move.now, result)
-        try:
-            output = RISING if program.output is None else scope.carried(program.output)
-            bound = scope.bindings(program.assign)
-        except Fault as fault:
-            move.resolve_failed(fault.envelope)
-        else:
-            move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step, output, bound))
+        output: Carried | None = RISING
+        bound: dict[str, Carried] = {}
+        if program.output is not None or program.assign:
+            scope = move.step_scope(step, move.now, result)
+            try:
+                output = RISING if program.output is None else scope.carried(program.output)
+                bound = scope.bindings(program.assign)
+            except Fault as fault:
+                move.resolve_failed(fault.envelope)
+                return
+        move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step, output, bound))
 
 
 ACTION = CallAction()

@@ -13,7 +13,7 @@ from perdure.dialects.flow.program import AMBIENT, Clause, Field, pointer
 from perdure.dialects.flow.records import match_record, step_record
 from perdure.dialects.flow.scope import Scope
 from perdure.dialects.flow.steps.protocol import Plain
-from perdure.dialects.flow.values import SHAPED
+from perdure.dialects.flow.values import SHAPED, Carried
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
@@ -59,9 +59,13 @@ class MatchAction(Plain):
             move.emit(event)
 
     def _take(self, move: Move, step: Step, clause: Clause) -> f.StepLeft:
-        scope = self._scope(move, step, move.now)
-        output = SHAPED if clause.output is None else scope.carried(clause.output)
-        return f.StepLeft(move.number, clause.next, move.now, move.next_step, output, scope.bindings(clause.assign))
+        output: Carried | None = SHAPED
+        bound: dict[str, Carried] = {}
+        if clause.output is not None or clause.assign:
+            scope = self._scope(move, step, move.now)
+            output = SHAPED if clause.output is None else scope.carried(clause.output)
+            bound = scope.bindings(clause.assign)
+        return f.StepLeft(move.number, clause.next, move.now, move.next_step, output, bound)
 
     def _scope(self, move: Move, step: Step, exited: Instant | None = None) -> Scope:
         turn = move.turn

@@ -26,8 +26,9 @@ class ReturnAction(Plain):
         return compiler.field(raw, "value", AMBIENT | {"step"}, site)
 
     def advance(self, move: Move, step: Step) -> None:
+        own: Field | None = move.step_program(step).own
         try:
-            value = move.step_scope(step).carried(move.step_program(step).own)
+            value = None if own is None else move.step_scope(step).carried(own)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
         else:

@@ -54,9 +54,8 @@ def root_path(name: str, keys: tuple[str, ...], general: Closure) -> Closure:
                 holder = frame[ROOTS][name]
                 if type(holder) is dict:
                     value = holder[key]
-                    if type(value) is not int:
-                        return value
-            except KeyError:
+                    return frame[READ_LEAF](value) if type(value) is int else value
+            except (KeyError, Failure):
                 pass
             return general(frame)
 
@@ -71,9 +70,8 @@ def root_path(name: str, keys: tuple[str, ...], general: Closure) -> Closure:
                     holder = holder[first]
                     if type(holder) is dict:
                         value = holder[second]
-                        if type(value) is not int:
-                            return value
-            except KeyError:
+                        return frame[READ_LEAF](value) if type(value) is int else value
+            except (KeyError, Failure):
                 pass
             return general(frame)
 
@@ -86,9 +84,8 @@ def root_path(name: str, keys: tuple[str, ...], general: Closure) -> Closure:
                 if type(value) is not dict:
                     return general(frame)
                 value = value[key]
-            if type(value) is not int:
-                return value
-        except KeyError:
+            return frame[READ_LEAF](value) if type(value) is int else value
+        except (KeyError, Failure):
             pass
         return general(frame)
 
