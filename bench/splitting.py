@@ -13,7 +13,8 @@ from typing import Any
 from bench import ours
 from bench.scene import Scene
 from perdure.engine import outgoing
-from perdure.engine.runtime import Runtime
+from perdure.engine.deciding import Decider
+from perdure.engine.settling import Settler
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.workers.errand import Errand
 from perdure.workers.threads import Threads
@@ -34,11 +35,11 @@ OTHER = ("other", "the event loop, and what is between")
 def split(scene: Scene) -> dict[str, Any]:
     """A measured process: microseconds of each piece of a step, the median of all, and of the whole step."""
     spent: dict[str, list[float]] = defaultdict(list)
-    _time(Runtime, "_decide", spent["decide"])
+    _time(Decider, "_decide", spent["decide"])
     _time(outgoing, "encode_turns", spent["encode"])
     _time(SqliteStore, "_write", spent["statements"])
     _time(SqliteStore, "_commit", spent["sync"])
-    _time(Runtime, "_committed", spent["hand_out"])
+    _time(Settler, "committed", spent["hand_out"])
     _time(Errand, "attempt", spent["function"])
     _time_hops(spent)
     figures = ours.w4(scene)

@@ -119,7 +119,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         # Asked once: every start would pay for looking a protocol's members up.
         self._naming = {name: one for name, one in languages.items() if isinstance(one, Naming)}
         if runtime is not None:
-            runtime.answers = self._answers
+            runtime.answer_with(self._answers)
 
     async def __aenter__(self) -> Self:
         if self.runtime is not None:

@@ -12,7 +12,12 @@ from perdure.engine.waiting import Waiters
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import Execution
-from perdure.kernel.values import Payload, RunId
+from perdure.kernel.values import Instant, Payload, RunId
+from perdure.kernel.work import Assignment
+
+
+def lost(one: Assignment, now: Instant) -> Mail:
+    return Mail(now, 0, i.TaskLost(one.task, one.delivery, "its process ended before it did"))
 
 
 class Commands:
@@ -64,6 +69,25 @@ class Commands:
             slot.fetching.add(number)
             self._chores.spawn(self._hand_out_large(slot, execution, number))
 
+    def find_hands(self, slot: Slot, execution: Execution) -> None:
+        """Open tasks that nobody here has: an earlier process had them, or laid them down before they began."""
+        if slot.is_leaving:
+            return
+        laid_down: list[int] = []
+        in_hand = slot.fetching | slot.laying_down
+        for number, task in execution.state.tasks.items():
+            if task.pool or number in in_hand or self._dispatcher.holds(slot.id, number, task.delivery):
+                continue
+            orphan = assignment(execution, number, b"", b"")
+            if task.cancelling:
+                slot.mailbox.append(lost(orphan, self._clock.now()))
+            elif not task.laid_down:
+                self._dispatcher.restore(orphan)
+            elif not self._dispatcher.puts_aside(orphan):
+                laid_down.append(number)
+        if laid_down:
+            slot.mailbox.append(Mail(self._clock.now(), 0, i.TakeUp(laid_down)))
+
     async def _hand_out_large(self, slot: Slot, execution: Execution, number: int) -> None:
         task = execution.state.tasks[number]
         arguments = await self._text(execution.id, task.arguments)
@@ -85,8 +109,8 @@ class Commands:
         if self._dispatcher.holds(slot.id, event.task, task.delivery):
             self._dispatcher.cancel(slot.id, event.task, task.grace)
         else:
-            lost = i.TaskLost(event.task, task.delivery, "cancelled before it was handed out")
-            slot.mailbox.append(Mail(self._clock.now(), 0, lost))
+            never_begun = i.TaskLost(event.task, task.delivery, "cancelled before it was handed out")
+            slot.mailbox.append(Mail(self._clock.now(), 0, never_begun))
 
     def _go_on(self, slot: Slot, execution: Execution, event: e.Sliced) -> None:
         if event.more and execution.state.sliced:

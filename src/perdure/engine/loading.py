@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from perdure.engine.chores import Chores
@@ -11,7 +11,7 @@ from perdure.engine.views import dialect_of, fold_stored
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution
 from perdure.kernel.versions import read_pinned, written_in
-from perdure.stores.protocol import Store, Stored
+from perdure.stores.protocol import Store, Stored, Transition
 
 LOADED_AT_ONCE = 256
 PROGRAMS_KEPT = 256
@@ -73,7 +73,7 @@ class Loader:
             self._programs.move_to_end(name)
         return program
 
-    def with_editions(self, programs: Sequence[tuple[bytes, str, bytes]]) -> list[tuple[bytes, str, bytes]]:
+    def mark_editions(self, change: Transition) -> None:
         """Documents as they are pinned, so that an older program does not misread them."""
         editions = {name: written_in(dialect) for name, dialect in self._dialects.items()}
-        return [(name, editions.get(language, language), text) for name, language, text in programs]
+        change.programs = [(name, editions.get(language, language), text) for name, language, text in change.programs]

@@ -1,0 +1,150 @@
+"""Runs take up their mail in turns. What they decide goes to the committer; what they need is fetched meanwhile."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from perdure.engine.chores import Chores
+from perdure.engine.clock import Clock
+from perdure.engine.committing import Committer
+from perdure.engine.judging import Fetch
+from perdure.engine.outgoing import transition
+from perdure.engine.settings import Settings
+from perdure.engine.slot import Phase, Slot
+from perdure.engine.trouble import Trouble
+from perdure.kernel import inputs as i
+from perdure.kernel.execution import decide
+from perdure.kernel.turn import Needs, Turn
+from perdure.stores.protocol import Store, Transition
+
+DECIDED_AT_ONCE = 256
+
+
+class Decider:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        settings: Settings,
+        chores: Chores,
+        committer: Committer,
+        trouble: Trouble,
+        *,
+        answers: Fetch,
+        look: Callable[[], None],
+        pin: Callable[[Transition], None],
+        erase: Callable[[Slot], None],
+        settle: Callable[[Slot], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """`look` drops what is not ours any more, `pin` marks documents, `settle` ends what needs no commit."""
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._chores = chores
+        self._committer = committer
+        self._trouble = trouble
+        self.answers = answers
+        self._look = look
+        self._pin = pin
+        self._erase = erase
+        self._settle = settle
+        self._failed = failed
+        self._ready: deque[Slot] = deque()
+        self._is_due = False
+        self._is_closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._ready and not self._is_due
+
+    def close(self) -> None:
+        """Nothing more is decided."""
+        self._is_closed = True
+        self._ready.clear()
+
+    def make_ready(self, slot: Slot) -> None:
+        slot.phase = Phase.READY
+        self._ready.append(slot)
+        self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """A callback of the event loop has no caller: an error stops the engine instead of vanishing."""
+        self._is_due = False
+        try:
+            self._decide_some()
+        except Exception as error:
+            self._failed(error)
+
+    def _decide_some(self) -> None:
+        ready = self._ready
+        if self._is_closed:
+            ready.clear()
+        self._look()
+        for _ in range(min(len(ready), DECIDED_AT_ONCE)):
+            slot = ready.popleft()
+            if slot.phase is Phase.READY:
+                self._decide(slot)
+        if ready:
+            self._pump_soon()
+        self._committer.flush(alone=not ready)
+
+    def _decide(self, slot: Slot) -> None:
+        execution = slot.execution
+        assert execution is not None
+        if slot.unfinished is None:
+            slot.take(self._clock.now())
+            if execution.state.status.is_final and any(isinstance(mail.given, i.Disown) for mail in slot.taken):
+                self._erase(slot)
+                return
+        try:
+            while slot.decided < len(slot.taken):
+                mail = slot.taken[slot.decided]
+                turn = slot.unfinished
+                if turn is None:
+                    turn = Turn(execution, mail.given, mail.at, self._clock.now())
+                    turn.texts.update(mail.values)
+                needs = decide(turn, self._settings.limits)
+                if needs is not None:
+                    slot.unfinished = turn
+                    slot.phase = Phase.FETCHING
+                    self._chores.spawn(self._fetch(slot, turn, needs))
+                    return
+                slot.finish(turn)
+            change = transition(slot, self._settings.snapshot_bytes)
+            if change is not None and change.programs:
+                self._pin(change)
+        except Exception as error:
+            self._trouble.undecided(slot, error)
+            return
+        if change is None:
+            self._settle(slot)
+        else:
+            slot.phase = Phase.COMMITTING
+            self._committer.add(slot, change)
+
+    async def _fetch(self, slot: Slot, turn: Turn, needs: Needs) -> None:
+        if needs.asked:
+            turn.answers.update(await self.answers(needs.asked))
+        wanted = needs.wanted
+        found = {name: slot.unsynced[name] for name in wanted if name in slot.unsynced}
+        found.update(await self._store.values(slot.id, [name for name in wanted if name not in found]))
+        for mail in slot.taken:
+            for source, name in mail.borrowed:
+                if name in wanted and name not in found:
+                    found.update(await self._store.values(source, [name]))
+        if slot.is_gone:
+            return
+        missing = [name for name in wanted if name not in found]
+        if missing and not needs.may_be_absent:
+            names = ", ".join(name.hex()[:12] for name in missing)
+            self._trouble.set_stuck(slot, LookupError(f"large values {names} are not in the store"))
+            return
+        turn.absent.update(missing)
+        turn.texts.update(found)
+        self.make_ready(slot)

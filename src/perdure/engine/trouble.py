@@ -1,0 +1,86 @@
+"""Runs that cannot be decided. One harms no other: it is set aside, says why, and is tried again on demand."""
+
+import logging
+from collections.abc import Callable
+
+from perdure.engine.chores import Chores
+from perdure.engine.clock import Clock
+from perdure.engine.committing import Committer
+from perdure.engine.inbox import Inbox
+from perdure.engine.slot import Mail, Phase, Slot
+from perdure.kernel import inputs as i
+from perdure.kernel.errors import NewerRecord
+from perdure.kernel.outcomes import Code, Failed, Status
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import Letter, Store, Transition
+
+_log = logging.getLogger("perdure.engine")
+
+
+class Trouble:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        chores: Chores,
+        committer: Committer,
+        inbox: Inbox,
+        stuck: dict[RunId, int],
+        *,
+        remove: Callable[[Slot], None],
+        reload: Callable[[Slot], None],
+    ) -> None:
+        """`remove` takes a slot out of memory; `reload` folds it anew from what is recorded."""
+        self._store = store
+        self._clock = clock
+        self._chores = chores
+        self._committer = committer
+        self._inbox = inbox
+        self._stuck = stuck
+        self._remove = remove
+        self._reload = reload
+
+    def undecided(self, slot: Slot, error: Exception) -> None:
+        """State was changed half-way, so it is folded anew; a second failure is the run's own."""
+        slot.failures += 1
+        if slot.failures >= 2 or slot.creation is not None:
+            self.set_stuck(slot, error)
+        else:
+            _log.warning("run %s could not be decided; trying once more", slot.id, exc_info=error)
+            self._reload(slot)
+
+    def set_stuck(self, slot: Slot, error: Exception, *, is_born: bool = True) -> None:
+        """Its error is shown, its inputs are kept."""
+        if isinstance(error, NewerRecord):
+            text = f"it waits for a server with a newer Perdure: {error}"
+            _log.warning("run %s is left alone: %s", slot.id, text)
+        else:
+            text = f"{type(error).__name__}: {error}"
+            _log.error("run %s is stuck: %r", slot.id, error, exc_info=error)
+        slot.put_back()
+        kept, slot.mailbox = slot.mailbox, []
+        if slot.creation is not None or not is_born:  # it was never stored: the start itself is refused
+            self._remove(slot)
+            slot.phase = Phase.GONE
+            self._chores.spawn(self._cannot_begin(kept, text))
+            return
+        slot.phase = Phase.STUCK
+        self._stuck[slot.id] = slot.partition
+        self._inbox.forget(kept)
+        change = Transition(slot.id, slot.partition, 0, stuck=text)
+        for mail in kept:
+            if mail.position is None and not isinstance(mail.given, i.Wake | i.Proceed | i.TaskLost):
+                change.letters.append(Letter(slot.id, mail.at, i.encode(mail.given)))
+                change.values.extend(mail.values)
+            mail.answer(i.Refused(f"the run is stuck: {text}"))
+        self._committer.add(slot, change)
+        self._committer.flush(alone=False)
+
+    async def _cannot_begin(self, kept: list[Mail], text: str) -> None:
+        for mail in kept:
+            mail.answer(i.Refused(f"the run cannot begin: {text}"))
+            if isinstance(mail.given, i.Start) and mail.given.parent is not None:
+                parent, child = mail.given.parent
+                failed = i.ChildResult(child, Status.FAILED, Failed(Code.CANNOT_BEGIN, text, retryable=False))
+                await self._store.send(Letter(parent, self._clock.now(), i.encode(failed)))
+        await self._inbox.discard(kept)
