@@ -90,17 +90,17 @@ class OwnServer:
 
     def restart(self, mode: str) -> None:
         """`fast`: transactions are rolled back; `immediate`: as a crash, with recovery from the log."""
-        _run(
-            self._programs / "pg_ctl",
-            "-D",
-            self._folder / "data",
-            "-l",
-            self._folder / "log",
-            "-m",
-            mode,
-            "-w",
-            "restart",
-        )
+        self._control("-m", mode, "restart")
+
+    def stop(self) -> None:
+        self._control("-m", "fast", "stop")
+
+    def start(self) -> None:
+        settings = f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories={self._folder}"
+        self._control("-o", settings, "start")
+
+    def _control(self, *words: str) -> None:
+        _run(self._programs / "pg_ctl", "-D", self._folder / "data", "-l", self._folder / "log", "-w", *words)
 
 
 @contextlib.contextmanager

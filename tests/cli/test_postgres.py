@@ -162,7 +162,8 @@ def test_a_server_that_does_not_answer(perdure: CommandLine) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"postgresql://me:s3cret@127.0.0.1:{taken.getsockname()[1]}/x"
-        refused(perdure, url, "STORE-UNREACHABLE", "***", "Check that the server runs")
+        verbs = [(*verb, "--wait", "0") if verb == ("serve",) else verb for verb in VERBS_TRIED]
+        refused(perdure, url, "STORE-UNREACHABLE", "***", "Check that the server runs", verbs=verbs)
 
 
 def test_a_database_that_does_not_exist(perdure: CommandLine, url: str) -> None:

@@ -6,8 +6,11 @@ Invariants 21 and 22 with real processes and a real server.
 import json
 import os
 import signal
+import socket
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ import psycopg
 import pytest
 
 from tests.cli.commandline import CommandLine, Running
+from tests.postgres import OwnServer, own_server
 
 LEASE = 4.0  # seconds; on a busy machine less is soon over
 
@@ -279,17 +283,77 @@ def test_signals_and_cancels_reach_a_run_wherever_it_is(fleet: Fleet) -> None:
     until(lambda: [fleet.status(run) for run in waits] == ["succeeded"] * 2 + ["cancelled"] * 2)
 
 
-def test_the_health_page_tells_of_lease_and_store(fleet: Fleet) -> None:
-    import socket
-    import urllib.error
-    import urllib.request
-
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        port: int = free.getsockname()[1]
+        return port
+
+
+def health(port: int) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz") as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, json.load(refusal)
+
+
+def test_the_health_page_tells_of_lease_and_store(fleet: Fleet) -> None:
+    port = free_port()
     fleet.serve("--health", str(port))
-    page = f"http://127.0.0.1:{port}"
-    with urllib.request.urlopen(f"{page}/healthz") as answer:
-        assert json.load(answer) == {"well": True, "lease": True, "store": True}
+    assert health(port) == (200, {"well": True, "lease": True, "store": True})
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"{page}/anything")
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/anything")
+
+
+@pytest.fixture
+def asleep(tmp_path: Path) -> Iterator[tuple[CommandLine, OwnServer, str]]:
+    """A database server that was stopped, and its address."""
+    with own_server(18) as server:
+        server.stop()
+        perdure = CommandLine(tmp_path)
+        yield perdure, server, f"postgresql://postgres:s3cret@127.0.0.1:{server.port}/postgres"
+        for one in perdure.started:
+            if one.process.poll() is None:
+                one.kill()
+
+
+def test_a_server_waits_for_a_database_that_comes_later(asleep: tuple[CommandLine, OwnServer, str]) -> None:
+    """It says what it waits for, and is not well before it serves."""
+    perdure, database, url = asleep
+    port = free_port()
+    server = perdure.start("serve", "--db", url, "--health", str(port))
+    assert "Connection refused" in server.hear("waiting for a store")
+    assert "every 2 seconds; stop with Ctrl-C or SIGTERM" in server.hear("trying again")
+    assert health(port) == (503, {"well": False, "lease": False, "store": False})
+    database.start()
+    server.hear("answers, after")
+    server.hear("serving ")
+    until(lambda: health(port) == (200, {"well": True, "lease": True, "store": True}))
+    server.send(signal.SIGTERM)
+    done = server.end()
+    assert done.code == 143
+    assert "s3cret" not in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_server_that_waits_for_its_database_ends_at_once(
+    asleep: tuple[CommandLine, OwnServer, str], number: signal.Signals, code: int
+) -> None:
+    perdure, _, url = asleep
+    server = perdure.start("serve", "--db", url)
+    server.hear("trying again")
+    began = time.monotonic()
+    server.send(number)
+    done = server.end()
+    assert done.code == code and time.monotonic() - began < 2
+    assert "stopped before" in done.err and "Traceback" not in done.err
+
+
+def test_a_server_waits_no_longer_than_it_was_told(asleep: tuple[CommandLine, OwnServer, str]) -> None:
+    perdure, _, url = asleep
+    began = time.monotonic()
+    done = perdure("serve", "--db", url, "--wait", "3s", "--json", code=1)
+    assert time.monotonic() - began < 10
+    assert "at most 3.0 s" in done.err
+    assert done.error["code"] == "STORE-UNREACHABLE" and "s3cret" not in done.err + done.out

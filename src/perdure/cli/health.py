@@ -15,18 +15,25 @@ PATIENCE = 2.0  # seconds for the store's answer, and for the question
 MOST_BYTES = 8_192
 
 
+class Watched:
+    """Of whom the page tells: nobody, as long as the store cannot be reached."""
+
+    engine: Engine | None = None
+
+
 @asynccontextmanager
-async def health_page(engine: Engine, port: int | None) -> AsyncIterator[None]:
+async def health_page(port: int | None) -> AsyncIterator[Watched]:
     """`GET /healthz` answers 200 while the lease is ours and the store answers, 503 otherwise."""
+    watched = Watched()
     if port is None:
-        yield
+        yield watched
         return
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(await _page(engine, head))
+            writer.write(await _page(watched.engine, head))
             await writer.drain()
         writer.close()
 
@@ -35,10 +42,10 @@ async def health_page(engine: Engine, port: int | None) -> AsyncIterator[None]:
     except OSError as error:
         raise BadUsage(f"--health {port}: {error.strerror or error}") from None
     async with server:
-        yield
+        yield watched
 
 
-async def _page(engine: Engine, head: bytes) -> bytes:
+async def _page(engine: Engine | None, head: bytes) -> bytes:
     method, _, rest = head.decode("latin-1").partition(" ")
     if rest.split(" ")[0].partition("?")[0] != PATH:
         return _response("404 Not Found", {"error": f"there is only {PATH}"})
@@ -48,7 +55,9 @@ async def _page(engine: Engine, head: bytes) -> bytes:
     return _response("200 OK" if found["well"] else "503 Service Unavailable", found, with_body=method == "GET")
 
 
-async def health(engine: Engine) -> dict[str, object]:
+async def health(engine: Engine | None) -> dict[str, object]:
+    if engine is None:
+        return {"well": False, "lease": False, "store": False}
     has_lease = engine.runtime.stopped is None and not engine.store.is_late
     reaches_store = await _reaches_store(engine)
     return {"well": has_lease and reaches_store, "lease": has_lease, "store": reaches_store}

@@ -8,14 +8,18 @@ from perdure.cli.exits import Exit
 from perdure.cli.following import listening
 from perdure.cli.health import health_page
 from perdure.cli.interruption import complete
-from perdure.cli.opening import open_engine
+from perdure.cli.logs import log_to
+from perdure.cli.opening import load_sources
+from perdure.cli.patience import opened
 from perdure.cli.progress import progress_for
 from perdure.cli.talk import Talk
 from perdure.cli.times import span
+from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.values import SECOND
 from perdure.stores.addresses import without_password
-from perdure.wiring import Engine
+from perdure.stores.protocol import Store
+from perdure.wiring import Engine, open_store
 
 EXAMPLES = """\
 examples:
@@ -26,8 +30,9 @@ examples:
 Takes up runs that no live process owns, decides requests that wait (StoryTriggers), keeps the schedules of Impulses of
 the template `cron`, and removes Stories' runs whose retention is over. Nothing listens on the network, but for the
 health page on loopback if you ask for it. Several may serve one store: they share the runs, each is driven by one of
-them, and a strike of a schedule counts once. Ctrl-C and SIGTERM stop the process, not the runs: what is in flight may
-end, the rest is handed over; a second Ctrl-C does not wait.
+them, and a strike of a schedule counts once. A database that does not answer is waited for, at the start (--wait) and
+later; what waiting cannot mend, such as a wrong password, is an error at once. Ctrl-C and SIGTERM stop the process, not
+the runs: what is in flight may end, the rest is handed over; a second Ctrl-C does not wait.
 """
 
 PATIENCE = 365 * 86_400.0  # seconds: a database that is away is waited for, however long that takes
@@ -52,6 +57,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=a.duration,
         help="on PostgreSQL: how long others wait before they take over from a server that fell silent (default: 10s)",
     )
+    parser.add_argument(
+        "--wait",
+        metavar="DURATION",
+        type=a.duration,
+        help="how long to wait at the start for a database that does not answer; 0: not at all"
+        " (default: as long as it takes)",
+    )
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
@@ -61,16 +73,26 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
     settings = Settings(serves=True, commit_tries=20, grace=asked.grace / SECOND)
     lease = None if asked.lease is None else asked.lease / SECOND
-    engine = open_engine(asked, talk, settings=settings, lease=lease, patience=PATIENCE)
-    engine.runtime.sharing.tell = talk.say
-    try:
-        async with engine, health_page(engine, asked.health):
-            with listening(engine, progress_for(talk)):
-                talk.insist(f"serving {without_password(asked.db)}; stop with Ctrl-C")
-                await _stay(engine, asked, talk)
-    except asyncio.CancelledError:
-        talk.insist("stopped; the runs are durable. Go on with: perdure serve")
-        raise
+    most = None if asked.wait is None else asked.wait / SECOND
+    log_to(talk, asked.verbose)
+    load_sources(asked.load)
+    clock = SystemClock()
+
+    def open() -> Store:
+        return open_store(asked.db, clock, lease=lease, patience=PATIENCE)
+
+    async with health_page(asked.health) as page:
+        engine = Engine(await opened(open, asked.db, most, talk), clock=clock, settings=settings)
+        engine.runtime.sharing.tell = talk.say
+        try:
+            async with engine:
+                page.engine = engine
+                with listening(engine, progress_for(talk)):
+                    talk.insist(f"serving {without_password(asked.db)}; stop with Ctrl-C")
+                    await _stay(engine, asked, talk)
+        except asyncio.CancelledError:
+            talk.insist("stopped; the runs are durable. Go on with: perdure serve")
+            raise
     return Exit.OK
 
 

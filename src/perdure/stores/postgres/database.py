@@ -226,7 +226,8 @@ def _first_line(error: BaseException) -> str:
 
 
 def _without_prefix(said: str) -> str:
-    return said.removeprefix("connection failed: ")
+    """Without what is no news, and without the questions that libpq asks: the hint says what to do."""
+    return re.sub(r" Is the server running [^?]*\?", "", said.removeprefix("connection failed: "))
 
 
 def migration_names() -> list[str]:
