@@ -12,10 +12,13 @@ from perdure.cli.exits import Exit
 from perdure.cli.following import End, follow, listening
 from perdure.cli.opening import open_engine
 from perdure.cli.progress import Progress, progress_for
+from perdure.cli.served import is_served, is_served_after_us, who_goes_on
 from perdure.cli.talk import Talk
 from perdure.cli.times import span
 from perdure.engine.client import Client, Handle
 from perdure.kernel.values import SECOND, Instant, RunId
+
+GOES_ON = "A server takes it up."
 
 Begin = Callable[[Client], Awaitable[Handle]]
 
@@ -31,17 +34,21 @@ def add_waiting(parser: argparse.ArgumentParser) -> None:
 
 async def begin_and_follow(asked: argparse.Namespace, talk: Talk, begin: Begin, *, must_exist: bool = False) -> Exit:
     progress = progress_for(talk)
-    run = ""
+    run = goes_on = ""
     try:
         async with open_engine(asked, talk, must_exist=must_exist) as engine:
-            with listening(engine, progress):
-                handle = await begin(engine)
-                run = handle.id
-                if asked.detach:
-                    return await _leave(engine, handle.id, asked, talk)
-                row = await engine.find(handle.id)
-                talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
-                end = await _follow_for(asked.wait_timeout, engine, handle.id, progress)
+            try:
+                with listening(engine, progress):
+                    handle = await begin(engine)
+                    run = handle.id
+                    if asked.detach:
+                        return await _leave(engine, handle.id, asked, talk)
+                    row = await engine.find(handle.id)
+                    talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
+                    end = await _follow_for(asked.wait_timeout, engine, handle.id, progress)
+            except asyncio.CancelledError:
+                goes_on = GOES_ON if run and await is_served_after_us(engine) else ""
+                raise
             if end is None:
                 return await _waited_long_enough(engine, handle.id, asked, talk)
             code = await tell_end(engine, handle.id, end, talk)
@@ -50,10 +57,10 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Talk, begin: Begin, 
             return code
     except asyncio.CancelledError:
         what = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
-        command = resume_command(asked, *filter(None, [run]))
-        talk.insist(f"stopped; {what}. Go on with: {command}")
+        goes_on = goes_on or f"Go on with: {resume_command(asked, *filter(None, [run]))}"
+        talk.insist(f"stopped; {what}. {goes_on}")
         if asked.json and not has_given():
-            give_json(interrupted(f"stopped; {what}", f"Go on with: {command}", run))
+            give_json(interrupted(f"stopped; {what}", goes_on, run))
         raise
 
 
@@ -72,15 +79,14 @@ async def _leave(engine: Client, run: RunId, asked: argparse.Namespace, talk: Ta
     command = resume_command(asked, run)
     status = (await engine.find(run)).status
     if asked.json:
-        give_json({"id": run, "status": status, "detached": True, "resume": None if status.is_final else command})
+        needs_us = not status.is_final and not await is_served(engine)
+        give_json({"id": run, "status": status, "detached": True, "resume": command if needs_us else None})
     else:
         give_text(run)
     if status.is_final:
         talk.say(f"recorded; nothing was left to be done: it has {status.done} already")
-    elif any(server.serves for server in await engine.store.servers()):
-        talk.say("recorded; a server takes it up")
     else:
-        talk.say(f"recorded; no live process drives it. Have it done with: {command}")
+        talk.say(f"recorded; {await who_goes_on(engine, command)}")
     return Exit.OK
 
 
@@ -88,5 +94,5 @@ async def _waited_long_enough(engine: Client, run: RunId, asked: argparse.Namesp
     if asked.json:
         give_json(await engine.show(run))
     talk.insist(f"run {run} has not ended within {span(asked.wait_timeout)}; it is durable.")
-    talk.say(f"Go on with: {resume_command(asked, run)}")
+    talk.say(GOES_ON if await is_served(engine) else f"Go on with: {resume_command(asked, run)}")
     return Exit.WAIT_TIMED_OUT

@@ -9,6 +9,7 @@ from perdure.cli.exits import Exit, exit_of_status
 from perdure.cli.following import LETTERS_LOOKED_AT, End, Ended, Idle, Stuck
 from perdure.cli.notable import outcome_text, words
 from perdure.cli.progress import ended_text
+from perdure.cli.served import is_served
 from perdure.cli.standing import standing
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client
@@ -71,5 +72,7 @@ async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace
     count = len(born | unborn)
     if count:
         named = () if unborn or count > CHILDREN_NAMED else sorted(born)
-        command = resume_command(asked, *named)
-        talk.say(f"{count} of its children are not awaited and still open; go on with: {command}")
+        goes_on = (
+            "a server takes them up" if await is_served(client) else f"go on with: {resume_command(asked, *named)}"
+        )
+        talk.say(f"{count} of its children are not awaited and still open; {goes_on}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from perdure.cli.notable import Notable
 from perdure.cli.progress import Progress
+from perdure.cli.served import is_served
 from perdure.cli.standing import Standing, standing
 from perdure.engine.client import Client
 from perdure.kernel.errors import RunNotFound
@@ -127,9 +128,10 @@ async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[Standing,
     if stands.row.stuck:
         return stands, Stuck(stands.row.stuck)
     if not stands.is_owned and not (await client.find(run)).status.is_final:
-        if client.runtime is None:
+        if client.runtime is not None:
+            await client.resume([run])  # its owner has died
+        elif not await is_served(client):
             return stands, Orphaned()
-        await client.resume([run])  # its owner has died
     elif until_idle and not has_letters and not stands.goes_on:
         return stands, Idle(stands)
     return stands, None

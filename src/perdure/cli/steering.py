@@ -7,6 +7,7 @@ from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json
 from perdure.cli.exits import Exit
 from perdure.cli.opening import open_observer
+from perdure.cli.served import is_served
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
@@ -20,7 +21,7 @@ async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send, *,
         run = await observer.resolve(asked.run)
         # Asked before: a live owner may take the message, end the run and be gone before we could ask.
         row = await observer.find(run)
-        is_live = bool(await observer.store.owned([row.partition]))
+        is_live = bool(await observer.store.owned([row.partition])) or await is_served(observer)
         await send(observer, run)
         is_late = bool(late) and row.status.is_final
         if asked.json:

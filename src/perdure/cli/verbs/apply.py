@@ -11,6 +11,7 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
 from perdure.cli.opening import load_sources, open_client, open_engine
+from perdure.cli.served import who_goes_on
 from perdure.cli.talk import Talk
 from perdure.engine.entries import Change, Finding, Outcome, Rejected
 from perdure.kernel.judging import Applied
@@ -54,13 +55,14 @@ async def _apply(asked: argparse.Namespace, talk: Talk, texts: Sequence[Applied]
         except Rejected as rejected:
             _tell(rejected.findings, talk)
             raise NotApplied(rejected.findings) from None
+        goes_on = await who_goes_on(client, resume_command(asked))
     _tell(findings, talk)
     if asked.json:
         give_json([_plain(change) for change in changes])
     elif changes:
         give_text("\n".join(f"{one.kind.title(one.key.name)} {one.outcome.value}" for one in changes))
     if any(one.kind.is_request and one.outcome is Outcome.CREATED for one in changes):
-        talk.say(f"recorded; no live process drives it. Have it done with: {resume_command(asked)}")
+        talk.say(f"recorded; {goes_on}")
     if not texts:
         talk.say("there is no .yaml, .yml or .json file there")
     return Exit.OK

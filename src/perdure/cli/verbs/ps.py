@@ -13,6 +13,7 @@ from perdure.cli.interruption import complete
 from perdure.cli.listing import Ownership, plain
 from perdure.cli.notable import words
 from perdure.cli.opening import open_observer
+from perdure.cli.served import is_served
 from perdure.cli.tables import Column, table
 from perdure.cli.talk import Paint, Talk, width_of
 from perdure.cli.times import local, span
@@ -109,7 +110,10 @@ async def _list(asked: argparse.Namespace, talk: Talk) -> int:
         if rows:
             cells = [_cells(row, owners, observer.clock.now()) for row in rows]
             give_text("\n".join(table(COLUMNS, cells, width_of(sys.stdout), Paint(sys.stdout))))
-        _tell_rest(rows, hidden, owners, talk)
+        _tell_rest(rows, hidden, talk)
+        if any(not row.status.is_final and not owners.is_live(row) for row in rows):
+            goes_on = "are taken up by a server" if await is_served(observer) else "go on with `perdure resume`"
+            talk.say(f"interrupted runs {goes_on}")
         return Exit.OK
 
 
@@ -143,11 +147,9 @@ def _cells(row: RunRow, owners: Ownership, now: Instant) -> list[tuple[str, str]
     ]
 
 
-def _tell_rest(shown: list[RunRow], hidden: int, owners: Ownership, talk: Talk) -> None:
+def _tell_rest(shown: list[RunRow], hidden: int, talk: Talk) -> None:
     if not shown:
         talk.say("no runs")
     if hidden:
         count = f"more than {hidden}" if hidden == COUNTED else str(hidden)
         talk.say(f"{count} ended run{'' if hidden == 1 else 's'} not shown (see --all)")
-    if any(not row.status.is_final and not owners.is_live(row) for row in shown):
-        talk.say("interrupted runs go on with `perdure resume`")

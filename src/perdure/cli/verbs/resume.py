@@ -13,6 +13,7 @@ from perdure.cli.interruption import complete
 from perdure.cli.listing import Ownership, interrupted, plain, topmost
 from perdure.cli.opening import open_engine
 from perdure.cli.progress import progress_for
+from perdure.cli.served import is_served_after_us
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
@@ -41,6 +42,7 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
     progress = progress_for(talk)
+    is_taken_up = False
     try:
         async with open_engine(asked, talk, must_exist=True) as engine:
             named = [await engine.resolve(beginning) for beginning in asked.runs]
@@ -50,10 +52,14 @@ async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
                 talk.say(f"resuming {wanted[0] if len(wanted) == 1 else f'{len(wanted)} runs'}")
             else:
                 talk.say("nothing to resume: no run is without a live owner")
-            with listening(engine, progress):
-                await engine.resume(named or None)
-                await letters_taken(engine, wanted)
-                ends = await follow(engine, wanted, progress, until_idle=True)
+            try:
+                with listening(engine, progress):
+                    await engine.resume(named or None)
+                    await letters_taken(engine, wanted)
+                    ends = await follow(engine, wanted, progress, until_idle=True)
+            except asyncio.CancelledError:
+                is_taken_up = await is_served_after_us(engine)
+                raise
             told = wanted if named else topmost(found)
             there = {run: ends[run] for run in told if await engine.store.find(run) is not None}
             for run in told:
@@ -61,7 +67,9 @@ async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
                     talk.say(f"run {run} was removed")
             return await _tell(engine, there, asked, talk)
     except asyncio.CancelledError:
-        talk.insist(f"stopped; the runs are durable. Go on with: {resume_command(asked, *asked.runs)}")
+        command = resume_command(asked, *asked.runs)
+        goes_on = "A server takes them up." if is_taken_up else f"Go on with: {command}"
+        talk.insist(f"stopped; the runs are durable. {goes_on}")
         raise
 
 

@@ -14,6 +14,7 @@ from perdure.cli.notable import outcome_text, words
 from perdure.cli.opening import open_observer
 from perdure.cli.outline import outline
 from perdure.cli.progress import tasks_text
+from perdure.cli.served import TAKEN_UP, is_served
 from perdure.cli.standing import Standing, stands
 from perdure.cli.talk import Paint, Talk, cut, width_of
 from perdure.cli.times import local, span
@@ -63,22 +64,25 @@ async def _show(asked: argparse.Namespace, talk: Talk) -> int:
             return Exit.OK
         stand = await stands(observer, row, execution)
         picture = await views.show(observer.store, execution)
-        head = await _head(observer, stand, execution)
+        waits_for_owner = not (stand.status.is_final or stand.is_owned)
+        is_taken_up = waits_for_owner and await is_served(observer)
+        owner = TAKEN_UP if is_taken_up else "interrupted" if waits_for_owner else "a live process drives it"
+        head = await _head(observer, stand, execution, owner)
         if asked.checksum:
             head.append(("checksum", views.checksum(execution)))
         give_text("\n".join([*_aligned(head, Paint(sys.stdout)), *_rest(picture)]))
-        if not stand.status.is_final and not stand.is_owned and asked.at is None:
+        if waits_for_owner and not is_taken_up and asked.at is None:
             talk.say(f"no live process drives it; go on with: {resume_command(asked, run)}")
         return Exit.OK
 
 
-async def _head(client: Client, stand: Standing, execution: Execution) -> list[tuple[str, str]]:
+async def _head(client: Client, stand: Standing, execution: Execution, owner: str) -> list[tuple[str, str]]:
     row, state, now = stand.row, execution.state, client.clock.now()
     is_over = state.status.is_final
     lines = [
         ("run", row.id),
         ("document", f"{row.name} ({row.language})"),
-        ("status", words(stand.status) if is_over else f"{words(stand.status)}, {_owner(stand)}"),
+        ("status", words(stand.status) if is_over else f"{words(stand.status)}, {owner}"),
         ("started", local(state.started_at)),
         ("ended", local(state.ended_at) if state.ended_at else ""),
         ("lasted" if is_over else "age", span((state.ended_at or now) - state.started_at)),
@@ -100,10 +104,6 @@ async def _head(client: Client, stand: Standing, execution: Execution) -> list[t
         case cancelled:
             lines.append(("reason", outcome_text(cancelled)))
     return [(name, text) for name, text in lines if text]
-
-
-def _owner(stand: Standing) -> str:
-    return "a live process drives it" if stand.is_owned else "interrupted"
 
 
 def _aligned(lines: list[tuple[str, str]], paint: Paint) -> list[str]:

@@ -10,6 +10,7 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
 from perdure.cli.opening import open_engine
+from perdure.cli.served import who_goes_on
 from perdure.cli.talk import Talk
 from perdure.engine.catalog import ResourceNotFound
 
@@ -62,10 +63,11 @@ async def _trigger(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
         decided = await engine.trigger(
             reference, given, token=asked.token, key=asked.key, impulse=asked.impulse, namespace=namespace
         )
+        status = decided["status"]
+        run = status.get("storyRunRef", {}).get("name", "")
+        goes_on = await who_goes_on(engine, resume_command(asked, run))
     if asked.json:
         give_json(decided)
-    status = decided["status"]
-    run = status.get("storyRunRef", {}).get("name", "")
     if not asked.json:
         give_text(f"storytrigger/{decided['metadata']['name']} {status['decision']}" + (f" {run}" if run else ""))
     if status["decision"] == "Rejected":
@@ -74,7 +76,7 @@ async def _trigger(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
     if status["decision"] == "Pending":
         talk.insist(f"the request is durable and waits: {status.get('message', '')}")
     elif status["decision"] == "Created":
-        talk.say(f"recorded; no live process drives it. Have it done with: {resume_command(asked, run)}")
+        talk.say(f"recorded; {goes_on}")
     return Exit.OK
 
 

@@ -1,0 +1,28 @@
+"""Whether servers share the store: then a run that nobody drives is taken up without anybody typing anything."""
+
+import asyncio
+
+from perdure.engine.client import Client
+from perdure.stores.errors import StoreError
+
+LAST_LOOK = 1.0  # seconds, for a store that may be the reason why we are being stopped
+
+TAKEN_UP = "a server takes it up"
+
+
+async def is_served(client: Client) -> bool:
+    return any(server.serves for server in await client.store.servers())
+
+
+async def is_served_after_us(client: Client) -> bool:
+    """The same, asked on the way out: when it cannot be found out soon, nobody is promised anything."""
+    try:
+        async with asyncio.timeout(LAST_LOOK):
+            return await is_served(client)
+    except (StoreError, TimeoutError):
+        return False
+
+
+async def who_goes_on(client: Client, command: str) -> str:
+    """Of a run that was recorded and is driven by nobody yet."""
+    return TAKEN_UP if await is_served(client) else f"no live process drives it. Have it done with: {command}"
