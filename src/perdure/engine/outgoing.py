@@ -12,7 +12,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
 from perdure.kernel.values import RunId
 from perdure.kernel.work import Assignment, Parcel, encode_parcel
-from perdure.stores.protocol import Letter, Offer, PermitAsked, Summary, Transition
+from perdure.stores.protocol import Letter, Offer, PermitAsked, Summary, Transition, added
 
 
 def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
@@ -20,7 +20,7 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     execution = slot.execution
     assert execution is not None
     turns = [(turn.now, turn.events) for turn in slot.turns if turn.events]
-    consumes = [mail.position for mail in slot.taken if mail.position is not None]
+    consumes = tuple([mail.position for mail in slot.taken if mail.position is not None])
     if not turns and not consumes:
         return None
     state = execution.state
@@ -39,21 +39,21 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
                     asks(change, slot, execution, event)
     for turn in slot.turns:
         if turn.values:
-            change.values.extend(turn.values.items())
+            change.values = added(change.values, turn.values.items())
         if turn.programs:
             pinned = [(name, language, text) for name, (language, text) in turn.programs.items()]
-            change.programs.extend(pinned)
+            change.programs = added(change.programs, pinned)
         if turn.remembered:
-            change.remembered.extend(turn.remembered.items())
+            change.remembered = added(change.remembered, turn.remembered.items())
     for mail in slot.taken:
         if mail.values:
-            change.values.extend(mail.values)
+            change.values = added(change.values, mail.values)
         if mail.borrowed:
-            change.borrowed.extend(mail.borrowed)
+            change.borrowed = added(change.borrowed, mail.borrowed)
     if slot.creation is not None:
         change.create = slot.creation
-        change.programs.extend(slot.programs)
-        change.lived.extend(slot.lived)
+        change.programs = added(change.programs, slot.programs)
+        change.lived = added(change.lived, slot.lived)
     change.summary = _summary(slot, execution)
     if slot.failures:
         change.stuck = ""
@@ -111,7 +111,7 @@ def child_start(execution: Execution, event: e.ChildStarted) -> Letter:
 
 
 def _letter(change: Transition, to: RunId, execution: Execution, given: i.Input) -> None:
-    change.letters.append(Letter(to, execution.state.at, i.encode(given)))
+    change.letters = added(change.letters, [Letter(to, execution.state.at, i.encode(given))])
 
 
 def _task_scheduled(change: Transition, slot: Slot, execution: Execution, event: e.TaskScheduled) -> None:
@@ -125,7 +125,7 @@ def _offer(change: Transition, execution: Execution, number: int) -> None:
     if task is None:
         return  # scheduled and settled in one decision
     body = encode_parcel(Parcel(assignment(execution, number, b"", b""), task.arguments, task.input))
-    change.offers.append(Offer(number, task.delivery, task.pool, task.provider, body))
+    change.offers = added(change.offers, [Offer(number, task.delivery, task.pool, task.provider, body)])
 
 
 def _task_redelivered(change: Transition, slot: Slot, execution: Execution, event: e.TaskRedelivered) -> None:
@@ -136,12 +136,12 @@ def _task_redelivered(change: Transition, slot: Slot, execution: Execution, even
 def _task_ended(change: Transition, slot: Slot, execution: Execution, event: e.TaskEnded) -> None:
     if event.task in slot.pooled:
         slot.pooled.discard(event.task)
-        change.withdrawn.append(event.task)
+        change.withdrawn = added(change.withdrawn, [event.task])
 
 
 def _task_cancel_requested(change: Transition, slot: Slot, execution: Execution, event: e.TaskCancelRequested) -> None:
     if event.task in slot.pooled:
-        change.recalled.append(event.task)
+        change.recalled = added(change.recalled, [event.task])
 
 
 def _timer_set(change: Transition, slot: Slot, execution: Execution, event: e.TimerSet) -> None:
@@ -150,7 +150,7 @@ def _timer_set(change: Transition, slot: Slot, execution: Execution, event: e.Ti
 
 
 def _child_started(change: Transition, slot: Slot, execution: Execution, event: e.ChildStarted) -> None:
-    change.letters.append(child_start(execution, event))
+    change.letters = added(change.letters, [child_start(execution, event)])
 
 
 def _child_cancel_requested(
@@ -166,11 +166,11 @@ def _children_disowned(change: Transition, slot: Slot, execution: Execution, eve
 
 def _permit_requested(change: Transition, slot: Slot, execution: Execution, event: e.PermitRequested) -> None:
     asked = PermitAsked(event.scope, event.permit, event.priority, event.limit, execution.state.at, event.ageing)
-    change.permits_asked.append(asked)
+    change.permits_asked = added(change.permits_asked, [asked])
 
 
 def _permit_released(change: Transition, slot: Slot, execution: Execution, event: e.PermitReleased) -> None:
-    change.permits_released.append(event.permit)
+    change.permits_released = added(change.permits_released, [event.permit])
 
 
 def _run_ended(change: Transition, slot: Slot, execution: Execution, event: e.RunEnded) -> None:
@@ -193,10 +193,10 @@ def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.R
     """What was open is issued anew, in this run's name."""
     state = execution.state
     for child in state.children.values():
-        change.letters.append(child_start(execution, child.start))
+        change.letters = added(change.letters, [child_start(execution, child.start)])
     for number, permit in state.permits.items():
         asked = PermitAsked(permit.scope, number, permit.priority, permit.limit, state.at, permit.ageing)
-        change.permits_asked.append(asked)
+        change.permits_asked = added(change.permits_asked, [asked])
     for number, task in state.tasks.items():
         if task.pool:
             _offer(change, execution, number)

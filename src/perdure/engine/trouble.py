@@ -12,7 +12,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import Code, Failed, Status
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Letter, Store, Transition
+from perdure.stores.protocol import Letter, Store, Transition, added
 
 _log = logging.getLogger("perdure.engine")
 
@@ -70,8 +70,8 @@ class Trouble:
         change = Transition(slot.id, slot.partition, 0, stuck=text)
         for mail in kept:
             if mail.position is None and not isinstance(mail.given, i.Wake | i.Proceed | i.TaskLost):
-                change.letters.append(Letter(slot.id, mail.at, i.encode(mail.given)))
-                change.values.extend(mail.values)
+                change.letters = added(change.letters, [Letter(slot.id, mail.at, i.encode(mail.given))])
+                change.values = added(change.values, mail.values)
             mail.answer(i.Refused(f"the run is stuck: {text}"))
         self._committer.add(slot, change)
         self._committer.flush(alone=False)

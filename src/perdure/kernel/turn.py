@@ -4,9 +4,10 @@ The turn is the dialect's only door to the world: it emits events (which change 
 asks for large values, and offers the kernel's verbs. Nothing said here is true before it is committed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.kernel import events as e
 from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
@@ -31,6 +32,9 @@ from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, dig
 
 if TYPE_CHECKING:
     from perdure.kernel.execution import Execution
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Needs(Exception):
@@ -57,12 +61,25 @@ class Stage(IntEnum):
     DONE = 3
 
 
+_NONE: Mapping[Any, Any] = MappingProxyType({})
+
+
+def _with(kept: Mapping[K, V], name: K, value: V) -> Mapping[K, V]:
+    """One more; the first is put into a dict of its own."""
+    if not isinstance(kept, dict):
+        return {**kept, name: value}
+    kept[name] = value
+    return kept
+
+
 class Turn:
+    """Many turns wait for one commit together: what most of them never need is made when it is."""
+
     __slots__ = (
+        "_absent",
+        "_answers",
         "_apply",
-        "absent",
         "answer",
-        "answers",
         "arrived",
         "body",
         "changes_nothing",
@@ -94,12 +111,33 @@ class Turn:
         self.moves = 0
         self.stage = Stage.FRESH
         self.texts: dict[bytes, bytes] = {}
-        self.absent: set[bytes] = set()
-        self.values: dict[bytes, bytes] = {}
-        self.programs: dict[bytes, tuple[str, bytes]] = {}
-        self.answers: Answers = {}
-        self.remembered: dict[str, Memory] = {}
+        self.values: Mapping[bytes, bytes] = _NONE
+        self.programs: Mapping[bytes, tuple[str, bytes]] = _NONE
+        self.remembered: Mapping[str, Memory] = _NONE
+        self._absent: set[bytes] | None = None
+        self._answers: Answers | None = None
         self._apply = execution.apply
+
+    @property
+    def absent(self) -> set[bytes]:
+        """Large values that were looked for and are not there."""
+        if self._absent is None:
+            self._absent = set()
+        return self._absent
+
+    @absent.setter
+    def absent(self, names: set[bytes]) -> None:
+        self._absent = names
+
+    @property
+    def answers(self) -> Answers:
+        if self._answers is None:
+            self._answers = {}
+        return self._answers
+
+    @answers.setter
+    def answers(self, answers: Answers) -> None:
+        self._answers = answers
 
     def emit(self, event: e.Event) -> None:
         if not self.events:
@@ -143,7 +181,8 @@ class Turn:
         if isinstance(payload, Ref) or len(payload) <= most:
             return payload
         name = digest(payload)
-        self.texts[name] = self.values[name] = payload
+        self.texts[name] = payload
+        self.values = _with(self.values, name, payload)
         return Ref(name, len(payload))
 
     # Questions. What was answered stays so for this turn; what came of it belongs in the event.
@@ -184,7 +223,8 @@ class Turn:
 
     def remember(self, key: str, value: Payload, ttl: Instant | None = None) -> None:
         """Keep a value for other runs; it is written with this turn. A large one must be at hand: ask first."""
-        self.remembered[key] = Memory(self.text(value), self.now, None if ttl is None else self.now + ttl)
+        memory = Memory(self.text(value), self.now, None if ttl is None else self.now + ttl)
+        self.remembered = _with(self.remembered, key, memory)
 
     def draw(self, path: str, counter: int) -> float:
         return draw(self.state.seed, path, counter)
@@ -252,7 +292,7 @@ class Turn:
     ) -> int:
         number = self.state.issued + 1
         pinned = digest(document)
-        self.programs[pinned] = (language, document)
+        self.programs = _with(self.programs, pinned, (language, document))
         self.emit(e.ChildStarted(number, language, pinned, name, self.keep(input), options, labels or {}, awaited))
         return number
 

@@ -5,14 +5,16 @@ large values, permits, leased tasks. It checks the epoch of every partition it w
 taken over can write nothing. Losing a race is an answer, not an exception.
 """
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from perdure.kernel.outcomes import Status
 from perdure.kernel.questions import Line, Memory, Named
 from perdure.kernel.values import Instant, RunId
+
+T = TypeVar("T")
 
 # What one run wants written.
 
@@ -63,8 +65,16 @@ class Offer(msgspec.Struct, gc=False, frozen=True):
     body: bytes
 
 
+def added(held: Sequence[T], items: Iterable[T]) -> Sequence[T]:
+    """With these at its end; the first ones get a list of their own."""
+    if not isinstance(held, list):
+        return [*held, *items]
+    held.extend(items)
+    return held
+
+
 class Transition(msgspec.Struct, gc=False):
-    """Everything one commit writes for one run."""
+    """Everything one commit writes for one run. Most have nothing of most kinds; what there is, is `added`."""
 
     run: RunId
     partition: int
@@ -73,18 +83,18 @@ class Transition(msgspec.Struct, gc=False):
     create: NewRun | None = None
     summary: Summary | None = None
     snapshot: bytes | None = None
-    consumes: list[int] = []  # inbox positions, deleted by this commit
-    letters: list[Letter] = []
-    lived: list[tuple[int, bytes]] = []  # log rows of the run this one is forked from
-    values: list[tuple[bytes, bytes]] = []  # digest, text
-    borrowed: list[tuple[RunId, bytes | None]] = []  # values to copy from another run; None: all of them
-    programs: list[tuple[bytes, str, bytes]] = []  # digest, language, text
-    remembered: list[tuple[str, Memory]] = []  # for other runs, by key
-    permits_asked: list[PermitAsked] = []
-    permits_released: list[int] = []
-    offers: list[Offer] = []
-    withdrawn: list[int] = []  # leased tasks that ended
-    recalled: list[int] = []  # leased tasks that were asked to stop
+    consumes: Sequence[int] = ()  # inbox positions, deleted by this commit
+    letters: Sequence[Letter] = ()
+    lived: Sequence[tuple[int, bytes]] = ()  # log rows of the run this one is forked from
+    values: Sequence[tuple[bytes, bytes]] = ()  # digest, text
+    borrowed: Sequence[tuple[RunId, bytes | None]] = ()  # values to copy from another run; None: all of them
+    programs: Sequence[tuple[bytes, str, bytes]] = ()  # digest, language, text
+    remembered: Sequence[tuple[str, Memory]] = ()  # for other runs, by key
+    permits_asked: Sequence[PermitAsked] = ()
+    permits_released: Sequence[int] = ()
+    offers: Sequence[Offer] = ()
+    withdrawn: Sequence[int] = ()  # leased tasks that ended
+    recalled: Sequence[int] = ()  # leased tasks that were asked to stop
     ended: bool = False
     stuck: str | None = None  # why the run cannot be decided; empty: it can again
 

@@ -67,13 +67,15 @@ class Drill:
                 turn.answer = i.Accepted(jsontext.encode_finite({"variables": sorted(turn.body.variables)}))
 
     def advance(self, turn: Turn) -> bool:
-        number = next(iter(turn.body.agenda), None)
-        if number is not None and (step := turn.body.step(turn.body.threads[number])) and step.kind == "trip":
-            if step.about in self.trips:
-                raise self.trips[step.about]
-            turn.emit(b.Advanced(number))
-            return True
+        if self.trips:
+            self._trip(turn.body)
         return moves.advance(turn)
+
+    def _trip(self, body: b.Body) -> None:
+        number = next(iter(body.agenda), None)
+        step = None if number is None else body.step(body.threads[number])
+        if step is not None and step.kind == "trip" and step.about in self.trips:
+            raise self.trips[step.about]
 
     def exhausted(self, turn: Turn) -> None:
         moves.end_exhausted(turn)

@@ -8,11 +8,12 @@ from perdure.kernel.outcomes import Cancelled, Code, Failed, Status, Succeeded
 from perdure.kernel.permits import resource_scope
 from perdure.kernel.retry import Backoff, delay
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import NULL, Payload
+from perdure.kernel.values import NULL, SECOND, Payload
 from perdure.testing.drill import body as b
 from perdure.testing.drill.program import Program, Step, duration
 
 CANCELLED_AT_ONCE = 200
+GRACE = 10 * SECOND
 TIMEOUT_RANK = 1  # an end of a wait at the same instant comes first
 
 
@@ -154,7 +155,7 @@ def _filled(turn: Turn, thread: b.Thread, value: Any) -> Any:
 
 def _call(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
     fields = step.fields
-    arguments = _payload(turn, thread, fields.get("with", {}))
+    arguments = _payload(turn, thread, fields["with"]) if "with" in fields else b"{}"
     given = _payload(turn, thread, fields["input"]) if "input" in fields else NULL
     loop = "".join(f".{frame.times}" for frame in thread.frames if frame.times > 1)
     bound = turn.now + duration(fields["timeout"]) if "timeout" in fields else None
@@ -166,7 +167,7 @@ def _call(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
         attempt=thread.attempt,
         pool=fields.get("pool", ""),
         max_deliveries=fields.get("deliveries", 5),
-        grace=duration(fields.get("grace", "10s")),
+        grace=duration(fields["grace"]) if "grace" in fields else GRACE,
         hold_effects_in_doubt=fields.get("hold_effects", False),
         deadline=bound,
     )
@@ -272,6 +273,10 @@ def _draw(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
     turn.emit(b.Advanced(number))
 
 
+def _trip(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
+    turn.emit(b.Advanced(number))
+
+
 def _spin(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
     turn.emit(b.Spun(number) if thread.spun < step.about else b.Advanced(number))
 
@@ -307,6 +312,7 @@ _MOVES: dict[str, Callable[[Turn, int, b.Thread, Step], None]] = {
     "set": _set,
     "draw": _draw,
     "spin": _spin,
+    "trip": _trip,
     "fail": _fail,
     "return": _return,
 }
