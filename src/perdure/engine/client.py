@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -118,6 +119,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.catalog = Catalog(store, languages, self.judge)
         # Asked once: every start would pay for looking a protocol's members up.
         self._naming = {name: one for name, one in languages.items() if isinstance(one, Naming)}
+        self._particular = {name: one for name, one in languages.items() if isinstance(one, Particular)}
         if runtime is not None:
             runtime.answer_with(self._answers)
 
@@ -180,7 +182,8 @@ class Client(AbstractAsyncContextManager["Client"]):
             raise InvalidDocument(problems or f"{origin}: there is nothing in it that can be run")
         if judged.refusal:
             raise StartRefused(f"{origin}: {judged.refusal}; nothing was started")
-        if isinstance(language, Particular) and (reason := language.unfit(program, input)):
+        particular = self._particular.get(language.name)
+        if particular is not None and (reason := particular.unfit(program, input)):
             raise UnfitInput(f"{origin}: {reason}; nothing was started")
         pinned = digest(judged.pinned)
         title = language.title(program) or name or _file_name(document) or language.name
@@ -236,18 +239,25 @@ class Client(AbstractAsyncContextManager["Client"]):
         """What judgements ask: entries of the catalog, and runs where their language shows them as resources."""
         found = await answer(self.store, asked)
         for one in asked:
-            if isinstance(one, Named) and found[one] is None:
+            if isinstance(one, Named) and found[one] is None and one.kind in self._run_kinds:
                 found[one] = await self._named_run(one)
         return found
 
+    @cached_property
+    def _run_kinds(self) -> dict[str, tuple[str, Resourceful]]:
+        """By kind, the language that shows its runs as resources of this kind, where they can be asked for."""
+        shows = [(name, one) for name, one in self.languages.items() if isinstance(one, Resourceful)]
+        return {
+            kind.name: (name, one)
+            for name, one in reversed(shows)
+            for kind in self.languages[name].kinds
+            if kind.of_runs and kind.is_request
+        }
+
     async def _named_run(self, key: Named) -> Resource | None:
-        for language in self.languages.values():
-            if isinstance(language, Resourceful) and any(
-                kind.name == key.kind and kind.of_runs and kind.is_request for kind in language.kinds
-            ):
-                row = await self.store.find(run_id_for_name(language.name, key.namespace, key.name))
-                return None if row is None else language.resources(await self.show(row.id))[0]
-        return None
+        name, language = self._run_kinds[key.kind]
+        row = await self.store.find(run_id_for_name(name, key.namespace, key.name))
+        return None if row is None else language.resources(await self.show(row.id))[0]
 
     async def _answers(self, asked: Sequence[Question]) -> Answers:
         """What runs of this engine ask."""

@@ -14,11 +14,15 @@ _NAMED = late(
 
 
 def without_secrets(text: str) -> str:
+    if ":" not in text and "=" not in text:  # neither can be found without one
+        return text
     found = _HEADER.sub(lambda m: m.group(1) + "[REDACTED]", text)
     return _NAMED.sub(lambda m: m.group(1) + "[REDACTED]", found)
 
 
 def cut(text: str, most: int) -> str:
     """At most so many bytes, never half a character."""
+    if 4 * len(text) <= most:
+        return text
     encoded = text.encode("utf-8", "replace")
     return text if len(encoded) <= most else encoded[:most].decode("utf-8", "ignore")

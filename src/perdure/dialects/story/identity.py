@@ -4,6 +4,7 @@ Pure text in, text out. Every function here is a promise: a changed answer would
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha1, sha256
 from typing import Any
 
@@ -98,6 +99,7 @@ def _number(value: int | float) -> str:
         return str(value)  # beyond every double: its own digits tell it from others
 
 
+@lru_cache(maxsize=4096)
 def _plain(text: str) -> str:
     return _OTHER.sub("-", text.lower()).strip("-")
 

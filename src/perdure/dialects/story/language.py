@@ -177,10 +177,11 @@ class Story:
 
         return Body(program.plan)
 
-    def accept(self, turn: Turn, given: i.Input) -> None:
+    @cached_property
+    def accept(self) -> Callable[[Turn, i.Input], None]:
         from perdure.dialects.story.dialect import accept
 
-        accept(turn, given)
+        return accept
 
     @cached_property
     def advance(self) -> Callable[[Turn], bool]:

@@ -74,9 +74,8 @@ def _may_start(turn: Turn, step: Step) -> bool:
     if failed is not None:
         skip(turn, [step.name], f"Skipped due to failed dependency: {failed}", follows_failure=True)
         return False
-    scope = Scope(turn, step, f"{step.name}.if")
     try:
-        holds = not step.condition.strip() or scope.holds(step.condition, IF)
+        holds = not step.condition.strip() or Scope(turn, step, f"{step.name}.if").holds(step.condition, IF)
     except TemplateError as problem:  # nothing it reads will change any more (STY-062)
         end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
         return False
@@ -85,7 +84,7 @@ def _may_start(turn: Turn, step: Step) -> bool:
         return False
     if step.kind == ENGRAM:  # which says so in its StepRun
         return True
-    missing = scope.unmet(step.data.get("requires"))
+    missing = Scope(turn, step).unmet(step.data.get("requires"))
     if missing is not None:
         end_step(turn, step.name, Phase.FAILED, missing, reason=Reason.DEPENDENCY_FAILED)
     return missing is None
@@ -97,10 +96,11 @@ def _failed_dependency(turn: Turn, step: Step) -> str | None:
     program: Program = turn.program
     if step.block != "steps" or step.parent:
         return None
-    for name in sorted(program.plan.waits[step.name], key=program.plan.order.__getitem__):
+    failed = []
+    for name in program.plan.waits[step.name]:
         state = body.steps.get(name)
         if state is None:
             continue
         if state.follows_failure or (state.phase.is_failure and name not in program.plan.allowed):
-            return name
-    return None
+            failed.append(name)
+    return min(failed, key=program.plan.order.__getitem__) if failed else None

@@ -31,6 +31,11 @@ def is_reference(value: Any) -> bool:
     return isinstance(value, dict) and (STORAGE in value or CONFIG in value or SECRET in value)
 
 
+def may_refer(text: bytes) -> bool:
+    """Whether there may be a reference in some data, as their JSON text tells."""
+    return b"$bubu" in text
+
+
 def malformed(value: Any, namespace: str) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Every reference in some data that is not as it must be: the way to it, and what is wrong."""
     if is_reference(value):

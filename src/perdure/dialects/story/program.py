@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.bundle import open_bundle
+from perdure.dialects.story.offload_policy import injects, reads_in_process
 from perdure.dialects.story.resources import Shelf
 from perdure.dialects.story.scopes import BATCH, OUTPUT, under
 from perdure.dialects.story.settings import Settings
@@ -148,6 +149,16 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         return under(OUTPUT, self.settings)
 
     @cached_property
+    def reads_in_process(self) -> bool:
+        """Whether templates read offloaded data as if they were small (STY-207)."""
+        return reads_in_process(self.story, self.settings)
+
+    @cached_property
+    def injects(self) -> bool:
+        """Whether what looks into offloaded data is evaluated by a helper step."""
+        return injects(self.story, self.settings)
+
+    @cached_property
     def engrams(self) -> dict[str, Any]:
         """By step, what `references` found in the bundle."""
         return {}
@@ -157,17 +168,16 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         """By reference, what `references` found in the bundle."""
         return {}
 
-    def steps_read(self, references: References) -> Iterable[str]:
-        """The steps that a template may read."""
-        if references.reads_any_step:
-            return self.steps
+    def read(self, references: References) -> tuple[Iterable[str], bool]:
+        """The steps that a template may read, and whether it reads the inputs."""
         found = self._read.get(references)
         if found is None:
-            found = self._read[references] = references.steps_among(self.steps)[0]
+            steps = self.steps if references.reads_any_step else references.steps_among(self.steps)[0]
+            found = self._read[references] = steps, "inputs" in references.roots
         return found
 
     @cached_property
-    def _read(self) -> dict[References, frozenset[str]]:
+    def _read(self) -> dict[References, tuple[Iterable[str], bool]]:
         return {}
 
     @cached_property

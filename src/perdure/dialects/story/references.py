@@ -95,7 +95,7 @@ _SILENT = Step("", "", "", {})
 class Engram:
     """An Engram with its template, as a step uses them."""
 
-    __slots__ = ("_input", "execution", "pair", "secrets", "step", "stories", "written")
+    __slots__ = ("_input", "_shared", "execution", "pair", "secrets", "step", "stories", "written")
 
     def __init__(self, pair: Pair, step: Step) -> None:
         self.pair = pair
@@ -107,6 +107,23 @@ class Engram:
         self.stories = inline_stories(given)  # written in place: their templates are their own
         self.written = without_stories(given)  # what of the input is rendered
         self._input: Structure | None = None
+        self._shared = b""
+
+    @property
+    def shared_arguments(self) -> bytes:
+        """What of the task's arguments is the same in all runs, as the end of an object: see `contract`."""
+        if not self._shared:
+            pair, storage = self.pair, self.execution.storage()
+            rest = {
+                "secrets": self.secrets,
+                "story": {"name": pair.program.name, "namespace": pair.program.namespace},
+                "engram": {"name": self.reference.name, "namespace": self.reference.namespace, "version": self.version},
+                "template": {"name": self.template_name, "version": pair.template_version},
+                **({} if pair.run is None else {"run": pair.run}),
+                **({"storage": storage} if storage else {}),
+            }
+            self._shared = jsontext.encode(rest)[1:]
+        return self._shared
 
     @property
     def input(self) -> Structure:

@@ -6,7 +6,6 @@ from typing import Any
 from perdure.dialects.story import materializing, offloading
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.helping import OUTPUT, WAIT
-from perdure.dialects.story.offload_policy import injects, reads_in_process
 from perdure.dialects.story.payloads import STORAGE
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Program, Step
@@ -36,8 +35,8 @@ class Scope:
         self._step = step
         self._site = site or (step.name if step is not None else "output")
         self._drawn = 0
-        self._reads_all = reads_in_process(turn.program.story, turn.program.settings)
-        self._injects = injects(turn.program.story, turn.program.settings)
+        self._reads_all = self._program.reads_in_process
+        self._injects = self._program.injects
 
     def render(self, value: Any, purpose: str) -> Any:
         """A value with its templates replaced by their results. Raises `TemplateError`, or `Asked` for a helper."""
@@ -149,12 +148,13 @@ class Scope:
         return self._turn.draw(f"{self._site}/{self._body.life}/{self._turn.state.seq}", self._drawn)
 
     def _roots(self, references: References) -> dict[str, Any]:
+        steps, reads_inputs = self._program.read(references)
         hidden = self._siblings()
-        found = {name: self._view(name) for name in self._program.steps_read(references) if name not in hidden}
-        return {
-            "inputs": jsontext.decode(self._turn.text(self._body.inputs)) if "inputs" in references.roots else {},
-            "steps": {name: view for name, view in found.items() if view is not None},
-        }
+        seen = {}
+        for name in steps:
+            if name not in hidden and (view := self._view(name)) is not None:
+                seen[name] = view
+        return {"inputs": jsontext.decode(self._turn.text(self._body.inputs)) if reads_inputs else {}, "steps": seen}
 
     def _siblings(self) -> frozenset[str]:
         """Branches of one parallel step do not see each other (STY-093)."""

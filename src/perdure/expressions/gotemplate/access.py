@@ -3,9 +3,9 @@
 A missing key of a map is nil; a field of nil, of a text or of a number is an error (STY-200).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
+from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.expressions.gotemplate.errors import EvaluationFault, MissingKey
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.paths import Steps, write_path
@@ -53,14 +53,16 @@ def element_at(value: Value, position: Value) -> Value:
     return value[position]
 
 
-def follow_path(frame: Frame, roots: Mapping[str, Any], path: Steps) -> Value:
+def follow_path(roots: dict[str, Any], path: Steps) -> Value:
     """The value at a plain path, of whatever type; a reference into storage if it lies there (STY-208)."""
+    steps: Any = roots.get("steps")
     value: Value = roots
     for at, step in enumerate(path):
-        if is_storage_reference(value):
+        is_map = isinstance(value, dict)
+        if is_map and STORAGE_REFERENCE in value and is_storage_reference(value):
             return _refer_into(value, path[at:])
-        if isinstance(value, dict) and isinstance(step, str):
-            name = frame.name_in(value, step)
+        if is_map and isinstance(step, str):
+            name = step if step in value else find_aliased(steps, step) if value is steps else None  # STY-196
             if name is None:
                 raise MissingKey(str(path[0]), write_path(path[: at + 1]))
             value = value[name]

@@ -1,6 +1,6 @@
 """The door of this room: compile a template once, render it many times."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -62,35 +62,34 @@ class Template:
         Raises a `Failure`: `EvaluationFault`, `MissingKey`, `NeedsStoredValue` or `LimitExceeded`.
         """
         if self._path:
-            return self._run(self._follow, roots, ambient)
-        text = self._run(self._write, roots, ambient)
+            try:
+                return follow_path(roots if isinstance(roots, dict) else dict(roots), self._path)
+            except Failure as failure:
+                self._tell(failure)
+                raise
+        text = self.render_text(roots, ambient)
         return _read_json(text) if self._reads_json else text
 
     def render_text(self, roots: Mapping[str, Any], ambient: Ambient | None = None) -> str:
         """What Go would write, whatever the template is made of. Raises as `render` does."""
-        return str(self._run(self._write, roots, ambient))
-
-    def _follow(self, frame: Frame) -> Any:
-        return follow_path(frame, frame.dot, self._path or ())
-
-    def _write(self, frame: Frame) -> str:
-        self._perform(frame)
-        return "".join(frame.parts)
-
-    def _run(self, work: Callable[[Frame], Any], roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
         data = roots if isinstance(roots, dict) else dict(roots)
         frame = Frame(data, self._slots, self._environment.limits, ambient)
         try:
-            return work(frame)
+            self._perform(frame)
+            return "".join(frame.parts)
         except Failure as failure:
-            if self._whole is not None:
-                failure.blame(self._whole.pipeline)
-            failure.locate(self.source)
+            self._tell(failure)
             raise
         except RecursionError:
             raise LimitExceeded("the data are nested too deeply") from None
         except MemoryError:
             raise LimitExceeded("there is not enough memory") from None
+
+    def _tell(self, failure: Failure) -> None:
+        """Of which part of the template it is."""
+        if self._whole is not None:
+            failure.blame(self._whole.pipeline)
+        failure.locate(self.source)
 
     def _refuse(self, kind: type[SyntaxFault], message: str) -> SyntaxFault:
         return kind((Finding.at(self.source, 0, message),))

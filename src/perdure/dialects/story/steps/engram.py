@@ -17,9 +17,9 @@ from perdure.dialects.story.helping import INPUTS, KEY
 from perdure.dialects.story.identity import business_key, default_key
 from perdure.dialects.story.inline_stories import MAP_TEMPLATE, with_stories
 from perdure.dialects.story.naming import step_run_name, step_run_uid
-from perdure.dialects.story.payloads import malformed
+from perdure.dialects.story.payloads import malformed, may_refer
 from perdure.dialects.story.phases import Phase, Reason
-from perdure.dialects.story.program import Program, Step
+from perdure.dialects.story.program import Step
 from perdure.dialects.story.references import Engram, Invalid, Missing
 from perdure.dialects.story.rendering import Scope
 from perdure.expressions.gotemplate import TemplateError
@@ -91,8 +91,7 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
     )
     execution = found.execution
     try:
-        inputs = _inputs(turn, step, found, scope)
-        text = jsontext.encode(inputs)
+        inputs, text = _inputs(turn, step, found, scope)
         arguments = _envelope(turn, step, found, key, text)
     except _Refused as refused:
         turn.emit(created)
@@ -139,7 +138,8 @@ def _key(turn: Turn, step: Step, scope: Scope) -> str:
     return business_key(rendered if isinstance(rendered, str) else jsontext.encode(rendered).decode()) or usual
 
 
-def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, Any]:
+def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> tuple[dict[str, Any], bytes]:
+    """The resolved input, and its text."""
     if missing := scope.unmet(step.data.get("requires")):
         raise _Refused(Reason.DEPENDENCY_FAILED, missing)
     try:
@@ -149,21 +149,29 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> dict[str, An
         raise _Refused(Reason.EXPRESSION_FAILED, message, "execution_error") from None
     if not isinstance(inputs, dict):
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, "the step's input must be an object")
+    text = jsontext.encode(inputs)
+    whole: dict[str, Any] = _hydrated(turn, inputs) if may_refer(text) else inputs
+    completed, problems = fitted(found.pair.input_schema, whole)
+    if problems:
+        raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
+    try:
+        whole = mapping.with_items(turn, step, completed) if found.template_name == MAP_TEMPLATE else completed
+    except TemplateError as problem:
+        raise _Refused(Reason.EXECUTION_FAILED, said(problem), "initialization_error") from None
+    return whole, text if whole is inputs else jsontext.encode(whole)
+
+
+def _hydrated(turn: Turn, inputs: dict[str, Any]) -> dict[str, Any]:
+    """With what lies in storage, for the worker; references must be as they have to be (STY-219, STY-220)."""
     body: Body = turn.body
     for path, wrong in malformed(inputs, body.namespace):
         where = ".".join(map(str, path))
         raise _Refused(Reason.INVALID_CONFIGURATION, f"{where}: {wrong}" if where else wrong)
     try:
-        inputs = offloading.hydrated(turn, inputs, is_last=True)
+        whole: dict[str, Any] = offloading.hydrated(turn, inputs, is_last=True)
     except offloading.LeadsNowhere as problem:
         raise _Refused(Reason.INVALID_CONFIGURATION, str(problem), "storage_error") from None
-    completed, problems = fitted(found.pair.input_schema, inputs)
-    if problems:
-        raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
-    try:
-        return mapping.with_items(turn, step, completed) if found.template_name == MAP_TEMPLATE else dict(completed)
-    except TemplateError as problem:
-        raise _Refused(Reason.EXECUTION_FAILED, said(problem), "initialization_error") from None
+    return whole
 
 
 def _rendered(turn: Turn, step: Step, found: Engram, scope: Scope) -> Any:
@@ -176,20 +184,13 @@ def _rendered(turn: Turn, step: Step, found: Engram, scope: Scope) -> Any:
 def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: bytes) -> bytes:
     """The task's arguments: see `contract`."""
     body: Body = turn.body
-    program: Program = turn.program
-    rest = {
-        "secrets": found.secrets,
+    own = {
         "step": {
             "id": step.name,
             "run": step_run_name(body, step.name),
             "uid": step_run_uid(turn.execution.id, body.life, step.name),
         },
-        "story": {"name": program.name, "namespace": program.namespace},
         "storyRun": {"name": body.name, "namespace": body.namespace, "uid": turn.execution.id},
-        "engram": {"name": found.reference.name, "namespace": found.reference.namespace, "version": found.version},
-        "template": {"name": found.template_name, "version": found.pair.template_version},
         "idempotencyKey": key,
-        **({} if found.pair.run is None else {"run": found.pair.run}),
-        **({"storage": storage} if (storage := found.execution.storage()) else {}),
     }
-    return b'{"inputs":%b,%b' % (inputs, jsontext.encode(rest)[1:])
+    return b'{"inputs":%b,%b,%b' % (inputs, jsontext.encode(own)[1:-1], found.shared_arguments)
