@@ -74,6 +74,7 @@ class TimerSet(Event, frozen=True, tag=7):
     timer: int
     due: Instant
     rank: int = 0  # orders timers that are due at the same instant; ends of waits before bounds
+    task: int = 0  # the open task that it bounds: with its end the timer is gone too
 
 
 class TimerFired(Event, frozen=True, tag=8):

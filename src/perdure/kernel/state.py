@@ -30,6 +30,7 @@ class OpenTask(msgspec.Struct, gc=False, array_like=True):
     sealed: bool = False
     key: str = ""
     laid_down: bool = False  # not begun, and in nobody's hands
+    timer: int = 0  # bounds it, and goes with it
 
 
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -155,8 +156,11 @@ def _task_redelivered(state: State, event: e.TaskRedelivered) -> None:
 
 def _task_ended(state: State, event: e.TaskEnded) -> None:
     state.tasks_ended += 1
-    if not state.tasks.pop(event.task).pool:
+    task = state.tasks.pop(event.task)
+    if not task.pool:
         state.local_tasks -= 1
+    if task.timer:
+        state.timers.pop(task.timer, None)
 
 
 def _task_cancel_requested(state: State, event: e.TaskCancelRequested) -> None:
@@ -166,6 +170,8 @@ def _task_cancel_requested(state: State, event: e.TaskCancelRequested) -> None:
 def _timer_set(state: State, event: e.TimerSet) -> None:
     state.issued = event.timer
     state.timers[event.timer] = OpenTimer(event.due, event.rank)
+    if event.task:
+        state.tasks[event.task].timer = event.timer
 
 
 def _timer_gone(state: State, event: e.TimerFired | e.TimerDropped) -> None:

@@ -231,6 +231,11 @@ class Turn:
 
     # The verbs. Each returns the number under which the answer will come.
 
+    @property
+    def next_number(self) -> int:
+        """What the next of them will return."""
+        return self.state.issued + 1
+
     def schedule_task(
         self,
         provider: str,
@@ -271,9 +276,10 @@ class Turn:
         if not self.state.tasks[task].cancelling:
             self.emit(e.TaskCancelRequested(task, reason))
 
-    def set_timer(self, due: Instant, rank: int = 0) -> int:
+    def set_timer(self, due: Instant, rank: int = 0, *, task: int = 0) -> int:
+        """`task`: the open one that it bounds; the timer is dropped with its end."""
         number = self.state.issued + 1
-        self.emit(e.TimerSet(number, due, rank))
+        self.emit(e.TimerSet(number, due, rank, task))
         return number
 
     def drop_timer(self, timer: int) -> None:

@@ -37,27 +37,42 @@ def repeat(turn: Turn, step: Step, state: StepState) -> None:
     execution = _execution(turn, step)
     template, _, version = state.run.template.rpartition("@")
     provider = provider_for(execution.template, template, version)
-    begin(turn, step, state, state.run.arguments, execution, provider)
+    begin(turn, step, state.run.arguments, execution, provider)
 
 
-def begin(turn: Turn, step: Step, state: StepState, arguments: Payload, execution: Execution, provider: str) -> None:
-    program: Program = turn.program
+def launch(turn: Turn, found: Engram, key: str, arguments: Payload) -> None:
+    """The StepRun, and its first attempt."""
+    name, pair = found.step.name, found.pair
+    reference, template, generation = found.reference.key, pair.full_template_name, pair.template_generation
+    turn.emit(s.StepLaunched(name, key, reference, template, generation, turn.next_number, turn.now))
+    _schedule(turn, name, arguments, found.execution, pair.provider, 1)
+
+
+def begin(turn: Turn, step: Step, arguments: Payload, execution: Execution, provider: str) -> None:
+    """An attempt of a StepRun that is there already."""
+    state: StepState = turn.body.steps[step.name]
     assert state.run is not None
+    turn.drop_timer(state.poll)
+    turn.emit(s.AttemptStarted(step.name, turn.next_number, 0, turn.now))
+    _schedule(turn, step.name, arguments, execution, provider, state.run.attempt)
+
+
+def _schedule(turn: Turn, step: str, arguments: Payload, execution: Execution, provider: str, attempt: int) -> None:
+    program: Program = turn.program
     timeout = execution.timeout()
     due = None if timeout is None else turn.now + timeout
-    timer = 0 if due is None else turn.set_timer(due, BOUND_RANK)
     most = program.settings.max_restarts
-    turn.drop_timer(state.poll)
     task = turn.schedule_task(
         provider,
-        step.name,
+        step,
         arguments,
-        attempt=state.run.attempt + 1,
+        attempt=attempt,
         deadline=due,
         max_deliveries=most + 1 if most > 0 else 0,
         grace=grace(program),
     )
-    turn.emit(s.AttemptStarted(step.name, task, timer, turn.now))
+    if due is not None:
+        turn.set_timer(due, BOUND_RANK, task=task)
 
 
 def expire(turn: Turn, step: Step, state: StepState) -> None:
@@ -89,10 +104,14 @@ def land(turn: Turn, name: str, ended: e.TaskEnded) -> None:
 
 
 def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> None:
-    value = jsontext.decode(turn.text(outcome.value))
+    text = turn.text(outcome.value)
+    found = _engram(turn, step)
+    if text.startswith(b"{") and not _is_looked_into(step, state, found):
+        end_step(turn, step.name, Phase.SUCCEEDED, COMPLETED, landed=True, exit_code=0, exit_class="success")
+        return
+    value = jsontext.decode(text)
     is_object = isinstance(value, dict)
     output: dict[str, Any] = value if is_object else {} if value is None else {"value": value}  # STY-121
-    found = _engram(turn, step)
     problem = _output_problem(found, output) if found is not None else None
     if problem is not None:
         error = StepError.make("validation_error", problem, exit_code=0, exit_class="terminal", retryable=False)
@@ -114,6 +133,14 @@ def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> No
     else:
         given = jsontext.encode(output)
         end_step(turn, step.name, Phase.SUCCEEDED, COMPLETED, output=given, exit_code=0, exit_class="success")
+
+
+def _is_looked_into(step: Step, state: StepState, found: Engram | None) -> bool:
+    """Whether anything is asked of the output before the step may end with it."""
+    if found is not None and (found.pair.output_schema is not None or found.pair.declared_outputs is not None):
+        return True
+    is_kept = state.run is not None and state.run.cached is not None
+    return is_kept or step.data.get("postExecution") is not None
 
 
 def _output_problem(found: Engram, output: dict[str, Any]) -> str | None:

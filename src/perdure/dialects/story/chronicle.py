@@ -99,13 +99,18 @@ def _step_started(event: s.StepStarted) -> Iterator[Told]:
     yield "step.phase", said
 
 
-def _created(event: s.StepRunCreated) -> Iterator[Told]:
+def _created(event: s.StepRunCreated | s.StepLaunched) -> Iterator[Told]:
     said = {"step": event.step, "idempotencyKey": event.key, "engram": event.engram, "template": event.template}
     yield "steprun.created", said
     yield "step.phase", {"step": event.step, "phase": "Pending", "reason": "Pending"}
 
 
-def _attempt(event: s.AttemptStarted) -> Iterator[Told]:
+def _launched(event: s.StepLaunched) -> Iterator[Told]:
+    yield from _created(event)
+    yield from _attempt(event)
+
+
+def _attempt(event: s.AttemptStarted | s.StepLaunched) -> Iterator[Told]:
     yield "step.phase", {"step": event.step, "phase": "Running", "reason": "Running", "task": event.task}
 
 
@@ -243,6 +248,7 @@ _TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
     s.StepBlocked: _blocked,
     s.StepStarted: _step_started,
     s.StepRunCreated: _created,
+    s.StepLaunched: _launched,
     s.AttemptStarted: _attempt,
     s.LogKept: _log,
     s.RetryScheduled: _retry,

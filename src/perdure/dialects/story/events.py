@@ -75,11 +75,25 @@ class StepRunCreated(Event, frozen=True, tag=105):
 
 
 class AttemptStarted(Event, frozen=True, tag=106):
-    """A worker may begin. `timer` bounds this attempt."""
+    """A worker may begin. `timer` bounds this attempt, unless it was set for its task."""
 
     step: str
     task: int
     timer: int
+    at: Instant
+
+
+class StepLaunched(Event, frozen=True, tag=151):
+    """An Engram step has its StepRun, and a worker may begin at once: `StepRunCreated` and `AttemptStarted` in one.
+    The task is scheduled next, then the timer that bounds it.
+    """
+
+    step: str
+    key: str
+    engram: str
+    template: str
+    generation: int
+    task: int
     at: Instant
 
 
@@ -328,6 +342,7 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     StepBlocked,
     StepStarted,
     StepRunCreated,
+    StepLaunched,
     AttemptStarted,
     CacheNoted,
     RetryScheduled,

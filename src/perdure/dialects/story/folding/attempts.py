@@ -20,6 +20,22 @@ def _created(body: Body, event: s.StepRunCreated) -> None:
     state.run.arguments = event.arguments
 
 
+def _launched(body: Body, event: s.StepLaunched) -> None:
+    state = begin(body, event.step, Phase.RUNNING, Reason.RUNNING, SCHEDULED, event.at)
+    run = StepRun(body.life, event.key, event.engram, event.template, event.generation, event.at)
+    run.attempt, run.began_at = 1, event.at
+    state.run, state.task = run, event.task
+    body.tasks[event.task] = event.step
+
+
+def _timer_set(body: Body, event: e.TimerSet) -> None:
+    """One that bounds a task bounds the attempt."""
+    step = body.tasks.get(event.task)
+    if step is not None:
+        body.steps[step].timer = event.timer
+        body.timers[event.timer] = step
+
+
 def _task_scheduled(body: Body, event: e.TaskScheduled) -> None:
     """The task's arguments are the step's resolved input: kept once, used again by every retry (STY-205)."""
     state = body.steps.get(event.path)
@@ -96,7 +112,9 @@ def _run(state: StepState) -> StepRun:
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     e.TaskScheduled: _task_scheduled,
+    e.TimerSet: _timer_set,
     s.StepRunCreated: _created,
+    s.StepLaunched: _launched,
     s.AttemptStarted: _attempt_started,
     s.RetryScheduled: _retry_scheduled,
     s.RetryHastened: _retry_hastened,

@@ -5,8 +5,6 @@ requires ─▶ render `with` ─▶ defaults ─▶ schema ─▶ kept output? 
 
 from typing import Any
 
-import msgspec
-
 from perdure.dialects.story import attempts, caching, limits, mapping, offloading, references
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
@@ -25,6 +23,7 @@ from perdure.dialects.story.rendering import Scope
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
 
 NEAR_LIMIT = 0.8  # STY-223
 
@@ -81,20 +80,12 @@ class _Refused(Exception):
 def _prepare(turn: Turn, step: Step, found: Engram) -> None:
     scope = Scope(turn, step)
     key = _key(turn, step, scope)
-    created = s.StepRunCreated(
-        step.name,
-        key,
-        found.reference.key,
-        found.pair.full_template_name,
-        found.pair.template_generation,
-        turn.now,
-    )
     execution = found.execution
     try:
         inputs, text = _inputs(turn, step, found, scope)
         arguments = _envelope(turn, step, found, key, text)
     except _Refused as refused:
-        turn.emit(created)
+        turn.emit(_created(turn, found, key))
         error = StepError.make(refused.type, refused.message, retryable=False)
         end_step(turn, step.name, Phase.FAILED, refused.message, reason=refused.reason, error=error)
         return
@@ -105,23 +96,33 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
                 references.block(turn, step, missing)
             return
         prepared = mapping.prepare(turn, step, inputs)
-        turn.emit(msgspec.structs.replace(created, arguments=turn.keep(arguments)))
+        turn.emit(_created(turn, found, key, turn.keep(arguments)))
         mapping.begin(turn, step, inputs, prepared, execution)
         return
     lookup = None if step.purpose else caching.look(turn, step, found, execution.cache(), inputs)
     if lookup is not None and lookup.found is not None:
-        turn.emit(msgspec.structs.replace(created, arguments=turn.keep(arguments)))
+        turn.emit(_created(turn, found, key, turn.keep(arguments)))
         turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "hit"))
         end_step(turn, step.name, Phase.SUCCEEDED, caching.HIT, output=jsontext.encode(lookup.found))
         return
-    turn.emit(created)
+    size, most = len(text), execution.inline_limit()
+    is_near_limit = NEAR_LIMIT * most <= size <= most
+    if lookup is None and not is_near_limit:
+        attempts.launch(turn, found, key, arguments)
+        return
+    turn.emit(_created(turn, found, key))
     if lookup is not None:
         turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "miss"))
-    size, most = len(text), execution.inline_limit()
-    if NEAR_LIMIT * most <= size <= most:
+    if is_near_limit:
         message = f"the step's input has {size} bytes, {most} may stay inline"
         turn.emit(s.Noted(step.name, "StepInputNearLimit", message, turn.now))
-    attempts.begin(turn, step, turn.body.steps[step.name], arguments, execution, found.pair.provider)
+    attempts.begin(turn, step, arguments, execution, found.pair.provider)
+
+
+def _created(turn: Turn, found: Engram, key: str, arguments: Payload | None = None) -> s.StepRunCreated:
+    reference, pair = found.reference.key, found.pair
+    template, generation = pair.full_template_name, pair.template_generation
+    return s.StepRunCreated(found.step.name, key, reference, template, generation, turn.now, arguments)
 
 
 def _key(turn: Turn, step: Step, scope: Scope) -> str:
