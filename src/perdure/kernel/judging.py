@@ -71,6 +71,7 @@ class Surroundings:
         self.namespace = namespace
         self.answers: Answers = {} if answers is None else answers
         self.open: set[Question] = set()
+        self.reading: Any = None  # what the language has read of the text, for its next look in the same judgement
         self._beside = {one.key: one.body for one in declared}  # of two with one name the later counts
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:

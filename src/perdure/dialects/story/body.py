@@ -209,7 +209,7 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     failed: Queue = msgspec.field(default_factory=dict)  # main steps whose failure is not allowed
 
     # What can move.
-    agenda: Queue = msgspec.field(default_factory=dict)
+    agenda: Queue = msgspec.field(default_factory=dict)  # in story order
     stale: Queue = msgspec.field(default_factory=dict)  # waits whose condition may have changed
     waits: Queue = msgspec.field(default_factory=dict)  # paused ones that read steps
     # What is waited for.
@@ -230,6 +230,20 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     help_inputs: dict[str, Payload] = msgspec.field(default_factory=dict)
     helping: Queue = msgspec.field(default_factory=dict)
     launched: dict[str, list[int]] = msgspec.field(default_factory=dict)  # sub-runs of this life, by step
+
+    def wake(self, name: str) -> None:
+        """The step can move. Most come in story order; who does not is put in its place."""
+        if name in self.agenda:
+            return
+        order = self.plan.order
+        last = next(reversed(self.agenda), name)
+        self.agenda[name] = None
+        if order[last] > order[name]:
+            self.agenda = _in_order(self.agenda, self.plan)
+
+
+def _in_order(names: Queue, plan: Plan) -> Queue:
+    return dict.fromkeys(sorted(names, key=plan.order.__getitem__))
 
 
 def encode_hook(value: Any) -> Any:
@@ -253,4 +267,5 @@ freeze = _encoder.encode
 def thaw(plan: Plan, frozen: bytes) -> Body:
     body = _decoder.decode(frozen)
     body.plan = plan
+    body.agenda = _in_order(body.agenda, plan)
     return body

@@ -48,7 +48,7 @@ def bundle(story: Resource, known: Known, settings: Settings) -> bytes:
         helper = settings.materialize_engram if injects(one, settings) or _has_map(one) else ""
         if helper and (template := known.find("EngramTemplate", "", helper)) is not None:
             found["templates"][helper] = _snapshot(template)
-        for kind, target in references(one):
+        for kind, target in dict.fromkeys(references(one)):
             if target.namespace != namespace:
                 grants.update((key_of(grant), _snapshot(grant)) for grant in known.grants(target.namespace))
             resource = known.find(kind, target.namespace, target.name)

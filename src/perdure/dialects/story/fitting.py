@@ -15,7 +15,7 @@ def fitted(schema: Any, value: Any) -> tuple[Any, str]:
     """The value with defaults, and what does not fit; empty when all does. No schema, nothing to say."""
     if schema is None:
         return value, ""
-    known = _compiled(jsontext.canonical(schema))
+    known = compiled_schema(schema)
     if isinstance(known, str):
         return value, known
     completed = known.complete(value)
@@ -26,10 +26,15 @@ def fitted(schema: Any, value: Any) -> tuple[Any, str]:
 
 def misfits(schema: Any, value: Any) -> str:
     """What of an output does not fit; nothing is added to it."""
-    known = None if schema is None else _compiled(jsontext.canonical(schema))
+    known = None if schema is None else compiled_schema(schema)
     if known is None or isinstance(known, str):
         return known or ""
     return "; ".join(map(str, known.misfits(value)))
+
+
+def compiled_schema(schema: Any) -> Schema | str:
+    """The schema, or why it is none."""
+    return _compiled(jsontext.canonical(schema))
 
 
 def holds_reference(value: Any) -> bool:

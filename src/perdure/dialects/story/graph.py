@@ -17,6 +17,7 @@ from perdure.expressions.gotemplate.aliases import find_aliased
 BLOCKS = ("steps", "compensations", "finally")
 """In the order they run; a block sees itself and those before it."""
 
+NO_REFERENCES = References()
 _ANYWHERE = Environment(library=RUNTIME)
 
 
@@ -82,11 +83,16 @@ class StepGraph:
     def waits(self) -> dict[str, Wait]:
         return {name: self._wait(node, self.visible(node.block)) for name, node in self.nodes.items()}
 
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        return {name: at for at, name in enumerate(self.nodes)}
+
     def _wait(self, node: Node, visible: Mapping[str, str]) -> Wait:
-        order = {name: at for at, name in enumerate(self.nodes)}
+        order = self._order
         needs: set[str] = set()
         unknown: list[str] = []
-        for needed in needs_of(node.step):
+        written = needs_of(node.step)
+        for needed in written:
             if needed == node.name:
                 continue
             if needed in order and needed in visible:
@@ -95,10 +101,10 @@ class StepGraph:
                 unknown.append(needed)
         implied: set[str] = set()
         unread: set[str] = set()
-        for written in references_of(node.step).steps:
-            meant = find_aliased(visible, written)
+        for read in references_of(node.step).steps:
+            meant = find_aliased(visible, read)
             if meant is None:
-                unread.add(written)
+                unread.add(read)
             else:
                 implied.add(visible[meant])
         return Wait(
@@ -106,7 +112,7 @@ class StepGraph:
             tuple(sorted(implied, key=order.__getitem__)),
             tuple(dict.fromkeys(unknown)),
             tuple(sorted(unread)),
-            node.name in needs_of(node.step),
+            node.name in written,
         )
 
     def upstream(self, name: str) -> frozenset[str]:
@@ -187,16 +193,18 @@ def references_of(step: Mapping[str, Any]) -> References:
 
 def references_in(value: Any) -> References:
     """What the templates in a value read, as far as they are templates: broken ones are passed over."""
+    if value is None:
+        return NO_REFERENCES
     try:
         return Structure(value, _ANYWHERE).references
     except BadStructure:
         if isinstance(value, dict):
             return _together(value.values())
-        return _together(value) if isinstance(value, list) else References()
+        return _together(value) if isinstance(value, list) else NO_REFERENCES
 
 
 def _together(values: Iterable[Any]) -> References:
-    found = References()
+    found = NO_REFERENCES
     for value in values:
         found |= references_in(value)
     return found

@@ -15,9 +15,11 @@ STAGES = ("map", "reduce")
 def inline_stories(given: Any) -> dict[str, Any]:
     """By stage, the specs of the Stories that stand in a step's `with`."""
     found: dict[str, Any] = {}
+    if not isinstance(given, dict):
+        return found
     for stage in STAGES:
-        told = given.get(stage) if isinstance(given, Mapping) else None
-        story = told.get("story") if isinstance(told, Mapping) else None
+        told = given.get(stage)
+        story = told.get("story") if isinstance(told, dict) else None
         if isinstance(story, dict) and isinstance(story.get("steps"), list):
             found[stage] = story
     return found

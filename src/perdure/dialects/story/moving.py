@@ -37,7 +37,7 @@ def _advance(turn: Turn) -> bool:
         name = next(iter(body.stale))
         KINDS["wait"].resume(turn, turn.program.steps[name], body.steps[name])
     elif body.agenda:
-        _move(turn, turn.program.step(min(body.agenda, key=body.plan.order.__getitem__)))
+        _move(turn, turn.program.step(next(iter(body.agenda))))
     elif body.open or body.helping:
         return False
     elif body.redrive is not None:

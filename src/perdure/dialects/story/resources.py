@@ -96,7 +96,7 @@ def version_of(resource: Mapping[str, Any]) -> str:
     return found.strip() if isinstance(found, str) else ""
 
 
-class Reference(msgspec.Struct, frozen=True):
+class Reference(msgspec.Struct, frozen=True, gc=False):
     """One resource named by another (STY-002)."""
 
     name: str
@@ -127,9 +127,13 @@ class Reference(msgspec.Struct, frozen=True):
 
 def read_reference(value: Any, namespace: str) -> Reference | None:
     """A name alone, or `{name, namespace?, version?, uid?}`; without namespace that of the referrer. None if none."""
-    if isinstance(value, str):
-        value = {"name": value}
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"].strip():
+    given = value if isinstance(value, dict) else {"name": value}
+    name = given.get("name")
+    if not isinstance(name, str) or not name.strip():
         return None
-    given = {key: member.strip() for key, member in value.items() if isinstance(member, str)}
-    return Reference(given["name"], given.get("namespace") or namespace, given.get("version", ""), given.get("uid", ""))
+    if len(given) == 1:
+        return Reference(name.strip(), namespace)
+    place, version, uid = (
+        member.strip() if isinstance(member := given.get(word), str) else "" for word in ("namespace", "version", "uid")
+    )
+    return Reference(name.strip(), place or namespace, version, uid)

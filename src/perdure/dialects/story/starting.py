@@ -50,7 +50,7 @@ def names_of(turn: Turn, options: dict[str, Any]) -> tuple[str, str]:
 
 def generated_name(program: Program, run: RunId) -> str:
     """Of a run that nobody has named: its Story's, and the end of its id."""
-    tail = "".join(letter for letter in run.lower() if letter.isalnum())[-LETTERS_OF_ID:]
+    tail = "".join(filter(str.isalnum, run.lower()))[-LETTERS_OF_ID:]
     return f"{program.name[:50].rstrip('-')}-{tail}"
 
 

@@ -20,6 +20,8 @@ class References(msgspec.Struct, frozen=True):
     functions: frozenset[str] = frozenset()
 
     def __or__(self, other: "References") -> "References":
+        if not other.paths and not other.functions:
+            return self
         return References(self.paths | other.paths, self.functions | other.functions)
 
     @property

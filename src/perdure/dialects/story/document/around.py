@@ -1,5 +1,7 @@
 """What a resource is judged in: the others that are known, and the operator's settings."""
 
+from typing import Any
+
 import msgspec
 
 from perdure.dialects.story.document.look import Look
@@ -11,6 +13,7 @@ from perdure.dialects.story.settings import DEFAULTS, Settings
 class Around(msgspec.Struct, frozen=True):
     known: Known = NOTHING
     settings: Settings = DEFAULTS
+    uses: dict[Reference, Any] = msgspec.field(default_factory=dict)  # by `usage`: what was found out of an Engram
 
     def may_name(self, look: Look, referrer: str, namespace: str, kind: str, target: Reference, code: str) -> bool:
         """Whether a reference into another namespace is allowed; reports if not (STY-042, STY-250)."""

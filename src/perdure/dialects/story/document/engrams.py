@@ -22,8 +22,8 @@ from perdure.dialects.story.document.shapes import (
     Text,
     shown,
 )
+from perdure.dialects.story.fitting import compiled_schema
 from perdure.dialects.story.resources import Resource, read_reference, spec_of
-from perdure.dialects.story.schemas import BadSchema, Schema
 from perdure.kernel import jsontext
 
 TEMPLATE: dict[str, Shape] = {
@@ -131,9 +131,8 @@ def check_fit(look: Look, given: Mapping[str, Any], schema: Any, what: str, befo
     """Whether some data can fit a schema of the template, whatever the templates in them will turn out to be."""
     if schema is None:
         return
-    try:
-        compiled = Schema(schema)
-    except BadSchema:
+    compiled = compiled_schema(schema)
+    if isinstance(compiled, str):
         return  # told where the schema stands
     for misfit in compiled.static_misfits(compiled.complete(given)):
         look.at(*misfit.path).problem(f"{before}the template's {what} schema refuses it: {misfit}")

@@ -48,13 +48,14 @@ def judge(
     *,
     stored: Known = NOTHING,
     namespace: str = DEFAULT_NAMESPACE,
+    read: Sequence[Document] | None = None,
 ) -> Judged:
     """All resources of a text, each beside the others and what is known; `stored` holds what they would replace.
 
-    `namespace` is that of resources that name none.
+    `namespace` is that of resources that name none. `read` are the text's documents, where they were read before.
     """
     try:
-        documents = read_documents(text)
+        documents = read_documents(text) if read is None else read
     except UnreadableText as unreadable:
         return Judged((), unreadable.problems)
     if not documents:

@@ -47,7 +47,7 @@ class Findings(msgspec.Struct):
         return any(one.severity is Severity.ERROR for one in self.found)
 
 
-class Look(msgspec.Struct, frozen=True):
+class Look(msgspec.Struct, frozen=True, gc=False):
     findings: Findings
     value: Any
     path: Path = ()
@@ -60,14 +60,16 @@ class Look(msgspec.Struct, frozen=True):
                 value = value[step]
             except (KeyError, IndexError, TypeError):
                 value = None
+                break
         return Look(self.findings, value, (*self.path, *steps))
 
     def items(self) -> Iterator["Look"]:
-        return (self.at(index) for index in range(len(self.value) if isinstance(self.value, list) else 0))
+        for index, item in enumerate(self.value if isinstance(self.value, list) else ()):
+            yield Look(self.findings, item, (*self.path, index))
 
     def members(self) -> Iterator[tuple[str, "Look"]]:
-        for name in self.value if isinstance(self.value, dict) else ():
-            yield str(name), self.at(name)
+        for name, member in self.value.items() if isinstance(self.value, dict) else ():
+            yield str(name), Look(self.findings, member, (*self.path, name))
 
     @property
     def spelled(self) -> str:

@@ -75,7 +75,7 @@ def parse(
     """Every problem, and if there are no errors the program `load` makes of the bundle of the Story that is meant."""
     around = around or Surroundings()
     known = Beside(around, provided, implements)
-    found = judge(text, known, settings, stored=Stored(around), namespace=around.namespace)
+    found = judge(text, known, settings, stored=Stored(around), namespace=around.namespace, read=around.reading)
     problems = list(found.problems)
     stories = [resource for resource in found.resources if resource["kind"] == "Story"]
     story = _chosen(stories, around.chosen)
@@ -90,9 +90,10 @@ def parse(
 def foresee(text: bytes, around: Surroundings, provided: Find = _nothing) -> None:
     """Look up what `parse` will: Engrams and Stories that the text's Stories name in their own namespace."""
     try:
-        documents = [one.data for one in read_documents(text) if isinstance(one.data, dict)]
+        around.reading = read_documents(text)
     except UnreadableText:
         return
+    documents = [one.data for one in around.reading if isinstance(one.data, dict)]
     resources = [{**one, "metadata": {"namespace": around.namespace, **metadata_of(one)}} for one in documents]
     shelf = Shelf(resources, Beside(around, provided, None))
     for story in resources:

@@ -112,12 +112,13 @@ def judge_step(look: Look, block: str, tale: Tale) -> None:
     _templates(look, name, block, tale)
     check_step(look, name, tale.namespace, is_streaming=tale.streams(block), around=tale.around)
     for branch in _branches(look):
+        own = str(branch.value.get("name") or "")
         _requires(branch, name, block, tale)
         _cache(branch)
-        _map(branch, str(branch.value.get("name") or ""), tale)
-        _transport(branch, str(branch.value.get("name") or ""), tale)
+        _map(branch, own, tale)
+        _transport(branch, own, tale)
         _templates(branch, name, block, tale)
-        check_step(branch, str(branch.value.get("name") or ""), tale.namespace, tale.streams(block), tale.around)
+        check_step(branch, own, tale.namespace, tale.streams(block), tale.around)
 
 
 def _branches(look: Look) -> Iterator[Look]:
@@ -184,6 +185,8 @@ def check_size(look: Look, what: str, most: int) -> None:
 
 
 def _transport(look: Look, name: str, tale: Tale) -> None:
+    if look.value.get("transport") is None:
+        return
     lane = look.at("transport")
     if isinstance(lane.value, str) and lane.value.strip() and lane.value not in tale.transports:
         message = f"step '{name}' references unknown transport {shown(lane.value)}{guess(lane.value, tale.transports)}"
@@ -192,8 +195,10 @@ def _transport(look: Look, name: str, tale: Tale) -> None:
 
 def _cache(look: Look) -> None:
     """STY-229"""
+    if look.value.get("sideEffects") is not True:
+        return
     cache = look.at("execution", "cache")
-    if look.value.get("sideEffects") is True and cache.value is not None:
+    if cache.value is not None:
         cache.problem("cache cannot be used on a step with sideEffects: a hit would skip the effect")
 
 
@@ -261,22 +266,27 @@ def _templates(look: Look, name: str, block: str, tale: Tale) -> None:
         look = Look(look.findings, {**step, "with": _without_branches(step)}, look.path)
     elif inline_stories(step.get("with")):
         look = Look(look.findings, {**step, "with": without_stories(step["with"])}, look.path)
-    sight.check(look.at("if"), runtime if streams else scopes.BATCH, is_edge=True)
-    sight.check(look.at("with"), given, is_edge=makes_edges)
-    sight.check(look.at("idempotencyKeyTemplate"), scopes.BATCH)
-    templates.check(look.at("execution", "cache", "key"), scopes.CACHE_KEY)
-    own = str(step.get("name") or "")
-    for other in sorted(templates.check(look.at("postExecution", "condition"), scopes.BATCH).steps - {own}):
-        if find_aliased({own: None}, other) is None:
-            at = look.at("postExecution", "condition")
-            at.warn(f"step '{own}' reads step '{other}' after execution, where only its own output is to be seen")
+    sight.check(look, "if", runtime if streams else scopes.BATCH, is_edge=True)
+    sight.check(look, "with", given, is_edge=makes_edges)
+    sight.check(look, "idempotencyKeyTemplate", scopes.BATCH)
+    if step.get("execution") is not None:
+        templates.check(look.at("execution", "cache", "key"), scopes.CACHE_KEY)
+    if step.get("postExecution") is not None:
+        _verification(look.at("postExecution", "condition"), str(step.get("name") or ""))
     if step.get("runtime") is None:
         return
     if not tale.is_streaming and not _is_bridged(look, tale):
         message = "runtime is only supported for realtime stories or bridged realtime steps"
         look.at("runtime").problem(message)
         return
-    sight.check(look.at("runtime"), runtime)
+    sight.check(look, "runtime", runtime)
+
+
+def _verification(look: Look, own: str) -> None:
+    """STY-216"""
+    for other in sorted(templates.check(look, scopes.BATCH).steps - {own}):
+        if find_aliased({own: None}, other) is None:
+            look.warn(f"step '{own}' reads step '{other}' after execution, where only its own output is to be seen")
 
 
 def _without_branches(step: Any) -> Any:
@@ -300,8 +310,10 @@ class _Sight(msgspec.Struct, frozen=True):
     block: str
     tale: Tale
 
-    def check(self, look: Look, scope: Environment, *, is_edge: bool = False) -> None:
-        self._steps(look, templates.check(look, scope), is_edge)
+    def check(self, step: Look, member: str, scope: Environment, *, is_edge: bool = False) -> None:
+        if step.value.get(member) is not None:
+            look = step.at(member)
+            self._steps(look, templates.check(look, scope), is_edge)
 
     def _steps(self, look: Look, read: References, is_edge: bool) -> None:
         if not read.steps:

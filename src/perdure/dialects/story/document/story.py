@@ -114,12 +114,12 @@ def _names(look: Look) -> None:
         for step in look.at(block).items():
             branches = step.at("with", "steps").items() if step.at("type").value == "parallel" else ()
             for one in (step, *branches):
-                name = one.at("name")
-                if not isinstance(name.value, str):
+                name = one.value.get("name") if isinstance(one.value, dict) else None
+                if not isinstance(name, str):
                     continue
-                if name.value in seen:
-                    name.problem(f"duplicate step name '{name.value}'")
-                seen.add(name.value)
+                if name in seen:
+                    one.at("name").problem(f"duplicate step name '{name}'")
+                seen.add(name)
 
 
 def _output(look: Look, graph: StepGraph, around: Around) -> None:

@@ -3,17 +3,15 @@
 from typing import Any
 
 from perdure.dialects.story.document.look import INVALID, Found, Look
-from perdure.dialects.story.graph import references_in
+from perdure.dialects.story.graph import NO_REFERENCES, references_in
 from perdure.dialects.story.scopes import under
 from perdure.expressions.gotemplate import BadStructure, Environment, References, Structure, is_template
-
-_NOTHING = References()
 
 
 def check(look: Look, scope: Environment) -> References:
     """Every template in a value; returns what they read, as far as they are templates at all."""
     if look.value is None:
-        return _NOTHING
+        return NO_REFERENCES
     try:
         return Structure(look.value, under(scope, look.findings.settings)).references
     except BadStructure as bad:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from perdure.dialects.story.code import WAYS, place_of
 from perdure.dialects.story.document.around import Around
 from perdure.dialects.story.document.engrams import check_fit
@@ -22,52 +24,74 @@ def check_step(look: Look, name: str, namespace: str, is_streaming: bool, around
         return
     if not around.may_name(at, "Story", namespace, "Engram", target, ENGRAM_REFERENCE):
         return
-    engram = around.find("Engram", target)
-    if engram is None:
+    use = _use(target, around)
+    if use is None:
         at.warn(f"step '{name}': there is no Engram '{target.key}' yet: the step will wait for it", code=NOT_FOUND)
         return
-    if (misfit := target.misfit("Engram", engram)) is not None:
-        at.warn(f"step '{name}': {misfit}: the step will fail", code=ENGRAM_REFERENCE)
-    mode = spec_of(engram).get("mode") or "job"
-    if not is_streaming and mode != "job":
-        message = f"Engram '{target.key}' runs as {mode}, which only a streaming Story can use: the step will fail"
+    if use.misfit is not None:
+        at.warn(f"step '{name}': {use.misfit}: the step will fail", code=ENGRAM_REFERENCE)
+    if not is_streaming and use.mode != "job":
+        message = f"Engram '{target.key}' runs as {use.mode}, which only a streaming Story can use: the step will fail"
         at.warn(f"step '{name}': {message}", code="InvalidConfiguration")
-    template = _template_of(engram, around)
-    if template is None:
-        called = read_reference(spec_of(engram).get("templateRef"), "") or Reference("", "")
-        message = f"step '{name}': EngramTemplate '{called.name}' of Engram '{target.key}' not found"
+    if use.template is None:
+        message = f"step '{name}': EngramTemplate '{use.template_name}' of Engram '{target.key}' not found"
         at.problem(message, code=ENGRAM_REFERENCE)
         return
-    _implemented(at, name, template, around)
-    _input(look, name, engram, template)
+    if use.lacks_code:
+        called = use.template["metadata"]["name"]
+        message = f"step '{name}': nothing here implements the template '{called}': the step will wait"
+        at.warn(message, code=NO_TEMPLATE, hint=WAYS)
+    _input(look, name, use.engram, use.template)
 
 
 def maps(ref: Any, namespace: str, around: Around) -> bool:
     """Whether a step's Engram runs Stories over items."""
     target = read_reference(ref, namespace)
-    engram = None if target is None else around.find("Engram", target)
-    wanted = None if engram is None else read_reference(spec_of(engram).get("templateRef"), "")
-    return wanted is not None and wanted.name == MAP_TEMPLATE
+    use = None if target is None else _use(target, around)
+    return use is not None and use.template_name == MAP_TEMPLATE
 
 
-def _template_of(engram: Resource, around: Around) -> Resource | None:
-    target = read_reference(spec_of(engram).get("templateRef"), "")
-    return None if target is None else around.find("EngramTemplate", target)
+class Use(msgspec.Struct, frozen=True):
+    """An Engram that is there, as one reference leads to it: the same for all steps that have it."""
+
+    engram: Resource
+    misfit: str | None
+    mode: Any
+    template_name: str
+    template: Resource | None
+    lacks_code: bool  # STY-009: nothing to run is no error, the step waits
 
 
-def _implemented(look: Look, name: str, template: Resource, around: Around) -> None:
-    """STY-009: nothing to run is no error, the step waits."""
-    called = template["metadata"]["name"]
-    if place_of(template) is None and around.known.implements(called, version_of(template)) is False:
-        message = f"step '{name}': nothing here implements the template '{called}': the step will wait"
-        look.warn(message, code=NO_TEMPLATE, hint=WAYS)
+def _use(target: Reference, around: Around) -> Use | None:
+    if target not in around.uses:
+        engram = around.find("Engram", target)
+        around.uses[target] = None if engram is None else _found(target, engram, around)
+    found: Use | None = around.uses[target]
+    return found
+
+
+def _found(target: Reference, engram: Resource, around: Around) -> Use:
+    wanted = read_reference(spec_of(engram).get("templateRef"), "")
+    template = None if wanted is None else around.find("EngramTemplate", wanted)
+    return Use(
+        engram,
+        target.misfit("Engram", engram),
+        spec_of(engram).get("mode") or "job",
+        "" if wanted is None else wanted.name,
+        template,
+        template is not None
+        and place_of(template) is None
+        and around.known.implements(template["metadata"]["name"], version_of(template)) is False,
+    )
 
 
 def _input(look: Look, name: str, engram: Resource, template: Resource) -> None:
+    schema = spec_of(template).get("inputSchema")
+    if schema is None:
+        return
     given, runtime = look.at("with").value or {}, look.at("runtime").value or {}
     base = spec_of(engram).get("with") or {}
     if not all(isinstance(one, dict) for one in (given, runtime, base)):
         return
     whole = {**merged(base, given), **runtime}
-    schema = spec_of(template).get("inputSchema")
     check_fit(look.at("with"), whole, schema, "input", before=f"step '{name}': ")

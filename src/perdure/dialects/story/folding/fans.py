@@ -67,7 +67,7 @@ def _page_closed(body: Body, event: s.FanPageClosed) -> None:
 
 def _queue(body: Body, step: str, fan: Fan) -> None:
     if fan.full or fan.can_start or fan.is_mapped:
-        body.agenda[step] = None
+        body.wake(step)
     else:
         body.agenda.pop(step, None)
 
