@@ -16,6 +16,7 @@ from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import Code, Status
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import RunId
+from perdure.kernel.versions import RECORDS
 from perdure.stores.protocol import Letter
 from perdure.testing import ScriptedHands
 from perdure.testing.drill import Drill
@@ -70,7 +71,7 @@ async def server(folder: Path, language: Drill | None = None, **settings: Any) -
     clock = SystemClock()
     store: Any = open_store(folder, clock.now)
     if language is not None:
-        store.reads = 2
+        store.reads = RECORDS + 1
     options = Settings(serves=True, poll=0.004, share_every=0.01, **settings)
     hands = ScriptedHands({"work": lambda arguments, input: input})
     engine = Engine(store, settings=options, clock=clock, hands=hands, spoken={"drill": language or Drill()})

@@ -8,7 +8,7 @@ import yaml
 
 from perdure.dialects.story import Story
 from perdure.dialects.story.bundle import bundle, open_bundle
-from perdure.dialects.story.document.parsing import declares, parse
+from perdure.dialects.story.document.parsing import declares, foresee, parse
 from perdure.dialects.story.resources import Resource, Shelf
 from perdure.dialects.story.settings import DEFAULTS, Settings
 from perdure.kernel.judging import Declared, Surroundings
@@ -176,6 +176,26 @@ def test_what_is_not_at_hand_is_asked_for() -> None:
     parse(texts(tale()), around, json.loads)
 
     assert Named("Engram", "default", "e") in around.open
+
+
+@pytest.mark.parametrize("width", [2, 300])
+def test_what_many_branches_share_is_looked_for_once(width: int) -> None:
+    """Invariant 25: a judgement looks an Engram up as often for three hundred branches as for two."""
+    asked: list[tuple[str, str, str]] = []
+
+    def provided(kind: str, namespace: str, name: str) -> Resource | None:
+        asked.append((kind, namespace, name))
+        return {"Engram": engram(), "EngramTemplate": template()}[kind]
+
+    branches = [{"name": f"b{number}", "ref": {"name": "e"}} for number in range(width)]
+    text = texts(tale("wide", {"name": "p", "type": "parallel", "with": {"steps": branches}}))
+    around = Surroundings()
+    foresee(text, around, provided)
+    read = around.reading
+    pinned(text, around, provided=provided)
+
+    assert around.reading is read and len(read) == 1, "the text is read once"
+    assert len(asked) == 6, "to foresee, to judge and to bundle: the Engram and its template each"
 
 
 def test_a_text_declares_its_resources() -> None:
