@@ -1,11 +1,14 @@
 """A scripted world with one Playbook's run in it; see `tests.dialects.universe`."""
 
+from itertools import chain
 from typing import Any
 
 from perdure.dialects.playbook import Playbook
+from perdure.dialects.playbook.unfolding import unfolded
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.codec import decode_turns
 from perdure.kernel.execution import Execution, Limits
 from tests.dialects.universe import ENOUGH, START, Answer, Life, Universe, Work
 
@@ -49,7 +52,16 @@ class World(Universe):
         while not self.is_over:
             assert self.queue, f"stuck: {self.show()}"
             self._next()
+        self._compare_with_unfolded()
         return self.show()
+
+    def _compare_with_unfolded(self) -> None:
+        """Events that stand for several leave the state that those would leave, one by one."""
+        turns = [turn for row in self.rows for turn in decode_turns(self.dialect, row)]
+        evolve, body = self.dialect.evolve, self.dialect.begin(None)
+        for event in chain.from_iterable(unfolded(event) for _, events in turns for event in events):
+            evolve(body, event)
+        assert self.dialect.freeze(body) == self.dialect.freeze(self.execution.body)
 
     def settle(self, until: int | None = None) -> Any:
         super().settle(until)
@@ -93,7 +105,8 @@ class World(Universe):
         return self.life.show()
 
     def names(self) -> list[str]:
-        return [type(event).__name__ for event in self.events]
+        """Of what happened, one fact at a time."""
+        return [type(event).__name__ for event in chain.from_iterable(map(unfolded, self.events))]
 
 
 def applied(children: dict[str, str]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from perdure.dialects.playbook import program as g
 from perdure.dialects.playbook import tools
@@ -22,6 +23,7 @@ QUEUE_TTL = 600  # seconds that a task waits for a worker of its pool, unless th
 SYSTEM = "system"  # path prefix of playbooks that only the pool of this name runs (PBK-197)
 NO_POOL = (None, "", "default", "local", "auto")  # whoever runs the execution does the work
 KNOBS = ("timeout", "result", "resources")
+SECRETIVE = frozenset({"keychain", "_prev", "results"})  # scopes in which there may be secrets
 
 
 def compile_program(
@@ -116,17 +118,21 @@ class _Step:
 
     def compiled(self) -> g.Step:
         lifecycle = self.policy.get("lifecycle") or {}
+        tasks, loop = self._tasks(), self._loop()
+        timeout = read_span(lifecycle.get("timeout_s", self.spec.get("timeout")))
+        deadline = read_span(lifecycle.get("deadline_s"))
         return g.Step(
             name=self.written["step"],
-            tasks=self._tasks(),
-            loop=self._loop(),
+            tasks=tasks,
+            loop=loop,
             admission=self._admission(),
             router=self._router(),
-            timeout=read_span(lifecycle.get("timeout_s", self.spec.get("timeout"))),
-            deadline=read_span(lifecycle.get("deadline_s")),
+            timeout=timeout,
+            deadline=deadline,
             join=self._join(),
             restarts=lifecycle.get("redelivery") == "restart",
             set=_templates(self.written.get("set")),
+            is_plain=bool(tasks) and loop is None and timeout is None and deadline is None,
         )
 
     # The gate.
@@ -162,17 +168,21 @@ class _Step:
         kind = body["kind"]
         is_text = tools.kind_of(kind).is_text
         aside = ("kind", "spec") if tools.kind_of(kind).is_sensitive else ("kind", "name", "spec")
-        fields = {name: value for name, value in body.items() if name not in aside}
+        names = sorted((name for name in body if name not in aside), key=lambda name: name != "args")  # it comes first
+        fields = {name: body[name] for name in names}
+        templates = {name: Template(value) for name, value in fields.items() if not is_text(name, value)}
         spec = body.get("spec") or {}
         layered = self._layered(kind, spec)
         return g.Task(
             label=written.label,
             kind=kind,
-            fields={name: Template(value) for name, value in fields.items() if not is_text(name, value)},
+            fields=templates,
             fixed={name: value for name, value in fields.items() if is_text(name, value)},
             spec=layered,
             policy=_policy(spec.get("policy"), labels, index),
             result=_result(layered.get("result") or {}),
+            place=f"step/{quote(self.written['step'], safe='')}/task/{quote(written.label, safe='')}",
+            may_need_secrets=any(template.reads.names & SECRETIVE for template in templates.values()),
             pool=self.pool,
             queue_ttl=read_span(self.spec.get("queue_ttl_s", self.executor.get("queue_ttl_s", QUEUE_TTL))) or 0,
         )

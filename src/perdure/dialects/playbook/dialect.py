@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.playbook import body as b
-from perdure.dialects.playbook import ending, keychain, lending, moving, patches, results, tools
+from perdure.dialects.playbook import ending, keychain, lending, passing, patches, results, tools
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.document.reading import Surroundings, load, read
 from perdure.dialects.playbook.errors import Error, error
@@ -45,9 +45,6 @@ class PlaybookDialect:
             case i.TaskReport():
                 turn.answer = i.Accepted(b"null")
 
-    def advance(self, turn: Turn) -> bool:
-        return moving.advance(turn)
-
     def exhausted(self, turn: Turn) -> None:
         moves = turn.state.moves + turn.moves
         failed = error("limit", f"{moves} moves without anything from outside", Code.MOVES_EXHAUSTED)
@@ -73,8 +70,12 @@ def _land(turn: Turn) -> None:
     body: b.Body = turn.body
     program: Program = turn.program
     thread = body.threads[number]
-    task = program.steps[body.runs[thread.run].step].tasks[thread.position]
+    step = program.steps[body.runs[thread.run].step]
+    task = step.tasks[thread.position]
     landed = tools.kind_of(task.kind).land(event.outcome, turn.text)
+    is_well = isinstance(event.outcome, Succeeded)
+    if is_well and not thread.language and landed is tools.AS_IT_IS and passing.pass_plainly(turn, number, step, task):
+        return
     if thread.language and isinstance(event.outcome, Succeeded):
         child = turn.execution.child_id(thread.number)
         landed = tools.Landed(result=enveloped(child, turn.text(event.outcome.value)))

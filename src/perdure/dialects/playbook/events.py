@@ -1,6 +1,7 @@
 """What a Playbook's run has decided. Rendered values, matched rules and directives are inside.
 
-The canonical event names of the language are a view of these (see `chronicle`).
+The canonical event names of the language are a view of these (see `chronicle`). What always comes together in the plain
+case is one event, which `unfolding` tells as the several that it stands for.
 """
 
 from perdure.dialects.playbook.errors import Error
@@ -18,6 +19,8 @@ class NewToken(Event, frozen=True):
     args: Payload
     arc: int = -1
     branch: str = ""  # of the join it comes to; it is held there rather than asked in
+    run: int = 0  # the step-run that consumes it at once
+    tasks: int = 0  # which that step has
 
 
 class Stored(Event, frozen=True):
@@ -113,6 +116,8 @@ class AttemptEnded(Event, frozen=True, tag=107):
     reference: bytes | None = None
     opens: bool = False
     stored: tuple[Stored, ...] = ()
+    label: str = ""  # of an attempt that begins here too, for its outcome is known at once
+    kind: str = ""
 
 
 class OutcomeJudged(Event, frozen=True, tag=108):
@@ -275,6 +280,28 @@ class PipelineRestarted(Event, frozen=True, tag=125):
     reason: str = ""
 
 
+class TaskPassed(Event, frozen=True, tag=126):
+    """A task without rules gave what landed with the kernel's event: the pipeline goes on `to` the next, or ends."""
+
+    thread: int
+    label: str
+    at: Instant
+    to: int
+    is_last: bool
+
+
+class StepPassed(Event, frozen=True, tag=127):
+    """As `TaskPassed`, where nothing is left to be said before the boundary event of the step-run either."""
+
+    run: int
+    thread: int
+    label: str
+    at: Instant
+    to: int
+    uri: str = ""
+    keeps: bool = False
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowStarted,
     AdmissionJudged,
@@ -302,4 +329,6 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     RequestEvaluated,
     KeychainResolved,
     PipelineRestarted,
+    TaskPassed,
+    StepPassed,
 )

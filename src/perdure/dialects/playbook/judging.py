@@ -50,10 +50,11 @@ class Judgement:
         wait: Instant = 0
         if problem is None:
             try:
-                set_ctx = self._reduced(patches.render(then.set_ctx, self._scope(then.set_ctx), "ctx"))
-                set_iter = patches.render(then.set_iter, self._scope(then.set_iter), "iter")
-                set_step = patches.render(then.set_step, self._scope(then.set_step), "step")
-                size = self._check(set_ctx, set_iter, set_step)
+                if then.set_ctx or then.set_iter or then.set_step:
+                    set_ctx = self._reduced(patches.render(then.set_ctx, self._scope(then.set_ctx), "ctx"))
+                    set_iter = patches.render(then.set_iter, self._scope(then.set_iter), "iter")
+                    set_step = patches.render(then.set_step, self._scope(then.set_step), "step")
+                    size = self._check(set_ctx, set_iter, set_step)
                 wait = self._wait(then)
             except patches.BadPatch as bad:
                 problem, set_ctx, set_iter, set_step, size = bad.problem, (), (), (), self.body.ctx_size

@@ -97,11 +97,15 @@ class Playbook:
 
         return Body()
 
-    def accept(self, turn: Turn, given: i.Input) -> None:
-        self._behind.accept(turn, given)
+    @cached_property
+    def accept(self) -> Callable[[Turn, i.Input], None]:
+        return self._behind.accept
 
-    def advance(self, turn: Turn) -> bool:
-        return self._behind.advance(turn)
+    @cached_property
+    def advance(self) -> Callable[[Turn], bool]:
+        from perdure.dialects.playbook.moving import advance
+
+        return advance
 
     def exhausted(self, turn: Turn) -> None:
         self._behind.exhausted(turn)

@@ -132,7 +132,7 @@ def _always(value: Any) -> Callable[[Any], Any]:
     return lambda _: value
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(slots=True, eq=False, init=False)
 class _Rehearsal(tools.Call):
     """A call whose tool says what it would do."""
 
@@ -140,9 +140,8 @@ class _Rehearsal(tools.Call):
     origin: str | None
 
     def __init__(self, task: Task, fields: dict[str, Any], makers: Makers, origin: str | None) -> None:
-        known = {"task": task, "fields": fields, "makers": makers, "arguments": {}, "origin": origin}
-        for name, value in known.items():
-            object.__setattr__(self, name, value)
+        self.task, self.fields, self.makers, self.origin = task, fields, makers, origin
+        self.arguments = {}
 
     @property
     def folder(self) -> str | None:

@@ -34,10 +34,9 @@ def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
     """Render the task's fields and hand them to its tool; what cannot be rendered is an outcome too (PBK-092)."""
     call = tools.Call(turn, number, task, dict(task.fixed), makers)
     left = sealing.left_fields(turn.program, task, turn.body.threads[number])
-    for name in sorted(task.fields, key=lambda name: name != "args"):
+    for name, template in task.fields.items():  # `args` first
         if name in left:
             continue
-        template = task.fields[name]
         try:
             call.fields[name] = template.render(gather(makers, template.reads))
         except TemplateError as fault:

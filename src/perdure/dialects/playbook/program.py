@@ -151,6 +151,8 @@ class Task(msgspec.Struct, frozen=True):
     queue_ttl: Instant = 0  # how long it may wait there for a worker
     policy: Policy | None = None
     result: ResultPolicy = ResultPolicy()
+    place: str = ""  # in references to what it gave
+    may_need_secrets: bool = False  # some field reads what may be one
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -220,6 +222,7 @@ class Step(msgspec.Struct, frozen=True):
     join: Join | None = None
     restarts: bool = False  # a lost worker's pipeline begins again, rather than going on at its open task (PBK-195)
     set: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": of ctx when it has succeeded
+    is_plain: bool = False  # there is work, and nothing has to be known before it begins
 
 
 class Completion(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.events import Stored
 from perdure.dialects.playbook.names import run_id, timestamp
-from perdure.dialects.playbook.program import ResultPolicy
+from perdure.dialects.playbook.program import ResultPolicy, Task
 from perdure.dialects.playbook.values import Reader, Value
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
@@ -41,10 +41,10 @@ def task_run_id(run: int, index: int, visits: int) -> str:
     return f"{run_id(run)}{iteration}/{visits}"
 
 
-def attempt_uri(execution: str, step: str, label: str, task_run: str, attempt: int) -> str:
+def attempt_uri(execution: str, task: Task, run: int, index: int, visits: int, attempt: int) -> str:
     """The body that one attempt gave (PBK-172)."""
-    where = f"{SCHEME}execution/{execution}/step/{quote(step, safe='')}/task/{quote(label, safe='')}"
-    return f"{where}/run/{quote(task_run, safe='')}/attempt/{attempt}"
+    iteration = "" if index == b.ALONE else f"%2F{index}"
+    return f"{SCHEME}execution/{execution}/{task.place}/run/{run_id(run)}{iteration}%2F{visits}/attempt/{attempt}"
 
 
 def loop_uri(execution: str, step: str, run: int) -> str:

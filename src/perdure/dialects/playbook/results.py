@@ -51,8 +51,7 @@ def referred(turn: Turn, number: int, task: Task, payload: Payload, uri: str = "
     thread: b.Thread = turn.body.threads[number]
     step = turn.body.runs[thread.run].step
     if not uri:
-        task_run = references.task_run_id(thread.run, thread.index, thread.visits)
-        uri = references.attempt_uri(turn.execution.id, step, task.label, task_run, thread.attempt)
+        uri = references.attempt_uri(turn.execution.id, task, thread.run, thread.index, thread.visits, thread.attempt)
     return references.store(turn, uri, task.result, payload, shard(turn.program.steps[step].loop, thread))
 
 
@@ -89,8 +88,8 @@ def left(turn: Turn, number: int, loop: Loop | None) -> Left:
         return NO_RESULT
     if run.result.reference is not None:
         return Left(run.result, jsontext.decode(run.result.reference)["ref"])
-    task_run = references.task_run_id(number, b.ALONE, run.visits)
-    uri = references.attempt_uri(turn.execution.id, run.step, run.label, task_run, run.attempt)
+    task = next(one for one in turn.program.steps[run.step].tasks if one.label == run.label)
+    uri = references.attempt_uri(turn.execution.id, task, number, b.ALONE, run.visits, run.attempt)
     return Left(run.result, uri, None, keeps)
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook import joining, patches
@@ -39,6 +41,8 @@ def route(turn: Turn, number: int) -> None:
         ending: str = b.Ending.FAILED
     else:
         ending = "" if fired.tokens else _ending(run.error)
+    if not failures and not fired.patch and _are_next(body, program, fired.tokens):
+        fired.tokens = [_begun(program, new, body.runs_made + at) for at, new in enumerate(fired.tokens, 1)]
     mode = "inclusive" if step.router.is_inclusive else "exclusive"
     turn.emit(
         p.NextEvaluated(
@@ -56,6 +60,19 @@ def route(turn: Turn, number: int) -> None:
             joining.commonly_forked(program, fired.tokens) if len(fired.tokens) > 1 else (),
         )
     )
+
+
+def _are_next(body: b.Body, program: Program, tokens: list[p.NewToken]) -> bool:
+    """Whether nothing could come between these tokens and the beginning of their steps."""
+    if body.paused or body.runs_made + len(tokens) > program.bounds.max_step_runs:
+        return False
+    if body.stale or body.arriving or body.closing or body.dying or body.admitted or len(body.routing) > 1:
+        return False
+    return all(program.steps[new.step].is_plain and not (new.gated or new.branch) for new in tokens)
+
+
+def _begun(program: Program, new: p.NewToken, run: int) -> p.NewToken:
+    return msgspec.structs.replace(new, run=run, tasks=len(program.steps[new.step].tasks))
 
 
 def _leave(turn: Turn, number: int, run: b.StepRun, step: Step) -> None:

@@ -27,6 +27,8 @@ BARE = ""  # under this name: the maker of what bare names mean, in profile "io"
 
 def gather(makers: Makers, reads: Reads) -> dict[str, Any]:
     """What a template reads, as far as it exists here; anything else is undefined to it."""
+    if not reads.members:
+        return {}
     found = {name: makers[name](members) for name, members in reads.members.items() if name in makers}
     if BARE in makers and (names := reads.names - makers.keys()):
         found |= makers[BARE](names)
@@ -144,31 +146,39 @@ def event_view(event: b.Boundary, text: Reader, wanted: Members = None) -> dict[
     """The boundary event as guards read it (PBK-119); the first one of all has only a name (PBK-053)."""
     if not event.step:
         return {"name": event.name}
-    error = None if event.error is None else event.error.data()
-    makers: dict[str, Callable[[], Any]] = {
-        "name": lambda: event.name,
-        "step": lambda: event.step,
-        "step_run_id": lambda: run_id(event.run),
-        "status": lambda: "ok" if event.ok else "error",
-        "result": lambda: event.result.read(text),
-        "error": lambda: error,
-        "args": lambda: event.args.read(text),
-        "attempt": lambda: event.attempt,
-        "timestamp": lambda: timestamp(event.at),
-        "payload": lambda: _payload(event, error, text),
-    }
-    if event.fanin:
-        makers["fanin"] = lambda: fanin_view(event)
-    return {name: make() for name, make in makers.items() if wanted is None or name in wanted}
+    names = _EVENT if wanted is None else [name for name in wanted if name in _EVENT]
+    found = {name: _EVENT[name](event, text) for name in names}
+    if event.fanin and (wanted is None or "fanin" in wanted):
+        found["fanin"] = fanin_view(event)
+    return found
 
 
-def _payload(event: b.Boundary, error: dict[str, Any] | None, text: Reader) -> dict[str, Any]:
+def _error(event: b.Boundary, text: Reader) -> dict[str, Any] | None:
+    return None if event.error is None else event.error.data()
+
+
+def _payload(event: b.Boundary, text: Reader) -> dict[str, Any]:
     return {
         "result": event.result.read(text),
-        "error": error,
+        "error": _error(event, text),
         "stats": event.result.stats,
         "reference": reference_of(event.result, event.uri, text),
     }
+
+
+_EVENT: dict[str, Callable[[b.Boundary, Reader], Any]] = {
+    "name": lambda event, text: event.name,
+    "step": lambda event, text: event.step,
+    "step_run_id": lambda event, text: run_id(event.run),
+    "status": lambda event, text: "ok" if event.ok else "error",
+    "result": lambda event, text: event.result.read(text),
+    "error": _error,
+    "args": lambda event, text: event.args.read(text),
+    "attempt": lambda event, text: event.attempt,
+    "timestamp": lambda event, text: timestamp(event.at),
+    "payload": _payload,
+}
+"""The members of a boundary event."""
 
 
 def fanin_view(event: b.Boundary) -> dict[str, Any]:

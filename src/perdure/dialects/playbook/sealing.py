@@ -25,10 +25,13 @@ from perdure.kernel.values import SECOND
 KEYCHAIN = "keychain"
 LANGUAGE = "playbook"
 PROVIDER = "playbook.secrets"
+NONE_LEFT: frozenset[str] = frozenset()
 
 
 def left_fields(program: Program, task: Task, thread: b.Thread) -> frozenset[str]:
     """The fields of a task that only the worker can render."""
+    if not task.may_need_secrets:
+        return NONE_LEFT
     left = frozenset(name for name, template in task.fields.items() if touches(template.reads, thread))
     if program.is_io and "args" in left:  # a bare name may mean one of the task's own args
         left |= frozenset(name for name, template in task.fields.items() if template.reads.names - SCOPES)

@@ -78,7 +78,11 @@ def _start(
     stored: tuple[p.Stored, ...] = (),
 ) -> None:
     program: Program = turn.program
-    token = p.NewToken(1, entry, program.steps[entry].admission is not None, b"{}")
+    step = program.steps[entry]
+    if step.is_plain and step.admission is None and not turn.body.paused:
+        token = p.NewToken(1, entry, False, b"{}", run=1, tasks=len(step.tasks))
+    else:
+        token = p.NewToken(1, entry, step.admission is not None, b"{}")
     turn.emit(p.WorkflowStarted(token, workload, ctx, size, turn.now, timer, stored, bool(program.joins)))
 
 

@@ -1,6 +1,7 @@
 """One string of a document: compiled once, rendered many times (PBK-148).
 
 Exactly one `{{ expression }}` gives the expression's own value; anything else gives text. Nothing is parsed again.
+An expression that only reaches into data is walked without Jinja, as long as everything it names is there.
 """
 
 import re
@@ -27,6 +28,10 @@ _FILE = "<template>"
 _LINE_END = re.compile("\r\n?")  # Jinja would change them as well, but after we have counted
 
 
+_UNREACHED: Any = object()
+_DATA = frozenset({dict, list, str, int, float, bool, type(None)})
+
+
 def has_template(text: str) -> bool:
     """Whether a string holds anything of Jinja at all."""
     return "{" in text and any(mark in text for mark in _MARKS)
@@ -35,13 +40,14 @@ def has_template(text: str) -> bool:
 class Program:
     """A compiled string. Holds no data; safe to share and to render any number of times."""
 
-    __slots__ = ("_environment", "_is_path", "_template", "is_native", "limits", "reads", "source")
+    __slots__ = ("_environment", "_is_path", "_steps", "_template", "is_native", "limits", "reads", "source")
 
     def __init__(self, text: str, environment: MeteredEnvironment, limits: Limits) -> None:
         self.source = Source(_LINE_END.sub("\n", text) if has_template(text) else text)
         self.limits = limits
         self.reads: Reads = NOTHING
         self.is_native = self._is_path = False
+        self._steps: tuple[str | int, ...] = ()  # of a path whose members are all written down
         self._environment = environment
         self._template: Template | None = None
         if has_template(text):
@@ -56,6 +62,8 @@ class Program:
         """The value for these roots, as JSON data. Raises `TemplateError`."""
         if self._template is None:
             return self.source.text
+        if self._steps and (found := self._reach(roots)) is not _UNREACHED:
+            return found  # type: ignore[no-any-return]
         budget = budget or Budget(self.limits)
         return self._guarded(lambda: self._convert(self._run(roots, budget), budget))  # type: ignore[no-any-return]
 
@@ -63,7 +71,21 @@ class Program:
         """The value as the expression gave it: it may be undefined. Raises `TemplateError`."""
         if self._template is None:
             return self.source.text
+        if self._steps and (found := self._reach(roots)) is not _UNREACHED:
+            return found
         return self._guarded(lambda: self._run(roots, budget or Budget(self.limits)))
+
+    def _reach(self, roots: Mapping[str, Any]) -> Any:
+        """What the path leads to, if that is plain data all along; Jinja knows what to say of anything else."""
+        value: Any = roots
+        for step in self._steps:
+            if type(value) is list:
+                if type(step) is not int or not 0 <= step < len(value):
+                    return _UNREACHED
+            elif type(value) is not dict or step not in value:
+                return _UNREACHED
+            value = value[step]
+        return value if type(value) in _DATA else _UNREACHED
 
     def _convert(self, value: Any, budget: Budget) -> Json:
         return by_reference(budget, value) if self._is_path else as_json(budget, value)
@@ -112,6 +134,7 @@ class Program:
             if expression is not None:
                 self.is_native = True
                 self._is_path = _is_path(expression)
+                self._steps = _steps(expression)
                 target = nodes.Name(_ANSWER, "store", lineno=expression.lineno)
                 tree = nodes.Template([nodes.Assign(target, expression, lineno=expression.lineno)], lineno=1)
             code = self._environment.compile(rewrite(tree, self._environment), filename=_FILE)
@@ -148,6 +171,21 @@ def _is_path(node: nodes.Node) -> bool:
     while isinstance(node, nodes.Getattr | nodes.Getitem) and not isinstance(getattr(node, "arg", None), nodes.Slice):
         node = node.node
     return isinstance(node, nodes.Name)
+
+
+def _steps(node: nodes.Node) -> tuple[str | int, ...]:
+    """A path from its name on, if no member of it is calculated; otherwise nothing."""
+    found: list[str | int] = []
+    while not isinstance(node, nodes.Name):
+        match node:
+            case nodes.Getattr(attr=member):
+                found.append(member)
+            case nodes.Getitem(arg=nodes.Const(value=member)) if type(member) in (str, int):
+                found.append(member)
+            case _:
+                return ()
+        node = node.node
+    return (node.name, *reversed(found))
 
 
 def _sentence(error: Exception) -> str:

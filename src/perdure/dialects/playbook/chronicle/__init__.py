@@ -5,12 +5,14 @@ table of PBK-163, and nothing is stored twice.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from perdure.dialects.playbook.chronicle import runs, tasks, tokens, whole
 from perdure.dialects.playbook.chronicle.telling import Told, View
 from perdure.dialects.playbook.folding import evolve
 from perdure.dialects.playbook.names import timestamp
+from perdure.dialects.playbook.unfolding import unfolded
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
@@ -38,7 +40,7 @@ def chronicle(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterato
     view = View()
     seq = 0
     for at, recorded in turns:
-        for event in recorded:
+        for event in chain.from_iterable(map(unfolded, recorded)):
             teller = _TELLERS.get(type(event))
             told = list(teller(view, event)) if teller is not None else []
             evolve(view.body, event)

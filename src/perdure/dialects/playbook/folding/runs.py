@@ -8,24 +8,21 @@ from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.body import Body
 from perdure.dialects.playbook.errors import Error
 from perdure.dialects.playbook.folding.forks import gone, open_fork
-from perdure.dialects.playbook.folding.threads import forget_threads, hold, open_thread, queue_loop
-from perdure.dialects.playbook.folding.tokens import add_token, end_branch, patch_ctx
+from perdure.dialects.playbook.folding.opening import open_run, open_thread
+from perdure.dialects.playbook.folding.threads import forget_threads, hold, pass_task, queue_loop
+from perdure.dialects.playbook.folding.tokens import add_tokens, end_branch, patch_ctx
 from perdure.dialects.playbook.values import NOTHING, Value
 from perdure.kernel.events import Event
+from perdure.kernel.values import Instant
 
 
 def _step_started(body: Body, event: p.StepStarted) -> None:
     token = body.tokens.pop(event.token)
     del body.admitted[event.token]
-    run = b.StepRun(token.step, event.token, token.args, event.at, event.token == body.finalizing, event.timers)
-    run.seq = body.seq
-    run.fork = token.fork
-    body.runs[event.run] = run
-    body.runs_made = event.run
+    run = open_run(body, event.run, event.token, token.step, token.args, event.at, token.fork)
+    run.timers = event.timers
     for timer in event.timers:
         body.bounds[timer] = event.run
-    body.tallies.setdefault(token.step, b.Tally()).runs += 1
-    body.order.append((token.step, "started", body.seq))
     run.error = event.error
     if event.items is not None:
         run.loop = b.LoopState(Value(event.items), event.total, event.limit, event.mode or "sequential")
@@ -38,7 +35,6 @@ def _step_started(body: Body, event: p.StepStarted) -> None:
 
 def _step_ended(body: Body, event: p.StepEnded) -> None:
     run = body.runs[event.run]
-    body.closing.pop(event.run, None)
     forget_threads(body, run)
     for timer in run.timers:
         body.bounds.pop(timer, None)
@@ -53,45 +49,48 @@ def _step_ended(body: Body, event: p.StepEnded) -> None:
     elif loop is not None and not run.label:
         run.label = loop.label
     run.error = event.error
-    is_ok = event.error is None
-    result = run.result if is_ok else NOTHING
-    run.result = result
-    if event.keeps:
-        hold(body, p.Stored(event.uri, None), result)
-    run.uri = event.uri
+    if event.error is not None:
+        run.result = NOTHING
+    body.looping.pop(event.run, None)
+    _end(body, event.run, run, event.name, event.at, event.uri, event.keeps, event.fanin)
+
+
+def _step_passed(body: Body, event: p.StepPassed) -> None:
+    """Counts as three: an attempt, what was made of it, a boundary."""
+    pass_task(body, event.thread, event.label, event.at, event.to, is_last=True)
+    body.seq += 1
+    _end(body, event.run, body.runs[event.run], "step.done", event.at, event.uri, event.keeps)
+
+
+def _end(
+    body: Body, number: int, run: b.StepRun, name: str, at: Instant, uri: str, keeps: bool, fanin: str = ""
+) -> None:
+    """The boundary of a step-run that has its result, or its error."""
+    result, error, loop = run.result, run.error, run.loop
+    is_ok = error is None
+    if keeps:
+        hold(body, p.Stored(uri, None), result)
+    run.uri = uri
+    counts = (0, 0) if loop is None else (len(loop.results), loop.failed)
     run.boundary = b.Boundary(
-        event.name,
-        run.step,
-        event.run,
-        is_ok,
-        result,
-        event.error,
-        run.args,
-        run.attempt,
-        event.at,
-        event.fanin,
-        event.uri,
-        (0, 0) if loop is None else (len(loop.results), loop.failed),
+        name, run.step, number, is_ok, result, error, run.args, run.attempt, at, fanin, uri, counts
     )
     body.order.append((run.step, "ended", body.seq))
-    _count_end(body, event.run, run, is_ok)
-    body.routing[event.run] = None
-    for number in sorted(body.readers.get(b.STEPS, ())):
-        body.stale[number] = None
-
-
-def _count_end(body: Body, number: int, run: b.StepRun, is_ok: bool) -> None:
-    body.looping.pop(number, None)
     tally = body.tallies[run.step]
     tally.finished += 1
     tally.ok = is_ok
-    tally.result = run.result
+    tally.result = result
     tally.result_of = number
-    tally.uri = run.uri
+    tally.uri = uri
     if is_ok:
         tally.done += 1
     else:
         tally.failed += 1
+    body.closing.pop(number, None)
+    body.routing[number] = None
+    if body.readers:
+        for waiting in sorted(body.readers.get(b.STEPS, ())):
+            body.stale[waiting] = None
 
 
 def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
@@ -106,8 +105,8 @@ def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
     if len(event.tokens) > 1 and body.forks:
         fork = event.run
         open_fork(body, fork, run.fork, event.joins)
-    for new in event.tokens:
-        add_token(body, new, run.boundary, event.at, event.run, fork)
+    if event.tokens:
+        add_tokens(body, event.tokens, run.boundary, event.at, event.run, fork)
     gone(body, run.fork)
     if run.is_final:
         body.final = "failed" if run.error is not None else "done"
@@ -152,6 +151,7 @@ def _run_withdrawn(body: Body, event: p.RunWithdrawn) -> None:
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     p.StepStarted: _step_started,
     p.StepEnded: _step_ended,
+    p.StepPassed: _step_passed,
     p.NextEvaluated: _next_evaluated,
     p.RunWithdrawn: _run_withdrawn,
 }

@@ -6,16 +6,12 @@ from typing import Any
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.body import Body, Phase
+from perdure.dialects.playbook.errors import Error
+from perdure.dialects.playbook.folding.opening import open_thread
 from perdure.dialects.playbook.folding.tokens import patch_ctx
 from perdure.dialects.playbook.values import NOTHING, Value
 from perdure.kernel.events import Event
-
-
-def open_thread(body: Body, number: int, run: b.StepRun, index: int) -> None:
-    body.threads_made += 1
-    body.threads[body.threads_made] = b.Thread(number, index)
-    run.threads[body.threads_made] = None
-    body.agenda[body.threads_made] = None
+from perdure.kernel.values import Instant
 
 
 def forget_threads(body: Body, run: b.StepRun) -> None:
@@ -37,22 +33,26 @@ def hold(body: Body, stored: p.Stored, result: Value, run: b.StepRun | None = No
 
 def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
     thread = body.threads[event.thread]
-    thread.began = event.at
-    thread.label = event.label
+    _begin(body, event.thread, thread, event.label, event.at)
     thread.number = event.number
     thread.language = event.language
     thread.recipe = event.recipe
-    thread.phase = Phase.WORKING
-    body.agenda.pop(event.thread, None)
     if event.number:
         body.awaited[event.number] = event.thread
     if event.timer:
         thread.timer = event.timer
         body.attempt_bounds[event.timer] = event.thread
+
+
+def _begin(body: Body, number: int, thread: b.Thread, label: str, at: Instant) -> None:
+    thread.began = at
+    thread.label = label
+    thread.phase = Phase.WORKING
+    body.agenda.pop(number, None)
     tally = body.tallies[body.runs[thread.run].step]
-    tally.task_attempts[event.label] = tally.task_attempts.get(event.label, 0) + 1
+    tally.task_attempts[label] = tally.task_attempts.get(label, 0) + 1
     if thread.attempt == 1:
-        tally.task_runs[event.label] = tally.task_runs.get(event.label, 0) + 1
+        tally.task_runs[label] = tally.task_runs.get(label, 0) + 1
 
 
 def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
@@ -68,6 +68,10 @@ def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
 
 def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
     thread = body.threads[event.thread]
+    if event.label:
+        body.seq += 1
+        _begin(body, event.thread, thread, event.label, event.at)
+        thread.number, thread.language, thread.recipe = 0, "", None
     match event.source:
         case "landed":
             assert thread.outcome is not None
@@ -109,56 +113,106 @@ def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
         thread.iter.assign(event.set_iter)
     if event.set_step:
         thread.local.assign(event.set_step)
-    thread.results[event.label] = thread.outcome.result
-    if thread.outcome.recipe is not None:
-        thread.recipes[event.label] = thread.outcome.recipe
-    else:
-        thread.recipes.pop(event.label, None)
-    run.attempt = thread.attempt
-    if event.fate in ("done", "failed"):
-        _end_thread(body, event, thread, run)
-        return
-    if event.is_visit:
-        thread.prev = thread.outcome.result
-        thread.prev_recipe = thread.outcome.recipe
-        thread.attempt = 1
-        thread.visits += 1
-        thread.position = event.to
+    _leave_result(thread, run, event.label, thread.outcome)
+    if event.fate == "done":
+        _finish(body, event.thread, thread, run, event.label, thread.outcome.result)
+    elif event.fate == "failed":
+        _fail(body, event, thread, run)
+    elif event.is_visit:
+        _visit(body, event.thread, thread, event.to, thread.outcome)
     else:
         thread.attempt += 1
-    if event.timer:
-        thread.phase = Phase.RESTING
-        thread.number = event.timer
-        body.awaited[event.timer] = event.thread
-    else:
-        thread.phase = Phase.READY
-        body.agenda[event.thread] = None
+        if event.timer:
+            thread.phase = Phase.RESTING
+            thread.number = event.timer
+            body.awaited[event.timer] = event.thread
+        else:
+            thread.phase = Phase.READY
+            body.agenda[event.thread] = None
 
 
-def _end_thread(body: Body, event: p.OutcomeJudged, thread: b.Thread, run: b.StepRun) -> None:
-    assert thread.outcome is not None
+def _leave_result(thread: b.Thread, run: b.StepRun, label: str, outcome: b.Outcome) -> None:
+    """Later tasks of the pipeline find it under its label."""
+    thread.results[label] = outcome.result
+    if outcome.recipe is not None:
+        thread.recipes[label] = outcome.recipe
+    elif thread.recipes:
+        thread.recipes.pop(label, None)
+    run.attempt = thread.attempt
+
+
+def _visit(body: Body, number: int, thread: b.Thread, to: int, outcome: b.Outcome) -> None:
+    """The next task-run."""
+    thread.prev = outcome.result
+    thread.prev_recipe = outcome.recipe
+    thread.attempt = 1
+    thread.visits += 1
+    thread.position = to
+    thread.phase = Phase.READY
+    body.agenda[number] = None
+
+
+def _finish(body: Body, number: int, thread: b.Thread, run: b.StepRun, label: str, result: Value) -> None:
+    """The pipeline has come to its end."""
+    del body.threads[number]
+    del run.threads[number]
+    result = result.closed()
+    loop = run.loop
+    if loop is None:
+        _end_alone(body, thread, run, label, result, None)
+        return
+    loop.active -= 1
+    loop.results[thread.index] = result
+    loop.size += result.size
+    if thread.patch:
+        loop.patches[thread.index] = thread.patch
+    queue_loop(body, thread.run, loop)
+
+
+def _fail(body: Body, event: p.OutcomeJudged, thread: b.Thread, run: b.StepRun) -> None:
     del body.threads[event.thread]
     del run.threads[event.thread]
     loop = run.loop
     if loop is None:
-        run.result = thread.outcome.result.closed() if event.fate == "done" else NOTHING
-        run.error, run.label, run.visits = event.error, event.label, thread.visits
-        run.local = thread.local
-        body.closing[thread.run] = None
+        _end_alone(body, thread, run, event.label, NOTHING, event.error)
         return
     index = thread.index
     loop.active -= 1
-    if event.fate == "done":
-        loop.results[index] = thread.outcome.result.closed()
-        loop.size += loop.results[index].size
-        if thread.patch:
-            loop.patches[index] = thread.patch
-    elif event.repeats:
+    if event.repeats:
         loop.again.append(index)
         loop.retries[index] = loop.retries.get(index, 0) + 1
     else:
         _fail_iteration(loop, index, event)
     queue_loop(body, thread.run, loop)
+
+
+def _end_alone(body: Body, thread: b.Thread, run: b.StepRun, label: str, result: Value, failed: Error | None) -> None:
+    """The only thread of its step-run has ended."""
+    run.result, run.error, run.label, run.visits = result, failed, label, thread.visits
+    run.local = thread.local
+    body.closing[thread.run] = None
+
+
+def _task_passed(body: Body, event: p.TaskPassed) -> None:
+    pass_task(body, event.thread, event.label, event.at, event.to, event.is_last)
+
+
+def pass_task(body: Body, number: int, label: str, at: Instant, to: int, is_last: bool) -> None:
+    """The end of an attempt, and what no rule had to decide: counts as two."""
+    body.seq += 1
+    thread = body.threads[number]
+    outcome = thread.outcome
+    assert outcome is not None
+    outcome.duration, outcome.at, outcome.recipe = at - thread.began, at, thread.recipe
+    if thread.timer:
+        body.attempt_bounds.pop(thread.timer, None)
+    thread.number = thread.timer = 0
+    run = body.runs[thread.run]
+    _leave_result(thread, run, label, outcome)
+    if is_last:
+        _finish(body, number, thread, run, label, outcome.result)
+    else:
+        _visit(body, number, thread, to, outcome)
 
 
 def _fail_iteration(loop: b.LoopState, index: int, event: p.OutcomeJudged) -> None:
@@ -197,5 +251,6 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     p.AttemptEnded: _attempt_ended,
     p.PipelineRestarted: _pipeline_restarted,
     p.OutcomeJudged: _outcome_judged,
+    p.TaskPassed: _task_passed,
     p.IterationStarted: _iteration_started,
 }

@@ -7,11 +7,30 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.body import Body, TokenState
 from perdure.dialects.playbook.folding.forks import born, close_if_over, gone, release
+from perdure.dialects.playbook.folding.opening import open_run, open_thread
 from perdure.dialects.playbook.values import Patch, Value
 from perdure.kernel.events import Event
+from perdure.kernel.values import Instant
 
 
-def add_token(body: Body, new: p.NewToken, event: b.Boundary, at: int, parent: int = 0, fork: int = b.WHOLE) -> b.Token:
+def add_tokens(
+    body: Body, made: tuple[p.NewToken, ...], event: b.Boundary, at: Instant, parent: int = 0, fork: int = b.WHOLE
+) -> None:
+    """Those whose step begins at once count as one more each, and are no tokens any more."""
+    for new in made:
+        if not new.run:
+            add_token(body, new, event, at, parent, fork)
+            continue
+        body.tokens_made = new.token
+        born(body, fork)
+        body.seq += 1
+        run = open_run(body, new.run, new.token, new.step, Value(new.args), at, fork)
+        open_thread(body, new.run, run, b.ALONE)
+
+
+def add_token(
+    body: Body, new: p.NewToken, event: b.Boundary, at: Instant, parent: int = 0, fork: int = b.WHOLE
+) -> b.Token:
     token = b.Token(new.step, Value(new.args), event, at, parent, new.arc, fork=fork, branch=new.branch)
     body.tokens[new.token] = token
     body.tokens_made = new.token

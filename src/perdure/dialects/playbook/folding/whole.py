@@ -9,7 +9,7 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.body import Body
 from perdure.dialects.playbook.folding.threads import hold
-from perdure.dialects.playbook.folding.tokens import add_token
+from perdure.dialects.playbook.folding.tokens import add_token, add_tokens
 from perdure.dialects.playbook.values import NOTHING, Value
 from perdure.kernel.events import Event
 
@@ -25,7 +25,7 @@ def _workflow_started(body: Body, event: p.WorkflowStarted) -> None:
         body.forks[b.WHOLE] = b.Fork()
     for one in event.stored:
         hold(body, one, NOTHING)
-    add_token(body, event.entry, b.Boundary("workflow.started", at=event.at), event.at)
+    add_tokens(body, (event.entry,), b.Boundary("workflow.started", at=event.at), event.at)
 
 
 def _request_evaluated(body: Body, event: p.RequestEvaluated) -> None:

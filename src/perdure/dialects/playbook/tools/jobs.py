@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure, seconds
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure, seconds
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located, spoken
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Outcome, Succeeded
@@ -31,7 +31,7 @@ def job(name: str, required: str) -> Kind:
 
     def land(outcome: Outcome, text: Reader) -> Landed:
         if isinstance(outcome, Succeeded):
-            return Landed()
+            return AS_IT_IS
         code = details_of(outcome).get("exit_code", spoken(outcome))
         return Landed(failure(outcome, kind_of_failure(outcome, _KINDS), code, source=name))
 

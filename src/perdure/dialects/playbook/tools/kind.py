@@ -33,6 +33,8 @@ class Landed(msgspec.Struct, gc=False, frozen=True):
     whole: Any = None  # where some of them are found
 
 
+AS_IT_IS = Landed()
+
 Landing = Callable[[Outcome, Reader], Landed]
 
 
@@ -56,7 +58,7 @@ class Kind(msgspec.Struct, frozen=True):
         return name in self.text and not isinstance(value, dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """One attempt that is about to begin. Exactly one of the verbs below is used."""
 
@@ -104,12 +106,13 @@ class Call:
         self.end(results.ended(self.turn, self.thread, "given", result))
 
     def end(self, ended: p.AttemptEnded) -> None:
-        self.began(0)
-        self.turn.emit(ended)
+        """It begins and ends in one."""
+        self.turn.emit(msgspec.structs.replace(ended, label=self.task.label, kind=self.task.kind))
 
     def pass_through(self) -> None:
         """The result is what the task before gave."""
-        self.end(p.AttemptEnded(self.thread, self.turn.now, None, "prev"))
+        task = self.task
+        self.turn.emit(p.AttemptEnded(self.thread, self.turn.now, source="prev", label=task.label, kind=task.kind))
 
     def fail(self, problem: Error) -> None:
         self.end(results.failed(self.turn, self.thread, problem))

@@ -1,7 +1,7 @@
 """`noop`: nothing is done. For routing, for setting `ctx`, and as a decision point between tasks (PBK-093, 233)."""
 
 from perdure.dialects.playbook.errors import error
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, failure
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome, Succeeded
@@ -22,7 +22,7 @@ def _start(call: Call) -> None:
 def _land(outcome: Outcome, text: Reader) -> Landed:
     """It ends where it begins, unless a secret had to be fetched for it; then the mask has been over its result."""
     if isinstance(outcome, Succeeded):
-        return Landed()
+        return AS_IT_IS
     return Landed(failure(outcome, "unknown", None, source="noop"))
 
 

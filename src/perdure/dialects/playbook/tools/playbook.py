@@ -9,7 +9,7 @@ from typing import Any
 from perdure.dialects.playbook import chain, lending
 from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import Error, error
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, brief, seconds
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, brief, seconds
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel import calling, jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
@@ -78,7 +78,7 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
         case Succeeded(value):
             said = jsontext.decode(text(value))
             if not lending.is_envelope(said):
-                return Landed()
+                return AS_IT_IS
             seen, lent = lending.welcome(said)
             return Landed(None, jsontext.encode(seen), lent=tuple(lent), whole=said["result"])
         case Failed(code, message):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, failure, general_kind, seconds
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure, general_kind, seconds
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
@@ -16,7 +16,7 @@ def _start(call: Call) -> None:
 
 def _land(outcome: Outcome, text: Reader) -> Landed:
     if isinstance(outcome, Succeeded):
-        return Landed()
+        return AS_IT_IS
     code = outcome.code if isinstance(outcome, Failed) else ""
     return Landed(failure(outcome, general_kind(code), code, source="provider"))
 

@@ -13,7 +13,7 @@ from typing import Any
 from perdure.dialects.playbook.errors import error
 from perdure.dialects.playbook.program import Task
 from perdure.dialects.playbook.scopes import gather
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure, seconds
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure, seconds
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located
 from perdure.dialects.playbook.values import Reader
 from perdure.expressions.jinja import Reads
@@ -110,7 +110,7 @@ def _member(node: ast.AST) -> str | None:
 
 def _land(outcome: Outcome, text: Reader) -> Landed:
     if isinstance(outcome, Succeeded):
-        return Landed()
+        return AS_IT_IS
     code = outcome.code if isinstance(outcome, Failed) else ""
     kind = kind_of_failure(outcome, {})
     facts = details_of(outcome)

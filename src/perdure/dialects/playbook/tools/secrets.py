@@ -4,7 +4,7 @@ Its result is not recorded: rules and later steps see a mark in its place. The f
 pipeline may use it; where it is not in memory any more, after a restart or on another machine, it is read again.
 """
 
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, failure
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Outcome, Succeeded
 
@@ -17,7 +17,7 @@ def _start(call: Call) -> None:
 
 def _land(outcome: Outcome, text: Reader) -> Landed:
     if isinstance(outcome, Succeeded):
-        return Landed()
+        return AS_IT_IS
     return Landed(failure(outcome, "auth", None, source="secrets"))
 
 

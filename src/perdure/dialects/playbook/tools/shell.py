@@ -3,7 +3,16 @@
 from typing import Any
 
 from perdure.dialects.playbook.errors import error
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure, general_kind, seconds
+from perdure.dialects.playbook.tools.kind import (
+    AS_IT_IS,
+    Call,
+    Kind,
+    Landed,
+    details_of,
+    failure,
+    general_kind,
+    seconds,
+)
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
@@ -33,7 +42,7 @@ def _start(call: Call) -> None:
 
 def _land(outcome: Outcome, text: Reader) -> Landed:
     if isinstance(outcome, Succeeded):
-        return Landed()
+        return AS_IT_IS
     kind = general_kind(outcome.code) if isinstance(outcome, Failed) else "unknown"
     return Landed(failure(outcome, kind, details_of(outcome).get("exit_code"), source="shell"))
 
