@@ -1,62 +1,83 @@
 """Permits in the transaction of a commit. Who gets one is the kernel's decision; here the scopes are locked for it."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 from perdure.kernel import inputs
 from perdure.kernel.permits import Request, grant
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.postgres.session import Session
-from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Letter, PermitAsked, Transition
+from perdure.stores.postgres.session import Session, Step
+from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
+from perdure.stores.protocol import Letter, Transition
 
-_OF_RUNS = Statement("SELECT scope, run, permit FROM permits WHERE run = ANY({})", TEXTS)
+# What runs give back: everything when they end, and single ones.
+_RETURNED = (
+    "SELECT scope, run, permit FROM permits WHERE run = ANY({0})"
+    " UNION SELECT p.scope, p.run, p.permit FROM unnest({1}, {2}) AS n (run, permit)"
+    " JOIN permits p ON p.run = n.run AND p.permit = n.permit"
+)
+_LOCK_TOUCHED = Statement(
+    "SELECT pg_advisory_xact_lock(1346720324, place) FROM (SELECT DISTINCT hashtext(scope) AS place"
+    f" FROM (SELECT scope FROM ({_RETURNED}) AS returned UNION ALL SELECT scope FROM unnest({{3}}) AS scope) AS touched"
+    " ORDER BY place) AS places",
+    TEXTS,
+    TEXTS,
+    INTS,
+    TEXTS,
+)
 _LOCK = Statement(
     "SELECT pg_advisory_xact_lock(1346720324, place) FROM (SELECT DISTINCT hashtext(scope) AS place"
     " FROM unnest({}) AS scope ORDER BY place) AS places",
     TEXTS,
 )
 _REMOVE = Statement(
-    "DELETE FROM permits USING unnest({}, {}, {}) AS n (scope, run, permit)"
+    f"DELETE FROM permits USING ({_RETURNED}) AS n WHERE permits.scope = n.scope AND permits.run = n.run"
+    " AND permits.permit = n.permit RETURNING permits.scope",
+    TEXTS,
+    TEXTS,
+    INTS,
+)
+# The lower one of two limits counts; where there is none, there is no row.
+_ASK = Statement(
+    "INSERT INTO permits (scope, run, permit, priority, capacity, asked_at, granted, ageing)"
+    " SELECT n.scope, n.run, n.permit, n.priority, least(l.capacity, n.capacity), n.asked_at, false, n.ageing"
+    " FROM unnest({}, {}, {}, {}, {}, {}, {}) AS n (scope, run, permit, priority, capacity, asked_at, ageing)"
+    " LEFT JOIN limits l ON l.scope = n.scope WHERE l.capacity IS NOT NULL OR n.capacity IS NOT NULL"
+    " RETURNING permits.run, permits.permit",
+    TEXTS,
+    TEXTS,
+    INTS,
+    INTS,
+    INTS,
+    INTS,
+    INTS,
+)
+_WAITING = (
+    "(SELECT run, permit, priority, asked_at, ageing FROM permits WHERE scope = s.scope AND NOT granted AND %s"
+    " ORDER BY %s DESC, asked_at, run, permit LIMIT greatest(coalesce(p.capacity - p.held, 0), 0))"
+)
+# Only where waiting counts is the order a matter of the moment, and all who wait have to be looked at.
+_BY_PRIORITY = _WAITING % ("NOT p.some_age", "priority")
+_BY_AGE = _WAITING % ("p.some_age", "priority + CASE WHEN ageing > 0 THEN ({1} - asked_at) / ageing ELSE 0 END")
+_FOREMOST = Statement(
+    "SELECT s.scope, p.capacity, p.held, w.run, w.permit, w.priority, w.asked_at, w.ageing"
+    " FROM unnest({0}) AS s (scope)"
+    " CROSS JOIN LATERAL (SELECT coalesce((SELECT capacity FROM limits WHERE scope = s.scope),"
+    " (SELECT capacity FROM permits WHERE scope = s.scope LIMIT 1)) AS capacity,"
+    " (SELECT count(*) FROM permits WHERE scope = s.scope AND granted) AS held,"
+    " EXISTS (SELECT 1 FROM permits WHERE scope = s.scope AND NOT granted AND ageing > 0) AS some_age) AS p"
+    f" CROSS JOIN LATERAL ({_BY_PRIORITY} UNION ALL {_BY_AGE}) AS w",
+    TEXTS,
+    INT,
+)
+_GRANT = Statement(
+    "UPDATE permits SET granted = true FROM unnest({}, {}, {}) AS n (scope, run, permit)"
     " WHERE permits.scope = n.scope AND permits.run = n.run AND permits.permit = n.permit",
     TEXTS,
     TEXTS,
     INTS,
-)
-_LIMITS = Statement("SELECT scope, capacity FROM limits WHERE scope = ANY({})", TEXTS)
-_ASK = Statement(
-    "INSERT INTO permits (scope, run, permit, priority, capacity, asked_at, granted, ageing)"
-    " SELECT n.scope, n.run, n.permit, n.priority, n.capacity, n.asked_at, false, n.ageing"
-    " FROM unnest({}, {}, {}, {}, {}, {}, {}) AS n (scope, run, permit, priority, capacity, asked_at, ageing)",
-    TEXTS,
-    TEXTS,
-    INTS,
-    INTS,
-    INTS,
-    INTS,
-    INTS,
-)
-_PLACES = Statement(
-    "SELECT coalesce((SELECT capacity FROM limits WHERE scope = {0}),"
-    " (SELECT capacity FROM permits WHERE scope = {0} LIMIT 1)),"
-    " (SELECT count(*) FROM permits WHERE scope = {0} AND granted),"
-    " EXISTS (SELECT 1 FROM permits WHERE scope = {0} AND NOT granted AND ageing > 0)",
-    TEXT,
-)
-_WAITING = (
-    "SELECT run, permit, priority, asked_at, ageing FROM permits WHERE scope = {} AND NOT granted"
-    " ORDER BY %s DESC, asked_at, run, permit LIMIT {}"
-)
-_BY_PRIORITY = Statement(_WAITING % "priority", TEXT, INT)
-# Only where waiting counts is the order a matter of the moment, and all who wait have to be looked at.
-_BY_AGE = Statement(
-    _WAITING % "priority + CASE WHEN ageing > 0 THEN ({} - asked_at) / ageing ELSE 0 END", TEXT, INT, INT
-)
-_GRANT = Statement(
-    "UPDATE permits SET granted = true FROM unnest({}, {}) AS n (run, permit)"
-    " WHERE permits.scope = {} AND permits.run = n.run AND permits.permit = n.permit",
-    TEXTS,
-    INTS,
-    TEXT,
 )
 
 
@@ -64,29 +85,65 @@ def touches_permits(change: Transition) -> bool:
     return bool(change.permits_asked or change.permits_released)
 
 
-def settle(session: Session, changes: Iterable[Transition], now: Instant) -> list[tuple[Letter, int]]:
-    """Take back what these give back, write down what they ask for, and give free places away; letters to be sent."""
-    changes = [change for change in changes if change.ended or touches_permits(change)]
-    if not changes:
-        return []
-    returned = _returned(session, changes)
-    asked = [(change, ask) for change in changes for ask in change.permits_asked]
-    scopes = {scope for scope, _, _ in returned} | {ask.scope for _, ask in asked}
-    lock(session, scopes)
-    if returned:
-        session.run(_REMOVE, *zip(*returned, strict=True))
-    letters = _ask(session, asked) if asked else []
-    for scope in sorted(scopes):
-        letters += allocate(session, scope, now)
-    return letters
+class Settlement:
+    """What a batch gives back and asks for, in two trips: lock and write down, then look who is foremost.
+
+    Looking comes in a trip of its own, for which scopes were given back is known only then. All of it cannot be one
+    statement: that sees the rows as they were when it began, and would give away again what others have got while it
+    waited for the lock.
+    """
+
+    def __init__(self, changes: Iterable[Transition]) -> None:
+        touching = [change for change in changes if change.ended or touches_permits(change)]
+        self._asked = [(change, ask) for change in touching for ask in change.permits_asked]
+        ended = sorted(change.run for change in touching if change.ended)
+        released = sorted((change.run, permit) for change in touching for permit in change.permits_released)
+        self._returned = (ended, [run for run, _ in released], [permit for _, permit in released])
+        self._gives_back = bool(ended or released)
+
+    @property
+    def first(self) -> list[Step]:
+        steps: list[Step] = []
+        if self._gives_back or self._asked:
+            steps.append((_LOCK_TOUCHED, (*self._returned, sorted({ask.scope for _, ask in self._asked}))))
+        if self._gives_back:
+            steps.append((_REMOVE, self._returned))
+        if self._asked:
+            rows = [
+                (ask.scope, change.run, ask.permit, ask.priority, ask.limit, ask.asked_at, ask.ageing)
+                for change, ask in self._asked
+            ]
+            steps.append((_ASK, list(zip(*rows, strict=True))))
+        return steps
+
+    def read(self, answers: Sequence[Sequence[tuple[Any, ...]]]) -> tuple[set[str], list[tuple[Letter, int]]]:
+        """From what the first trip has answered: scopes in which places may be free, and what is granted anyway."""
+        rest = list(answers[1:])
+        scopes = {scope for (scope,) in rest.pop(0)} if self._gives_back else set()
+        limited = set(rest.pop(0)) if self._asked else set()
+        letters = []
+        for change, ask in self._asked:
+            if (change.run, ask.permit) in limited:
+                scopes.add(ask.scope)
+            else:
+                letters.append(_told(change.run, ask.permit, ask.asked_at, change.partition))
+        return scopes, letters
 
 
-def _returned(session: Session, changes: Sequence[Transition]) -> list[tuple[str, str, int]]:
-    ended = {change.run for change in changes if change.ended}
-    released = {(change.run, permit) for change in changes for permit in change.permits_released}
-    runs = ended | {run for run, _ in released}
-    rows = session.run(_OF_RUNS, sorted(runs)) if runs else []
-    return [(scope, run, permit) for scope, run, permit in rows if run in ended or (run, permit) in released]
+def look(scopes: Iterable[str], now: Instant) -> Step:
+    return _FOREMOST, (sorted(scopes), now)
+
+
+def grants(foremost: Sequence[tuple[Any, ...]], now: Instant) -> tuple[list[Step], list[tuple[Letter, int]]]:
+    """Who gets the free places of the scopes that were looked at: what is written, and the letters."""
+    chosen: list[tuple[str, Request]] = []
+    for (scope, capacity, held), rows in groupby(sorted(foremost), itemgetter(0, 1, 2)):
+        waiting = [Request(*row[3:]) for row in rows]
+        chosen += [(scope, one) for one in grant(capacity, held, waiting, now)]
+    if not chosen:
+        return [], []
+    values = ([scope for scope, _ in chosen], [one.run for _, one in chosen], [one.permit for _, one in chosen])
+    return [(_GRANT, values)], [_told(one.run, one.permit, max(now, one.asked_at), 0) for _, one in chosen]
 
 
 def lock(session: Session, scopes: Iterable[str]) -> None:
@@ -94,31 +151,13 @@ def lock(session: Session, scopes: Iterable[str]) -> None:
     session.run(_LOCK, sorted(scopes))
 
 
-def _ask(session: Session, asked: Sequence[tuple[Transition, PermitAsked]]) -> list[tuple[Letter, int]]:
-    configured = dict(session.run(_LIMITS, sorted({ask.scope for _, ask in asked})))
-    granted, waiting = [], []
-    for change, ask in asked:
-        known = [limit for limit in (configured.get(ask.scope), ask.limit) if limit is not None]
-        if not known:
-            granted.append(_told(change.run, ask.permit, ask.asked_at, change.partition))
-        else:
-            waiting.append((ask.scope, change.run, ask.permit, ask.priority, min(known), ask.asked_at, ask.ageing))
-    if waiting:
-        session.run(_ASK, *zip(*waiting, strict=True))
-    return granted
-
-
 def allocate(session: Session, scope: str, now: Instant) -> list[tuple[Letter, int]]:
     """Give the free places of a scope away, which must be locked."""
-    ((capacity, held, some_age),) = session.run(_PLACES, scope)
-    if capacity is None or capacity <= held:
-        return []
-    free = capacity - held
-    waiting = session.run(_BY_AGE, scope, now, free) if some_age else session.run(_BY_PRIORITY, scope, free)
-    chosen = grant(capacity, held, [Request(*row) for row in waiting], now)
-    if chosen:
-        session.run(_GRANT, [one.run for one in chosen], [one.permit for one in chosen], scope)
-    return [_told(one.run, one.permit, max(now, one.asked_at), 0) for one in chosen]
+    statement, values = look([scope], now)
+    steps, letters = grants(session.run(statement, *values), now)
+    for granting, what in steps:
+        session.run(granting, *what)
+    return letters
 
 
 def _told(run: str, permit: int, at: Instant, sender: int) -> tuple[Letter, int]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from perdure.kernel.values import RunId
-from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import Delivered, Letter
 
@@ -47,15 +47,19 @@ def send_all(session: Session, letters: Sequence[tuple[Letter, int]]) -> list[De
     """Letters with the partition of their sender, inside a transaction."""
     if not letters:
         return []
-    rows = session.run(
-        _SEND_ALL,
+    statement, values = sending(letters)
+    return delivered(session.run(statement, *values), [letter for letter, _ in letters])
+
+
+def sending(letters: Sequence[tuple[Letter, int]]) -> Step:
+    """What sends them; `delivered` understands the answer."""
+    return _SEND_ALL, (
         range(len(letters)),
         [letter.to for letter, _ in letters],
         [letter.at for letter, _ in letters],
         [letter.body for letter, _ in letters],
         [birthplace(letter.to, sender) for letter, sender in letters],
     )
-    return delivered(rows, [letter for letter, _ in letters])
 
 
 def delivered(rows: Sequence[tuple[int, int]], letters: Sequence[Letter]) -> list[Delivered]:

@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,6 +19,11 @@ from psycopg.pq.abc import PGresult
 from perdure.stores.postgres.wire import Statement, rows_of
 
 MOST_PREPARED = 300
+
+Step = tuple[Statement, Sequence[Any]]
+"""A statement and its values."""
+
+BEGIN, COMMIT = Statement("BEGIN"), Statement("COMMIT")
 
 
 class ConnectionLost(Exception):
@@ -87,21 +92,80 @@ class Session:
         except psycopg.OperationalError as error:
             raise ConnectionLost(str(error)) from None
 
+    def run_all(self, steps: Sequence[Step]) -> list[list[tuple[Any, ...]]]:
+        """Several statements in one trip; each sees what those before it did, and after one that fails none is done.
+
+        A transaction is begun and ended by statements of its own: it may need several trips.
+        """
+        if len(self._met) + len(steps) > MOST_PREPARED:
+            self._forget_prepared()
+        self._pgconn.enter_pipeline_mode()
+        counts: list[bool] = []  # by answer: whether anybody waits for it
+        with _sending():
+            for statement, values in steps:
+                name = self._met.get(statement.sql)
+                if name == b"":
+                    name = self._next_name()
+                    self._pgconn.send_prepare(name, statement.sql)
+                    self._met[statement.sql] = name
+                    counts.append(False)
+                if name is None:
+                    self._met[statement.sql] = b""
+                    self._pgconn.send_query_params(statement.sql, statement.pack(values), None, statement.formats, 1)
+                else:
+                    self._pgconn.send_query_prepared(name, statement.pack(values), statement.formats, 1)
+                counts.append(True)
+            self._pgconn.pipeline_sync()
+        answers = self._receive_all()
+        self._pgconn.exit_pipeline_mode()
+        for answer in answers:
+            if answer.status == pq.ExecStatus.FATAL_ERROR:
+                for statement, _ in steps:  # what was to be prepared may not be
+                    self._met[statement.sql] = b""
+                raise error_from_result(answer)
+        return [rows_of(answer) for answer, is_asked in zip(answers, counts, strict=True) if is_asked]
+
+    def _receive_all(self) -> list[PGresult]:
+        """The answers up to the end of the trip."""
+        self.round_trips += 1
+        answers: list[PGresult] = []
+        try:
+            while True:
+                if not self.is_answered(self.until):
+                    self.close()
+                    raise ConnectionLost("the database did not answer in time")
+                answer = self._pgconn.get_result()
+                if not self.is_alive:
+                    raise ConnectionLost(self._complaint())
+                if answer is None:
+                    continue  # the end of one statement
+                if answer.status == pq.ExecStatus.PIPELINE_SYNC:
+                    return answers
+                answers.append(answer)
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(str(error)) from None
+
     def is_one_trip(self, statement: Statement) -> bool:
         """Whether `send` waits for nothing: a statement that is met the second time is prepared first."""
         return self._met.get(statement.sql) != b""
 
     def _prepare(self, statement: Statement) -> bytes:
         if len(self._met) > MOST_PREPARED:
-            self.execute("DEALLOCATE ALL")
-            self._met.clear()
-        self._prepared += 1
-        name = b"p%d" % self._prepared
+            self._forget_prepared()
+        name = self._next_name()
         with _sending():
             self._pgconn.send_prepare(name, statement.sql)
         self.receive()
         self._met[statement.sql] = name
         return name
+
+    def _next_name(self) -> bytes:
+        self._prepared += 1
+        return b"p%d" % self._prepared
+
+    def _forget_prepared(self) -> None:
+        self.execute("DEALLOCATE ALL")
+        self._met.clear()
 
     def execute(self, script: str) -> list[tuple[Any, ...]]:
         """Statements without values; the rows of the last one, as text."""

@@ -10,8 +10,8 @@ from perdure.kernel.values import Instant, RunId
 from perdure.stores.postgres import permits
 from perdure.stores.postgres.labels import jsonb
 from perdure.stores.postgres.parts import BORN, PARTS, SENT, STAND_WITH_THEIR_RUN, SUMMED, assembled
-from perdure.stores.postgres.sending import birthplace, delivered, send_all
-from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.sending import birthplace, delivered, sending
+from perdure.stores.postgres.session import BEGIN, COMMIT, Session, Step
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
 from perdure.stores.protocol import Committed, Delivered, Fenced, Letter, Transition
 
@@ -323,41 +323,79 @@ class BatchWriter:
         fence: tuple[int, int],
         now: Instant,
     ) -> Committed | Fenced:
-        refused: set[RunId] = set()
-        sent: list[Delivered] = []
-        done: list[Written] = []
-        with session.transaction():
-            for piece in _pieces(batch):
-                shipment = Shipment(piece, self, now)
-                statement, values = shipment.statement(fence, is_guarded=False)
-                answer = shipment.read(session.run(statement, *values))
-                assert answer is not None
-                if isinstance(answer, Fenced):
+        """A transaction of a few trips. Its own part goes with the first one, unless runs may turn out to exist."""
+        shipments = [Shipment(piece, self, now) for piece in _pieces(batch)]
+        writes = [shipment.statement(fence, is_guarded=False) for shipment in shipments]
+        first: list[Step] = [(BEGIN, ()), *writes]
+        rest = None if any(change.create is not None for change in batch) else Rest(batch, now)
+        try:
+            answers = session.run_all([*first, *(rest.steps if rest else ())])
+            done: list[Written] = []
+            for shipment, answer in zip(shipments, answers[1:], strict=False):
+                read = shipment.read(answer)
+                assert read is not None
+                if isinstance(read, Fenced):
+                    session.roll_back()
                     return Fenced(sorted({change.partition for change in batch}))
-                refused |= answer.refused
-                sent += answer.delivered
-                done.append(answer)
-            standing = [change for change in batch if change.run not in refused]
-            stuck = sorted((change.run, change.stuck) for change in standing if change.stuck is not None)
-            if stuck:
-                session.run(_STUCK, *zip(*stuck, strict=True))
-            letters = self._recall(session, standing, now) + permits.settle(session, standing, now)
-            sent += send_all(session, letters)
-        for answer in done:
-            self._keep(answer)
-        return Committed(frozenset(refused), sent)
+                done.append(read)
+            refused = frozenset(run for one in done for run in one.refused)
+            answers = answers[len(first) :]
+            if rest is None:
+                rest = Rest([change for change in batch if change.run not in refused], now)
+                answers = session.run_all(rest.steps) if rest.steps else []
+            letters = rest.read(session, answers)
+            sent = [letter for one in done for letter in one.delivered]
+            sent += _ended(session, rest.last, letters)
+        except BaseException:
+            session.roll_back()
+            raise
+        for one in done:
+            self._keep(one)
+        return Committed(refused, sent)
 
-    def _recall(self, session: Session, changes: Iterable[Transition], now: Instant) -> list[tuple[Letter, int]]:
-        """One that nobody has taken yet is simply lost; one that is leased hears of it with its next heartbeat."""
+
+class Rest:
+    """What only some commits have: runs that are stuck, tasks that are recalled, permits."""
+
+    def __init__(self, changes: Sequence[Transition], now: Instant) -> None:
+        self._now = now
+        self._permits = permits.Settlement(changes)
+        stuck = sorted((change.run, change.stuck) for change in changes if change.stuck is not None)
         recalled = [(change.run, task) for change in changes for task in change.recalled]
-        if not recalled:
-            return []
+        self._recalls = bool(recalled)
+        self.steps: list[Step] = [
+            *([(_RECALL, list(zip(*recalled, strict=True)))] if recalled else ()),
+            *self._permits.first,
+            *([(_STUCK, list(zip(*stuck, strict=True)))] if stuck else ()),
+        ]
+        self.last: list[Step] = []
+
+    def read(self, session: Session, answers: Sequence[Sequence[Row]]) -> list[tuple[Letter, int]]:
+        """Letters that follow from the answers, after a look at who gets a permit; `last` is written with them."""
+        letters = self._lost(answers[0]) if self._recalls else []
+        scopes, granted = self._permits.read(answers[self._recalls :])
+        letters += granted
+        if scopes:
+            (foremost,) = session.run_all([permits.look(scopes, self._now)])
+            self.last, told = permits.grants(foremost, self._now)
+            letters += told
+        return letters
+
+    def _lost(self, recalled: Iterable[Row]) -> list[tuple[Letter, int]]:
+        """One that nobody has taken yet is simply lost; one that is leased hears of it with its next heartbeat."""
         letters = []
-        for run, task, delivery, state in session.run(_RECALL, *zip(*recalled, strict=True)):
+        for run, task, delivery, state in recalled:
             if state == "lost":
                 lost = inputs.TaskLost(task, delivery, "recalled before anyone had taken it")
-                letters.append((Letter(RunId(run), now, inputs.encode(lost)), 0))
+                letters.append((Letter(RunId(run), self._now, inputs.encode(lost)), 0))
         return letters
+
+
+def _ended(session: Session, last: Sequence[Step], letters: Sequence[tuple[Letter, int]]) -> list[Delivered]:
+    """The last trip of a transaction."""
+    sends = [sending(letters)] if letters else []
+    answers = session.run_all([*last, *sends, (COMMIT, ())])
+    return delivered(answers[len(last)], [letter for letter, _ in letters]) if letters else []
 
 
 def _pieces(batch: Sequence[Transition]) -> list[Sequence[Transition]]:
