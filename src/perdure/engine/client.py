@@ -118,6 +118,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.judge = Judge(languages, self._known)
         self.catalog = Catalog(store, languages, self.judge)
         # Asked once: every start would pay for looking a protocol's members up.
+        # Asked once: looking for the members of a protocol costs more than most of a start.
         self._naming = {name: one for name, one in languages.items() if isinstance(one, Naming)}
         self._particular = {name: one for name, one in languages.items() if isinstance(one, Particular)}
         if runtime is not None:

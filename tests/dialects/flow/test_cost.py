@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.flow import events as f
+from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
 from tests.dialects.flow.documents import call, flow, inner, mock, returns, task
@@ -123,6 +124,29 @@ def test_retries_over_many_variables_write_only_what_changed() -> None:
     )
 
     assert measured(document, None)[2] < 500 * 250 + 50 * 1_500
+
+
+def test_a_plain_step_of_a_task_records_its_end_its_answer_and_the_next_task() -> None:
+    document = flow({"a": call(task("echo"), "b"), "b": call(task("echo"), "r"), "r": returns()})
+    world = World(document, 1, work={"echo": lambda arguments, given: Answer(given)}, crash=True)
+
+    assert world.run() == {"type": "success", "value": 1}
+    recorded = [type(event) for event in world.events]
+    first, second = [at for at, kind in enumerate(recorded) if kind is e.TaskEnded]
+    assert recorded[first:second] == [e.TaskEnded, f.StepAnswered, e.TaskScheduled, f.CallEntered]
+
+
+def test_a_step_whose_tail_fails_after_its_task_fails_itself() -> None:
+    """What it would have said beside the answer is said by the Step: the Result has risen to it."""
+    document = flow({"a": call(task("echo"), "r", output="{{ step.result.value.missing }}"), "r": returns()})
+    world = World(document, {}, work={"echo": lambda arguments, given: Answer(given)}, crash=True)
+
+    result = world.run()
+
+    assert (result["type"], result["code"]) == ("error", "System.ExpressionEvaluationError")
+    assert result["details"]["field"] == "/steps/a/output"
+    ended = [type(event) for event in world.events].index(e.TaskEnded)
+    assert [type(event) for event in world.events[ended : ended + 3]] == [e.TaskEnded, f.CallSettled, f.StepFailed]
 
 
 def test_a_flow_that_goes_in_circles_is_ended_as_an_external_cancellation() -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.dialects.flow.program import Program
 from perdure.dialects.flow.values import NOTHING, Carried, Cell, Result, Vars, decode_hook, encode_hook
-from perdure.kernel.outcomes import Outcome, Status, Succeeded
+from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant
 
 SINGLE = -1  # the index of a call that is no dispatch of a Gather
@@ -185,6 +185,7 @@ class Landed(msgspec.Struct, gc=False):
     outcome: Outcome | None = None
     status: Status | None = None
     is_bound: bool = False
+    cell: Cell | None = None  # what it gave, if it succeeded
 
 
 class Body(msgspec.Struct, gc=False):
@@ -218,8 +219,8 @@ class Body(msgspec.Struct, gc=False):
                 assert frame.failure is not None
                 return frame.failure
             case "landed":
-                assert self.landed is not None and isinstance(self.landed.outcome, Succeeded)
-                return Cell(self.landed.outcome.value)
+                assert self.landed is not None and self.landed.cell is not None
+                return self.landed.cell
             case "step.shaped":
                 return frame.entered.shaped or frame.entered.input
             case "step.input":

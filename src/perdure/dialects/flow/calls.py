@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow import subrun
-from perdure.dialects.flow.body import SINGLE, Call, Kind, find_call
+from perdure.dialects.flow.body import SINGLE, Call, Kind, Step, find_call
 from perdure.dialects.flow.envelopes import Fault
 from perdure.dialects.flow.instants import clamp
 from perdure.dialects.flow.interruption import boundary_of
@@ -18,7 +18,8 @@ from perdure.dialects.flow.program import Call as CallProgram
 from perdure.dialects.flow.program import Flow
 from perdure.dialects.flow.records import call_record, element, settled_call_record, window_record
 from perdure.dialects.flow.scope import Maker
-from perdure.dialects.flow.values import LANDED, Carried
+from perdure.dialects.flow.tails import tail
+from perdure.dialects.flow.values import LANDED, Carried, Result
 from perdure.kernel import calling, jsontext
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.values import NULL, Instant, Payload
@@ -190,7 +191,23 @@ def settle(move: Move, index: int, outcome: Outcome | None, status: Status | Non
         ok, content = False, move.text(subrun.envelope_of(outcome, status))
     elif call.prepared is not None:
         ok = call.prepared.ok
-    move.emit(f.CallSettled(move.number, index, accepted, ok, content, _is_left(move, call, ok)))
+    is_left = _is_left(move, call, ok)
+    if not (is_left and content is LANDED and _answers_step(move, accepted)):
+        move.emit(f.CallSettled(move.number, index, accepted, ok, content, is_left))
+
+
+def _answers_step(move: Move, accepted: Instant) -> bool:
+    """Leave the Step with its call, where nothing stands between them and its tail does not fail."""
+    step = move.frame.stack[-2]
+    if not isinstance(step, Step):
+        return False
+    try:
+        output, bound = tail(move, step, Result(True, move.body.cell(move.frame, LANDED)))
+    except Fault:
+        return False  # told by the Step, once the Result has risen to it
+    following = move.step_program(step).next
+    move.emit(f.StepAnswered(move.number, accepted, following, move.now, move.next_step, output, bound))
+    return True
 
 
 def _is_left(move: Move, call: Call, ok: bool) -> bool:

@@ -109,6 +109,18 @@ class StepDropped(Event, frozen=True, tag=117):
     content: Carried | None = None
 
 
+class StepAnswered(Event, frozen=True, tag=118):
+    """A call that nothing wraps has succeeded and has no arm: accepted then, it is over, and the Step is left."""
+
+    frame: int
+    accepted: Instant
+    next: str
+    at: Instant
+    number: int
+    output: Carried | None = None
+    bound: Bindings = field(default_factory=dict)
+
+
 # Middleware.
 
 
@@ -307,6 +319,7 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     StepEnded,
     StepSlept,
     StepDropped,
+    StepAnswered,
     EntryOpened,
     EntryRefused,
     PhaseRan,

@@ -6,6 +6,7 @@ from typing import Any
 from perdure.dialects.flow.body import GAP, SLEEP, Body, Entry, Landed, Step
 from perdure.dialects.flow.values import Cell
 from perdure.kernel import events as e
+from perdure.kernel.outcomes import Outcome, Succeeded
 
 
 def _run_started(body: Body, event: e.RunStarted) -> None:
@@ -45,11 +46,15 @@ def _owner(body: Body, frame: int, depth: int) -> Entry:
 
 
 def _task_ended(body: Body, event: e.TaskEnded) -> None:
-    body.landed = Landed(*body.waits.pop(event.task), event.outcome)
+    body.landed = Landed(*body.waits.pop(event.task), event.outcome, cell=_given(event.outcome))
 
 
 def _child_ended(body: Body, event: e.ChildEnded) -> None:
-    body.landed = Landed(*body.waits.pop(event.child), event.outcome, event.status)
+    body.landed = Landed(*body.waits.pop(event.child), event.outcome, event.status, cell=_given(event.outcome))
+
+
+def _given(outcome: Outcome) -> Cell | None:
+    return Cell(outcome.value) if isinstance(outcome, Succeeded) else None
 
 
 CHANGES: dict[type[e.Event], Callable[[Body, Any], None]] = {

@@ -5,9 +5,9 @@ from typing import Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import SINGLE, Body, Call, Fan, Frame, Kind, Step, find_call
-from perdure.dialects.flow.folding.steps import leave_scope, top_step
+from perdure.dialects.flow.folding.steps import leave_scope, step_left, top_step
 from perdure.dialects.flow.folding.variables import bind, cells_of, optional
-from perdure.dialects.flow.values import NOTHING, Cell, Result
+from perdure.dialects.flow.values import LANDED, NOTHING, Cell, Result
 from perdure.kernel import events as e
 from perdure.kernel.values import Instant
 
@@ -89,6 +89,16 @@ def _call_settled(body: Body, event: f.CallSettled) -> None:
     settle(body, event.frame, frame, call, result, event.at)
     if event.is_left:
         _rise(frame, result)
+
+
+def _step_answered(body: Body, event: f.StepAnswered) -> None:
+    frame = body.frames[event.frame]
+    result = Result(True, body.cell(frame, LANDED))
+    body.waits.pop(find_call(frame, SINGLE).target, None)
+    body.landed = None
+    body.wake(event.frame)
+    _rise(frame, result)
+    step_left(body, event)
 
 
 def _rise(frame: Frame, result: Result) -> None:
@@ -175,6 +185,7 @@ CHANGES: dict[type[e.Event], Callable[[Body, Any], None]] = {
     f.CallEntered: _call_entered,
     f.CallFaulted: _call_faulted,
     f.CallSettled: _call_settled,
+    f.StepAnswered: _step_answered,
     f.CallLeft: _call_left,
     f.CallInterrupted: _call_interrupted,
     f.CallDropped: _call_dropped,

@@ -34,7 +34,7 @@ def _step_shaped(body: Body, event: f.StepShaped) -> None:
     frame.value = step.shaped
 
 
-def _move_on(body: Body, event: f.StepLeft | f.StepCaught) -> Frame:
+def _move_on(body: Body, event: f.StepLeft | f.StepCaught | f.StepAnswered) -> Frame:
     frame = body.frames[event.frame]
     output = top_step(frame).input if event.output is None else body.cell(frame, event.output)
     cells = cells_of(body, frame, event.bound) if event.bound else {}
@@ -46,7 +46,7 @@ def _move_on(body: Body, event: f.StepLeft | f.StepCaught) -> Frame:
     return frame
 
 
-def _step_left(body: Body, event: f.StepLeft) -> None:
+def step_left(body: Body, event: f.StepLeft | f.StepAnswered) -> None:
     frame = _move_on(body, event)
     frame.failure = None
     _enter(body, frame, event.next, event.at, event.number)
@@ -92,7 +92,7 @@ def leave_scope(body: Body, event: f.StepDropped | f.CallDropped) -> None:
 CHANGES: dict[type[e.Event], Callable[[Body, Any], None]] = {
     f.StepEntered: _step_entered,
     f.StepShaped: _step_shaped,
-    f.StepLeft: _step_left,
+    f.StepLeft: step_left,
     f.StepFailed: _step_failed,
     f.StepCaught: _step_caught,
     f.StepEnded: _step_ended,

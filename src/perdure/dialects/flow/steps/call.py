@@ -11,7 +11,7 @@ from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.envelopes import Fault
 from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.program import AMBIENT, Call, Entry, Field, pointer
-from perdure.dialects.flow.values import RISING, Carried
+from perdure.dialects.flow.tails import tail
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.compiling import Compiler, Lexical
@@ -69,18 +69,13 @@ class CallAction:
         if not result.ok:
             move.resolve_failed(result.cell.read(move.turn))
             return
-        program = move.step_program(step)
-        output: Carried | None = RISING
-        bound: dict[str, Carried] = {}
-        if program.output is not None or program.assign:
-            scope = move.step_scope(step, move.now, result)
-            try:
-                output = RISING if program.output is None else scope.carried(program.output)
-                bound = scope.bindings(program.assign)
-            except Fault as fault:
-                move.resolve_failed(fault.envelope)
-                return
-        move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step, output, bound))
+        try:
+            output, bound = tail(move, step, result)
+        except Fault as fault:
+            move.resolve_failed(fault.envelope)
+        else:
+            following = move.step_program(step).next
+            move.emit(f.StepLeft(move.number, following, move.now, move.next_step, output, bound))
 
 
 ACTION = CallAction()
