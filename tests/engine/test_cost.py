@@ -96,7 +96,7 @@ def test_what_waits_for_a_commit_gives_the_garbage_collector_next_to_nothing_to_
     execution = Execution(RunId("r"), language, language.load(jsontext.encode(drill({"signal": "go"}))))
 
     assert _counted(lambda: Transition(RunId("r"), 1, 1)) < 0.5
-    assert _counted(lambda: Turn(execution, i.Wake(), 0, 0)) < 4.5, "itself, its events, its texts, and how to apply"
+    assert _counted(lambda: Turn(execution, i.Wake(), 0, 0)) < 2.5, "itself and its events"
 
 
 def _counted(make: Callable[[], object]) -> float:

@@ -29,7 +29,7 @@ class Bounds:
 
 BOUNDS = {
     "drill": Bounds(sequence=105, fan=225, rounds=87),
-    "flow": Bounds(sequence=220, fan=295, rounds=255),
+    "flow": Bounds(sequence=193, fan=295, rounds=227),
     "playbook": Bounds(sequence=380, fan=375, rounds=350),
     "story": Bounds(sequence=870, fan=2_140, rounds=0),
 }

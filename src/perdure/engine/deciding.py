@@ -108,7 +108,8 @@ class Decider:
                 turn = slot.unfinished
                 if turn is None:
                     turn = Turn(execution, mail.given, mail.at, self._clock.now())
-                    turn.texts.update(mail.values)
+                    if mail.values:
+                        turn.texts.update(mail.values)
                 needs = decide(turn, self._settings.limits)
                 if needs is not None:
                     slot.unfinished = turn

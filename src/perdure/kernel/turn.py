@@ -78,7 +78,7 @@ class Turn:
     __slots__ = (
         "_absent",
         "_answers",
-        "_apply",
+        "_texts",
         "answer",
         "arrived",
         "body",
@@ -93,7 +93,6 @@ class Turn:
         "remembered",
         "stage",
         "state",
-        "texts",
         "values",
     )
 
@@ -110,13 +109,23 @@ class Turn:
         self.changes_nothing = False
         self.moves = 0
         self.stage = Stage.FRESH
-        self.texts: dict[bytes, bytes] = {}
         self.values: Mapping[bytes, bytes] = _NONE
         self.programs: Mapping[bytes, tuple[str, bytes]] = _NONE
         self.remembered: Mapping[str, Memory] = _NONE
         self._absent: set[bytes] | None = None
         self._answers: Answers | None = None
-        self._apply = execution.apply
+        self._texts: dict[bytes, bytes] | None = None
+
+    @property
+    def texts(self) -> dict[bytes, bytes]:
+        """Large values that are at hand."""
+        if self._texts is None:
+            self._texts = {}
+        return self._texts
+
+    @texts.setter
+    def texts(self, texts: dict[bytes, bytes]) -> None:
+        self._texts = texts
 
     @property
     def absent(self) -> set[bytes]:
@@ -143,7 +152,7 @@ class Turn:
         if not self.events:
             self.state.at = self.now
         self.events.append(event)
-        self._apply(event)
+        self.execution.apply(event)
 
     def refuse(self, reason: str, conflict: bool = False) -> None:
         """It came too late, or cannot be: only the one who offered it hears of it."""
