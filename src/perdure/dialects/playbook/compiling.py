@@ -182,7 +182,8 @@ class _Step:
             policy=_policy(spec.get("policy"), labels, index),
             result=_result(layered.get("result") or {}),
             place=f"step/{quote(self.written['step'], safe='')}/task/{quote(written.label, safe='')}",
-            may_need_secrets=any(template.reads.names & SECRETIVE for template in templates.values()),
+            timeout=tools.seconds(layered.get("timeout")),
+            may_be_sealed=_may_be_sealed(tools.kind_of(kind), templates),
             pool=self.pool,
             queue_ttl=read_span(self.spec.get("queue_ttl_s", self.executor.get("queue_ttl_s", QUEUE_TTL))) or 0,
         )
@@ -250,6 +251,13 @@ class _Step:
             for arc in written["arcs"]
         )
         return g.Router(arcs, (written.get("spec") or {}).get("mode") == "inclusive")
+
+
+def _may_be_sealed(kind: tools.Kind, fields: Mapping[str, Template]) -> bool:
+    """Whether secrets may have to do with a task; whether they have, each attempt finds out (see `sealing`)."""
+    if kind.is_sensitive or kind.reads is not tools.reads_nothing or "auth" in fields:
+        return True
+    return any(template.reads.names & SECRETIVE for template in fields.values())
 
 
 def _result(written: Mapping[str, Any]) -> g.ResultPolicy:

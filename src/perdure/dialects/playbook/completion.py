@@ -88,6 +88,8 @@ def _fate(policy: OnStranded, gate: Admission, token: b.Token, patience_over: bo
 
 def verdict(body: b.Body, program: Program) -> Verdict:
     """The status as it would be now. Worst wins: failed over partial over success (PBK-138)."""
+    if body.stopped is None and not (body.unrouted or body.stranded or body.failures or body.final == "failed"):
+        return "success", ""
     found = [
         ("failed" if body.stopped is not None else "success", body.stopped),
         ("failed" if body.unrouted else "success", NO_MATCH),

@@ -34,7 +34,8 @@ class Judgement:
         self.step = step
         self.task = task
         self.failed = thread.outcome.error
-        self.makers: Makers = {**makers, "outcome": lambda _: outcome_view(thread, turn.text)}
+        self.makers = makers  # made for this move: the outcome is added
+        self.makers["outcome"] = lambda _: outcome_view(thread, turn.text)
         if turn.program.is_io:
             self.makers["output"] = lambda _: self._output()
         self.errors: list[str] = []

@@ -12,6 +12,8 @@ from perdure.dialects.playbook.scopes import Makers, gather, pipeline_makers, wi
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel.turn import Turn
 
+NOTHING: frozenset[str] = frozenset()
+
 
 def move(turn: Turn, number: int) -> None:
     """The next move of a thread that has one."""
@@ -33,7 +35,7 @@ def move(turn: Turn, number: int) -> None:
 def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
     """Render the task's fields and hand them to its tool; what cannot be rendered is an outcome too (PBK-092)."""
     call = tools.Call(turn, number, task, dict(task.fixed), makers)
-    left = sealing.left_fields(turn.program, task, turn.body.threads[number])
+    left = sealing.left_fields(turn.program, task, turn.body.threads[number]) if task.may_be_sealed else NOTHING
     for name, template in task.fields.items():  # `args` first
         if name in left:
             continue
@@ -44,7 +46,7 @@ def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
             return
         if name == "args" and turn.program.is_io and isinstance(call.fields[name], dict):
             makers = with_task_args(makers, lambda _: call.fields["args"])
-    if sealing.is_needed(call, left):
+    if task.may_be_sealed and sealing.is_needed(call, left):
         sealing.start(call, left, makers)
     else:
         tools.start(call)

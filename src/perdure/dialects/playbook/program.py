@@ -152,7 +152,8 @@ class Task(msgspec.Struct, frozen=True):
     policy: Policy | None = None
     result: ResultPolicy = ResultPolicy()
     place: str = ""  # in references to what it gave
-    may_need_secrets: bool = False  # some field reads what may be one
+    timeout: float | None = None  # in seconds
+    may_be_sealed: bool = False  # what it needs may be secret
 
 
 class Declared(msgspec.Struct, frozen=True):

@@ -40,6 +40,7 @@ def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
 
 
 def execution_makers(turn: Turn) -> Makers:
+    """A map of its own each time: whoever asked for it may add to it."""
     body: b.Body = turn.body
     makers: Makers = {
         "workload": lambda _: body.workload.read(turn.text),
@@ -54,11 +55,9 @@ def execution_makers(turn: Turn) -> Makers:
 
 def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables | None = None) -> Makers:
     """For admission, routing and `loop.in`."""
-    makers: Makers = {
-        **execution_makers(turn),
-        "args": lambda _: args.read(turn.text),
-        "event": lambda wanted: event_view(event, turn.text, wanted),
-    }
+    makers = execution_makers(turn)
+    makers["args"] = lambda _: args.read(turn.text)
+    makers["event"] = lambda wanted: event_view(event, turn.text, wanted)
     if event.fanin:
         makers["fanin"] = lambda _: fanin_view(event)
     if turn.program.is_io:
@@ -100,17 +99,15 @@ def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> M
     body: b.Body = turn.body
     thread = body.threads[number]
     run = body.runs[thread.run]
-    makers: Makers = {
-        **execution_makers(turn),
-        "args": lambda _: run.args.read(turn.text),
-        "_task": lambda _: task.label,
-        "_attempt": lambda _: thread.attempt,
-        "_prev": lambda _: thread.prev.read(turn.text),
-        "results": lambda wanted: {
-            label: value.read(turn.text) for label, value in thread.results.items() if wanted is None or label in wanted
-        },
-        "_idempotency_key": lambda _: turn.execution.idempotency_key(task_key(thread)),
+    makers = execution_makers(turn)
+    makers["args"] = lambda _: run.args.read(turn.text)
+    makers["_task"] = lambda _: task.label
+    makers["_attempt"] = lambda _: thread.attempt
+    makers["_prev"] = lambda _: thread.prev.read(turn.text)
+    makers["results"] = lambda wanted: {
+        label: value.read(turn.text) for label, value in thread.results.items() if wanted is None or label in wanted
     }
+    makers["_idempotency_key"] = lambda _: turn.execution.idempotency_key(task_key(thread))
     if thread.patch:
         makers["ctx"] = lambda _: body.ctx.overlaid(tuple(thread.patch))
     if loop is not None:

@@ -15,7 +15,7 @@ from perdure.dialects.playbook.chain import carried
 from perdure.dialects.playbook.errors import error
 from perdure.dialects.playbook.program import SCOPES, Program, Task
 from perdure.dialects.playbook.scopes import Makers, gather, task_key, task_path
-from perdure.dialects.playbook.tools.kind import Call, seconds
+from perdure.dialects.playbook.tools.kind import Call
 from perdure.expressions.jinja import Reads
 from perdure.kernel import jsontext
 from perdure.kernel.sealing import Envelope
@@ -25,13 +25,10 @@ from perdure.kernel.values import SECOND
 KEYCHAIN = "keychain"
 LANGUAGE = "playbook"
 PROVIDER = "playbook.secrets"
-NONE_LEFT: frozenset[str] = frozenset()
 
 
 def left_fields(program: Program, task: Task, thread: b.Thread) -> frozenset[str]:
     """The fields of a task that only the worker can render."""
-    if not task.may_need_secrets:
-        return NONE_LEFT
     left = frozenset(name for name, template in task.fields.items() if touches(template.reads, thread))
     if program.is_io and "args" in left:  # a bare name may mean one of the task's own args
         left |= frozenset(name for name, template in task.fields.items() if template.reads.names - SCOPES)
@@ -79,7 +76,7 @@ def start(call: Call, left: frozenset[str], makers: Makers) -> None:
     text = envelope(call, body)
     if text is None:
         return
-    limit = seconds(task.spec.get("timeout"))
+    limit = task.timeout
     deadline = None if limit is None else turn.now + int(limit * SECOND)
     number = turn.schedule_task(
         kind.provider.format(kind=task.kind),

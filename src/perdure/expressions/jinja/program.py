@@ -1,7 +1,7 @@
 """One string of a document: compiled once, rendered many times (PBK-148).
 
 Exactly one `{{ expression }}` gives the expression's own value; anything else gives text. Nothing is parsed again.
-An expression that only reaches into data is walked without Jinja, as long as everything it names is there.
+An expression that only reaches into data and compares them is calculated without Jinja where that is enough (`plain`).
 """
 
 import re
@@ -17,6 +17,7 @@ from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
 from perdure.expressions.jinja.environment import GUARDS, VALUES, MeteredContext, MeteredEnvironment
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded, MissingValue, SyntaxFault, TemplateError
 from perdure.expressions.jinja.places import fragment_around, place_of_name
+from perdure.expressions.jinja.plain import Plain, Unreached, plain
 from perdure.expressions.jinja.reads import NOTHING, Reads, find_reads
 from perdure.expressions.jinja.results import Json, as_json, by_reference
 from perdure.expressions.jinja.rewriting import Misplaced, inspect, rewrite
@@ -28,10 +29,6 @@ _FILE = "<template>"
 _LINE_END = re.compile("\r\n?")  # Jinja would change them as well, but after we have counted
 
 
-_UNREACHED: Any = object()
-_DATA = frozenset({dict, list, str, int, float, bool, type(None)})
-
-
 def has_template(text: str) -> bool:
     """Whether a string holds anything of Jinja at all."""
     return "{" in text and any(mark in text for mark in _MARKS)
@@ -40,14 +37,14 @@ def has_template(text: str) -> bool:
 class Program:
     """A compiled string. Holds no data; safe to share and to render any number of times."""
 
-    __slots__ = ("_environment", "_is_path", "_steps", "_template", "is_native", "limits", "reads", "source")
+    __slots__ = ("_environment", "_is_path", "_plain", "_template", "is_native", "limits", "reads", "source")
 
     def __init__(self, text: str, environment: MeteredEnvironment, limits: Limits) -> None:
         self.source = Source(_LINE_END.sub("\n", text) if has_template(text) else text)
         self.limits = limits
         self.reads: Reads = NOTHING
         self.is_native = self._is_path = False
-        self._steps: tuple[str | int, ...] = ()  # of a path whose members are all written down
+        self._plain: Plain | None = None
         self._environment = environment
         self._template: Template | None = None
         if has_template(text):
@@ -62,8 +59,13 @@ class Program:
         """The value for these roots, as JSON data. Raises `TemplateError`."""
         if self._template is None:
             return self.source.text
-        if self._steps and (found := self._reach(roots)) is not _UNREACHED:
-            return found  # type: ignore[no-any-return]
+        if self._plain is not None:
+            try:
+                found = self._plain(roots)
+                if self._is_path or type(found) in (str, int, bool, type(None)):  # JSON as it is, see `results`
+                    return found  # type: ignore[no-any-return]
+            except Unreached:
+                pass
         budget = budget or Budget(self.limits)
         return self._guarded(lambda: self._convert(self._run(roots, budget), budget))  # type: ignore[no-any-return]
 
@@ -71,21 +73,12 @@ class Program:
         """The value as the expression gave it: it may be undefined. Raises `TemplateError`."""
         if self._template is None:
             return self.source.text
-        if self._steps and (found := self._reach(roots)) is not _UNREACHED:
-            return found
+        if self._plain is not None:
+            try:
+                return self._plain(roots)
+            except Unreached:
+                pass
         return self._guarded(lambda: self._run(roots, budget or Budget(self.limits)))
-
-    def _reach(self, roots: Mapping[str, Any]) -> Any:
-        """What the path leads to, if that is plain data all along; Jinja knows what to say of anything else."""
-        value: Any = roots
-        for step in self._steps:
-            if type(value) is list:
-                if type(step) is not int or not 0 <= step < len(value):
-                    return _UNREACHED
-            elif type(value) is not dict or step not in value:
-                return _UNREACHED
-            value = value[step]
-        return value if type(value) in _DATA else _UNREACHED
 
     def _convert(self, value: Any, budget: Budget) -> Json:
         return by_reference(budget, value) if self._is_path else as_json(budget, value)
@@ -134,7 +127,7 @@ class Program:
             if expression is not None:
                 self.is_native = True
                 self._is_path = _is_path(expression)
-                self._steps = _steps(expression)
+                self._plain = plain(expression)
                 target = nodes.Name(_ANSWER, "store", lineno=expression.lineno)
                 tree = nodes.Template([nodes.Assign(target, expression, lineno=expression.lineno)], lineno=1)
             code = self._environment.compile(rewrite(tree, self._environment), filename=_FILE)
@@ -171,21 +164,6 @@ def _is_path(node: nodes.Node) -> bool:
     while isinstance(node, nodes.Getattr | nodes.Getitem) and not isinstance(getattr(node, "arg", None), nodes.Slice):
         node = node.node
     return isinstance(node, nodes.Name)
-
-
-def _steps(node: nodes.Node) -> tuple[str | int, ...]:
-    """A path from its name on, if no member of it is calculated; otherwise nothing."""
-    found: list[str | int] = []
-    while not isinstance(node, nodes.Name):
-        match node:
-            case nodes.Getattr(attr=member):
-                found.append(member)
-            case nodes.Getitem(arg=nodes.Const(value=member)) if type(member) in (str, int):
-                found.append(member)
-            case _:
-                return ()
-        node = node.node
-    return (node.name, *reversed(found))
 
 
 def _sentence(error: Exception) -> str:

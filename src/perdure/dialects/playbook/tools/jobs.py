@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure, seconds
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located, spoken
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Outcome, Succeeded
@@ -24,7 +24,7 @@ def job(name: str, required: str) -> Kind:
         runtime = arguments.get("runtime")
         if isinstance(runtime, dict) and isinstance(runtime.get("files"), list):
             arguments["runtime"] = {**runtime, "files": [_file(call, file) for file in runtime["files"]]}
-        limit = seconds(call.task.spec.get("timeout"))
+        limit = call.task.timeout
         if limit is not None:
             arguments["timeout"] = limit
         call.perform(name, arguments)

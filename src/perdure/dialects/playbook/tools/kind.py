@@ -23,6 +23,10 @@ from perdure.kernel.values import SECOND, Payload
 NO_READS = Reads()
 
 
+def reads_nothing(task: Task) -> Reads:
+    return NO_READS
+
+
 class Landed(msgspec.Struct, gc=False, frozen=True):
     """An outcome in the language's words. Without `result` an ok result is what the kernel's event brought."""
 
@@ -49,7 +53,7 @@ class Kind(msgspec.Struct, frozen=True):
     words: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # fields that take one of a few words
     # Who always does its work, `{kind}` for one that is called like the kind: then its fields may hold secrets.
     provider: str | None = None
-    reads: Callable[[Task], Reads] = lambda task: NO_READS  # what `start` takes from scopes by itself
+    reads: Callable[[Task], Reads] = reads_nothing  # what `start` takes from scopes by itself
     credential: Callable[[str, Any], Any] = lambda kind, value: value  # what `auth: name` becomes
     is_sensitive: bool = False  # its result is a secret: not recorded, and got again where it is needed
 

@@ -9,7 +9,7 @@ from typing import Any
 from perdure.dialects.playbook import chain, lending
 from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import Error, error
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, brief, seconds
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, brief
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel import calling, jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
@@ -47,7 +47,7 @@ def _start(call: Call) -> None:
     if detached:
         call.give(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))
     else:
-        limit = seconds(call.task.spec.get("timeout"))
+        limit = call.task.timeout
         timer = 0 if limit is None else turn.set_timer(turn.now + int(limit * SECOND), BOUND_RANK)
         call.began(child, timer, "" if callee.language == OURS else callee.language)
 

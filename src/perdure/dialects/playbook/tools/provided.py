@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure, general_kind, seconds
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure, general_kind
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
@@ -11,7 +11,7 @@ def _start(call: Call) -> None:
     fields = dict(call.fields)
     given = fields.pop("args", None)
     arguments = {**fields, **(given if isinstance(given, dict) else {})}
-    call.perform(call.task.kind, arguments, timeout=seconds(call.task.spec.get("timeout")))
+    call.perform(call.task.kind, arguments, timeout=call.task.timeout)
 
 
 def _land(outcome: Outcome, text: Reader) -> Landed:

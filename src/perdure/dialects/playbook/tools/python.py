@@ -13,7 +13,7 @@ from typing import Any
 from perdure.dialects.playbook.errors import error
 from perdure.dialects.playbook.program import Task
 from perdure.dialects.playbook.scopes import gather
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure, seconds
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located
 from perdure.dialects.playbook.values import Reader
 from perdure.expressions.jinja import Reads
@@ -46,7 +46,7 @@ def _start(call: Call) -> None:
     if reads.snapshot:
         outside_of_loops: dict[str, Any] = {"iter": {}} if "iter" in reads.snapshot else {}
         arguments["snapshot"] = outside_of_loops | gather(call.makers, Reads(dict.fromkeys(reads.snapshot & SNAPSHOT)))
-    call.perform(PROVIDER, arguments, timeout=seconds(call.task.spec.get("timeout")))
+    call.perform(PROVIDER, arguments, timeout=call.task.timeout)
 
 
 def source_of(fields: dict[str, Any]) -> str:

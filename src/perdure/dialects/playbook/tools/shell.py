@@ -11,7 +11,6 @@ from perdure.dialects.playbook.tools.kind import (
     details_of,
     failure,
     general_kind,
-    seconds,
 )
 from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
@@ -34,7 +33,7 @@ def _start(call: Call) -> None:
         }
     if fields.get("cwd") is not None:
         arguments["cwd"] = fields["cwd"]
-    limit = seconds(call.task.spec.get("timeout"))
+    limit = call.task.timeout
     if limit is not None:
         arguments["timeout"] = limit
     call.perform("shell", arguments)
