@@ -54,6 +54,18 @@ def sequence(length: int) -> Cost:
     return cost(LANGUAGE.sequence(length, "echo"), LANGUAGE.given({"i": 1}), length)
 
 
+def test_a_plain_step_is_few_events_and_few_calls() -> None:
+    """A bound stands about a tenth above what it is today, so that a change which does more has to say so here."""
+    sequence(10)
+    fan(10)
+    step, branch = sequence(120), fan(500)
+
+    assert step.events < 5.1, "its task ended, it passed, what is next, a task scheduled, an attempt started"
+    assert step.calls < 235
+    assert branch.events < 5.1, "an iteration started in place of what is next"
+    assert branch.calls < 185
+
+
 def test_a_branch_costs_the_same_at_any_width() -> None:
     fan(10)  # first uses
 

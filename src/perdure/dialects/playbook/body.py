@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.playbook.errors import Error
-from perdure.dialects.playbook.values import NOTHING, Value, Variables, decode_hook, encode_hook
+from perdure.dialects.playbook.values import NO_VARIABLES, NOTHING, Value, Variables, decode_hook, encode_hook
 from perdure.kernel.values import Instant, Payload
 
 WHOLE = 0  # the fork that is none: the execution itself
@@ -154,12 +154,12 @@ class Thread(msgspec.Struct, gc=False, array_like=True):
     prev: Value = NOTHING
     results: dict[str, Value] = msgspec.field(default_factory=dict)
     outcome: Outcome | None = None
-    iter: Variables = msgspec.field(default_factory=Variables)
+    iter: Variables = NO_VARIABLES
     patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, kept back by a parallel loop
     epoch: int = 1  # grows with every worker that was lost
     earlier: int = 0  # task-runs before the pipeline began again
     error: Error | None = None
-    local: Variables = msgspec.field(default_factory=Variables)  # `step` of profile "io"
+    local: Variables = NO_VARIABLES  # `step` of profile "io"
     language: str = ""  # of the child it waits for, if that is no playbook
     recipe: Payload | None = None  # of the attempt that works now
     prev_recipe: Payload | None = None  # of `prev`
@@ -225,7 +225,7 @@ class StepRun(msgspec.Struct, gc=False, array_like=True):
     attempt: int = 1
     boundary: Boundary | None = None
     seq: int = 0  # of the event that started it
-    local: Variables = msgspec.field(default_factory=Variables)  # what its pipeline kept to itself
+    local: Variables = NO_VARIABLES  # what its pipeline kept to itself
     uri: str = ""  # of its result
     fork: int = WHOLE
     passing: list[str] = msgspec.field(default_factory=list)  # bodies that live no longer than this run

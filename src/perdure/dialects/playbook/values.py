@@ -132,6 +132,12 @@ class Variables:
     def __init__(self, data: dict[str, Any] | None = None) -> None:
         self.data: dict[str, Any] = {} if data is None else data
 
+    def assigned(self, patch: Patch) -> "Variables":
+        """These after the assignments: changed in place, except that none at all stay none."""
+        found = Variables() if self is NO_VARIABLES else self
+        found.assign(patch)
+        return found
+
     def assign(self, patch: Patch) -> None:
         for key, text in patch:
             _put(self.data, key.split("."), jsontext.decode(text))
@@ -152,6 +158,10 @@ class Variables:
                 inner = found
             _put(data, path, jsontext.decode(text))
         return data
+
+
+NO_VARIABLES = Variables()
+"""What most passes through a pipeline have: shared, and never changed."""
 
 
 def _put(data: dict[str, Any], path: list[str], value: Any) -> None:

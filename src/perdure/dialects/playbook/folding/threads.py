@@ -110,9 +110,9 @@ def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
     elif event.set_ctx:
         patch_ctx(body, event.set_ctx, event.size, thread.run)
     if event.set_iter:
-        thread.iter.assign(event.set_iter)
+        thread.iter = thread.iter.assigned(event.set_iter)
     if event.set_step:
-        thread.local.assign(event.set_step)
+        thread.local = thread.local.assigned(event.set_step)
     _leave_result(thread, run, event.label, thread.outcome)
     if event.fate == "done":
         _finish(body, event.thread, thread, run, event.label, thread.outcome.result)
