@@ -32,7 +32,10 @@ def ancestors(turn: Turn) -> Ancestors:
 
 def is_too_deep(turn: Turn, above: Ancestors, target: Reference, inputs: dict[str, Any]) -> bool:
     program: Program = turn.program
-    return len(above) > program.settings.max_story_depth or [target.key, input_hash(inputs)] in above
+    if len(above) > program.settings.max_story_depth:
+        return True
+    hashes = [given for name, given in above if name == target.key]
+    return bool(hashes) and input_hash(inputs) in hashes
 
 
 def launch(
@@ -62,10 +65,25 @@ def launch(
     }
     inherited = {CORRELATION: turn.state.labels[CORRELATION]} if CORRELATION in turn.state.labels else {}
     labels = {RUN: name, STORY: target.name, PARENT_RUN: body.name, PARENT_STEP: step.name, **inherited}
-    bundle = jsontext.canonical({**program.bundle, "story": story})
     return turn.start_child(
-        "story", bundle, target.name, jsontext.encode(inputs), jsontext.encode(options), labels, awaited
+        "story",
+        _bundle(program, target, story),
+        target.name,
+        jsontext.encode(inputs),
+        jsontext.encode(options),
+        labels,
+        awaited,
     )
+
+
+def _bundle(program: Program, target: Reference, story: Resource) -> bytes:
+    """Of a Story that lies in the bundle it is the same for all children of all runs: put together once."""
+    if program.shelf.find("Story", target.namespace, target.name) is not story:
+        return jsontext.canonical({**program.bundle, "story": story})
+    known = program.child_bundles.get(target.key)
+    if known is None:
+        known = program.child_bundles[target.key] = jsontext.canonical({**program.bundle, "story": story})
+    return known
 
 
 class End(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from perdure.dialects.story.ending import skip
 from perdure.dialects.story.fitting import misfits
 from perdure.dialects.story.graph import BLOCKS
 from perdure.dialects.story.interrupting import CANCELED
+from perdure.dialects.story.payloads import may_refer
 from perdure.dialects.story.phases import DEFAULT_REASONS, Phase, Reason
 from perdure.dialects.story.program import Program
 from perdure.dialects.story.rendering import Scope
@@ -129,17 +130,17 @@ def _succeed(turn: Turn, message: str) -> None:
             if allowed
             else "All steps completed successfully."
         )
-    written = program.spec.get("output")
-    if written is None:
+    if program.spec.get("output") is None:
         end_run(turn, Phase.SUCCEEDED, Reason.COMPLETED, message)
         return
     try:
-        output = Scope(turn).render_output(written)
+        output = Scope(turn).render_output()
     except TemplateError as problem:
         words = "Failed to evaluate final output template."
         end_run(turn, Phase.FAILED, Reason.OUTPUT_RESOLUTION_FAILED, words, detail=str(problem).partition("\n")[0])
         return
-    problems = misfits(program.spec.get("outputsSchema"), offloading.hydrated(turn, output))
+    schema = program.spec.get("outputsSchema")
+    problems = "" if schema is None else misfits(schema, offloading.hydrated(turn, output))
     if problems:
         words = f"Story output failed schema validation: {problems}"
         end_run(turn, Phase.FAILED, Reason.OUTPUT_SCHEMA_FAILED, words)
@@ -197,8 +198,10 @@ def _tell(turn: Turn, phase: Phase, reason: str, message: str, output: Payload |
         value: Payload = b"{}" if output is None else output
         if jsontext.decode(turn.state.options).get("tells"):
             # A reference into this run leads nowhere in another: who waits is told the value.
-            whole = offloading.hydrated(turn, jsontext.decode(turn.text(value)))
-            value = b'{"message":%b,"output":%b}' % (jsontext.encode(message), jsontext.encode(whole))
+            whole = turn.text(value)
+            if may_refer(whole):
+                whole = jsontext.encode(offloading.hydrated(turn, jsontext.decode(whole)))
+            value = b'{"message":%b,"output":%b}' % (jsontext.encode(message), whole)
         turn.end(status, Succeeded(value))
     elif status is Status.CANCELLED and phase is Phase.FINISHED:
         turn.end(status, Cancelled(message))

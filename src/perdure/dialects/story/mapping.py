@@ -9,6 +9,8 @@ among ten items and among ten thousand.
 
 from typing import Any
 
+import msgspec
+
 from perdure.dialects.story import children, materializing, references
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import FAN_PAGE, REDUCE, Body, Fan, StepState
@@ -29,6 +31,9 @@ from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import INLINE_BYTES
+
+_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+"""The items of a page, each as text: only the one that is wanted is read."""
 
 _OURS = {
     "map": ("item", "index", "total", "context", "inputs"),
@@ -157,9 +162,9 @@ def move(turn: Turn, step: Step, state: StepState) -> None:
         results = jsontext.encode(_page(turn, fan, page))
         turn.emit(s.FanPageClosed(step.name, page, turn.keep(results, 0 if len(fan.items) > 1 else INLINE_BYTES)))
     elif fan.can_start:
-        page = jsontext.decode(turn.text(fan.items[fan.next // FAN_PAGE]))
+        items = _split(turn.text(fan.items[fan.next // FAN_PAGE]))
         shared = {name: plan[name] for name in ("context", "inputs") if plan.get(name) is not None}
-        item = {"item": page[fan.next % FAN_PAGE], "index": fan.next, "total": fan.total}
+        item = {"item": jsontext.decode(items[fan.next % FAN_PAGE]), "index": fan.next, "total": fan.total}
         _launch(turn, step, part(plan, "map"), fan.next, {**item, **shared}, above)
     elif _is_good(fan) and plan.get("reduce") is not None and REDUCE not in fan.results:
         output = _gathered(turn, step, fan, plan)

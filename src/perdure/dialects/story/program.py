@@ -16,7 +16,7 @@ from perdure.dialects.story.offload_policy import injects, reads_in_process
 from perdure.dialects.story.resources import Shelf
 from perdure.dialects.story.scopes import BATCH, OUTPUT, under
 from perdure.dialects.story.settings import Settings
-from perdure.expressions.gotemplate import Environment, References
+from perdure.expressions.gotemplate import Environment, References, Structure
 from perdure.kernel.values import Instant
 
 Data = Mapping[str, Any]
@@ -149,6 +149,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         return under(OUTPUT, self.settings)
 
     @cached_property
+    def output_structure(self) -> Structure:
+        """What is written under `output`, compiled. Raises `TemplateError`."""
+        return Structure(self.spec.get("output"), self.output_environment)
+
+    @cached_property
     def reads_in_process(self) -> bool:
         """Whether templates read offloaded data as if they were small (STY-207)."""
         return reads_in_process(self.story, self.settings)
@@ -161,6 +166,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def engrams(self) -> dict[str, Any]:
         """By step, what `references` found in the bundle."""
+        return {}
+
+    @cached_property
+    def child_bundles(self) -> dict[str, bytes]:
+        """By Story in the bundle, what its children are pinned to (see `children`)."""
         return {}
 
     @cached_property

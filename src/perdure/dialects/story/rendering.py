@@ -48,13 +48,15 @@ class Scope:
             return value
         return self._filled(self._rendered(value, structure, self._program.environment, purpose))
 
-    def render_output(self, value: Any) -> Any:
+    def render_output(self) -> Any:
         """The run's final output: an object over everything that has ended (STY-217). Raises as `render` does.
 
         What lies in storage stays there, and a reference to it is given (STY-208).
         """
-        environment = self._program.output_environment
-        output = self._rendered(value, Structure(value, environment), environment, OUTPUT)
+        program = self._program
+        output = self._rendered(
+            program.spec.get("output"), program.output_structure, program.output_environment, OUTPUT
+        )
         if not isinstance(output, dict):
             raise EvaluationFault("the output must be an object")
         self._filled(output)  # a reference that leads to nothing is missing data (STY-218)

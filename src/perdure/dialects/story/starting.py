@@ -13,7 +13,7 @@ from perdure.dialects.story.program import Program
 from perdure.dialects.story.timers import BOUND_RANK
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId
+from perdure.kernel.values import Payload, RunId
 
 STREAMING_MISSING = (
     "Streaming Stories are not run yet: the hub that carries packets between workers (section 15) is missing"
@@ -26,18 +26,23 @@ def begin(turn: Turn) -> None:
     options = jsontext.decode(turn.state.options)
     given = jsontext.decode(turn.text(turn.state.input))
     name, namespace = names_of(turn, options)
-    found = _problem(program, given, is_bounded=not options.get("inputsOfAnySize"))
-    inputs = {**given, **options.get("beside", {})} if isinstance(given, dict) else options.get("beside", {})
+    found = _problem(program, given, 0 if options.get("inputsOfAnySize") else _size(turn.state.input))
+    beside = options.get("beside", {})
+    inputs = beside if not isinstance(given, dict) else {**given, **beside} if beside else given
     if found is None:
         found, inputs = _fitted(program, inputs)
-    text = jsontext.encode(inputs)
+    kept = turn.state.input if inputs is given else turn.keep(jsontext.encode(inputs))
     bound = program.bounds.get("story")
     if found is not None:
-        turn.emit(s.StoryStarted(name, namespace, turn.keep(text), turn.now, is_refused=True))
+        turn.emit(s.StoryStarted(name, namespace, kept, turn.now, is_refused=True))
         end_run(turn, Phase.FAILED, *found)
         return
     timer = 0 if bound is None else turn.set_timer(turn.now + bound, BOUND_RANK)
-    turn.emit(s.StoryStarted(name, namespace, turn.keep(text), turn.now, timer))
+    turn.emit(s.StoryStarted(name, namespace, kept, turn.now, timer))
+
+
+def _size(given: Payload) -> int:
+    return len(given) if isinstance(given, bytes) else given.size
 
 
 def names_of(turn: Turn, options: dict[str, Any]) -> tuple[str, str]:
@@ -54,11 +59,11 @@ def generated_name(program: Program, run: RunId) -> str:
     return f"{program.name[:50].rstrip('-')}-{tail}"
 
 
-def _problem(program: Program, given: Any, *, is_bounded: bool) -> tuple[str, str] | None:
+def _problem(program: Program, given: Any, size: int) -> tuple[str, str] | None:
     if given is not None and not isinstance(given, dict):
         return Reason.INPUT_SCHEMA_FAILED, "StoryRun inputs failed schema validation: inputs must be an object"
-    size, most = len(jsontext.encode(given or {})), program.settings.max_inline_inputs_size
-    if is_bounded and size > most:
+    most = program.settings.max_inline_inputs_size
+    if size > most:
         return Reason.INPUT_TOO_LARGE, f"spec.inputs too large ({size} bytes > {most}). {INSTEAD}"
     if not program.is_batch:
         return Reason.INVALID_CONFIGURATION, STREAMING_MISSING
