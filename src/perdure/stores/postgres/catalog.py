@@ -86,6 +86,10 @@ class Catalog(ABC):
         self._remembered = Gathering(self._memories_under)
 
     @abstractmethod
+    async def _look(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
+        """As `_read`, for a question whose answer is short."""
+
+    @abstractmethod
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
@@ -124,7 +128,7 @@ class Catalog(ABC):
         return await self._entries.ask(keys)
 
     async def _entries_named(self, keys: list[Named]) -> dict[Named, ResourceRow]:
-        rows = await self._read(_SOME, *zip(*map(_bound, keys), strict=True))
+        rows = await self._look(_SOME, *zip(*map(_bound, keys), strict=True))
         return {found.key: found for found in map(resource_row, rows)}
 
     async def list_resources(
@@ -149,7 +153,7 @@ class Catalog(ABC):
         return await self._remembered.ask(keys)
 
     async def _memories_under(self, keys: list[str]) -> dict[str, Memory]:
-        rows = await self._read(_MEMORIES, [key.encode() for key in keys], self._now())
+        rows = await self._look(_MEMORIES, [key.encode() for key in keys], self._now())
         return {key.decode(): Memory(*rest) for key, *rest in rows}
 
 

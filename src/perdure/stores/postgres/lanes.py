@@ -7,14 +7,16 @@ was used for is done again.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import psycopg
 
 from perdure.stores.errors import StoreUnreachable
 from perdure.stores.postgres.database import Database, is_passing
 from perdure.stores.postgres.session import ConnectionLost, Session
+from perdure.stores.postgres.wire import Statement, rows_of
 from perdure.stores.syncing import SyncThread
 
 _log = logging.getLogger("perdure.stores.postgres")
@@ -103,6 +105,21 @@ class Lane:
         self.drop()
 
 
+async def _answered(session: Session) -> None:
+    """Wait, without a thread, until what was sent has its whole answer, or the connection is gone."""
+    loop, socket = asyncio.get_running_loop(), session.socket
+    while not session.is_answered(time.monotonic()):
+        ready = asyncio.Event()
+        loop.add_reader(socket, ready.set)
+        if not session.is_sent:
+            loop.add_writer(socket, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(socket)
+            loop.remove_writer(socket)
+
+
 class Readers:
     """A few lanes for reading; whoever is free takes the next question."""
 
@@ -110,18 +127,53 @@ class Readers:
         self._lanes = [Lane(database, f"reader {number}") for number in range(1, database.settings.readers + 1)]
         self._lanes[0].session = first
         self._free = list(reversed(self._lanes))
+        self._looking: set[Lane] = set()  # lanes whose session the event loop waits for
+        self._is_closed = False
         self._turn: asyncio.Semaphore | None = None
 
     async def run(self, work: Work[T]) -> T:
+        async with self._free_lane() as lane:
+            return await lane.run(work)
+
+    async def look(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
+        """A short question. It is asked on the event loop, which goes on while the database answers: two ways between
+        threads would take longer than the answer. What does not go smoothly is done again in a thread, with patience.
+        """
+        async with self._free_lane() as lane:
+            session = lane.session
+            if session is not None and session.is_one_trip(statement) and session.is_there():
+                self._looking.add(lane)
+                try:
+                    session.send(statement, *values)
+                    await _answered(session)
+                    return rows_of(session.receive())
+                except psycopg.Error:
+                    pass
+                except ConnectionLost:
+                    lane.drop()
+                except BaseException:  # an answer that nobody waits for must not be the next one's
+                    lane.drop()
+                    raise
+                finally:
+                    self._looking.discard(lane)
+                    if self._is_closed:
+                        lane.close()
+            return await lane.run(lambda session, again: session.run(statement, *values))
+
+    @asynccontextmanager
+    async def _free_lane(self) -> AsyncIterator[Lane]:
         if self._turn is None:
             self._turn = asyncio.Semaphore(len(self._lanes))
         async with self._turn:
             lane = self._free.pop()
             try:
-                return await lane.run(work)
+                yield lane
             finally:
                 self._free.append(lane)
 
     def close(self) -> None:
+        """Who is waited for on the event loop is let go by who waits."""
+        self._is_closed = True
         for lane in self._lanes:
-            lane.close()
+            if lane not in self._looking:
+                lane.close()

@@ -199,6 +199,14 @@ class Session:
             raise error_from_result(last)
         return last
 
+    @property
+    def is_sent(self) -> bool:
+        """Whether all of the statement is on its way."""
+        try:
+            return not self._pgconn.flush()
+        except psycopg.OperationalError:
+            return True
+
     def is_answered(self, until: float | None = None) -> bool:
         """Wait until what was sent has its whole answer, or until then; also true when the connection is gone."""
         pgconn = self._pgconn

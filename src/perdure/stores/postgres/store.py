@@ -144,6 +144,9 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
 
     # Reading: see `Reads`.
 
+    async def _look(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
+        return await self._readers.look(statement, *values)
+
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
         return await self._readers.run(lambda session, again: session.run(statement, *values))
 
