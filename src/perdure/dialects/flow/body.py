@@ -222,7 +222,8 @@ class Body(msgspec.Struct, gc=False):
                 assert self.landed is not None and self.landed.cell is not None
                 return self.landed.cell
             case "step.shaped":
-                return frame.entered.shaped or frame.entered.input
+                step = frame.entered
+                return step.shaped or step.input
             case "step.input":
                 return frame.entered.input
             case "frame.input":

@@ -17,7 +17,6 @@ from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.program import Call as CallProgram
 from perdure.dialects.flow.program import Flow
 from perdure.dialects.flow.records import call_record, element, settled_call_record, window_record
-from perdure.dialects.flow.scope import Maker
 from perdure.dialects.flow.tails import tail
 from perdure.dialects.flow.values import LANDED, Carried, Result
 from perdure.kernel import calling, jsontext
@@ -27,23 +26,9 @@ from perdure.kernel.values import NULL, Instant, Payload
 
 def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
     """Evaluate the call's fields, validate its arguments and ask its target."""
-    turn, frame = move.turn, move.frame
-
-    def received() -> Any:
-        return frame.value.read(turn) if index == SINGLE else element(turn, frame, index)
-
+    dispatch = _Dispatch(move, call, index)
     try:
-        if call.fixed is not None:
-            arguments = call.fixed
-            given: Carried | None = None if call.input is None else turn.keep(call.input.text or NULL)
-        else:
-            scope = move.call_scope(move.now, {"call": lambda: call_record(received(), index, move.now)})
-            given = scope.carried(call.input)
-            arguments = scope.arguments(call.arguments)
-        if call.provider is not None and not call.is_proven:
-            call.provider.parameters.validate(arguments, call.provider.uri)
-            call.is_proven = call.fixed is not None
-        dispatch = _Dispatch(move, call, index, given, received)
+        arguments = dispatch.evaluate()
     except Fault as fault:
         move.emit(f.CallFaulted(move.number, index, call.site, move.now, move.text(fault.envelope)))
         return
@@ -60,15 +45,39 @@ def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
 class _Dispatch:
     """Hands an evaluated call to its target. `given` is None when the call passes on what it received."""
 
-    def __init__(self, move: Move, call: CallProgram, index: int, given: Carried | None, received: Maker) -> None:
+    __slots__ = ("call", "given", "index", "move")
+
+    def __init__(self, move: Move, call: CallProgram, index: int) -> None:
         self.move = move
         self.call = call
         self.index = index
-        self.given = given
-        self.received = received
-        step = move.frame.step
-        fan = None if step is None or index == SINGLE else step.fan
-        self.is_element = fan is not None and fan.elements is not None
+        self.given: Carried | None = None
+
+    def evaluate(self) -> dict[str, Any]:
+        """The arguments, valid; what is fixed in the document is validated once for all runs."""
+        move, call = self.move, self.call
+        if call.fixed is None:
+            scope = move.call_scope(move.now, {"call": lambda: call_record(self.received(), self.index, move.now)})
+            self.given = scope.carried(call.input)
+            arguments = scope.arguments(call.arguments)
+        else:
+            arguments = call.fixed
+            if call.input is not None:
+                self.given = move.turn.keep(call.input.text or NULL)
+        if call.provider is not None and not call.is_proven:
+            call.provider.parameters.validate(arguments, call.provider.uri)
+            call.is_proven = call.fixed is not None
+        return arguments
+
+    def received(self) -> Any:
+        turn, frame = self.move.turn, self.move.frame
+        return frame.value.read(turn) if self.index == SINGLE else element(turn, frame, self.index)
+
+    @property
+    def is_element(self) -> bool:
+        """Whether it received an element of the Gather's collection."""
+        step = None if self.index == SINGLE else self.move.frame.step
+        return step is not None and step.fan is not None and step.fan.elements is not None
 
     def to_flow(self, flow: Flow, arguments: dict[str, Any]) -> None:
         move = self.move
@@ -119,12 +128,11 @@ class _Dispatch:
         frame = self.move.frame
         if self.given is not None:
             return self.move.body.cell(frame, self.given).payload
+        if self.index == SINGLE:
+            return frame.value.payload
         if self.is_element:
             return jsontext.encode_finite(self.received())
-        step = frame.step
-        if self.index != SINGLE and step is not None:
-            return step.input.payload
-        return frame.value.payload
+        return frame.entered.input.payload
 
     @property
     def _path(self) -> str:

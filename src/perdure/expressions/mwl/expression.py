@@ -13,7 +13,7 @@ from perdure.expressions.cel.frame import DEFAULT_LIMITS
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.values import Value, type_name
 from perdure.expressions.mwl.functions import LIBRARY, ClockPin, read_number
-from perdure.expressions.mwl.results import Json, JsonResult, Unrepresentable
+from perdure.expressions.mwl.results import Json, JsonResult, Unrepresentable, scalar_to_json
 from perdure.expressions.source import Source
 
 EVALUATION_ERROR = "System.ExpressionEvaluationError"
@@ -62,6 +62,8 @@ class Expression:
         if kind is bool or kind is str or kind is dict or kind is list:
             return value  # type: ignore[no-any-return]
         try:
+            if kind is float or kind is int:
+                return scalar_to_json(value)
             return JsonResult(self._limits.size).convert(value)
         except Unrepresentable as failure:
             raise self._fault_of_result(UNREPRESENTABLE_VALUE, str(failure)) from None
