@@ -210,7 +210,7 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
     else:
         said = lending.farewell(turn, result_of(body, program, turn.state.options), body.ctx.data)
         envelope = {"execution_id": turn.execution.id, "status": status, **said}
-        outcome = Succeeded(jsontext.encode(envelope))
+        outcome = Succeeded(jsontext.encode_finite(envelope))  # all of it was read from JSON
         ended = Status.PARTIAL if status == "partial" else Status.SUCCEEDED
     for timer in body.bounds:
         turn.drop_timer(timer)

@@ -23,9 +23,9 @@ def advance(turn: Turn) -> bool:
     elif body.closing:
         ending.close(turn, _first(body.closing))
     elif body.routing and not body.paused:
-        _stop_if_hurried(turn, lambda: routing.route(turn, _first(body.routing)))
+        _stop_if_hurried(turn, routing.route, _first(body.routing))
     elif body.dying and not body.paused:
-        _stop_if_hurried(turn, lambda: joining.give_up(turn, _first(body.dying)))
+        _stop_if_hurried(turn, joining.give_up, _first(body.dying))
     elif body.admitted and not body.paused:
         starting.start_step(turn, _first(body.admitted))
     elif body.looping:
@@ -54,12 +54,12 @@ def _first(queue: b.Queue) -> int:
     return next(iter(queue))
 
 
-def _stop_if_hurried(turn: Turn, move: Callable[[], None]) -> None:
+def _stop_if_hurried(turn: Turn, move: Callable[[Turn, int], None], number: int) -> None:
     """A move that may end a branch badly; where the first such end ends everything, it does (`fail_fast`)."""
     body: b.Body = turn.body
     program: Program = turn.program
     before = body.unhandled
-    move()
+    move(turn, number)
     is_fast = program.completion.on_failure is OnFailure.FAIL_FAST
     if is_fast and body.unhandled > before and body.stopped is None:
         first = next(failure for failure in body.failures if not failure.handled)
