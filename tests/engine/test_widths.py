@@ -1,16 +1,22 @@
-"""Work per branch does not grow with the width of a fan-out: counted in calls, at two widths (invariant 25)."""
+"""Work per branch does not grow with the width of a fan-out: counted, at two widths (invariant 25)."""
 
+import asyncio
 import cProfile
 import pstats
-from collections import OrderedDict
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
+from perdure.engine.client import RunFailed
 from perdure.kernel import jsontext
 from perdure.testing.drill import Drill
 from perdure.testing.drill import body as b
@@ -44,6 +50,48 @@ async def _calls(engine: Any, document: Any) -> int:
         profiler.disable()
     counted: int = pstats.Stats(profiler).total_calls  # type: ignore[attr-defined]
     return counted
+
+
+async def test_cancelling_a_wide_run_costs_a_branch_what_it_costs_in_a_narrow_one(tmp_path: Path) -> None:
+    """Counted in instructions of Python: a search through all that is open makes no calls."""
+    work: dict[int, float] = {}
+    for width in (100, 1_000):
+        folder = tmp_path / str(width)
+        folder.mkdir()
+        async with metered(folder) as (engine, _, _):
+            run = await engine.start(drill({"each": width, "do": [{"call": "for ever"}]}))
+            while not engine.runtime.is_quiet:
+                await asyncio.sleep(0)
+            with _instructions() as counted:
+                await run.cancel("enough")
+                with pytest.raises(RunFailed):
+                    await run.result()
+        work[width] = counted["perdure"] / width
+
+    assert work[1_000] <= work[100] * 1.1
+
+
+@contextmanager
+def _instructions() -> Iterator[Counter[str]]:
+    """Instructions of Python that are executed meanwhile in Perdure's own code."""
+    counted: Counter[str] = Counter()
+
+    def enter(frame: FrameType, event: str, argument: object) -> Any:
+        if "/perdure/" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return count
+
+    def count(frame: FrameType, event: str, argument: object) -> Any:
+        counted["perdure"] += event == "opcode"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield counted
+    finally:
+        sys.settrace(before)
 
 
 def test_what_a_drill_takes_from_the_front_is_linked_not_hashed() -> None:

@@ -101,6 +101,10 @@ class CleanupBegan(e.Event, frozen=True, tag=112):
     pass
 
 
+class AllAsked(e.Event, frozen=True, tag=113):
+    """Everything that was open when the end began has been asked to stop, and is waited for."""
+
+
 OWN_EVENTS: tuple[type[e.Event], ...] = (
     Spawned,
     Fanned,
@@ -115,6 +119,7 @@ OWN_EVENTS: tuple[type[e.Event], ...] = (
     Spun,
     Ending,
     CleanupBegan,
+    AllAsked,
 )
 
 
@@ -161,6 +166,7 @@ class Body(msgspec.Struct, gc=False):
     ending: tuple[Status, Outcome] | None = None
     cleaning: bool = False
     begun: bool = False
+    asked: bool = False  # all that is open knows that it should stop
 
     def step(self, thread: Thread) -> Step | None:
         frame = thread.frames[-1]
@@ -182,6 +188,7 @@ class Frozen(msgspec.Struct, gc=False, array_like=True):
     ending: tuple[Status, Outcome] | None
     cleaning: bool
     begun: bool
+    asked: bool
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -201,6 +208,7 @@ def freeze(body: Body) -> bytes:
             body.ending,
             body.cleaning,
             body.begun,
+            body.asked,
         )
     )
 
@@ -219,6 +227,7 @@ def thaw(program: Program, frozen: bytes) -> Body:
         found.ending,
         found.cleaning,
         found.begun,
+        found.asked,
     )
 
 
@@ -336,6 +345,10 @@ def _ending(body: Body, event: Ending) -> None:
 
 def _cleanup_began(body: Body, event: CleanupBegan) -> None:
     body.cleaning = True
+
+
+def _all_asked(body: Body, event: AllAsked) -> None:
+    body.asked = True
 
 
 # The kernel's events, as far as they concern a drill.
@@ -463,6 +476,7 @@ CHANGES: dict[type[e.Event], Callable[[Body, Any], None]] = {
     Spun: _spun,
     Ending: _ending,
     CleanupBegan: _cleanup_began,
+    AllAsked: _all_asked,
     e.TaskScheduled: _task_scheduled,
     e.TaskEnded: _task_ended,
     e.TaskReported: _task_reported,

@@ -20,7 +20,7 @@ class Drill:
     name = "drill"
     is_for_tests = True
     events = b.OWN_EVENTS
-    version = 1
+    version = 2
     edition = 1
     name_label = "drill/name"
     kinds: tuple[Kind, ...] = (

@@ -1,6 +1,7 @@
 """What a drill decides: one move at a time, for the thread that is first on the agenda."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from perdure.kernel import jsontext
@@ -79,22 +80,11 @@ def _failed(turn: Turn, body: b.Body, number: int, thread: b.Thread, failed: Fai
 def _wind_up(turn: Turn, body: b.Body) -> bool:
     """One move of ending: ask what is open to stop; when nothing is, clean up; then the end."""
     state = turn.state
-    running = [number for number, task in state.tasks.items() if not task.cancelling]
-    for number in running[:CANCELLED_AT_ONCE]:
-        turn.cancel_task(number, "the run is ending")
-    if running:
-        return True
-    for number, child in state.children.items():
-        if not child.cancelling:
-            turn.cancel_child(number, "the run is ending")
-            return True
-    for number in state.timers:
-        turn.drop_timer(number)
-        return True
-    for number in state.permits:
-        turn.release_permit(number)
+    if not body.asked and _ask_to_stop(turn):
         return True
     if state.tasks or state.children:
+        if not body.asked:
+            turn.emit(b.AllAsked())  # so that no result costs a search through all that are still open
         return False
     program: Program = turn.program
     if program.has_cleanup:
@@ -104,6 +94,27 @@ def _wind_up(turn: Turn, body: b.Body) -> bool:
         assert body.ending is not None
         turn.end(*body.ending)
     return True
+
+
+def _ask_to_stop(turn: Turn) -> bool:
+    """Whether anything was open that had not been asked; a part of it is now."""
+    state = turn.state
+    tasks = _some(number for number, task in state.tasks.items() if not task.cancelling)
+    children = _some(number for number, child in state.children.items() if not child.cancelling)
+    timers, permits = _some(state.timers), _some(state.permits)
+    for number in tasks:
+        turn.cancel_task(number, "the run is ending")
+    for number in children:
+        turn.cancel_child(number, "the run is ending")
+    for number in timers:
+        turn.drop_timer(number)
+    for number in permits:
+        turn.release_permit(number)
+    return bool(tasks or children or timers or permits)
+
+
+def _some(numbers: Iterable[int]) -> list[int]:
+    return list(islice(numbers, CANCELLED_AT_ONCE))
 
 
 def end_cancelled(turn: Turn, reason: str) -> None:
