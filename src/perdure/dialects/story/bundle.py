@@ -81,11 +81,12 @@ def references(story: Resource) -> Iterator[tuple[str, Reference]]:
     namespace, spec = namespace_of(story), spec_of(story)
     for block in BLOCKS:
         for step in steps_of(spec.get(block)):
-            for one in (step, *branches_of(step)):
+            steps = (step, *branches_of(step))
+            for one in steps:
                 target = read_reference(one.get("ref"), namespace)
                 if target is not None:
                     yield "Engram", target
-            for one in (step, *branches_of(step)):
+            for one in steps:
                 for given in _story_references(one):
                     target = read_reference(given, namespace)
                     if target is not None and "{{" not in target.key:
@@ -103,8 +104,7 @@ def _story_references(step: Mapping[str, Any]) -> Iterator[Any]:
         yield given.get("storyRef")
     elif step.get("ref") is not None:
         for stage in STAGES:
-            told = given.get(stage)
-            if isinstance(told, dict):
+            if stage in given and isinstance(told := given[stage], dict):
                 yield told.get("storyRef")
 
 

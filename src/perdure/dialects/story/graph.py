@@ -4,7 +4,7 @@ Works on the plain data of `spec`, valid or not: what has not the shape of a ste
 reported by admission. Branches of a parallel step are no nodes: to read one is to wait for its parent (STY-095).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -157,10 +157,9 @@ class StepGraph:
         return None
 
 
-def steps_of(block: Any) -> Iterator[Mapping[str, Any]]:
+def steps_of(block: Any) -> list[Mapping[str, Any]]:
     """The items of a block; what is no step stands in as an empty one, so that places stay right."""
-    for item in block if isinstance(block, list) else ():
-        yield item if isinstance(item, dict) else {}
+    return [item if isinstance(item, dict) else {} for item in block] if isinstance(block, list) else []
 
 
 def branches_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -168,7 +167,7 @@ def branches_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     given = step.get("with")
     if step.get("type") != "parallel" or not isinstance(given, dict):
         return []
-    return list(steps_of(given.get("steps")))
+    return steps_of(given.get("steps"))
 
 
 def name_of(step: Mapping[str, Any]) -> str | None:

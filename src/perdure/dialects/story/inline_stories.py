@@ -18,7 +18,9 @@ def inline_stories(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         return found
     for stage in STAGES:
-        told = given.get(stage)
+        if stage not in given:
+            continue
+        told = given[stage]
         story = told.get("story") if isinstance(told, dict) else None
         if isinstance(story, dict) and isinstance(story.get("steps"), list):
             found[stage] = story

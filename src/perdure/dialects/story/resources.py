@@ -129,11 +129,11 @@ def read_reference(value: Any, namespace: str) -> Reference | None:
     """A name alone, or `{name, namespace?, version?, uid?}`; without namespace that of the referrer. None if none."""
     given = value if isinstance(value, dict) else {"name": value}
     name = given.get("name")
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not (name := name.strip()):
         return None
     if len(given) == 1:
-        return Reference(name.strip(), namespace)
+        return Reference(name, namespace)
     place, version, uid = (
         member.strip() if isinstance(member := given.get(word), str) else "" for word in ("namespace", "version", "uid")
     )
-    return Reference(name.strip(), place or namespace, version, uid)
+    return Reference(name, place or namespace, version, uid)
