@@ -47,10 +47,13 @@ def let_go(turn: Turn, state: StepState | None) -> None:
     """Give back permits and timers."""
     if state is None:
         return
-    for permit in [*state.permits, state.awaited]:
-        turn.release_permit(permit)
-    for timer in (state.timer, state.poll):
-        turn.drop_timer(timer)
+    if state.permits or state.awaited:
+        for permit in [*state.permits, state.awaited]:
+            turn.release_permit(permit)
+    if state.timer:
+        turn.drop_timer(state.timer)
+    if state.poll:
+        turn.drop_timer(state.poll)
 
 
 def skip(turn: Turn, names: list[str], message: str, *, follows_failure: bool = False) -> None:
