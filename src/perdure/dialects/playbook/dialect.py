@@ -19,6 +19,8 @@ from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
+ENDS = (e.TaskEnded, e.ChildEnded)
+
 
 class PlaybookDialect:
     def __init__(self, around: Surroundings) -> None:
@@ -65,7 +67,7 @@ def _land(turn: Turn) -> None:
         _begin_again(turn, event)
         return
     number = turn.body.landed
-    if not isinstance(event, e.TaskEnded | e.ChildEnded) or not number:
+    if not number or not isinstance(event, ENDS):
         return  # handed out once more, or its step-run has ended meanwhile
     body: b.Body = turn.body
     program: Program = turn.program
@@ -73,8 +75,7 @@ def _land(turn: Turn) -> None:
     step = program.steps[body.runs[thread.run].step]
     task = step.tasks[thread.position]
     landed = tools.kind_of(task.kind).land(event.outcome, turn.text)
-    is_well = isinstance(event.outcome, Succeeded)
-    if is_well and not thread.language and landed is tools.AS_IT_IS and passing.pass_plainly(turn, number, step, task):
+    if landed is tools.AS_IT_IS and not thread.language and passing.pass_plainly(turn, number, step, task):
         return
     if thread.language and isinstance(event.outcome, Succeeded):
         child = turn.execution.child_id(thread.number)

@@ -38,6 +38,7 @@ class Landed(msgspec.Struct, gc=False, frozen=True):
 
 
 AS_IT_IS = Landed()
+"""It went well, and there is nothing to add."""
 
 Landing = Callable[[Outcome, Reader], Landed]
 
