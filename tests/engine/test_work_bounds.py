@@ -31,7 +31,7 @@ BOUNDS = {
     "drill": Bounds(sequence=105, fan=225, rounds=87),
     "flow": Bounds(sequence=193, fan=295, rounds=227),
     "playbook": Bounds(sequence=380, fan=375, rounds=350),
-    "story": Bounds(sequence=870, fan=2_140, rounds=0),
+    "story": Bounds(sequence=850, fan=2_120, rounds=0),
 }
 
 
