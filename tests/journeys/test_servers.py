@@ -357,3 +357,61 @@ def test_a_server_waits_no_longer_than_it_was_told(asleep: tuple[CommandLine, Ow
     assert time.monotonic() - began < 10
     assert "at most 3.0 s" in done.err
     assert done.error["code"] == "STORE-UNREACHABLE" and "s3cret" not in done.err + done.out
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_server_ends_in_time_although_its_database_is_away(
+    asleep: tuple[CommandLine, OwnServer, str], is_late: bool
+) -> None:
+    """Whether its lease is over by then or not; and an outage does not fill the log."""
+    perdure, database, url = asleep
+    database.start()
+    server = perdure.start("serve", "--db", url, "--grace", "1s", "--lease", "2s")
+    server.hear("serving ")
+    database.stop()
+    server.hear("late to renew" if is_late else "the lease cannot be renewed now")
+    began = time.monotonic()
+    server.send(signal.SIGTERM)
+    done = server.end()
+
+    assert done.code == 143
+    assert time.monotonic() - began < 12
+    assert "Traceback" not in done.err and "never retrieved" not in done.err
+    assert "stopped; the runs are durable" in done.err
+
+
+def test_an_outage_does_not_fill_the_log(asleep: tuple[CommandLine, OwnServer, str]) -> None:
+    perdure, database, url = asleep
+    database.start()
+    server = perdure.start("serve", "--db", url, "--lease", "2s")
+    server.hear("serving ")
+    database.stop()
+    time.sleep(6)
+    database.start()
+    server.send(signal.SIGTERM)
+    done = server.end()
+    assert done.code == 143
+    assert len(done.err.splitlines()) < 20, done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--health", "99999"), "no port"),
+        (("--health", "x"), "no port"),
+        (("--lease", "0"), "too short"),
+        (("--lease", "200ms"), "too short"),
+        (("--grace", "-1"), "not a duration"),
+    ],
+)
+def test_words_that_make_no_sense_are_told_at_once(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    done = CommandLine(tmp_path)("serve", *words, code=2)
+    assert said in done.err and "unexpected" not in done.err
+
+
+def test_a_server_that_leaves_names_those_who_go_on(fleet: Fleet) -> None:
+    one, two = fleet.serve(), fleet.serve()
+    one.send(signal.SIGTERM)
+    assert "The other servers go on with them." in one.end().err
+    two.send(signal.SIGTERM)
+    assert "Go on with: perdure serve" in two.end().err

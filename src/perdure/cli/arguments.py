@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 from perdure.cli.errors import BadUsage
 from perdure.cli.times import read_instant, read_span
 from perdure.kernel import jsontext
-from perdure.kernel.values import Instant
+from perdure.kernel.values import SECOND, Instant
+
+SHORTEST_LEASE = SECOND
 
 _T = TypeVar("_T")
 
@@ -136,9 +138,24 @@ def _read_past(text: str) -> Instant:
     return read_instant(text, time.time_ns() // 1_000)
 
 
+def _read_port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65_536):
+        raise ValueError(f"{text!r} is no port, 1 to 65535")
+    return int(text)
+
+
+def _read_lease(text: str) -> Instant:
+    lease = read_span(text)
+    if lease < SHORTEST_LEASE:
+        raise ValueError(f"{text!r} is too short: a lease lasts a second or more, and a busy machine needs 3")
+    return lease
+
+
 pair = _checked(_read_pair)
 pairs = _checked(_read_pairs)
 duration = _checked(read_span)
+port = _checked(_read_port)
+lease = _checked(_read_lease)
 instant = _checked(_read_past)
 json_or_file = _checked(_read_json)
 

@@ -1,6 +1,7 @@
 """Whether a server is well, for whoever watches over its process: one page on loopback, and nothing else."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -40,7 +41,10 @@ async def health_page(port: int | None) -> AsyncIterator[Watched]:
     try:
         server = await asyncio.start_server(answer, "127.0.0.1", port, limit=MOST_BYTES)
     except OSError as error:
-        raise BadUsage(f"--health {port}: {error.strerror or error}") from None
+        raise BadUsage(
+            f"--health {port}: {os.strerror(error.errno) if error.errno else error}",
+            hint="Another process listens there; choose another port.",
+        ) from None
     async with server:
         yield watched
 

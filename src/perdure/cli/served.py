@@ -16,11 +16,20 @@ async def is_served(client: Client) -> bool:
 
 async def is_served_after_us(client: Client) -> bool:
     """The same, asked on the way out: when it cannot be found out soon, nobody is promised anything."""
+    return await _servers_after_us(client) > 0
+
+
+async def others_serve(client: Client) -> bool:
+    """The same, asked by a server on its way out."""
+    return await _servers_after_us(client) > 1
+
+
+async def _servers_after_us(client: Client) -> int:
     try:
         async with asyncio.timeout(LAST_LOOK):
-            return await is_served(client)
+            return sum(server.serves for server in await client.store.servers())
     except (StoreError, TimeoutError):
-        return False
+        return 0
 
 
 async def who_goes_on(client: Client, command: str) -> str:

@@ -145,7 +145,7 @@ class Sharing:
             try:
                 return await ask()
             except StoreError as error:
-                if not self._settings.serves:
+                if not self._settings.serves or self.is_leaving:
                     raise
                 _log.warning("cannot join the other servers, trying again: %s", error)
                 await asyncio.sleep(self._settings.share_every)

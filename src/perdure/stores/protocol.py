@@ -415,8 +415,8 @@ class Store(Protocol):
     async def reopen(self) -> None:
         """Forget every connection and open anew, after an unknown commit."""
 
-    def hurry(self) -> None:
-        """We are about to close: a store that is away is not waited for any longer."""
+    def hurry(self, patience: float = 0.0) -> None:
+        """We are about to close: from here on a store that is away is waited for so many seconds at most."""
 
     def abandon(self) -> None:
         """Let go of everything without a word, as a dying process does."""

@@ -40,6 +40,7 @@ class SyncThread:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
             await asyncio.wait([answer])
+            answer.exception()  # nobody waits for it any more, and nobody has to be warned of that
             raise
 
     def close(self, wait: float | None = None) -> bool:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from contextlib import suppress
 
 from perdure.cli import arguments as a
 from perdure.cli.exits import Exit
@@ -12,10 +13,12 @@ from perdure.cli.logs import log_to
 from perdure.cli.opening import load_sources
 from perdure.cli.patience import opened
 from perdure.cli.progress import progress_for
+from perdure.cli.served import others_serve
 from perdure.cli.talk import Talk
 from perdure.cli.times import span
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
+from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
 from perdure.stores.addresses import without_password
 from perdure.stores.protocol import Store
@@ -42,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_load(parser)
     parser.add_argument(
-        "--health", metavar="PORT", type=int, help="answer http://127.0.0.1:PORT/healthz: 200 when all is well"
+        "--health", metavar="PORT", type=a.port, help="answer http://127.0.0.1:PORT/healthz: 200 when all is well"
     )
     parser.add_argument(
         "--grace",
@@ -54,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease",
         metavar="DURATION",
-        type=a.duration,
+        type=a.lease,
         help="on PostgreSQL: how long others wait before they take over from a server that fell silent (default: 10s)",
     )
     parser.add_argument(
@@ -84,14 +87,20 @@ async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
     async with health_page(asked.health) as page:
         engine = Engine(await opened(open, asked.db, most, talk), clock=clock, settings=settings)
         engine.runtime.sharing.tell = talk.say
+        goes_on = "Go on with: perdure serve"
         try:
             async with engine:
                 page.engine = engine
                 with listening(engine, progress_for(talk)):
                     talk.insist(f"serving {without_password(asked.db)}; stop with Ctrl-C")
-                    await _stay(engine, asked, talk)
+                    try:
+                        await _stay(engine, asked, talk)
+                    except asyncio.CancelledError:
+                        if await others_serve(engine):
+                            goes_on = "The other servers go on with them."
+                        raise
         except asyncio.CancelledError:
-            talk.insist("stopped; the runs are durable. Go on with: perdure serve")
+            talk.insist(f"stopped; the runs are durable. {goes_on}")
             raise
     return Exit.OK
 
@@ -99,12 +108,18 @@ async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
 async def _stay(engine: Engine, asked: argparse.Namespace, talk: Talk) -> None:
     from perdure.triggers.service import Service
 
+    service = asyncio.ensure_future(Service(engine, say=talk.say).run())
     try:
-        await Service(engine, say=talk.say).run()
+        await asyncio.shield(service)
     except asyncio.CancelledError:
+        engine.store.hurry(asked.grace / SECOND)  # first of all: whoever waits for a store that is away gives up then
+        service.cancel()
         count = engine.runtime.tasks_in_flight
         if count:
             talk.insist(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(asked.grace)}")
         if not await engine.runtime.leave():
             talk.say("not all tasks have ended; those are delivered again")
+        engine.store.hurry()
+        with suppress(asyncio.CancelledError, PerdureError):
+            await service
         raise

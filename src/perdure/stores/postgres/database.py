@@ -1,7 +1,9 @@
 """One database: how it is connected to, brought up to date, and what its errors mean."""
 
+import logging
 import re
 import secrets
+import time
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
@@ -29,7 +31,11 @@ from perdure.stores.postgres.address import parameters_of
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.timekeeping import Ahead
 
+_log = logging.getLogger("perdure.stores.postgres")
+
 OLDEST_SERVER = 150_000
+WARN_EVERY = 30.0  # seconds
+MOST_WARNINGS = 100
 MIGRATING = 0x50455244  # "PERD": the advisory lock of who changes the schema
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
@@ -68,6 +74,16 @@ class Database:
         self.token = f"perdure-{secrets.token_hex(6)}"
         """Begins the name of all our sessions, so that a successor can end what we left open."""
         self._parameters = parameters_of(url)
+        self._warned: dict[str, float] = {}
+
+    def warn(self, text: str) -> None:
+        """Said once in a while, however many lanes try however often: an outage may last for hours."""
+        now = time.monotonic()
+        if now - self._warned.get(text, -WARN_EVERY) >= WARN_EVERY:
+            if len(self._warned) > MOST_WARNINGS:
+                self._warned.clear()
+            self._warned[text] = now
+            _log.warning("%s", text)
 
     def connect(self, purpose: str) -> Session:
         """A session that is fit for use. Errors say what to do; `StoreUnreachable` may pass."""

@@ -5,7 +5,6 @@ was used for is done again.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,8 +17,6 @@ from perdure.stores.postgres.database import Database, is_passing
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.wire import Statement, rows_of
 from perdure.stores.syncing import SyncThread
-
-_log = logging.getLogger("perdure.stores.postgres")
 
 T = TypeVar("T")
 Work = Callable[[Session, bool], T]
@@ -63,7 +60,7 @@ class Lane:
                 again = True
                 if self._is_closed or time.monotonic() - began > self._database.patience:
                     raise self._database.explain(error) from None
-                _log.warning("%s; trying again", error)
+                self._database.warn(f"{' '.join(str(error).split())}; trying again")
             except psycopg.Error as error:
                 self._roll_back()
                 passing += 1

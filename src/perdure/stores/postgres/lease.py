@@ -4,7 +4,6 @@ The same connection listens for hints and sends ours. The deadline is counted fr
 that goes on while the machine sleeps.
 """
 
-import logging
 import os
 import select
 import threading
@@ -16,8 +15,6 @@ from perdure.stores.errors import StoreError
 from perdure.stores.postgres.database import NOW, Database, microseconds
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.wire import INT, INTS, Statement, rows_of
-
-_log = logging.getLogger("perdure.stores.postgres")
 
 EVERYONE = "perdure_everyone"
 LONGEST_PAUSE = 1.0
@@ -97,7 +94,7 @@ class Lease:
                 self._live(session)
                 pause = 0.02
             except (StoreError, ConnectionLost, psycopg.Error) as error:
-                _log.warning("the lease cannot be renewed now: %s", error)
+                self._database.warn(f"the lease cannot be renewed now: {' '.join(str(error).split())}")
                 if session is not None:
                     session.close()
                     session = None

@@ -338,7 +338,7 @@ class Ownership(ABC):
             ended = take_over(session, lease.server)
             with session.transaction():
                 session.run(_LOCK)
-                ended += [f"the ended process of partition {id}" for id in _settle_orphans(session, self._now())]
+                ended += ["a process that has ended" for _ in _settle_orphans(session, self._now())]
                 ((servers, before_us, ours),) = session.run(_SHARES, lease.server)
                 fair = SHARED // servers + (before_us < SHARED % servers)
                 taken = session.run(_TAKE_FREE, lease.server, fair - ours) if fair > ours else []

@@ -73,8 +73,8 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
             await self._lane.hand(self._lane.drop)
             await self._lane.run(lambda session, again: None)
 
-    def hurry(self) -> None:
-        self._database.patience = 0.0
+    def hurry(self, patience: float = 0.0) -> None:
+        self._database.patience = min(patience, self._database.patience)
 
     async def close(self) -> None:
         self.hurry()

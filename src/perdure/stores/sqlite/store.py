@@ -92,7 +92,7 @@ class SqliteStore(Reads, Leases, Catalog):
             self._close_connections()
             self._open(must_exist=True)
 
-    def hurry(self) -> None:
+    def hurry(self, patience: float = 0.0) -> None:
         """A file is never away."""
 
     async def close(self) -> None:
