@@ -115,6 +115,36 @@ async def test_a_result_acknowledged_before_a_deadline_wins_however_late_it_is_r
         assert await run.result() == "in time"
 
 
+async def test_a_result_acknowledged_elsewhere_wins_before_the_engine_has_heard_of_it(tmp_path: Path) -> None:
+    """Invariant 8: another process has it on disk a moment before the deadline, and the engine looks only then."""
+    document = drill({"call": "slow", "pool": "gpu", "timeout": "10s"}, {"return": "in time"})
+    async with World(tmp_path) as world:
+        run = await world.start(document)
+        assert world.engine is not None
+        (leased,) = await world.engine.store.lease("gpu", None, "w1", 1, world.clock.now() + 60 * SECOND)
+        world.clock.move_to(world.clock.now() + 9 * SECOND)
+        result = Letter(leased.run, world.clock.now(), i.encode(i.TaskResult(leased.task, 1, 1, Succeeded(b'"done"'))))
+        world.engine.store.changed = lambda: False  # type: ignore[method-assign]  # it does not look by itself
+        assert await world.engine.store.report("w1", leased, result)
+        world.clock.move_to(world.clock.now() + 60 * SECOND)
+        await world.settle()
+
+        assert await run.result() == "in time"
+
+
+async def test_what_came_after_a_deadline_waits_for_what_came_before_it(tmp_path: Path) -> None:
+    """Invariant 8: a result that came late does not overtake the deadline, nor the letter that lies in the store."""
+    document = drill({"each": 2, "do": [{"call": "slow", "timeout": "10s"}], "save": "x"}, {"return": "$x"})
+    async with World(tmp_path, held={"slow"}) as world:
+        run = await world.start(document)
+        world.clock._now += 60 * SECOND  # the alarm has not rung yet
+        world.hands.release(Succeeded(b"1"))
+        await world.settle()
+
+        status = (await run.show())["status"]
+        assert status == "failed", "both were in time only for a clock that stands still"
+
+
 async def _report_while_nobody_runs(world: World, leased: Any, result: i.TaskResult) -> None:
     store = world.open_store()
     assert await store.report("w1", leased, Letter(leased.run, world.clock.now(), i.encode(result)))

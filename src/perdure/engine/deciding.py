@@ -7,6 +7,7 @@ from collections.abc import Callable
 from perdure.engine.chores import Chores
 from perdure.engine.clock import Clock
 from perdure.engine.committing import Committer
+from perdure.engine.inbox import Inbox
 from perdure.engine.judging import Fetch
 from perdure.engine.outgoing import transition
 from perdure.engine.settings import Settings
@@ -15,6 +16,7 @@ from perdure.engine.trouble import Trouble
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import decide
 from perdure.kernel.turn import Needs, Turn
+from perdure.kernel.values import Instant
 from perdure.stores.protocol import Store, Transition
 
 DECIDED_AT_ONCE = 256
@@ -28,6 +30,7 @@ class Decider:
         settings: Settings,
         chores: Chores,
         committer: Committer,
+        inbox: Inbox,
         trouble: Trouble,
         *,
         answers: Fetch,
@@ -43,6 +46,7 @@ class Decider:
         self._settings = settings
         self._chores = chores
         self._committer = committer
+        self._inbox = inbox
         self._trouble = trouble
         self.answers = answers
         self._look = look
@@ -51,6 +55,7 @@ class Decider:
         self._settle = settle
         self._failed = failed
         self._ready: deque[Slot] = deque()
+        self._listening: list[Slot] = []
         self._is_due = False
         self._is_closed = False
 
@@ -98,7 +103,9 @@ class Decider:
         execution = slot.execution
         assert execution is not None
         if slot.unfinished is None:
-            slot.take(self._clock.now())
+            if not slot.take(self._clock.now(), self._heard):
+                self._listen_first(slot)
+                return
             if execution.state.status.is_final and any(isinstance(mail.given, i.Disown) for mail in slot.taken):
                 self._erase(slot)
                 return
@@ -128,6 +135,24 @@ class Decider:
         else:
             slot.phase = Phase.COMMITTING
             self._committer.add(slot, change)
+
+    def _heard(self, slot: Slot) -> Instant:
+        """Letters to a run that is being handed over are for its next owner."""
+        return self._clock.now() if slot.is_leaving else self._inbox.heard(slot.partition)
+
+    def _listen_first(self, slot: Slot) -> None:
+        """A timer is due. What was acknowledged before it comes first, and may still lie in the store."""
+        slot.phase = Phase.FETCHING
+        self._listening.append(slot)
+        if len(self._listening) == 1:
+            self._chores.spawn(self._listen())
+
+    async def _listen(self) -> None:
+        listening, self._listening = self._listening, []  # who comes later needs a later look
+        await self._inbox.read()
+        for slot in listening:
+            if slot.phase is Phase.FETCHING:
+                self.make_ready(slot)
 
     async def _fetch(self, slot: Slot, turn: Turn, needs: Needs) -> None:
         if needs.asked:

@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from perdure.engine.clock import Clock
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.ids import child_run
 from perdure.kernel.outcomes import Succeeded
-from perdure.kernel.values import Ref, RunId
+from perdure.kernel.values import Instant, Ref, RunId
 from perdure.stores.protocol import Delivered, Store
 
 _log = logging.getLogger("perdure.engine")
@@ -20,6 +21,7 @@ class Inbox:
     def __init__(
         self,
         store: Store,
+        clock: Clock,
         partitions: Sequence[int],
         stuck: Collection[RunId],
         offer: Callable[[RunId, Mail], None],
@@ -27,18 +29,31 @@ class Inbox:
     ) -> None:
         """`unread` hears of runs to which somebody has written what this program cannot read."""
         self._store = store
+        self._clock = clock
         self._partitions = partitions
         self._stuck = stuck
         self._offer = offer
         self._unread = unread
         self._taken: set[int] = set()  # positions that are in a mailbox
         self._kept: dict[int, int] = {}  # positions that wait, for a stuck run or a newer server, and their partition
+        self._heard: dict[int, Instant] = {}  # by partition: all that was acknowledged until then is known
 
     async def read(self) -> None:
-        # What we know of is still there until it is decided; it must not hide what is new.
-        limit = len(self._taken) + len(self._kept) + READ_AT_ONCE
-        for delivered in await self._store.inbox(self._partitions, limit):
-            self.take(delivered)
+        began, partitions = self._clock.now(), list(self._partitions)
+        limit = found = 0
+        while found == limit:
+            # What we know of is still there until it is decided; it must not hide what is new.
+            limit = len(self._taken) + len(self._kept) + READ_AT_ONCE
+            letters = await self._store.inbox(partitions, limit)
+            found = len(letters)
+            for delivered in letters:
+                self.take(delivered)
+        for partition in partitions:
+            self._heard[partition] = max(began, self._heard.get(partition, 0))
+
+    def heard(self, partition: int) -> Instant:
+        """Until when all letters to the partition's runs are known."""
+        return self._heard.get(partition, 0)
 
     def take(self, delivered: Delivered) -> None:
         run, position = delivered.letter.to, delivered.position
@@ -64,6 +79,8 @@ class Inbox:
     def leave(self, partitions: Collection[int]) -> None:
         """These are not ours any more."""
         self._kept = {position: home for position, home in self._kept.items() if home not in partitions}
+        for partition in partitions:
+            self._heard.pop(partition, None)
 
     def forget(self, mails: Iterable[Mail]) -> None:
         """These are decided and deleted, or wait in the inbox again."""

@@ -47,7 +47,6 @@ class Residents:
         trouble: Trouble,
         *,
         make_ready: Callable[[Slot], None],
-        read_soon: Callable[[], None],
     ) -> None:
         self.slots = slots
         self.loader = Loader(store, dialects, chores, self._found)
@@ -55,13 +54,13 @@ class Residents:
         self._partitions = partitions
         self._stuck = stuck
         self._clock = clock
+        self._chores = chores
         self._inbox = inbox
         self._newer = newer
         self._commands = commands
         self._handover = handover
         self._trouble = trouble
         self._make_ready = make_ready
-        self._read_soon = read_soon
 
     # Coming in.
 
@@ -72,16 +71,22 @@ class Residents:
                 self._inbox.forget([mail])
                 mail.answer(ELSEWHERE)
                 return
-            if run in self._stuck:  # tried again on demand, with everything that was kept for it
-                del self._stuck[run]
-                self._read_soon()
             slot = self.slots[run] = Slot(run, 0)
             slot.mailbox.append(mail)
-            self.loader.want(slot)
+            if self._stuck.pop(run, None) is None:
+                self.loader.want(slot)
+            else:
+                self._chores.spawn(self._try_again(slot))
             return
         slot.mailbox.append(mail)
         if slot.phase is Phase.IDLE:
             self._make_ready(slot)
+
+    async def _try_again(self, slot: Slot) -> None:
+        """A run that was stuck, with everything that was kept for it: a result that is known is not asked for again."""
+        await self._inbox.read()
+        if not slot.is_gone:
+            self.loader.want(slot)
 
     def prepare_creation(self, slot: Slot, start: i.Start, program: Any) -> None:
         parent = start.parent[0] if start.parent is not None else None

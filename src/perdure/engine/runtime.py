@@ -63,7 +63,7 @@ class Runtime:
         self._waiters = Waiters()
         self._chores = Chores(self._failed)
         self._newer = Newer(store, self._slots, self._stuck, self._read_soon, lambda line: self.sharing.tell(line))
-        self._inbox = Inbox(store, self.partitions, self._stuck, self.offer, self._newer.note)
+        self._inbox = Inbox(store, clock, self.partitions, self._stuck, self.offer, self._newer.note)
         self._removal = Removal(store, self._inbox, self._chores, clock)
         self._alarms = Alarms(clock, self._alarm_rang, self._slots.__contains__)
         self._committer = Committer(
@@ -109,6 +109,7 @@ class Runtime:
             settings,
             self._chores,
             self._committer,
+            self._inbox,
             self._trouble,
             answers=lambda asked: answer(store, asked),
             look=self._look_if_late,
@@ -131,7 +132,6 @@ class Runtime:
             self._handover,
             self._trouble,
             make_ready=self._decider.make_ready,
-            read_soon=self._read_soon,
         )
         self._settler: Settler = Settler(
             clock,
@@ -168,11 +168,11 @@ class Runtime:
 
     async def _take_up(self, partitions: Sequence[int]) -> None:
         """Drive the runs of these partitions from what is recorded of them."""
+        await self.read_inbox()  # first: a result that is known is not asked for again
         now = self.clock.now()
         for run in await self.store.with_work(partitions):
             self.offer(run, Mail(now, 0, i.Wake()))
         await self._wake_parked()
-        await self.read_inbox()
 
     async def leave(self, grace: float | None = None) -> bool:
         """Hand everything over to those who stay: what is in flight gets a grace to end and be recorded.
@@ -450,6 +450,7 @@ class Runtime:
             self._chores.spawn(self._wake_parked())
 
     async def _wake_parked(self) -> None:
+        await self._inbox.read()  # what was acknowledged before a timer was due comes before it
         now = self.clock.now()
         due = await self.store.due(self.partitions, now, WOKEN_AT_ONCE)
         for run in due:

@@ -142,16 +142,27 @@ class Slot:
             heappop(timers)
         return timers[0][0] if timers else None
 
-    def take(self, now: Instant) -> None:
-        """Take the mail up, timers that are due among it, in order of arrival; on a tie a result is first."""
+    def take(self, now: Instant, heard: Callable[["Slot"], Instant]) -> bool:
+        """Take the mail up, timers that are due among it, in order of arrival; on a tie a result is first.
+
+        `heard` says until when all letters are known. False: nothing can be taken, because a timer is due since then,
+        and a letter may have come before it.
+        """
         assert self.execution is not None
         taken, self.mailbox = self.mailbox, []
         due = self.next_due()
-        while due is not None and due <= now:
-            _, number = heappop(self.timers)
-            rank = TIMER_RANK + self.execution.state.timers[number].rank
-            taken.append(Mail(due, rank, TimerDue(number)))
-            due = self.next_due()
+        if due is not None and due <= now:
+            known = min(now, heard(self))
+            while due is not None and due <= known:
+                _, number = heappop(self.timers)
+                rank = TIMER_RANK + self.execution.state.timers[number].rank
+                taken.append(Mail(due, rank, TimerDue(number)))
+                due = self.next_due()
+            if due is not None and due <= now:
+                self.mailbox = [mail for mail in taken if mail.at > due]
+                taken = [mail for mail in taken if mail.at <= due]
+                if not taken:
+                    return False
         if len(taken) > 1:
             taken.sort(key=_order)
         self.taken = taken
@@ -159,6 +170,7 @@ class Slot:
         self.turns = []
         self.unfinished = None
         self.unsynced = {name: text for mail in taken for name, text in mail.values}
+        return True
 
     def finish(self, turn: Turn) -> None:
         """A turn is decided; its values are at hand for those behind it, although no disk has them yet."""
