@@ -302,3 +302,29 @@ async def test_a_child_whose_document_cannot_be_read_at_all_fails_for_its_parent
         assert getattr(outcome, "code", "") == Code.CANNOT_BEGIN
         assert "no such kind of step" in getattr(outcome, "message", "")
         assert one.runtime.stopped is None
+
+
+class Careful(Blessing):
+    """A newer program that says in old words what not everybody understands."""
+
+    def advance(self, turn: Turn) -> bool:
+        return super().advance(turn) if turn.spoken > RECORDS else Drill.advance(self, turn)
+
+
+@ON_POSTGRES
+async def test_a_new_event_is_written_once_every_live_server_reads_it(tmp_path: Path) -> None:
+    async with server(tmp_path, Careful()) as new:
+        async with server(tmp_path) as old:
+            await until(lambda: new.store.spoken == old.store.spoken == RECORDS)
+            before = (await new.start(BLESSED)).id
+        await until(lambda: new.store.spoken == RECORDS + 1)
+        after = (await new.start(BLESSED)).id
+
+        told = [{event["event"] for event in await new.history(run, raw=True)} for run in (before, after)]
+
+    assert ["Blessed" in kinds for kinds in told] == [False, True]
+
+
+async def test_a_file_speaks_the_vocabulary_of_its_program(tmp_path: Path) -> None:
+    async with server(tmp_path) as alone:
+        assert alone.store.spoken == RECORDS

@@ -114,7 +114,7 @@ class Decider:
                 mail = slot.taken[slot.decided]
                 turn = slot.unfinished
                 if turn is None:
-                    turn = Turn(execution, mail.given, mail.at, self._clock.now())
+                    turn = Turn(execution, mail.given, mail.at, self._clock.now(), self._store.spoken)
                     if mail.values:
                         turn.texts.update(mail.values)
                 needs = decide(turn, self._settings.limits)

@@ -29,6 +29,7 @@ from perdure.kernel.questions import (
 )
 from perdure.kernel.randomness import draw
 from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, digest
+from perdure.kernel.versions import RECORDS
 
 if TYPE_CHECKING:
     from perdure.kernel.execution import Execution
@@ -91,12 +92,15 @@ class Turn:
         "program",
         "programs",
         "remembered",
+        "spoken",
         "stage",
         "state",
         "values",
     )
 
-    def __init__(self, execution: "Execution", given: Input, arrived: Instant, now: Instant) -> None:
+    def __init__(
+        self, execution: "Execution", given: Input, arrived: Instant, now: Instant, spoken: int = RECORDS
+    ) -> None:
         self.execution = execution
         self.state = execution.state
         self.program: Any = execution.program
@@ -104,6 +108,7 @@ class Turn:
         self.given = given
         self.arrived = arrived
         self.now = now if now > execution.state.at else execution.state.at
+        self.spoken = spoken  # the vocabulary that every live server reads; a newer event waits until it is among it
         self.events: list[e.Event] = []
         self.answer: Answer = ACCEPTED
         self.changes_nothing = False

@@ -2,6 +2,9 @@
 
 Everything recorded is read strictly: an event, an input or a member that this program has not heard of is a
 `NewerRecord`, not something to skip. A pinned document names the edition of its language.
+
+A new event is written once every live server reads it: a language that could say the same before asks `turn.spoken`,
+and says it in the old words until then.
 """
 
 from typing import TYPE_CHECKING, Any

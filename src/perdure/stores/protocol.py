@@ -274,6 +274,10 @@ class Store(Protocol):
     def is_late(self) -> bool:
         """Whether our lease is over by our own clock. Then every commit is fenced, unasked, until we `rejoin`."""
 
+    @property
+    def spoken(self) -> int:
+        """The vocabulary (`kernel.versions.RECORDS`) that every live owner reads, as far as is known."""
+
     async def rejoin(self) -> list[int]:
         """Come back after a commit was fenced or a lease was over; the partitions that are still, or again, ours.
 

@@ -19,7 +19,12 @@ from perdure.stores.postgres.wire import INT, INTS, Statement, rows_of
 EVERYONE = "perdure_everyone"
 LONGEST_PAUSE = 1.0
 
-_RENEW = Statement(f"UPDATE servers SET until = {NOW} + {{}} WHERE id = {{}} RETURNING {NOW}", INT, INT)
+_RENEW = Statement(
+    f"UPDATE servers SET until = {NOW} + {{}} WHERE id = {{}}"
+    f" RETURNING {NOW}, reads, (SELECT min(s.reads) FROM servers s WHERE s.until >= {NOW})",
+    INT,
+    INT,
+)
 NOTIFY_OWNERS = Statement(
     "SELECT pg_notify('perdure_' || owner, '') FROM (SELECT DISTINCT owner FROM partitions WHERE id = ANY({})"
     " AND owner IS NOT NULL) AS owners",
@@ -37,6 +42,7 @@ class Lease:
         self.server = server
         self._database = database
         self._until = until
+        self.spoken = 0  # what all who live can read; told by every renewal, and nothing is taken for granted before
         self._is_lost = False
         self._is_ending = False
         self._for_owners: set[int] = set()
@@ -116,8 +122,11 @@ class Lease:
             if self._woken in ready:
                 os.read(self._woken, 4_096)
                 self._pass_on(session)
-            for channel in session.hints():
+            heard = session.hints()
+            for channel in heard:
                 (self.has_news if channel == EVERYONE else self.has_letters).set()
+            if EVERYONE in heard:
+                self._renew(session)  # who came may read less than we write
 
     def _renew(self, session: Session) -> None:
         sent = boot_time()
@@ -127,7 +136,9 @@ class Lease:
             if not rows:
                 self._is_lost = True
                 return
-            read(rows[0][0])
+            at, ours, lowest = rows[0]
+            read(at)
+        self.spoken = ours if lowest is None else min(ours, lowest)
         self._until = sent + self._database.settings.lease
 
     def _pass_on(self, session: Session) -> None:

@@ -242,6 +242,10 @@ class Ownership(ABC):
     def is_late(self) -> bool:
         return self._lease is not None and self._lease.is_over
 
+    @property
+    def spoken(self) -> int:
+        return self.reads if self._lease is None else min(self.reads, self._lease.spoken)
+
     async def rejoin(self) -> list[int]:
         def work(session: Session, again: bool) -> list[int]:
             lease = self._lease
