@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from perdure.stores.errors import StoreError
+
 T = TypeVar("T")
 
 
@@ -16,10 +18,13 @@ class SyncThread:
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]] | None]
         self._calls = queue.SimpleQueue()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     async def run(self, call: Callable[[], T]) -> T:
+        if self._is_closed:
+            raise StoreError("the store was closed")  # nobody would ever answer
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
@@ -45,6 +50,7 @@ class SyncThread:
 
     def close(self, wait: float | None = None) -> bool:
         """End after what was handed over; False when that takes longer than `wait` seconds. May be called again."""
+        self._is_closed = True
         self._calls.put(None)
         self._thread.join(wait)
         return not self._thread.is_alive()

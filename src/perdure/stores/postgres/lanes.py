@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from perdure.stores.errors import StoreUnreachable
+from perdure.stores.errors import StoreError, StoreUnreachable
 from perdure.stores.postgres.database import Database, is_passing
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.wire import Statement, rows_of
@@ -43,6 +43,8 @@ class Lane:
         return await self.hand(lambda: self.do(work))
 
     async def hand(self, call: Callable[[], T]) -> T:
+        if self._is_closed:
+            raise StoreError("the store was closed")
         if self._thread is None:
             self._thread = SyncThread(f"perdure-{self._purpose}")
         return await self._thread.run(call)
