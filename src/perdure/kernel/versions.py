@@ -14,7 +14,7 @@ from perdure.kernel.errors import NewerRecord
 if TYPE_CHECKING:
     from perdure.kernel.dialect import Dialect
 
-RECORDS = 2
+RECORDS = 3
 """Counts the vocabularies of all that is recorded: events of the kernel and of every language, inputs, editions.
 
 A server tells the others which one it reads; runs go from lower to higher ones. `tests/kernel/test_versions.py` notices
