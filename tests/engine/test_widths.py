@@ -16,11 +16,13 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
+from perdure.cli.idlehands import IdleHands
 from perdure.engine.client import RunFailed
 from perdure.kernel import jsontext
 from perdure.testing.drill import Drill
 from perdure.testing.drill import body as b
 from perdure.testing.drill.program import load
+from perdure.wiring import Engine
 from tests.engine.documents import drill
 from tests.engine.meter import metered
 from tests.engine.test_work_bounds import FUNCTIONS
@@ -69,6 +71,22 @@ async def test_cancelling_a_wide_run_costs_a_branch_what_it_costs_in_a_narrow_on
         work[width] = counted["perdure"] / width
 
     assert work[1_000] <= work[100] * 1.1
+
+
+async def test_recording_many_starts_and_leaving_costs_each_what_it_costs_of_few(tmp_path: Path) -> None:
+    """Their tasks wait for somebody who can do them; leaving lays down each of them without looking at the others."""
+    work: dict[int, float] = {}
+    for many in (50, 500):
+        folder = tmp_path / str(many)
+        folder.mkdir()
+        engine = Engine(f"sqlite:///{folder}/runs.db", hands=IdleHands())
+        await engine.runtime.open()
+        with _instructions() as counted:
+            await asyncio.gather(*[engine.start(drill({"call": "echo"})) for _ in range(many)])
+            await engine.runtime.close()
+        work[many] = counted["perdure"] / many
+
+    assert work[500] <= work[50] * 1.1
 
 
 @contextmanager

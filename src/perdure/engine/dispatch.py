@@ -5,8 +5,8 @@ one whose tasks wait at the worker for a place does not keep the others' tasks a
 A task whose provider is not loaded waits, visibly, until it is.
 """
 
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from perdure.engine.clock import Alarm, Clock
@@ -23,11 +23,55 @@ class _Lane:
     __slots__ = ("order", "running")
 
     def __init__(self) -> None:
-        self.order: deque[RunId] = deque()
+        self.order: OrderedDict[RunId, None] = OrderedDict()  # of which one can be taken out of the middle
         self.running = 0
 
 
 _NOTHING: OrderedDict[int, Assignment] = OrderedDict()
+
+
+class _Held:
+    """Assignments by run and task. What one run has is found without looking at the others'."""
+
+    __slots__ = ("_of", "_total")
+
+    def __init__(self) -> None:
+        self._of: dict[RunId, dict[int, Assignment]] = {}
+        self._total = 0
+
+    def __len__(self) -> int:
+        return self._total
+
+    def __iter__(self) -> Iterator[Assignment]:
+        return (one for held in self._of.values() for one in held.values())
+
+    def add(self, one: Assignment) -> None:
+        held = self._of.get(one.run)
+        if held is None:
+            held = self._of[one.run] = {}
+        self._total += one.task not in held
+        held[one.task] = one
+
+    def get(self, run: RunId, task: int) -> Assignment | None:
+        held = self._of.get(run)
+        return None if held is None else held.get(task)
+
+    def of(self, run: RunId) -> Mapping[int, Assignment]:
+        return self._of.get(run, _NOTHING)
+
+    def pop(self, run: RunId, task: int) -> Assignment | None:
+        held = self._of.get(run)
+        one = None if held is None else held.pop(task, None)
+        if one is not None:
+            self._total -= 1
+            if not held:
+                del self._of[run]
+        return one
+
+    def pop_all(self, run: RunId) -> Mapping[int, Assignment]:
+        held = self._of.pop(run, _NOTHING)
+        self._total -= len(held)
+        return held
 
 
 class Hands(Protocol):
@@ -64,21 +108,21 @@ class Dispatcher:
         self._may_begin = may_begin
         self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
         self._lanes: dict[str, _Lane] = defaultdict(_Lane)  # by language
-        self._running: dict[Key, Assignment] = {}
+        self._running = _Held()
         self._graces: dict[Key, Alarm] = {}
-        self._unprovided: dict[Key, Assignment] = {}
+        self._unprovided = _Held()
         self._restored: set[Key] = set()  # those of them that an earlier process may have begun
         self._filling = False
         self._closed = False
 
     def add(self, assignment: Assignment) -> None:
         if not self._hands.can_perform(assignment.provider):
-            self._unprovided[(assignment.run, assignment.task)] = assignment
+            self._unprovided.add(assignment)
             return
         queue = self._queues.get(assignment.run)
         if queue is None:
             queue = self._queues[assignment.run] = OrderedDict()
-            self._lanes[assignment.language].order.append(assignment.run)
+            self._lanes[assignment.language].order[assignment.run] = None
         queue[assignment.task] = assignment
 
     def restore(self, assignment: Assignment) -> None:
@@ -90,9 +134,8 @@ class Dispatcher:
         """Whether a task of an earlier process has to wait for its provider; then it does."""
         if self._hands.can_perform(assignment.provider):
             return False
-        key = (assignment.run, assignment.task)
-        self._unprovided[key] = assignment
-        self._restored.add(key)
+        self._unprovided.add(assignment)
+        self._restored.add((assignment.run, assignment.task))
         return True
 
     def fill(self) -> None:
@@ -111,27 +154,27 @@ class Dispatcher:
         has_begun = False
         while order and lane.running < self._most:
             has_begun = True
-            run = order[0]
+            run = next(iter(order))
             queue = self._queues[run]
             _, assignment = queue.popitem(last=False)
             if queue:
-                order.rotate(-1)
+                order.move_to_end(run)
             else:
-                order.popleft()
+                del order[run]
                 del self._queues[run]
-            running[(run, assignment.task)] = assignment
+            running.add(assignment)
             lane.running += 1
             self._hands.perform(assignment, self._port_for(assignment), self._ending(assignment))
         return has_begun
 
     def _ending(self, assignment: Assignment) -> Callable[[Outcome], None]:
         def done(outcome: Outcome) -> None:
-            key = (assignment.run, assignment.task)
-            if self._closed or self._running.get(key) is not assignment:
+            run, task = assignment.run, assignment.task
+            if self._closed or self._running.get(run, task) is not assignment:
                 return  # given up meanwhile: a late result is nobody's
-            del self._running[key]
+            self._running.pop(run, task)
             self._lanes[assignment.language].running -= 1
-            grace = self._graces.pop(key, None)
+            grace = self._graces.pop((run, task), None)
             if grace is not None:
                 grace.cancel()
             self._deliver(assignment, outcome)
@@ -141,8 +184,8 @@ class Dispatcher:
 
     def holds(self, run: RunId, task: int, delivery: int) -> bool:
         """Whether this delivery is queued, waiting for its provider, or at work here."""
-        key = (run, task)
-        held = self._running.get(key) or self._unprovided.get(key) or self._queues.get(run, _NOTHING).get(task)
+        held = self._running.get(run, task) or self._unprovided.get(run, task)
+        held = held or self._queues.get(run, _NOTHING).get(task)
         return held is not None and held.delivery == delivery
 
     @property
@@ -151,34 +194,33 @@ class Dispatcher:
 
     def running(self) -> Counter[RunId]:
         """How many tasks of each run are at work here."""
-        return Counter(run for run, _ in self._running)
+        return Counter(one.run for one in self._running)
 
     def is_at_work(self, run: RunId) -> bool:
-        return any(owner == run for owner, _ in self._running)
+        return bool(self._running.of(run))
 
     def withdraw(self, run: RunId) -> list[int]:
         """Take back what was not begun; which. What an earlier process may have begun is not among it."""
-        keys = self._keys_of(run, self._unprovided)
-        waiting = [key[1] for key in keys if key not in self._restored]
-        for key in keys:
-            del self._unprovided[key]
-            self._restored.discard(key)
+        held = self._unprovided.pop_all(run)
+        waiting = [task for task in held if (run, task) not in self._restored]
+        self._restored.difference_update((run, task) for task in held)
         return [*waiting, *self._drop_queue(run)]
 
     def _drop_queue(self, run: RunId) -> OrderedDict[int, Assignment]:
         queue = self._queues.pop(run, _NOTHING)
         if queue:
-            self._lanes[next(iter(queue.values())).language].order.remove(run)
+            del self._lanes[next(iter(queue.values())).language].order[run]
         return queue
 
     def cancel(self, run: RunId, task: int, grace: Instant) -> None:
         """Settles when the work agrees or the grace ends; at once when it has not begun."""
         key = (run, task)
-        waiting = self._unprovided.pop(key, None) or self._unqueue(run, task)
+        waiting = self._unprovided.pop(run, task) or self._unqueue(run, task)
         if waiting is not None:
+            self._restored.discard(key)
             self._deliver(waiting, Cancelled("before it began"))
             return
-        assignment = self._running.get(key)
+        assignment = self._running.get(run, task)
         if assignment is None:
             return
         done = self._ending(assignment)
@@ -191,43 +233,37 @@ class Dispatcher:
         found = queue.pop(task, None)
         if found is not None and not queue:
             del self._queues[run]
-            self._lanes[found.language].order.remove(run)
+            del self._lanes[found.language].order[run]
         return found
 
     def forget(self, run: RunId) -> None:
         """The run is over or not ours any more: what it still has here is stopped, nobody is told."""
         self._drop_queue(run)
-        for key in self._keys_of(run, self._unprovided):
-            del self._unprovided[key]
-            self._restored.discard(key)
-        for key in self._keys_of(run, self._running):
-            assignment = self._running.pop(key)
+        self._restored.difference_update((run, task) for task in self._unprovided.pop_all(run))
+        for task, assignment in self._running.pop_all(run).items():
             self._lanes[assignment.language].running -= 1
-            grace = self._graces.pop(key, None)
+            grace = self._graces.pop((run, task), None)
             if grace is not None:
                 grace.cancel()
             self._hands.cancel(assignment)
 
-    def _keys_of(self, run: RunId, held: dict[Key, Assignment]) -> list[Key]:
-        return [key for key in held if key[0] == run]
-
     def providers_changed(self) -> None:
-        waiting, self._unprovided = self._unprovided, {}
+        waiting, self._unprovided = self._unprovided, _Held()
         restored, self._restored = self._restored, set()
-        for key, assignment in waiting.items():
-            if key in restored:
+        for assignment in waiting:
+            if (assignment.run, assignment.task) in restored:
                 self.restore(assignment)
             else:
                 self.add(assignment)
         self.fill()
 
     def waiting_for_provider(self, run: RunId) -> dict[int, str]:
-        return {task: one.provider for (owner, task), one in self._unprovided.items() if owner == run}
+        return {task: one.provider for task, one in self._unprovided.of(run).items()}
 
     async def close(self) -> None:
         self._closed = True
         for grace in self._graces.values():
             grace.cancel()
-        for assignment in self._running.values():
+        for assignment in self._running:
             self._hands.cancel(assignment)
         await self._hands.close()
