@@ -118,8 +118,7 @@ class Lease:
         self._renew(session)
         again = time.monotonic() + self._database.settings.lease / 3
         while not self._is_ending and (left := again - time.monotonic()) > 0:
-            ready, _, _ = select.select([session.socket, self._woken], [], [], left)
-            if self._woken in ready:
+            if self._woken in _ready(left, session.socket, self._woken):
                 os.read(self._woken, 4_096)
                 self._pass_on(session)
             heard = session.hints()
@@ -150,5 +149,13 @@ class Lease:
             session.execute(f"NOTIFY {EVERYONE}")
 
     def _doze(self, seconds: float) -> None:
-        if select.select([self._woken], [], [], seconds)[0]:
+        if _ready(seconds, self._woken):
             os.read(self._woken, 4_096)
+
+
+def _ready(seconds: float, *descriptors: int) -> list[int]:
+    """Those of them on which something has come, waited for so long. `select` knows no descriptor above 1,023."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(seconds * 1_000)]

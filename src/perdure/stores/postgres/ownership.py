@@ -7,45 +7,23 @@ A commit locks our row with its epoch. The epoch is raised whenever the connecti
 of the lost one that is still on its way then writes nothing.
 """
 
-import os
-import socket
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
 
 import psycopg
 
 from perdure.kernel import inputs
 from perdure.kernel.values import Instant, RunId
-from perdure.kernel.versions import RECORDS
-from perdure.stores.postgres.database import NOW, Database, microseconds
+from perdure.stores.postgres.database import NOW
 from perdure.stores.postgres.entrusting import entrust
-from perdure.stores.postgres.lease import Lease, boot_time
+from perdure.stores.postgres.membership import Membership
 from perdure.stores.postgres.sending import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import Letter, Server, Share
 
-T = TypeVar("T")
-
 FIRST_PRIVATE = 1_001
 
 _LOCK = Statement("SELECT pg_advisory_xact_lock(1346720322, 0)")
-_REGISTER = Statement(
-    "INSERT INTO servers (token, name, role, until, reads, started_at)"
-    f" VALUES ({{}}, {{}}, {{}}, {NOW} + {{}}, {{}}, {NOW}) RETURNING id, epoch, {NOW}",
-    TEXT,
-    TEXT,
-    TEXT,
-    INT,
-    INT,
-)
-_SERVE = Statement("UPDATE servers SET role = {} WHERE id = {}", TEXT, INT)
-_RAISE = Statement("UPDATE servers SET epoch = epoch + 1 WHERE id = {} AND epoch = {} RETURNING epoch", INT, INT)
-_COME_BACK = Statement(
-    f"UPDATE servers SET epoch = epoch + 1, until = {NOW} + {{}} WHERE id = {{}} RETURNING epoch", INT, INT
-)
-_LEAVE = Statement("DELETE FROM servers WHERE id = {}", INT)
 _SERVERS = Statement(
     "SELECT s.name, s.role, (SELECT count(*) FROM partitions p WHERE p.owner = s.id), s.until FROM servers s"
     f" WHERE s.until >= {NOW} ORDER BY s.id"
@@ -57,16 +35,11 @@ _OWNED = Statement(
 _OURS = Statement("SELECT id FROM partitions WHERE owner = {} ORDER BY id", INT)
 
 # Take-over.
-_SILENT = Statement(f"SELECT id, token FROM servers WHERE until < {NOW} AND id <> {{}}", INT)
+_SILENT = Statement(f"SELECT id, token FROM servers WHERE until < {NOW} AND token <> {{}}", TEXT)
 _END_SESSIONS = Statement(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
     " AND usename = current_user AND split_part(application_name, ' ', 1) = ANY({})",
     TEXTS,
-)
-_END_OWN = Statement(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-    " AND usename = current_user AND application_name = {} AND pid <> pg_backend_pid()",
-    TEXT,
 )
 _TAKE_OVER = Statement(
     "DELETE FROM servers WHERE id IN (SELECT id FROM servers WHERE id = ANY({})"
@@ -176,92 +149,23 @@ SETTLED_AT_ONCE = 1_000
 WAKE = inputs.encode(inputs.Wake())
 
 
-class Ownership(ABC):
+class Ownership(Membership):
     """The owning verbs of a store that can read and run a transaction."""
 
-    _database: Database
     _now: Callable[[], Instant]
-    reads = RECORDS  # the newest records that this program understands
 
     def __init__(self) -> None:
         super().__init__()
-        self._lease: Lease | None = None
-        self._epoch = 0
-        self._role = ""
         self._owned: set[int] = set()
 
-    @abstractmethod
-    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
-
-    # Coming and going.
-
-    async def _join(self, role: str) -> Lease:
-        if self._lease is None or (self._role != role and role == "serve"):
-            await self._write(lambda session, again: self._register(session, role))
-            self._lease_of_us.tell_everyone()
-        return self._lease_of_us
-
-    @property
-    def _lease_of_us(self) -> Lease:
-        assert self._lease is not None
-        return self._lease
-
-    def _register(self, session: Session, role: str) -> None:
-        self._role = role
-        if self._lease is not None:
-            session.run(_SERVE, role, self._lease.server)
-            return
-        until = boot_time() + self._database.settings.lease
-        name = f"{socket.gethostname()}:{os.getpid()}"
-        lease = microseconds(self._database.settings.lease)
-        ((server, self._epoch, _),) = session.run(_REGISTER, self._database.token, name, role, lease, self.reads)
-        self._lease = Lease(self._database, server, until)
-
-    def _reconnected(self, session: Session) -> None:
-        """A new connection writes under a new epoch. What the lost one left open would hold that up."""
-        if self._lease is not None:
-            session.run(_END_OWN, f"{self._database.token} writer")
-        if self._lease is not None and not self._lease.is_over:
-            rows = session.run(_RAISE, self._lease.server, self._epoch)
-            if rows:
-                self._epoch = rows[0][0]
-            else:
-                self._lease.lose()
-
     def _leave(self, session: Session) -> None:
-        """Give up everything at once, and be gone."""
-        if self._lease is not None:
-            session.run(_LEAVE, self._lease.server)
-            session.run(_DROP_EMPTY)
-            self._owned.clear()
-
-    @property
-    def is_late(self) -> bool:
-        return self._lease is not None and self._lease.is_over
-
-    @property
-    def spoken(self) -> int:
-        return self.reads if self._lease is None else min(self.reads, self._lease.spoken)
+        super()._leave(session)
+        session.run(_DROP_EMPTY)
+        self._owned.clear()
 
     async def rejoin(self) -> list[int]:
         def work(session: Session, again: bool) -> list[int]:
-            lease = self._lease
-            if lease is not None:
-                until = boot_time() + self._database.settings.lease
-                rows = session.run(_COME_BACK, microseconds(self._database.settings.lease), lease.server)
-                if rows:  # late or not, nobody has taken over
-                    self._epoch = rows[0][0]
-                    if lease.is_over:
-                        lease.end()
-                        self._lease = Lease(self._database, lease.server, until)
-                    return [id for (id,) in session.run(_OURS, lease.server)]
-                lease.end()
-                self._lease = None
-            self._register(session, self._role)
-            return []
+            return [id for (id,) in session.run(_OURS, self._come_back(session))]
 
         self._owned = set(await self._write(work))
         return sorted(self._owned)
@@ -269,18 +173,19 @@ class Ownership(ABC):
     # One's own.
 
     async def claim(self) -> int:
-        lease = await self._join(self._role or "private")
+        await self._join(self._role or "private")
 
         def work(session: Session, again: bool) -> int:
             with session.transaction():
                 session.run(_LOCK)
+                server = self._present(session)
                 session.run(_DROP_EMPTY)
                 ((last,),) = session.run(_LAST)
                 found: list[tuple[int]] = []
                 first = FIRST_PRIVATE
                 while not found:
                     last = max(last, first)
-                    found = session.run(_CLAIM, lease.server, first, last + 1)
+                    found = session.run(_CLAIM, server, first, last + 1)
                     first, last = last + 1, last + 1_000
                 return found[0][0]
 
@@ -289,13 +194,15 @@ class Ownership(ABC):
         return home
 
     async def adopt(self, partition: int) -> bool:
-        lease = await self._join(self._role or "private")
+        await self._join(self._role or "private")
 
         def work(session: Session, again: bool) -> bool:
-            take_over(session, lease.server)
-            if again and (partition,) in session.run(_OURS, lease.server):
-                return True
-            return bool(session.run(_ADOPT, partition, lease.server))
+            take_over(session, self._database.token)
+            with session.transaction():
+                server = self._present(session)
+                if again and (partition,) in session.run(_OURS, server):
+                    return True
+                return bool(session.run(_ADOPT, partition, server))
 
         is_ours = await self._write(work)
         if is_ours:
@@ -303,13 +210,15 @@ class Ownership(ABC):
         return is_ours
 
     async def move(self, families: Sequence[RunId], home: int) -> None:
-        lease = await self._join(self._role or "private")
+        await self._join(self._role or "private")
 
         def work(session: Session, again: bool) -> None:
-            take_over(session, lease.server)
+            take_over(session, self._database.token)
             orphans = [id for (id,) in session.run(_ORPHANED)]
             with session.transaction():
                 session.run(_LOCK)
+                if (home,) not in session.run(_OURS, self._present(session)):
+                    return  # we were taken over, and are late
                 free = [id for (id,) in session.run(_LOCK_FREE, orphans)]
                 free += [id for (id,) in session.run(_MISSING, orphans)]
                 for family in families:
@@ -339,13 +248,14 @@ class Ownership(ABC):
         lease.has_news.clear()
 
         def work(session: Session, again: bool) -> Share:
-            ended = take_over(session, lease.server)
+            ended = take_over(session, self._database.token)
             with session.transaction():
                 session.run(_LOCK)
+                server = self._present(session)
                 ended += ["a process that has ended" for _ in _settle_orphans(session, self._now())]
-                ((servers, before_us, ours),) = session.run(_SHARES, lease.server)
+                ((servers, before_us, ours),) = session.run(_SHARES, server)
                 fair = SHARED // servers + (before_us < SHARED % servers)
-                taken = session.run(_TAKE_FREE, lease.server, fair - ours) if fair > ours else []
+                taken = session.run(_TAKE_FREE, server, fair - ours) if fair > ours else []
             return Share(sorted(id for (id,) in taken), max(0, ours - fair), ended)
 
         share = await self._write(work)
@@ -373,9 +283,12 @@ class Ownership(ABC):
         return [Server(name, role == "serve", partitions, until) for name, role, partitions, until in rows]
 
 
-def take_over(session: Session, server: int) -> list[str]:
-    """End whoever fell silent: their sessions first, for an open transaction holds the row. It frees partitions."""
-    silent = session.run(_SILENT, server)
+def take_over(session: Session, ourselves: str) -> list[str]:
+    """End whoever fell silent, except ourselves (by our token). It frees partitions.
+
+    Their sessions end first, for an open transaction holds the row.
+    """
+    silent = session.run(_SILENT, ourselves)
     if not silent:
         return []
     try:

@@ -1,0 +1,135 @@
+"""Being one of the servers: a row with a lease, by which everybody knows that we live.
+
+    none ──join──▶ registered ──leave──▶ none
+                    └──our row removed by a successor──▶ lost ──rejoin, or whatever needs the row──▶ registered anew
+
+The row is found by the token of this process. Whoever finds it gone registers anew before it counts or takes anything,
+in the same transaction; it is *late* from then on, until `rejoin` has told what is ours.
+"""
+
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from perdure.kernel.versions import RECORDS
+from perdure.stores.postgres.database import NOW, Database, microseconds
+from perdure.stores.postgres.lease import Lease, boot_time
+from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.wire import INT, TEXT, Statement
+
+T = TypeVar("T")
+
+_REGISTER = Statement(
+    "INSERT INTO servers (token, name, role, until, reads, started_at)"
+    f" VALUES ({{}}, {{}}, {{}}, {NOW} + {{}}, {{}}, {NOW}) RETURNING id, epoch",
+    TEXT,
+    TEXT,
+    TEXT,
+    INT,
+    INT,
+)
+_REGISTERED = Statement("SELECT id, epoch FROM servers WHERE token = {} FOR KEY SHARE", TEXT)
+_SERVE = Statement("UPDATE servers SET role = {} WHERE token = {}", TEXT, TEXT)
+_RAISE = Statement("UPDATE servers SET epoch = epoch + 1 WHERE id = {} AND epoch = {} RETURNING epoch", INT, INT)
+_COME_BACK = Statement(
+    f"UPDATE servers SET epoch = epoch + 1, until = {NOW} + {{}} WHERE token = {{}} RETURNING id, epoch", INT, TEXT
+)
+_LEAVE = Statement("DELETE FROM servers WHERE token = {}", TEXT)
+_END_OWN = Statement(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND usename = current_user AND application_name = {} AND pid <> pg_backend_pid()",
+    TEXT,
+)
+
+
+class Membership(ABC):
+    """The verbs of coming and going, of a store that can read and run a transaction."""
+
+    _database: Database
+    reads = RECORDS  # the newest records that this program understands
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lease: Lease | None = None
+        self._epoch = 0
+        self._role = ""
+
+    @abstractmethod
+    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
+
+    async def _join(self, role: str) -> Lease:
+        if self._lease is None or (self._role != role and role == "serve"):
+            await self._write(lambda session, again: self._enter(session, role))
+            self._lease_of_us.tell_everyone()
+        return self._lease_of_us
+
+    @property
+    def _lease_of_us(self) -> Lease:
+        assert self._lease is not None
+        return self._lease
+
+    def _enter(self, session: Session, role: str) -> None:
+        self._role = role
+        if self._lease is not None:
+            session.run(_SERVE, role, self._database.token)
+            return
+        until = boot_time() + self._database.settings.lease
+        server, self._epoch = self._registered(session)
+        self._lease = Lease(self._database, server, until)
+
+    def _registered(self, session: Session) -> tuple[int, int]:
+        """Number and epoch of our row, which is made where there is none. It may have been made unheard."""
+        rows = session.run(_REGISTERED, self._database.token)
+        if not rows:
+            name = f"{socket.gethostname()}:{os.getpid()}"
+            lease = microseconds(self._database.settings.lease)
+            rows = session.run(_REGISTER, self._database.token, name, self._role, lease, self.reads)
+        server, epoch = rows[0]
+        return server, epoch
+
+    def _present(self, session: Session) -> int:
+        """The number of our row, inside a transaction that keeps it there."""
+        server, _ = self._registered(session)
+        if server != self._lease_of_us.server:
+            self._lease_of_us.lose()
+        return server
+
+    def _reconnected(self, session: Session) -> None:
+        """A new connection writes under a new epoch. What the lost one left open would hold that up."""
+        if self._lease is not None:
+            session.run(_END_OWN, f"{self._database.token} writer")
+        if self._lease is not None and not self._lease.is_over:
+            rows = session.run(_RAISE, self._lease.server, self._epoch)
+            if rows:
+                self._epoch = rows[0][0]
+            else:
+                self._lease.lose()
+
+    def _leave(self, session: Session) -> None:
+        """Give up everything at once, and be gone."""
+        session.run(_LEAVE, self._database.token)
+
+    @property
+    def is_late(self) -> bool:
+        return self._lease is not None and self._lease.is_over
+
+    @property
+    def spoken(self) -> int:
+        return self.reads if self._lease is None else min(self.reads, self._lease.spoken)
+
+    def _come_back(self, session: Session) -> int:
+        """Be registered, with a lease that counts from now; the number of our row."""
+        until = boot_time() + self._database.settings.lease
+        rows = session.run(_COME_BACK, microseconds(self._database.settings.lease), self._database.token)
+        server: int
+        server, self._epoch = rows[0] if rows else self._registered(session)
+        if self._lease is None or self._lease.is_over or self._lease.server != server:
+            if self._lease is not None:
+                self._lease.end()
+            self._lease = Lease(self._database, server, until)
+        return server
