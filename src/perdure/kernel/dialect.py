@@ -52,8 +52,8 @@ class Dialect(Protocol):
     def advance(self, turn: "Turn") -> bool:
         """Make one internal move, if there is one to make."""
 
-    def exhausted(self, turn: "Turn") -> None:
-        """The run moved too long without outside input: end it, in the dialect's manner."""
+    def exhausted(self, turn: "Turn", reason: str, count: int) -> None:
+        """So many moves, or caught failures (`reason`), without outside input: end the run, in the dialect's manner."""
 
     def refusal(self, execution: "Execution", given: Signal | Steer | Reopen) -> str | None:
         """Why an operator's input cannot be taken now; None when it can."""

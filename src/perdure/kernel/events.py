@@ -207,6 +207,13 @@ class RunDisowned(Event, frozen=True, tag=29):
     """The run's parent has no use for it any more: it is removed when it ends."""
 
 
+class WorkCounted(Event, frozen=True, tag=36):
+    """Long work gives way: what it has `enumerated` and `caught` so far without outside input, beside its moves."""
+
+    enumerated: int  # elements of Gathers, loops and maps, each of which allows further moves
+    caught: int  # failures
+
+
 KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunStarted,
     TaskScheduled,
@@ -237,4 +244,5 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     TasksTakenUp,
     ChildrenDisowned,
     RunDisowned,
+    WorkCounted,
 )

@@ -24,6 +24,13 @@ from perdure.kernel.values import Instant, RunId
 class Limits(msgspec.Struct, frozen=True):
     slice: int = 1_000  # internal moves before others get their turn
     moves: int = 1_000_000  # internal moves without outside input before the run is ended
+    moves_per_element: int = 20  # added to those for each element of a Gather, a loop, a map
+    elements: int = 500_000  # so many of them add moves; a run that enumerates for ever ends too
+    caught: int = 10_000  # failures caught without outside input before the run is ended
+
+
+COUNTED_SINCE = 3
+"""The vocabulary that has `WorkCounted`."""
 
 
 class BrokenPromise(RuntimeError):
@@ -79,7 +86,8 @@ def decide(turn: Turn, limits: Limits) -> Needs | None:
             turn.stage = Stage.ACCEPTED
         if turn.stage < Stage.DONE:
             budget = limits.slice
-            while turn.moves < budget:
+            may_catch = limits.caught - (state.caught if isinstance(turn.given, i.Proceed) else 0)
+            while turn.moves < budget and turn.caught < may_catch:
                 mark = len(turn.events)
                 if state.outcome is not None or not dialect.advance(turn):
                     break
@@ -94,18 +102,34 @@ def decide(turn: Turn, limits: Limits) -> Needs | None:
 
 
 def _account(turn: Turn, limits: Limits) -> None:
-    """Keep count of moves made without the world, so that no document can spin the engine."""
+    """Keep count of what was done without the world, so that no document can spin the engine."""
     state = turn.state
     if state.outcome is not None:
         return
-    before = state.moves if isinstance(turn.given, i.Proceed) else 0
-    total = before + turn.moves
-    if turn.moves < limits.slice:
+    moves, enumerated, caught = turn.moves, turn.enumerated, turn.caught
+    if isinstance(turn.given, i.Proceed):
+        moves, enumerated, caught = state.moves + moves, state.enumerated + enumerated, state.caught + caught
+    most = limits.moves + limits.moves_per_element * min(enumerated, limits.elements)
+    if caught >= limits.caught:
+        _exhaust(turn, "failures", caught)
+    elif turn.moves < limits.slice:
         if state.sliced:
-            turn.emit(e.Sliced(total, False))
-    elif total < limits.moves:
-        turn.emit(e.Sliced(total, True))
+            _slice(turn, moves, enumerated, caught, more=False)
+    elif moves < most:
+        _slice(turn, moves, enumerated, caught, more=True)
     else:
-        turn.execution.dialect.exhausted(turn)
-        if not state.status.is_final:
-            turn.emit(e.Sliced(0, True))
+        _exhaust(turn, "moves", moves)
+
+
+def _exhaust(turn: Turn, reason: str, count: int) -> None:
+    turn.execution.dialect.exhausted(turn, reason, count)
+    if not turn.state.status.is_final:
+        _slice(turn, 0, 0, 0, more=True)
+
+
+def _slice(turn: Turn, moves: int, enumerated: int, caught: int, *, more: bool) -> None:
+    """What else is counted is told once every live server reads it (invariant 24), and only when it has changed."""
+    state = turn.state
+    if (enumerated, caught) != (state.enumerated, state.caught) and turn.spoken >= COUNTED_SINCE:
+        turn.emit(e.WorkCounted(enumerated, caught))
+    turn.emit(e.Sliced(moves, more))

@@ -90,6 +90,8 @@ class State(msgspec.Struct, gc=False, array_like=True):
     tasks_scheduled: int = 0
     tasks_ended: int = 0
     disowned: bool = False  # to be removed as soon as it has ended
+    enumerated: int = 0  # with `moves`, as long as the work goes on in slices
+    caught: int = 0
 
     @property
     def has_local_work(self) -> bool:
@@ -284,6 +286,11 @@ def _run_disowned(state: State, event: e.RunDisowned) -> None:
     state.disowned = True
 
 
+def _work_counted(state: State, event: e.WorkCounted) -> None:
+    state.enumerated = event.enumerated
+    state.caught = event.caught
+
+
 def _ignored(state: State, event: e.Event) -> None:
     """The dialect's business, or only for the history."""
 
@@ -318,4 +325,5 @@ CHANGES: dict[type[e.Event], Change] = {
     e.TasksTakenUp: _tasks_taken_up,
     e.ChildrenDisowned: _ignored,
     e.RunDisowned: _run_disowned,
+    e.WorkCounted: _work_counted,
 }

@@ -83,7 +83,9 @@ class Turn:
         "answer",
         "arrived",
         "body",
+        "caught",
         "changes_nothing",
+        "enumerated",
         "events",
         "execution",
         "given",
@@ -113,6 +115,8 @@ class Turn:
         self.answer: Answer = ACCEPTED
         self.changes_nothing = False
         self.moves = 0
+        self.enumerated = 0  # elements of Gathers, loops, maps: each allows the run further moves
+        self.caught = 0  # failures that the program goes on from
         self.stage = Stage.FRESH
         self.values: Mapping[bytes, bytes] = _NONE
         self.programs: Mapping[bytes, tuple[str, bytes]] = _NONE

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from perdure.kernel import jsontext
+from perdure.kernel.errors import RunNotFound
 from perdure.kernel.judging import Applied
 from perdure.kernel.outcomes import Failed, Succeeded
+from perdure.kernel.values import RunId
 from perdure.stores.protocol import Store
 from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World
@@ -266,3 +268,40 @@ async def test_a_hundred_steps_cost_a_few_rows_each(tmp_path: Path) -> None:
     assert len(rows) <= 102
     assert len(events) < 100 * 8
     assert sum(len(body) for _, body in rows) < 100 * 1200
+
+
+def calling(name: str, other: str, waits: bool) -> Any:
+    """A Story that starts the other one, with an input that nobody has had."""
+    given = 'with: {n: "{{ inputs.n }}x"}'
+    waiting = f"waitForCompletion: {str(waits).lower()}"
+    steps = f"steps: [{{name: go, type: executeStory, with: {{storyRef: {{name: {other}}}, {waiting}, {given}}}}}]"
+    return story(steps, name)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_two_stories_that_start_each_other_with_ever_new_inputs_end_by_the_depth(
+    tmp_path: Path, waits: bool
+) -> None:
+    """STY-079, STY-090: the depth is handed on to those that nobody waits for as well."""
+    ping, pong = calling("ping", "pong", waits), calling("pong", "ping", waits)
+    async with World(tmp_path) as world:
+        assert world.engine is not None
+        await world.engine.apply(applied(ping, pong))
+        first = await start(world, ping, [], input={"n": "1"})
+        found = [first.id]
+        while await _is_there(world, RunId(f"{found[-1]}.1")):
+            found.append(RunId(f"{found[-1]}.1"))
+
+        assert len(found) == 17, "the first, and sixteen below it"
+        assert await world.run(found[-1]).status() == "failed"
+        assert await first.status() == ("failed" if waits else "succeeded")
+        options = [(await world.run(one).handle.history(raw=True))[0]["options"] for one in found[1:]]
+        assert [told["depth"] for told in options] == list(range(1, 17))
+
+
+async def _is_there(world: World, run: RunId) -> bool:
+    try:
+        await world.run(run).status()
+    except RunNotFound:
+        return False
+    return True

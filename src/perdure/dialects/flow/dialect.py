@@ -67,10 +67,10 @@ class FlowDialect:
         else:
             calls.settle(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
 
-    def exhausted(self, turn: Turn) -> None:
-        moves = turn.state.moves + turn.moves
-        message = f"the run made {moves} moves without anything from outside"
-        details = {"reason": "moves", "limit": moves}
+    def exhausted(self, turn: Turn, reason: str, count: int) -> None:
+        did = "caught" if reason == "failures" else "made"
+        message = f"the run {did} {count} {reason} without anything from outside"
+        details = {"reason": reason, "limit": count}
         envelope = cancellation(message=message, details=details)
         body: Body = turn.body
         root = body.frames.get(moving.ROOT)

@@ -94,8 +94,8 @@ class Flow:
     def advance(self) -> Callable[[Turn], bool]:
         return self._behind.advance
 
-    def exhausted(self, turn: Turn) -> None:
-        self._behind.exhausted(turn)
+    def exhausted(self, turn: Turn, reason: str, count: int) -> None:
+        self._behind.exhausted(turn, reason, count)
 
     def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
         match given:

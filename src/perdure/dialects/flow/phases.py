@@ -131,6 +131,8 @@ def _emit(move: Move, entry: Entry, phase: Phase, risen: Result, directive: Dire
         raise _PhaseFault(fault.envelope, risen) from None
     if content is None and is_new:
         content = risen.cell.payload
+    if is_new and risen.ok and move.frame.rising is not None and not move.frame.rising.ok:
+        move.turn.caught += 1
     move.emit(f.PhaseRan(move.number, move.now, risen.ok, content, bound))
 
 
@@ -150,6 +152,8 @@ def _run_again(move: Move, entry: Entry, phase: Phase, scope: Scope, directive: 
     bound = scope.bindings(phase.assign)
     metadata = {**(entry.metadata.read(move.turn) or {}), **directive.reveals, **directive.becomes}
     facts = (bound, directive.restore, _encoded(directive.memory), _encoded(metadata or None))
+    if not risen.ok:
+        move.turn.caught += 1
     if directive.delay > 0 and carried is None:
         timer = move.turn.set_timer(clamp(move.now + directive.delay))
         move.emit(f.GapBegan(move.number, move.now, timer, *facts))

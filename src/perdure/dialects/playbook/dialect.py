@@ -47,9 +47,8 @@ class PlaybookDialect:
             case i.TaskReport():
                 turn.answer = i.Accepted(b"null")
 
-    def exhausted(self, turn: Turn) -> None:
-        moves = turn.state.moves + turn.moves
-        failed = error("limit", f"{moves} moves without anything from outside", Code.MOVES_EXHAUSTED)
+    def exhausted(self, turn: Turn, reason: str, count: int) -> None:
+        failed = error("limit", f"{count} {reason} without anything from outside", Code.MOVES_EXHAUSTED)
         if turn.body.stopped is None:
             ending.stop(turn, failed, is_failure=True)
         else:

@@ -155,6 +155,8 @@ class Judgement:
         elif fate == "ready" and is_visit and self._is_exhausted():
             message = f"more than {self.turn.program.bounds.max_task_visits} task-runs in one pipeline"
             fate, failed = "failed", error("limit", message, "TASK_VISITS", source=self.task.label)
+        if self.failed is not None and fate != "failed":
+            self.turn.caught += 1
         conflicts = () if self._keeps_back else patches.conflicts(self.body, self.thread.run, set_ctx)
         repeats, stops = self._after_failure() if fate == "failed" else (False, False)
         timer = self.turn.set_timer(self.turn.now + wait) if wait and fate == "ready" else 0

@@ -107,8 +107,8 @@ class Playbook:
 
         return advance
 
-    def exhausted(self, turn: Turn) -> None:
-        self._behind.exhausted(turn)
+    def exhausted(self, turn: Turn, reason: str, count: int) -> None:
+        self._behind.exhausted(turn, reason, count)
 
     def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
         from perdure.dialects.playbook.dialect import refusal

@@ -43,6 +43,8 @@ def route(turn: Turn, number: int) -> None:
         ending = "" if fired.tokens else _ending(run.error)
     if not failures and not fired.patch and _are_next(body, program, fired.tokens):
         fired.tokens = [_begun(program, new, body.runs_made + at) for at, new in enumerate(fired.tokens, 1)]
+    if run.error is not None and fired.tokens:
+        turn.caught += 1
     mode = "inclusive" if step.router.is_inclusive else "exclusive"
     turn.emit(
         p.NextEvaluated(

@@ -110,6 +110,7 @@ def start_step(turn: Turn, number: int) -> None:
     kept = None if items is None else turn.keep(items)
     timers = tuple(turn.set_timer(due, BOUND_RANK) for due in dues)
     run = body.runs_made + 1
+    turn.enumerated += total
     mode = "" if step.loop is None else step.loop.mode
     turn.emit(p.StepStarted(run, number, len(step.tasks), turn.now, timers, kept, total, limit, failed, mode))
 

@@ -11,8 +11,8 @@ from perdure.dialects.story.labels import CORRELATION, PARENT_RUN, PARENT_STEP, 
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.resources import Reference, Resource
+from perdure.kernel import calling, jsontext
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.turn import Turn
 
@@ -30,9 +30,14 @@ def ancestors(turn: Turn) -> Ancestors:
     return [*above, [f"{program.namespace}/{program.name}", input_hash(given)]]
 
 
-def is_too_deep(turn: Turn, above: Ancestors, target: Reference, inputs: dict[str, Any]) -> bool:
+def goes_too_deep(turn: Turn, above: Ancestors) -> bool:
+    """Whether a child would stand too deep: below other Stories, or below runs of any language."""
     program: Program = turn.program
-    if len(above) > program.settings.max_story_depth:
+    return max(len(above), calling.depth(turn) + 1) > program.settings.max_story_depth
+
+
+def is_too_deep(turn: Turn, above: Ancestors, target: Reference, inputs: dict[str, Any]) -> bool:
+    if goes_too_deep(turn, above):
         return True
     hashes = [given for name, given in above if name == target.key]
     return bool(hashes) and input_hash(inputs) in hashes
@@ -58,6 +63,7 @@ def launch(
         "name": name,
         "namespace": body.namespace,
         "ancestors": above,
+        "depth": calling.depth(turn) + 1,
         "queue": place.queue,
         "priority": place.priority,
         "tells": True,  # its end is read by a Story: with message, not with the output alone

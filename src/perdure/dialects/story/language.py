@@ -189,7 +189,7 @@ class Story:
 
         return advance
 
-    def exhausted(self, turn: Turn) -> None:
+    def exhausted(self, turn: Turn, reason: str, count: int) -> None:
         from perdure.dialects.story.dialect import exhausted
 
         exhausted(turn)

@@ -68,7 +68,7 @@ def prepare(turn: Turn, step: Step, inputs: dict[str, Any]) -> children.Ancestor
     if problem is not None:
         return problem
     above = children.ancestors(turn)
-    return children.TOO_DEEP if len(above) > turn.program.settings.max_story_depth else above
+    return children.TOO_DEEP if children.goes_too_deep(turn, above) else above
 
 
 def begin(
@@ -83,6 +83,7 @@ def begin(
     timeout = execution.timeout()
     timer = 0 if timeout is None else turn.set_timer(turn.now + timeout, BOUND_RANK)
     plan = {"inputs": {name: value for name, value in inputs.items() if name != "items"}, "above": prepared}
+    turn.enumerated += len(items)
     pages = [jsontext.encode(items[at : at + FAN_PAGE]) for at in range(0, len(items), FAN_PAGE)]
     turn.emit(
         s.FanBegan(

@@ -77,7 +77,7 @@ class Drill:
         if step is not None and step.kind == "trip" and step.about in self.trips:
             raise self.trips[step.about]
 
-    def exhausted(self, turn: Turn) -> None:
+    def exhausted(self, turn: Turn, reason: str, count: int) -> None:
         moves.end_exhausted(turn)
 
     def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:

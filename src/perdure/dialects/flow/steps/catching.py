@@ -22,6 +22,7 @@ def catch(move: Move, step: Step) -> None:
             chained = move.envelope(link(fault.envelope, envelope))
             move.emit(f.StepEnded(move.number, False, chained))
         else:
+            move.turn.caught += 1
             move.emit(f.StepCaught(move.number, index, clause.next, move.now, move.next_step, output, bound))
         return
     move.emit(f.StepEnded(move.number, False, FAILURE))

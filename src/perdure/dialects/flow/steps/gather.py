@@ -120,6 +120,7 @@ class GatherAction(Plain):
             move.emit(f.GatherDecided(move.number))
             move.resolve_failed(fault.envelope)
             return
+        move.turn.enumerated += total
         move.emit(f.GatherBegan(move.number, total, need, own.wait, limit, elements))
 
     def _finish(self, move: Move, step: Step, fan: Fan) -> None:
