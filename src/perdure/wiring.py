@@ -1,8 +1,10 @@
 """The one place that builds concrete things."""
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from perdure.engine.client import Client
@@ -193,9 +195,19 @@ class Engine(Client):
         self.runtime: Runtime = runtime
 
     async def __aenter__(self) -> Self:
+        from perdure.providers.registry import shared
+
         await super().__aenter__()
+        loop = asyncio.get_running_loop()
+        self._unwatch = shared.watch(lambda: loop.call_soon_threadsafe(self.runtime.providers_changed))
         await self.settle_requests()
         return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._unwatch()
+        await super().__aexit__(kind, error, trace)
 
     async def resume(self, runs: Sequence[RunId] | None = None) -> None:
         """Take up what no live process owns: everything, or these runs; then also requests that nobody answered."""

@@ -1,6 +1,11 @@
 """`resume`: takes up what nobody drives, follows what somebody does, and knows when only a person can help."""
 
+import json
+from typing import Any
+
+import pytest
 from tests.cli.commandline import CommandLine
+from tests.dialects.flow.documents import flow
 
 ASKS = ({"signal": "go", "save": "said"}, {"return": "$said"})
 
@@ -57,3 +62,42 @@ def test_an_owner_that_dies_is_succeeded_by_who_follows(perdure: CommandLine) ->
 def test_resume_without_a_store_is_not_found_and_creates_none(perdure: CommandLine) -> None:
     assert "there is no file perdure.db" in perdure("resume", code=8).err
     assert list(perdure.folder.iterdir()) == []
+
+
+def rounds(perdure: CommandLine, language: str) -> str:
+    """A document with far more internal moves than a slice has."""
+    if language == "drill":
+        return perdure.drill({"repeat": 20_000, "do": [{"set": {"n": 1}}]}, {"return": "done"}, name="long")
+    if language == "flow":
+        steps: dict[str, Any] = {
+            "begin": {"action": "Pass", "assign": {"n": 0}, "next": "look"},
+            "look": {
+                "action": "Match",
+                "cases": [{"when": "{{ vars.n < 5000 }}", "next": "count"}],
+                "default": {"next": "end"},
+            },
+            "count": {"action": "Pass", "assign": {"n": "{{ vars.n + 1.0 }}"}, "next": "look"},
+            "end": {"action": "Return"},
+        }
+        document = flow(steps)
+    else:
+        loop = {"in": "{{ range(6000) | list }}", "iterator": "n"}
+        document = {
+            "apiVersion": "noetl.io/v10",
+            "kind": "Playbook",
+            "metadata": {"name": "rounds", "path": "rounds"},
+            "workflow": [{"step": "each", "loop": loop, "tool": {"kind": "noop"}}],
+        }
+    (perdure.folder / "rounds.json").write_text(json.dumps(document))
+    return "rounds.json"
+
+
+@pytest.mark.parametrize("language", ["drill", "flow", "playbook"])
+def test_resume_goes_on_as_long_as_the_run_has_moves_to_make(perdure: CommandLine, language: str) -> None:
+    """Invariant 5: a run that gave way after a slice of work waits for nothing from outside."""
+    run = perdure.here("run", rounds(perdure, language), "--detach").out.strip()
+    done = perdure("resume", run)
+
+    assert "waits for" not in done.err
+    assert f"run {run} succeeded" in done.err
+    assert perdure.row(run)["status"] == "succeeded"

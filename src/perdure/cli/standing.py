@@ -14,10 +14,13 @@ from perdure.engine.client import Client
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
+from perdure.kernel.permits import resource_of
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
 
 CHILDREN_LOOKED_AT = 20
+ENGRAM_CODE = "EngramCode"
+BROUGHT_BY_CODE = ("Engram", "EngramTemplate")  # loaded code stands for them
 
 
 class Why(Enum):
@@ -38,6 +41,7 @@ class Wait:
     about: str
     due: Instant | None = None
     comes: bool = True  # by itself; a signal and a missing provider need a person
+    is_code: bool = False  # code that can be loaded would bring it
 
     def text(self, now: Instant) -> str:
         return self.about if self.due is None else f"{self.about}, due in {span(self.due - now)}"
@@ -53,12 +57,14 @@ class Standing:
     tasks_open: Counter[str]  # by provider
     waits: tuple[Wait, ...]
     is_owned: bool
+    is_moving: bool  # it has moves to make, and needs nothing from outside for them
 
     @property
     def goes_on(self) -> bool:
         """Whether anything will happen without a person doing something."""
         waiting_tasks = sum(wait.why is Why.PROVIDER for wait in self.waits)
-        return any(wait.comes for wait in self.waits) or len(self.tasks_open) > waiting_tasks
+        comes = any(wait.comes for wait in self.waits)
+        return self.is_moving or comes or len(self.tasks_open) > waiting_tasks
 
 
 async def standing(client: Client, run: RunId) -> Standing:
@@ -78,6 +84,7 @@ async def stands(client: Client, row: RunRow, execution: Execution) -> Standing:
         Counter(task.provider for task in state.tasks.values()),
         tuple(await _waits(client, execution)) if is_open else (),
         is_open and bool(await client.store.owned([row.partition])),
+        is_open and (state.sliced or (client.runtime is not None and client.runtime.is_moving(row.id))),
     )
 
 
@@ -93,15 +100,26 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
         waits += [Wait(Why.SIGNAL, what, comes=False) for what in execution.dialect.awaits(execution)]
     if state.timers:
         more = f" (the first of {len(state.timers)})" if len(state.timers) > 1 else ""
-        waits.append(Wait(Why.TIMER, f"a timer{more}", min(timer.due for timer in state.timers.values())))
+        # Where code is missing, a bound around it is not what the run waits for: it only says how long it may.
+        lacks_code = any(wait.why is Why.PROVIDER or wait.is_code for wait in waits)
+        comes = not lacks_code or any(timer.rank == 0 for timer in state.timers.values())
+        due = min(timer.due for timer in state.timers.values())
+        waits.append(Wait(Why.TIMER, f"a timer{more}", due, comes=comes))
     return waits
 
 
 def _permit(scope: str) -> Wait:
-    kind, _, key = scope.partition(":")
-    if kind == "resource":
-        return Wait(Why.RESOURCE, f"{key}, which is not in the catalog (see `perdure apply`)", comes=False)
-    return Wait(Why.PERMIT, f"a permit of {scope!r}")
+    wanted = resource_of(scope)
+    if wanted is None:
+        return Wait(Why.PERMIT, f"a permit of {scope!r}")
+    kind, namespace, name = wanted
+    if kind == ENGRAM_CODE:
+        return Wait(Why.RESOURCE, f"code of {name!r}, which is not loaded (see --load)", comes=False, is_code=True)
+    key = f"{kind}/{namespace}/{name}"
+    if kind in BROUGHT_BY_CODE:
+        about = f"{key}, which is not in the catalog (see `perdure apply`) and not loaded (see --load)"
+        return Wait(Why.RESOURCE, about, comes=False, is_code=True)
+    return Wait(Why.RESOURCE, f"{key}, which is not in the catalog (see `perdure apply`)", comes=False)
 
 
 def _unprovided(client: Client, execution: Execution) -> list[Wait]:

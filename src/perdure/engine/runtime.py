@@ -23,6 +23,7 @@ from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
 from perdure.engine.judging import Fetch
 from perdure.engine.large import lighten, lighten_outcome
+from perdure.engine.loaded import brought_by_code
 from perdure.engine.newer import Newer
 from perdure.engine.port import TaskPort
 from perdure.engine.removal import Removal
@@ -37,6 +38,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Execution
+from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import Payload, RunId
 from perdure.kernel.work import Assignment, Port
@@ -172,7 +174,12 @@ class Runtime:
         now = self.clock.now()
         for run in await self.store.with_work(partitions):
             self.offer(run, Mail(now, 0, i.Wake()))
+        await self._tell_of_code(partitions)
         await self._wake_parked()
+
+    async def _tell_of_code(self, partitions: Sequence[int]) -> None:
+        for run, permit in await brought_by_code(self.store, self._dialects.values(), partitions):
+            self._offer_now(run, i.PermitGrant(permit))
 
     async def leave(self, grace: float | None = None) -> bool:
         """Hand everything over to those who stay: what is in flight gets a grace to end and be recorded.
@@ -486,11 +493,22 @@ class Runtime:
         slot = self._slots.get(run)
         return slot is not None and slot.execution is not None and slot.execution.state.outcome is None
 
+    def is_moving(self, run: RunId) -> bool:
+        """Whether the run, or one below it, is about to be decided here, or is being written down."""
+        return any(
+            slot.phase is not Phase.STUCK and (slot.phase is not Phase.IDLE or bool(slot.mailbox))
+            for slot in self._slots.values()
+            if is_family(slot.id, run)
+        )
+
     def waiting_for_provider(self, run: RunId) -> dict[int, str]:
         return self._dispatcher.waiting_for_provider(run)
 
     def providers_changed(self) -> None:
-        self._dispatcher.providers_changed()
+        """Code was loaded: what waited for it goes on."""
+        if self.stopped is None:
+            self._dispatcher.providers_changed()
+            self._chores.spawn(self._tell_of_code(list(self.partitions)))
 
 
 def _into(answer: "asyncio.Future[i.Answer]") -> Callable[[i.Answer], None]:

@@ -7,6 +7,7 @@ import msgspec
 from perdure.kernel.values import Instant, RunId
 
 UNLIMITED = 2**31 - 1
+RESOURCES = "resource:"  # how scopes of resources begin
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -21,7 +22,15 @@ def resource_scope(kind: str, namespace: str, name: str) -> str:
     """The scope under which runs wait for a resource. It has no places while the resource is not in the catalog and
     `UNLIMITED` ones while it is, so that whoever asks too late to see it arrive is granted at once.
     """
-    return f"resource:{kind}/{namespace}/{name}"
+    return f"{RESOURCES}{kind}/{namespace}/{name}"
+
+
+def resource_of(scope: str) -> tuple[str, str, str] | None:
+    """Kind, namespace and name of what is waited for under a scope; None where it is no resource."""
+    if not scope.startswith(RESOURCES):
+        return None
+    kind, namespace, name = scope.removeprefix(RESOURCES).split("/", 2)
+    return kind, namespace, name
 
 
 def grant(limit: int, held: int, waiting: Iterable[Request], now: Instant) -> list[Request]:

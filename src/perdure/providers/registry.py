@@ -116,6 +116,7 @@ class Registry:
     sources: list[str] = field(default_factory=list)  # what `load` has read, in order
     _providers: dict[str, Provider] = field(default_factory=dict)
     _entry_points: dict[str, Any] | None = None
+    _listeners: tuple[Callable[[], object], ...] = ()
 
     def add(self, provider: Provider) -> Provider:
         taken = self._providers.get(provider.name)
@@ -126,7 +127,18 @@ class Registry:
             first = taken.place if taken else SHIPPED[provider.name]
             raise DuplicateProvider(provider.name, first, provider.place)
         self._providers[provider.name] = provider
+        for tell in self._listeners if ours is None else ():  # of ours it was known before that they can be had
+            tell()
         return provider
+
+    def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Call it, in whichever thread, after a provider was added; call the answer to stop."""
+        self._listeners = (*self._listeners, listener)
+
+        def stop() -> None:
+            self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+        return stop
 
     def find(self, name: str) -> Provider | None:
         return self._providers.get(name) or self._find_elsewhere(name)

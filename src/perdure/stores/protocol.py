@@ -366,6 +366,9 @@ class Store(Protocol):
     async def next_due(self, partitions: Sequence[int], after: Instant) -> Instant | None:
         """The earliest due time of a parked run that is later than `after`."""
 
+    async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
+        """Requests, not granted yet, for permits of scopes that begin so: run, permit and scope."""
+
     async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
         """What has arrived and is not decided yet, oldest first."""
 

@@ -241,6 +241,19 @@ class StoreSuite(CatalogSuite):
         assert await store.values(RunId("c"), [first, second]) == {first: b"one", second: b"two"}
         await store.close()
 
+    async def test_who_waits_for_a_permit_is_found_by_the_beginning_of_its_scope(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        scopes = {"a": "resource:X/default/*", "b": "resource:Y//other", "c": "queue:resource"}
+        asked = {name: PermitAsked(scope, 1, 0, 0, 0) for name, scope in scopes.items()}
+        await self.commit(store, *[created(name, home, permits_asked=[ask]) for name, ask in asked.items()])
+        await self.commit(store, created("d", home, permits_asked=[PermitAsked("resource:free", 1, 0, 1, 0)]))
+
+        assert await store.awaited("resource:", [home]) == [("a", 1, scopes["a"]), ("b", 1, scopes["b"])]
+        assert await store.awaited("resource:X/default/*", [home]) == [("a", 1, scopes["a"])]
+        assert await store.awaited("resource:", [home + 1]) == []
+        await store.close()
+
     async def test_permits_are_granted_by_letter_as_places_become_free(self, tmp_path: Path) -> None:
         """Invariant 17."""
         store = self.open(tmp_path)

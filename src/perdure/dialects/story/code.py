@@ -17,6 +17,9 @@ from perdure.kernel import jsontext
 COMMAND, ENDPOINT, CONTAINER = "engram.command", "engram.http", "engram.container"
 """Providers that do what `run` among their arguments says."""
 
+CODE = "EngramCode"
+"""What a step waits for that nothing here can execute: `<template>@<version>`, as if it were a resource."""
+
 PREFIX = "perdure/"
 _MEMBERS = {
     COMMAND: ("command", "cwd", "env"),

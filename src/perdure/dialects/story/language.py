@@ -148,6 +148,9 @@ class Story:
 
     def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """What nobody has to apply: what stands for loaded code, and the templates that Perdure brings along."""
+        if kind == "EngramCode":  # see `code.CODE`; named here, for nothing is imported before a Story is met
+            template, _, version = name.rpartition("@")
+            return {} if self.has_code is not None and self.has_code(template, version) else None
         if kind != "ImpulseTemplate":
             return self._provided(kind, namespace, name)
         from perdure.dialects.story.triggering.schedules import NAME, TEMPLATE

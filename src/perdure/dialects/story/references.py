@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
-from perdure.dialects.story.code import WAYS, place_of, provider_for, run_of
+from perdure.dialects.story.code import CODE, WAYS, place_of, provider_for, run_of
 from perdure.dialects.story.ending import end_step
 from perdure.dialects.story.inline_stories import inline_stories, without_stories
 from perdure.dialects.story.merging import merged
@@ -23,10 +23,6 @@ from perdure.dialects.story.resources import Reference, Resource, read_reference
 from perdure.expressions.gotemplate import Structure
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, Instant
-
-SOONEST_LOOK: Instant = 10 * SECOND
-LATEST_LOOK: Instant = 60 * SECOND
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -243,12 +239,12 @@ def look_again(turn: Turn, missing: Missing) -> bool:
 
 
 def is_held_back(state: StepState) -> bool:
-    """Whether a blocked step still has the permit that stood for what it waited for."""
-    return state.phase is Phase.BLOCKED and bool(state.permits)
+    """Whether a blocked step still has, or asks for, the permit that stands for what it waits for."""
+    return state.phase is Phase.BLOCKED and bool(state.permits or state.awaited)
 
 
 def release_waiter(turn: Turn, state: StepState) -> None:
-    for permit in list(state.permits):
+    for permit in [*state.permits, state.awaited]:
         turn.release_permit(permit)
 
 
@@ -265,7 +261,7 @@ def lacks_code(turn: Turn, found: Engram) -> bool:
 
 
 def block_for_code(turn: Turn, step: Step, found: Engram) -> None:
-    """Code comes with a process, not with the catalog: it is looked for again, ever less often."""
+    """Code comes with a process, not with the catalog: whoever takes the run up and has it says so (STY-118)."""
     program: Program = turn.program
     message = (
         f"Waiting for code of EngramTemplate '{found.pair.full_template_name}': nothing here implements it. {WAYS}"
@@ -273,11 +269,10 @@ def block_for_code(turn: Turn, step: Step, found: Engram) -> None:
     if program.settings.missing_references == "fail":
         end_step(turn, step.name, Phase.FAILED, message, reason=Reason.TEMPLATE_NOT_FOUND)
         return
-    state = turn.body.steps.get(step.name)
-    waited = 0 if state is None else turn.now - state.started_at
-    poll = turn.set_timer(turn.now + min(max(waited, SOONEST_LOOK), LATEST_LOOK))
-    turn.emit(s.StepBlocked(step.name, Reason.TEMPLATE_NOT_FOUND, message, turn.now, 0, poll))
-    if state is None:
+    is_new = step.name not in turn.body.steps
+    permit = turn.await_resource(CODE, "", found.pair.full_template_name)
+    turn.emit(s.StepBlocked(step.name, Reason.TEMPLATE_NOT_FOUND, message, turn.now, permit))
+    if is_new:
         turn.emit(s.Noted(step.name, "JobTemplateBlocked", message, turn.now))
 
 

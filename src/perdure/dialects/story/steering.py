@@ -91,7 +91,7 @@ def _why_no_retry(body: Body, given: Payload) -> str | None:
     said = _decoded(given) or {}
     state = body.steps.get(str(said.get("step")))
     waits = state is not None and state.phase is Phase.PENDING and state.run is not None and state.run.next_retry_at
-    looks = state is not None and state.phase is Phase.BLOCKED and state.poll
+    looks = state is not None and state.phase is Phase.BLOCKED and (state.poll or state.awaited)
     return None if waits or looks else f"step {said.get('step')!r} does not wait for a retry"
 
 

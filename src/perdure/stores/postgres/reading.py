@@ -75,6 +75,13 @@ _INBOX = Statement(
     INT,
 )
 
+_AWAITED = Statement(
+    "SELECT permits.run, permits.permit, permits.scope FROM permits JOIN runs ON runs.id = permits.run"
+    " WHERE NOT permits.granted AND starts_with(permits.scope, {}) AND runs.partition = ANY({})"
+    " ORDER BY permits.scope, permits.run, permits.permit",
+    TEXT,
+    INTS,
+)
 _LINE = Statement(
     "SELECT count(*) FILTER (WHERE granted), max(priority + CASE WHEN ageing > 0 AND NOT granted"
     " THEN ({} - asked_at) / ageing ELSE 0 END) FILTER (WHERE run <> {}) FROM permits WHERE scope = {}",
@@ -189,6 +196,9 @@ class Reads(ABC):
     async def line(self, scope: str, run: RunId) -> Line:
         ((held, highest),) = await self._read(_LINE, self._now(), run, scope)
         return Line(held, highest)
+
+    async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
+        return [(run, permit, scope) for run, permit, scope in await self._read(_AWAITED, prefix, partitions)]
 
     async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
         found, strays = [], []

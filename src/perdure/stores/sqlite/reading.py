@@ -125,6 +125,14 @@ class Reads(ABC):
         ]
         return min(found, default=None)
 
+    async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
+        rows = self._read(
+            "SELECT permits.run, permit, scope, partition FROM permits JOIN runs ON runs.id = permits.run"
+            " WHERE granted = 0 AND scope GLOB ? ORDER BY scope, permits.run, permit",
+            (f"{literal(prefix)}*",),
+        )
+        return [(run, permit, scope) for run, permit, scope, partition in rows if partition in partitions]
+
     async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
         rows = [
             row
