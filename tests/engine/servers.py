@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.values import RunId
@@ -37,7 +39,7 @@ class SteeredStore:
 
     async def share(self) -> Share:
         got = await self._inner.share() if self.may_take else Share()
-        return Share(got.taken, self.surplus, got.ended)
+        return replace(got, surplus=self.surplus)
 
     async def rejoin(self) -> list[int]:
         while self.is_late:

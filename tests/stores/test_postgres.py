@@ -50,10 +50,12 @@ class TestPostgresStore(StoreSuite):
     def open(self, folder: Path) -> Store:
         return PostgresStore(self.url, lambda: self.now)
 
-    async def take_over(self, late: Store, successor: Store, partition: int) -> None:
+    async def take_over(self, late: Store, successor: Store) -> int:
         assert isinstance(late, PostgresStore)
         self.expire(late)
-        assert await successor.adopt(partition)
+        home = await successor.claim()
+        await successor.move(None, home)
+        return home
 
     async def die(self, store: Store) -> None:
         assert isinstance(store, PostgresStore)

@@ -86,11 +86,11 @@ async def test_a_server_whose_row_is_gone_takes_a_fair_part_beside_others(url: s
 
 
 async def test_a_private_process_whose_row_is_gone_gets_another_partition(url: str) -> None:
-    """Invariant 21: claiming and adopting register anew, too."""
+    """Invariant 21: claiming and moving register anew, too."""
     store, other = opened(url), opened(url)
     first = await store.claim()
     query(url, "DELETE FROM perdure.servers")
-    assert await store.adopt(7) and store.is_late
+    assert await store.move(None, first) == [] and store.is_late
     query(url, "DELETE FROM perdure.servers")
     second = await store.claim()
 

@@ -30,7 +30,7 @@ from perdure.engine.removal import Removal
 from perdure.engine.residents import Residents
 from perdure.engine.settings import Settings
 from perdure.engine.settling import Settler, Watcher
-from perdure.engine.sharing import Sharing
+from perdure.engine.sharing import Sharing, runs_of
 from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
 from perdure.engine.trouble import Trouble
 from perdure.engine.waiting import Ended, Waiters
@@ -90,7 +90,7 @@ class Runtime:
             store, self.partitions, self._slots, self._dispatcher, self._offer_now, self._forget, self._stay
         )
         self.sharing = Sharing(
-            store, settings, self.partitions, self._handover, self._chores, self._take_up, self._forget
+            store, settings, self.partitions, self._handover, self._chores, self._take_up, self._wake, self._forget
         )
         self._commands = Commands(
             self._dispatcher, self._waiters, self._chores, clock, self.text, self._handover.look_at
@@ -160,21 +160,20 @@ class Runtime:
 
     async def adopt(self, families: Sequence[RunId] | None = None) -> None:
         """Take up what has no live owner: all of it, or these runs with their children."""
-        if families is None:
-            for partition in await self.store.orphaned():
-                if await self.store.adopt(partition):
-                    self.partitions.append(partition)
-        elif families and (home := await self.birthplace(families[0])):
-            await self.store.move(families, home)
-        await self._take_up(self.partitions)
+        home = await self.birthplace(families[0] if families else RunId(""))
+        await self._wake(runs_of(await self.store.move(families, home)))
 
     async def _take_up(self, partitions: Sequence[int]) -> None:
         """Drive the runs of these partitions from what is recorded of them."""
+        await self._wake(await self.store.with_work(partitions))
+
+    async def _wake(self, runs: Sequence[RunId]) -> None:
+        """Drive these runs, which have open work, and all others of ours that something has come for."""
         await self.read_inbox()  # first: a result that is known is not asked for again
         now = self.clock.now()
-        for run in await self.store.with_work(partitions):
+        for run in runs:
             self.offer(run, Mail(now, 0, i.Wake()))
-        await self._tell_of_code(partitions)
+        await self._tell_of_code(list(self.partitions))
         await self._wake_parked()
 
     async def _tell_of_code(self, partitions: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from perdure.engine.handover import Handover
 from perdure.engine.settings import Settings
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Share, Store
+from perdure.stores.protocol import Left, Share, Store
 
 _log = logging.getLogger("perdure.engine")
 
@@ -32,15 +32,19 @@ class Sharing:
         handover: Handover,
         chores: Chores,
         take_up: Callable[[Sequence[int]], Awaitable[None]],
+        wake: Callable[[Sequence[RunId]], Awaitable[None]],
         forget: Callable[[Collection[int]], None],
     ) -> None:
-        """`take_up` begins to drive runs of partitions that are ours now; `forget` drops those that are not."""
+        """`take_up` begins to drive runs of partitions that are ours now, `wake` single runs; `forget` drops those
+        that are not ours.
+        """
         self._store = store
         self._settings = settings
         self._partitions = partitions
         self._handover = handover
         self._chores = chores
         self._take_up = take_up
+        self._wake = wake
         self._forget = forget
         self.home = 0  # where runs of a process that does not serve are born
         self.tell: Callable[[str], None] = _log.info
@@ -96,6 +100,8 @@ class Sharing:
                 self._handover.begin(taken, inf)
                 return
             await self._take_up(taken)
+        elif got.left:
+            await self._wake(runs_of(got.left))
         if got.surplus > len(self._handover):
             chosen = self._handover.choose(got.surplus - len(self._handover))
             self._handover.begin(chosen, self._settings.drain)
@@ -149,3 +155,7 @@ class Sharing:
                     raise
                 _log.warning("cannot join the other servers, trying again: %s", error)
                 await asyncio.sleep(self._settings.share_every)
+
+
+def runs_of(left: Sequence[Left]) -> list[RunId]:
+    return [run for one in left for run in one.runs]

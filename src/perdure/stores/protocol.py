@@ -235,12 +235,20 @@ class Renewal(msgspec.Struct, gc=False, frozen=True):
 # Who owns what.
 
 
+class Left(msgspec.Struct, frozen=True):
+    """What was moved out of a partition whose owner is gone."""
+
+    partition: int
+    runs: Sequence[RunId]  # those with open work in the owner's process
+
+
 class Share(msgspec.Struct, frozen=True):
     """What a serving process got of what is shared, and what it has too much of."""
 
     taken: Sequence[int] = ()  # partitions that are ours from now on
     surplus: int = 0  # how many of ours we should give up, because others have too few
     ended: Sequence[str] = ()  # owners whose lease was over or who left runs behind, and who were taken over just now
+    left: Sequence[Left] = ()  # what came into a partition of ours
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -284,11 +292,11 @@ class Store(Protocol):
         What lies in memory of any other partition is worthless. Waits for a store that is away.
         """
 
-    async def adopt(self, partition: int) -> bool:
-        """Own a partition that nobody owns now; False when somebody does."""
+    async def move(self, families: Sequence[RunId] | None, home: int) -> list[Left]:
+        """Bring what has no live owner into a partition of ours: these runs and their descendants, or everything.
 
-    async def move(self, families: Sequence[RunId], home: int) -> None:
-        """Bring these runs and their descendants into an owned partition, those without a live owner."""
+        One transaction for each partition that something is moved out of. Its owner, should it live, is fenced.
+        """
 
     async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
         """Bring these runs of ours, and letters to them, to live servers that read newer records than we do; which.

@@ -14,6 +14,7 @@ from perdure.stores.protocol import (
     Committed,
     Fenced,
     Filter,
+    Left,
     Letter,
     Offer,
     PermitAsked,
@@ -98,18 +99,18 @@ class StoreSuite(CatalogSuite):
         late, successor = self.open(tmp_path), self.open(tmp_path)
         home = await late.claim()
         await self.commit(late, created("a", home))
-        await self.take_over(late, successor, home)
+        now_at = await self.take_over(late, successor)
         answer = await late.commit([Transition(RunId("a"), home, 2, row=b"too late")])
 
         assert isinstance(answer, Fenced)
         assert await successor.history(RunId("a")) == [(1, b"first")]
-        await self.commit(successor, Transition(RunId("a"), home, 2, row=b"in time"))
+        await self.commit(successor, Transition(RunId("a"), now_at, 2, row=b"in time"))
         await late.close()
         await successor.close()
 
     @abstractmethod
-    async def take_over(self, late: Store, successor: Store, partition: int) -> None:
-        """Make `successor` the owner although `late` does not know."""
+    async def take_over(self, late: Store, successor: Store) -> int:
+        """Make `successor` the owner although `late` does not know; the partition where everything is then."""
 
     async def die(self, store: Store) -> None:
         """End the store as a dying process does, and let as much time pass as others need to be sure of it."""
@@ -120,18 +121,34 @@ class StoreSuite(CatalogSuite):
         one, two = self.open(tmp_path), self.open(tmp_path)
         first, second = await one.claim(), await two.claim()
         assert first != second
-        await self.commit(one, created("a", first), created("a.1", first), created("b", first))
-        assert not await two.adopt(first)
+        busy = Summary(Status.RUNNING, True, None)
+        await self.commit(one, created("a", first), created("a.1", first, busy), created("b", first, busy))
+        assert await two.move(None, second) == []
         assert await two.orphaned() == []
         assert await two.owned([first, second, 4711]) == {first, second}
         await self.die(one)
 
         assert await two.orphaned() == [first]
-        await two.move([RunId("a")], second)
+        assert await two.move([RunId("a")], second) == [Left(first, [RunId("a.1")])]
         rows = {row.id: row.partition for row in await two.search(Filter())}
         assert rows == {"a": second, "a.1": second, "b": first}
-        assert await two.adopt(first)
+        assert await two.move(None, second) == [Left(first, [RunId("b")])]
         assert await two.orphaned() == []
+        await two.close()
+
+    async def test_with_a_letter_the_run_that_it_is_for_is_moved(self, tmp_path: Path) -> None:
+        """A run that has ended stays where it is, and comes when something is there that may reopen it."""
+        one, two = self.open(tmp_path), self.open(tmp_path)
+        first, second = await one.claim(), await two.claim()
+        over = Summary(Status.SUCCEEDED, False, None, 10)
+        await self.commit(one, created("a", first, over), created("b", first, over), created("open", first))
+        await one.send(Letter(RunId("a"), 11, b"reopen"))
+        await self.die(one)
+        await two.move(None, second)
+
+        rows = {row.id: row.partition for row in await two.search(Filter())}
+        assert rows == {"a": second, "b": first, "open": second}
+        assert [letter.letter.to for letter in await two.inbox([second], 10)] == ["a"]
         await two.close()
 
     async def test_what_is_given_up_is_shared_by_those_who_serve(self, tmp_path: Path) -> None:
@@ -146,12 +163,14 @@ class StoreSuite(CatalogSuite):
         second = await two.share()
 
         assert isinstance(refused, Fenced)
-        assert home in second.taken
-        await self.commit(two, Transition(RunId("a"), home, 2, row=b"in time"))
+        assert home in [*second.taken, *(one.partition for one in second.left)]
+        found = await two.find(RunId("a"))
+        assert found is not None
+        await self.commit(two, Transition(RunId("a"), found.partition, 2, row=b"in time"))
         assert await two.history(RunId("a")) == [(1, b"first"), (2, b"in time")]
         assert not one.is_late
         assert home not in await one.rejoin()
-        assert home in await two.rejoin()
+        assert found.partition in await two.rejoin()
         await one.close()
         await two.close()
 

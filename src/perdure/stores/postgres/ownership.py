@@ -1,6 +1,6 @@
 """Who owns what: one row per process with a lease, and partitions that point to it.
 
-    nobody ──share, claim, adopt──▶ ours ──give_up, close──▶ nobody
+    nobody ──share, claim──▶ ours ──give_up, close──▶ nobody
                                      └──our row removed by a successor──▶ nobody (and every commit of ours is fenced)
 
 A commit locks our row with its epoch. The epoch is raised whenever the connection that writes is replaced: a statement
@@ -19,7 +19,7 @@ from perdure.stores.postgres.membership import Membership
 from perdure.stores.postgres.sending import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Letter, Server, Share
+from perdure.stores.protocol import Left, Letter, Server, Share
 
 FIRST_PRIVATE = 1_001
 
@@ -72,12 +72,6 @@ _CLAIM = Statement(
     INT,
 )
 _LAST = Statement("SELECT max(id) FROM partitions")
-_ADOPT = Statement(
-    f"INSERT INTO partitions (id, owner, is_shared) VALUES ({{0}}, {{1}}, {{0}} <= {SHARED}) ON CONFLICT (id)"
-    " DO UPDATE SET owner = excluded.owner WHERE partitions.owner IS NULL RETURNING id",
-    INT,
-    INT,
-)
 _FREE = Statement("UPDATE partitions SET owner = NULL WHERE owner = {} AND id = ANY({})", INT, INTS)
 _DROP_EMPTY = Statement(
     "DELETE FROM partitions p WHERE NOT is_shared AND owner IS NULL"
@@ -89,6 +83,18 @@ _LOCK_FREE = Statement("SELECT id FROM partitions WHERE id = ANY({}) AND owner I
 _MISSING = Statement(
     "SELECT id FROM unnest({}) AS id WHERE NOT EXISTS (SELECT 1 FROM partitions p WHERE p.id = id)", INTS
 )
+_AT_WORK = "SELECT partition, id FROM runs WHERE partition = ANY({}) AND has_work"
+_ALL_AT_WORK = Statement(f"{_AT_WORK} ORDER BY number", INTS)
+_FAMILY_AT_WORK = Statement(
+    f"{_AT_WORK} AND (id = {{}} OR (id >= {{}} AND id < {{}})) ORDER BY number", INTS, TEXT, TEXT, TEXT
+)
+_MOVE_ALL_RUNS = Statement(
+    "UPDATE runs SET partition = {0} WHERE partition = ANY({1})"
+    " AND (ended_at IS NULL OR id IN (SELECT run FROM inbox WHERE partition = ANY({1})))",
+    INT,
+    INTS,
+)
+_MOVE_ALL_LETTERS = Statement("UPDATE inbox SET partition = {} WHERE partition = ANY({})", INT, INTS)
 _MOVE_RUNS = Statement(
     "UPDATE runs SET partition = {} WHERE partition = ANY({}) AND (id = {} OR (id >= {} AND id < {}))",
     INT,
@@ -193,40 +199,25 @@ class Ownership(Membership):
         self._owned.add(home)
         return home
 
-    async def adopt(self, partition: int) -> bool:
+    async def move(self, families: Sequence[RunId] | None, home: int) -> list[Left]:
         await self._join(self._role or "private")
 
-        def work(session: Session, again: bool) -> bool:
-            take_over(session, self._database.token)
-            with session.transaction():
-                server = self._present(session)
-                if again and (partition,) in session.run(_OURS, server):
-                    return True
-                return bool(session.run(_ADOPT, partition, server))
-
-        is_ours = await self._write(work)
-        if is_ours:
-            self._owned.add(partition)
-        return is_ours
-
-    async def move(self, families: Sequence[RunId], home: int) -> None:
-        await self._join(self._role or "private")
-
-        def work(session: Session, again: bool) -> None:
+        def work(session: Session, again: bool) -> list[Left]:
             take_over(session, self._database.token)
             orphans = [id for (id,) in session.run(_ORPHANED)]
             with session.transaction():
                 session.run(_LOCK)
                 if (home,) not in session.run(_OURS, self._present(session)):
-                    return  # we were taken over, and are late
+                    return []  # we were taken over, and are late
                 free = [id for (id,) in session.run(_LOCK_FREE, orphans)]
                 free += [id for (id,) in session.run(_MISSING, orphans)]
-                for family in families:
-                    bounds = (family, f"{family}.", f"{family}/")  # "/" comes right behind "."
-                    session.run(_MOVE_RUNS, home, free, *bounds)
-                    session.run(_MOVE_LETTERS, home, free, *bounds)
+                moved = _move_all(session, free, home) if families is None else _move(session, free, families, home)
+            at_work: dict[int, list[RunId]] = {} if families is not None else {partition: [] for partition in free}
+            for partition, run in moved:
+                at_work.setdefault(partition, []).append(run)
+            return [Left(partition, runs) for partition, runs in at_work.items()]
 
-        await self._write(work)
+        return await self._write(work)
 
     async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
         if self._lease is None:
@@ -296,6 +287,24 @@ def take_over(session: Session, ourselves: str) -> list[str]:
     except psycopg.errors.InsufficientPrivilege:
         pass  # their transaction ends by itself, after a lease's time
     return [name for (name,) in session.run(_TAKE_OVER, [id for id, _ in silent])]
+
+
+def _move_all(session: Session, free: list[int], home: int) -> list[tuple[int, RunId]]:
+    """Which of the runs have open work, and where they were."""
+    at_work = session.run(_ALL_AT_WORK, free)
+    session.run(_MOVE_ALL_RUNS, home, free)
+    session.run(_MOVE_ALL_LETTERS, home, free)
+    return at_work
+
+
+def _move(session: Session, free: list[int], families: Sequence[RunId], home: int) -> list[tuple[int, RunId]]:
+    at_work: list[tuple[int, RunId]] = []
+    for family in families:
+        bounds = (family, f"{family}.", f"{family}/")  # "/" comes right behind "."
+        at_work += session.run(_FAMILY_AT_WORK, free, *bounds)
+        session.run(_MOVE_RUNS, home, free, *bounds)
+        session.run(_MOVE_LETTERS, home, free, *bounds)
+    return at_work
 
 
 def _settle_orphans(session: Session, now: Instant) -> list[int]:

@@ -14,12 +14,18 @@ class PartitionLock:
     """Holds `runs.db-owner7` for partition 7."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self._path = path
+        self.path = path
         self._descriptor = descriptor
+
+    @property
+    def is_named(self) -> bool:
+        """Whether others who look for the lock find this one."""
+        return _is_still_named(self._descriptor, self.path)
 
     def release(self) -> None:
         # Removed while still locked: whoever opened the old file finds that its name is gone and tries again.
-        self._path.unlink(missing_ok=True)
+        if self.is_named:
+            self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
     def abandon(self) -> None:

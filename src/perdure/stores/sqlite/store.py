@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,14 +10,11 @@ import apsw
 
 from perdure.kernel.questions import Line
 from perdure.kernel.values import Instant, RunId
-from perdure.kernel.versions import RECORDS
 from perdure.stores.protocol import (
     CommitAnswer,
     Committed,
     Fenced,
     Letter,
-    Server,
-    Share,
     Transition,
     Unknown,
 )
@@ -30,8 +27,8 @@ from perdure.stores.sqlite.database import (
     open_for_writing,
 )
 from perdure.stores.sqlite.leasing import Leases
-from perdure.stores.sqlite.ownership import PartitionLock, is_locked, try_lock
-from perdure.stores.sqlite.reading import Reads, literal
+from perdure.stores.sqlite.owning import Ownership
+from perdure.stores.sqlite.reading import Reads
 from perdure.stores.sqlite.runway import Runway
 from perdure.stores.sqlite.writing import BatchWriter
 from perdure.stores.syncing import SyncThread
@@ -43,16 +40,15 @@ QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
 CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewer syncs, little space
 
 
-class SqliteStore(Reads, Leases, Catalog):
+class SqliteStore(Ownership, Reads, Leases, Catalog):
     def __init__(
         self, path: Path, now: Callable[[], Instant], vfs: str | None = None, *, must_exist: bool = False
     ) -> None:
         """With `must_exist` nothing is created, and nothing is written before something has to be."""
+        super().__init__()
         self.path = path
         self._now = now
         self._vfs = vfs
-        self._locks: dict[int, PartitionLock] = {}
-        self._epochs: dict[int, int] = {}
         self._turn = asyncio.Lock()  # one write transaction at a time
         self._thread = SyncThread(f"perdure-sync {path.name}")
         self._writing: tuple[apsw.Connection, BatchWriter] | None = None
@@ -98,10 +94,9 @@ class SqliteStore(Reads, Leases, Catalog):
 
     async def close(self) -> None:
         async with self._turn:
+            self._strike_out(list(self._locks))
             self._close_connections()
-            for lock in self._locks.values():
-                lock.release()
-            self._locks.clear()
+            self._release(list(self._locks))
             self._thread.close()
 
     def abandon(self) -> None:
@@ -117,103 +112,6 @@ class SqliteStore(Reads, Leases, Catalog):
         if self._writing is not None:
             self._writing[0].close(True)
             self._writing = None
-
-    # Ownership.
-
-    async def claim(self) -> int:
-        busy = {partition for (partition,) in self._read("SELECT DISTINCT partition FROM runs WHERE ended_at IS NULL")}
-        busy |= {partition for (partition,) in self._read("SELECT DISTINCT partition FROM inbox")}
-        partition = 1
-        while partition in busy or not await self.adopt(partition):
-            partition += 1
-        return partition
-
-    async def adopt(self, partition: int) -> bool:
-        lock = try_lock(self.path, partition)
-        if lock is None:
-            return False
-
-        def take_over() -> int:
-            epoch: int = self._connection.execute(
-                "INSERT INTO partitions VALUES (?, 1) ON CONFLICT DO UPDATE SET epoch = epoch + 1 RETURNING epoch",
-                (partition,),
-            ).get
-            return epoch
-
-        try:
-            self._epochs[partition] = await self._transaction(take_over)
-        except BaseException:
-            lock.release()
-            raise
-        self._locks[partition] = lock
-        return True
-
-    async def share(self) -> Share:
-        """A partition of our own, and all that has no owner. Nobody has too much: who owns does the work."""
-        taken = [] if self._locks else [await self.claim()]
-        adopted = [partition for partition in await self.orphaned() if await self.adopt(partition)]
-        return Share([*taken, *adopted], ended=[f"the owner of partition {partition}" for partition in adopted])
-
-    def should_share(self) -> bool:
-        return False  # looking from time to time is cheap
-
-    async def give_up(self, partitions: Collection[int]) -> None:
-        for partition in partitions:
-            self._epochs.pop(partition, None)
-            if (lock := self._locks.pop(partition, None)) is not None:
-                lock.release()
-
-    @property
-    def is_late(self) -> bool:
-        return False  # the lock is ours as long as we live
-
-    @property
-    def spoken(self) -> int:
-        return RECORDS  # owners of a file do not tell what they read
-
-    async def rejoin(self) -> list[int]:
-        epochs = dict(self._read("SELECT id, epoch FROM partitions"))
-        await self.give_up([id for id, epoch in self._epochs.items() if epochs.get(id) != epoch])
-        return list(self._epochs)
-
-    async def servers(self) -> list[Server]:
-        return []  # locks have no names
-
-    async def move(self, families: Sequence[RunId], home: int) -> None:
-        for partition in await self.orphaned():
-            lock = try_lock(self.path, partition)
-            if lock is None:
-                continue
-
-            def work(partition: int = partition) -> None:
-                execute = self._connection.execute
-                execute("UPDATE partitions SET epoch = epoch + 1 WHERE id = ?", (partition,))
-                for family in families:
-                    bindings = (home, partition, family, f"{literal(family)}.*")
-                    execute("UPDATE runs SET partition = ?1 WHERE partition = ?2 AND (id = ?3 OR id GLOB ?4)", bindings)
-                    execute(
-                        "UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND (run = ?3 OR run GLOB ?4)", bindings
-                    )
-
-            try:
-                await self._explained_transaction(work)
-            finally:
-                lock.release()
-
-    async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
-        return []  # locks do not tell what their owners read
-
-    async def owned(self, partitions: Collection[int]) -> frozenset[int]:
-        return frozenset(filter(self._is_owned, partitions))
-
-    def _is_owned(self, partition: int) -> bool:
-        return partition in self._locks or is_locked(self.path, partition)
-
-    async def orphaned(self) -> list[int]:
-        rows = self._read(
-            "SELECT DISTINCT partition FROM runs WHERE ended_at IS NULL UNION SELECT DISTINCT partition FROM inbox"
-        )
-        return [partition for (partition,) in rows if not self._is_owned(partition)]
 
     # Writing.
 
@@ -420,6 +318,7 @@ class SqliteStore(Reads, Leases, Catalog):
             raise explain(self.path, error) from error
 
     def changed(self) -> bool:
+        self._look_at_locks()
         before, self._seen = self._seen, self._reader.pragma("data_version")
         return before != self._seen
 

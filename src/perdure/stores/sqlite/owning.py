@@ -1,0 +1,262 @@
+"""Who owns what on one file: a process has one partition, one row and one lock.
+
+    claim, share ──▶ ours ──give_up, close──▶ nobody's ──move, share──▶ ours, in our own partition
+                      └──somebody found our lock free and moved what we had──▶ fenced: the row is gone
+
+What the dead left is moved in one transaction, while its lock is held; so nobody ever owns two partitions.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from perdure.kernel.values import RunId
+from perdure.kernel.versions import RECORDS
+from perdure.stores.protocol import Left, Server, Share
+from perdure.stores.sqlite.ownership import PartitionLock, is_locked, try_lock
+from perdure.stores.sqlite.writing import BatchWriter
+
+_log = logging.getLogger("perdure.store")
+
+T = TypeVar("T")
+
+LOCKED_AT_ONCE = 8  # partitions of the dead that are moved in one transaction: a lock is an open file
+CLEARED_AT_ONCE = 8  # rows that a newcomer looks at
+
+_DISTINCT = (
+    "WITH RECURSIVE step (id) AS (SELECT (SELECT partition FROM {table} {where} ORDER BY partition LIMIT 1) UNION ALL"
+    " SELECT (SELECT partition FROM {table} WHERE partition > step.id {more} ORDER BY partition LIMIT 1)"
+    " FROM step WHERE step.id IS NOT NULL) SELECT id FROM step WHERE id IS NOT NULL"
+)
+_WITH_OPEN_RUNS = _DISTINCT.format(table="runs", where="WHERE ended_at IS NULL", more="AND ended_at IS NULL")
+_WITH_LETTERS = _DISTINCT.format(table="inbox", where="", more="")
+_IS_USED = (
+    "SELECT EXISTS (SELECT 1 FROM runs WHERE partition = ?1 AND ended_at IS NULL)"
+    " OR EXISTS (SELECT 1 FROM inbox WHERE partition = ?1)"
+)
+_FAMILY = "(id = ?3 OR id >= ?4 AND id < ?5)"
+
+
+class Ownership(ABC):
+    """The owning verbs of a store that can read and run a transaction."""
+
+    path: Path
+    _turn: asyncio.Lock
+    _writing: tuple[apsw.Connection, BatchWriter] | None
+
+    def __init__(self) -> None:
+        self._locks: dict[int, PartitionLock] = {}
+        self._epochs: dict[int, int] = {}
+        self._is_late = False
+
+    @property
+    @abstractmethod
+    def _connection(self) -> apsw.Connection: ...
+
+    @abstractmethod
+    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    async def _explained_transaction(self, work: Callable[[], T]) -> T: ...
+
+    # One's own.
+
+    async def claim(self) -> int:
+        held: list[PartitionLock] = []
+
+        def work() -> tuple[int, int]:
+            home = self._lock_new(held)
+            row = "INSERT INTO partitions VALUES (?, 1) ON CONFLICT DO UPDATE SET epoch = epoch + 1 RETURNING epoch"
+            epoch: int = self._connection.execute(row, (home,)).get
+            self._clear_away(home, held)
+            return home, epoch
+
+        with _releasing(held):
+            home, epoch = await self._explained_transaction(work)
+            self._locks[home], self._epochs[home] = held.pop(0), epoch
+        return home
+
+    def _lock_new(self, held: list[PartitionLock]) -> int:
+        while True:
+            number: int = self._connection.execute("UPDATE partition_numbers SET last = last + 1 RETURNING last").get
+            # An engine of the version before takes numbers as it finds them free.
+            if not self._is_used(number) and (lock := try_lock(self.path, number)) is not None:
+                held.append(lock)
+                return number
+
+    def _is_used(self, partition: int) -> bool:
+        return bool(self._connection.execute(_IS_USED, (partition,)).get)
+
+    def _clear_away(self, home: int, held: list[PartitionLock]) -> None:
+        """Whoever comes removes some of what processes that were killed have left: a row and a file, and no runs."""
+        execute = self._connection.execute
+        others = "SELECT id FROM partitions WHERE id <> ? ORDER BY id DESC LIMIT ?"
+        for (partition,) in list(execute(others, (home, CLEARED_AT_ONCE))):
+            if self._is_owned(partition) or self._is_used(partition):
+                continue
+            if (lock := try_lock(self.path, partition)) is not None:
+                held.append(lock)
+                execute("DELETE FROM partitions WHERE id = ?", (partition,))
+
+    async def give_up(self, partitions: Collection[int]) -> None:
+        async with self._turn:
+            self._strike_out(partitions)
+        self._release(partitions)
+
+    def _strike_out(self, partitions: Collection[int]) -> None:
+        """Remove our rows, if that needs no waiting; else the next who comes does. Nothing rests on it: no sync."""
+        if self._writing is None:
+            return
+        connection, _ = self._writing
+        try:
+            connection.pragma("synchronous", "off")
+            try:
+                ours = [(partition,) for partition in partitions if partition in self._locks]
+                connection.executemany("DELETE FROM partitions WHERE id = ?", ours)
+            finally:
+                connection.pragma("synchronous", "full")
+        except apsw.Error as error:
+            _log.debug("%s: the row of a partition stays behind: %s", self.path, error)
+
+    def _release(self, partitions: Collection[int]) -> None:
+        for partition in partitions:
+            self._epochs.pop(partition, None)
+            if (lock := self._locks.pop(partition, None)) is not None:
+                lock.release()
+
+    def _look_at_locks(self) -> None:
+        """Somebody may have removed our lock's file, and then somebody else may think that nobody owns what is ours."""
+        for partition, lock in list(self._locks.items()):
+            if not lock.is_named and not self._lock_again(partition):
+                self._is_late = True
+
+    def _lock_again(self, partition: int) -> bool:
+        """Whether nobody came in between: who takes something over removes our row, while it holds the lock."""
+        lock = try_lock(self.path, partition)
+        if lock is None:
+            return False
+        rows = self._read("SELECT epoch FROM partitions WHERE id = ?", (partition,))
+        if rows != [(self._epochs[partition],)]:
+            lock.release()
+            return False
+        self._locks[partition].abandon()
+        self._locks[partition] = lock
+        _log.warning("%s was removed while its process lives; it is there again", lock.path)
+        return True
+
+    # What has no owner.
+
+    async def owned(self, partitions: Collection[int]) -> frozenset[int]:
+        return frozenset(filter(self._is_owned, partitions))
+
+    def _is_owned(self, partition: int) -> bool:
+        return partition in self._locks or is_locked(self.path, partition)
+
+    async def orphaned(self) -> list[int]:
+        used = {id for query in (_WITH_OPEN_RUNS, _WITH_LETTERS) for (id,) in self._read(query)}
+        return [partition for partition in sorted(used) if not self._is_owned(partition)]
+
+    async def move(self, families: Sequence[RunId] | None, home: int) -> list[Left]:
+        partitions = await self.orphaned() if families is None else self._homes_of(families)
+        left: list[Left] = []
+        for first in range(0, len(partitions), LOCKED_AT_ONCE):
+            left += await self._move(partitions[first : first + LOCKED_AT_ONCE], families, home)
+        return left
+
+    def _homes_of(self, families: Sequence[RunId]) -> list[int]:
+        query = "SELECT DISTINCT partition FROM runs WHERE id = ?1 OR id >= ?2 AND id < ?3"
+        homes = {id for family in families for (id,) in self._read(query, _bounds(family))}
+        return [partition for partition in sorted(homes) if not self._is_owned(partition)]
+
+    async def _move(self, partitions: Sequence[int], families: Sequence[RunId] | None, home: int) -> list[Left]:
+        held: list[PartitionLock] = []
+        free: list[int] = []
+        with _releasing(held):
+            for partition in partitions:
+                if (lock := try_lock(self.path, partition)) is not None:
+                    held.append(lock)
+                    free.append(partition)
+
+            def work() -> list[Left]:
+                epoch = self._connection.execute("SELECT epoch FROM partitions WHERE id = ?", (home,)).get
+                if epoch is None or epoch != self._epochs.get(home):
+                    return []  # we were taken over ourselves
+                return [Left(one, self._move_out_of(one, families, home)) for one in free]
+
+            return await self._explained_transaction(work) if free else []
+
+    def _move_out_of(self, partition: int, families: Sequence[RunId] | None, home: int) -> list[RunId]:
+        """Which of the runs have open work. Its owner, should it live and not know, is fenced by this."""
+        execute = self._connection.execute
+        execute("DELETE FROM partitions WHERE id = ?", (partition,))
+        if families is None:
+            found = list(
+                execute("SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", (partition,))
+            )
+            both = (home, partition)
+            execute("UPDATE runs SET partition = ?1 WHERE partition = ?2 AND ended_at IS NULL", both)
+            named = "SELECT run FROM inbox WHERE partition = ?2"  # one that has ended may be reopened by its letter
+            execute(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND id IN ({named})", both)
+            execute("UPDATE inbox SET partition = ?1 WHERE partition = ?2", both)
+            return [id for (id,) in found]
+        moved: list[RunId] = []
+        for family in families:
+            bindings = (home, partition, *_bounds(family))
+            work = f"SELECT id FROM runs WHERE has_work = 1 AND partition = ?2 AND {_FAMILY} ORDER BY number"
+            moved += [id for (id,) in execute(work, bindings)]
+            execute(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND {_FAMILY}", bindings)
+            letters = _FAMILY.replace("id", "run")
+            execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {letters}", bindings)
+        return moved
+
+    async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
+        return []  # locks do not tell what their owners read
+
+    # Serving.
+
+    async def share(self) -> Share:
+        """A partition of our own, and into it all that has no owner. Nobody has too much: who owns does the work."""
+        taken = [] if self._locks else [await self.claim()]
+        left = await self.move(None, next(iter(self._locks)))
+        return Share(taken, ended=[f"the owner of partition {one.partition}" for one in left], left=left)
+
+    def should_share(self) -> bool:
+        return False  # looking from time to time is cheap
+
+    @property
+    def is_late(self) -> bool:
+        return self._is_late
+
+    @property
+    def spoken(self) -> int:
+        return RECORDS  # owners of a file do not tell what they read
+
+    async def rejoin(self) -> list[int]:
+        epochs = dict(self._read("SELECT id, epoch FROM partitions"))
+        self._release([id for id, epoch in self._epochs.items() if epochs.get(id) != epoch])
+        self._is_late = False
+        return list(self._epochs)
+
+    async def servers(self) -> list[Server]:
+        return []  # locks have no names
+
+
+def _bounds(family: RunId) -> tuple[str, str, str]:
+    """A run and its descendants, as a text and a range of texts: "/" comes right behind "."."""
+    return family, f"{family}.", f"{family}/"
+
+
+@contextmanager
+def _releasing(held: list[PartitionLock]) -> Iterator[None]:
+    """These locks are needed only until the transaction is over; what is taken out of the list stays."""
+    try:
+        yield
+    finally:
+        for lock in held:
+            lock.release()
