@@ -211,25 +211,32 @@ class Body(msgspec.Struct, gc=False):
         """The value an event carries; a name stands for what a place of the frame holds."""
         if not isinstance(carried, dict):
             return Cell(carried)
-        match carried["place"]:
-            case "rising":
-                assert frame.rising is not None
-                return frame.rising.cell
-            case "failure":
-                assert frame.failure is not None
-                return frame.failure
-            case "landed":
-                assert self.landed is not None and self.landed.cell is not None
-                return self.landed.cell
-            case "step.shaped":
-                step = frame.entered
-                return step.shaped or step.input
-            case "step.input":
-                return frame.entered.input
-            case "frame.input":
-                return frame.input
-            case variable:
-                return frame.vars.cells[variable.removeprefix("vars.")]
+        if "grows" in carried:
+            return held(frame, carried["grows"]).grown(carried["added"], carried.get("sealed"))
+        if carried["place"] == "landed":
+            assert self.landed is not None and self.landed.cell is not None
+            return self.landed.cell
+        return held(frame, carried["place"])
+
+
+def held(frame: Frame, place: str) -> Cell:
+    """What a place of the frame holds."""
+    match place:
+        case "rising":
+            assert frame.rising is not None
+            return frame.rising.cell
+        case "failure":
+            assert frame.failure is not None
+            return frame.failure
+        case "step.shaped":
+            step = frame.entered
+            return step.shaped or step.input
+        case "step.input":
+            return frame.entered.input
+        case "frame.input":
+            return frame.input
+        case variable:
+            return frame.vars.cells[variable.removeprefix("vars.")]
 
 
 def find_call(frame: Frame, index: int) -> Call:

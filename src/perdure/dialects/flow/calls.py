@@ -127,12 +127,12 @@ class _Dispatch:
     def _payload(self) -> Payload:
         frame = self.move.frame
         if self.given is not None:
-            return self.move.body.cell(frame, self.given).payload
+            return self.move.body.cell(frame, self.given).kept(self.move.turn)
         if self.index == SINGLE:
-            return frame.value.payload
+            return frame.value.kept(self.move.turn)
         if self.is_element:
             return jsontext.encode_finite(self.received())
-        return frame.entered.input.payload
+        return frame.entered.input.kept(self.move.turn)
 
     @property
     def _path(self) -> str:

@@ -25,7 +25,7 @@ class Flow:
     """The language, given the providers that its documents may call: how to find one, and which there are."""
 
     name = "flow"
-    version = 1
+    version = 2
     edition = 1
     name_label = ""
     calling_words = (b"perdure/run/",)

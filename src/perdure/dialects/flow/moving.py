@@ -103,7 +103,7 @@ def _close(move: Move) -> None:
         move.emit(f.FrameClosed(move.number, move.now))
         return
     if result.ok:
-        end: tuple[Status, Outcome] = (Status.SUCCEEDED, Succeeded(result.cell.payload))
+        end: tuple[Status, Outcome] = (Status.SUCCEEDED, Succeeded(result.cell.kept(move.turn)))
     else:
         end = ending(result.cell.read(move.turn))
     move.emit(f.FrameClosed(move.number, move.now))

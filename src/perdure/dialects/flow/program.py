@@ -12,8 +12,9 @@ import msgspec
 from perdure.dialects.flow.catalog import CallProvider
 from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.schemas import NO_PARAMETERS, Parameters
-from perdure.expressions.mwl import Expression, Template, compile_expression, find_expression
+from perdure.expressions.mwl import Expression, Growth, Template, compile_expression, find_expression, find_growth
 from perdure.kernel import jsontext
+from perdure.kernel.late import late
 
 Roots = frozenset[str]
 AMBIENT: Roots = frozenset({"vars", "execution", "frame", "failure"})
@@ -26,19 +27,44 @@ def pointer(site: str, *steps: str | int) -> str:
 
 CLOCK_FUNCTIONS = ("now", "wallTime")
 
+_VARIABLE = late(r"(?<![\w.`])vars\b(?:\s*\.\s*([A-Za-z_]\w*))?")
+
+
+class Reading:
+    """What some expressions read: which roots, which variables (None: perhaps all), and whether the time."""
+
+    __slots__ = ("asks_the_time", "uses", "variables")
+
+    def __init__(self, bodies: list[str], roots: Roots) -> None:
+        self.uses = frozenset(root for root in roots if any(root in body for body in bodies))
+        self.asks_the_time = any(name in body for body in bodies for name in CLOCK_FUNCTIONS)
+        named = [name for body in bodies for name in _VARIABLE.findall(body)]
+        self.variables = None if "" in named else frozenset(named)
+
+
+class Growing:
+    """A field that adds to the end of what stands at a path."""
+
+    __slots__ = ("growth", "reading")
+
+    def __init__(self, growth: Growth, roots: Roots) -> None:
+        self.growth = growth
+        self.reading = Reading([growth.more.body], roots)
+
 
 class Field:
     """A value as written in the document, with expressions in it or without."""
 
-    __slots__ = ("asks_the_time", "site", "template", "text", "uses")
+    __slots__ = ("growing", "reading", "site", "template", "text")
 
     def __init__(self, document: Any, roots: Roots, site: str) -> None:
         self.site = site
         self.template = Template(document, roots)
-        bodies = [expression.body for expression in self.template.expressions.values()]
-        self.uses = frozenset(root for root in roots if any(root in body for body in bodies))
-        self.asks_the_time = any(name in body for body in bodies for name in CLOCK_FUNCTIONS)
+        self.reading = Reading([expression.body for expression in self.template.expressions.values()], roots)
         self.text = jsontext.encode_finite(document) if self.template.is_literal else None
+        body = find_expression(document) if isinstance(document, str) else None
+        growth = None if body is None else find_growth(body, roots)
+        self.growing = None if growth is None else Growing(growth, roots)
 
     @property
     def is_literal(self) -> bool:
@@ -48,15 +74,14 @@ class Field:
 class Predicate:
     """A `when`: an expression, or in a phase a literal boolean."""
 
-    __slots__ = ("asks_the_time", "expression", "literal", "site", "uses")
+    __slots__ = ("expression", "literal", "reading", "site")
 
     def __init__(self, written: bool | str, roots: Roots, site: str) -> None:
         self.site = site
         self.literal = written if isinstance(written, bool) else None
         body = find_expression(written) if isinstance(written, str) else None
         self.expression: Expression | None = None if body is None else compile_expression(body, roots)
-        self.uses = frozenset(root for root in roots if body is not None and root in body)
-        self.asks_the_time = body is not None and any(name in body for name in CLOCK_FUNCTIONS)
+        self.reading = Reading([] if body is None else [body], roots)
 
 
 Assign = dict[str, Field]

@@ -5,11 +5,12 @@ from typing import Any
 
 from perdure.dialects.flow.body import Body, Call, Entry, Frame, Step
 from perdure.dialects.flow.instants import write_timestamp
-from perdure.dialects.flow.values import Cell
+from perdure.dialects.flow.values import Cell, Grown
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed
 from perdure.kernel.turn import Needs
+from perdure.kernel.values import Payload
 
 SHOWN = 100
 """Frames of a live run that are shown; a wide fan-out has thousands, all alike."""
@@ -64,6 +65,8 @@ def _scope(scope: Step | Entry | Call) -> str:
 
 
 def _read(cell: Cell, texts: Mapping[bytes, bytes]) -> Any:
+    if isinstance(cell, Grown):
+        return jsontext.decode(cell.text(lambda pieces: _texts(pieces, texts)))
     payload = cell.payload
     if isinstance(payload, bytes):
         return jsontext.decode(payload)
@@ -71,3 +74,10 @@ def _read(cell: Cell, texts: Mapping[bytes, bytes]) -> Any:
     if text is None:
         raise Needs((payload.digest,))
     return jsontext.decode(text)
+
+
+def _texts(pieces: list[Payload], texts: Mapping[bytes, bytes]) -> list[bytes]:
+    missing = [one.digest for one in pieces if not isinstance(one, bytes) and one.digest not in texts]
+    if missing:
+        raise Needs(tuple(missing))
+    return [one if isinstance(one, bytes) else texts[one.digest] for one in pieces]

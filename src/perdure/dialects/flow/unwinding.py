@@ -34,7 +34,7 @@ def _arrive(move: Move, owner: Entry, boundary: int) -> None:
     """
     arrived = move.frame.rising
     assert arrived is not None and owner.fired is not None and owner.explanation is not None
-    is_bare = arrived.cell.payload == owner.fired.payload
+    is_bare = owner.fired.is_same(arrived.cell)
     outer = boundary_of(move.frame, below=boundary)
     if not is_bare:
         content = arrived.cell.payload

@@ -17,6 +17,7 @@ from perdure.expressions.mwl.expression import (
     compile_expression,
 )
 from perdure.expressions.mwl.functions import ClockPin
+from perdure.expressions.mwl.growth import Growth, find_growth
 from perdure.expressions.mwl.results import Json
 from perdure.expressions.mwl.template import Template
 
@@ -26,10 +27,12 @@ __all__ = [
     "ClockPin",
     "Expression",
     "Fault",
+    "Growth",
     "Json",
     "Template",
     "compile_expression",
     "find_expression",
+    "find_growth",
     "format_iso_duration",
     "parse_iso_duration",
 ]

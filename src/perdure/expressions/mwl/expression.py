@@ -55,6 +55,11 @@ class Expression:
         self._program = compiled if isinstance(compiled, Program) else None
         self._refusal = compiled if isinstance(compiled, SyntaxFault) else None
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it could be compiled; else to evaluate it is a fault."""
+        return self._program is not None
+
     def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None) -> Json:
         """The JSON value for these roots, or `Fault`. Data are read in place; parts of them may be in the answer."""
         value = self._evaluate(roots, clock)

@@ -117,7 +117,7 @@ def settle(body: Body, number: int, frame: Frame, call: Call, result: Result, at
     fan.resolved += 1
     fan.successes += result.ok
     fan.running.pop(call.index, None)
-    if fan.unwinding and call.imposed is not None and call.imposed.payload != result.cell.payload:
+    if fan.unwinding and call.imposed is not None and not call.imposed.is_same(result.cell):
         others = (fan.cleanup_failed, call.index)
         fan.cleanup_failed = call.index if fan.cleanup_failed < 0 else min(others)
     if fan.can_move:

@@ -20,8 +20,7 @@ from perdure.dialects.flow.records import results_of
 from perdure.dialects.flow.steps.protocol import Plain
 from perdure.dialects.flow.values import Carried
 from perdure.kernel import jsontext
-from perdure.kernel.turn import Needs, Turn
-from perdure.kernel.values import Ref
+from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.compiling import Compiler, Lexical
@@ -162,11 +161,8 @@ def _next_arm(move: Move, fan: Fan) -> Call | None:
 
 def _values(turn: Turn, calls: list[Call]) -> bytes:
     """The success projection, made of the texts as they are."""
-    payloads = [call.result.cell.payload for call in calls if call.result is not None]
-    missing = {one.digest for one in payloads if isinstance(one, Ref) and one.digest not in turn.texts}
-    if missing:
-        raise Needs(tuple(missing))
-    return b"[" + b",".join(turn.text(payload) for payload in payloads) + b"]"
+    payloads = [call.result.cell.kept(turn) for call in calls if call.result is not None]
+    return b"[" + b",".join(turn.all_texts(payloads)) + b"]"
 
 
 def _unmet(move: Move, fan: Fan) -> dict[str, Any]:
