@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from perdure.providers.engrams.context import EngramContext
     from perdure.providers.engrams.failure import EngramError
     from perdure.providers.engrams.registry import engram
-    from perdure.providers.failure import ProviderFailure
+    from perdure.providers.failure import EffectInDoubt, ProviderFailure
     from perdure.providers.registry import provider
     from perdure.wiring import Engine, Observer
 
     __version__: str
 
 __all__ = [
+    "EffectInDoubt",
     "Engine",
     "EngramContext",
     "EngramError",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "EffectInDoubt": "perdure.providers.failure",
     "Engine": "perdure.wiring",
     "EngramContext": "perdure.providers.engrams.context",
     "EngramError": "perdure.providers.engrams.failure",

@@ -5,7 +5,10 @@ import asyncio
 import ctypes
 import os
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from perdure.providers.context import BlockingContext, TaskContext
@@ -62,6 +65,56 @@ def use_context(context: BlockingContext, input: Any) -> list[Any]:
 async def use_context_in_coroutine(context: TaskContext) -> str:
     await asyncio.sleep(0)
     return await context.effect_once("mail", lambda: "sent")
+
+
+def count_in(name: str) -> int:
+    """One line more in a file; how many there are now."""
+    with Path(name).open("a+") as file:
+        file.write("performed\n")
+        file.seek(0)
+        return len(file.readlines())
+
+
+@provider("sample.crowd", isolated=True)
+def perform_in_threads(context: BlockingContext, name: str, callers: int) -> list[int]:
+    together = threading.Barrier(callers)
+
+    def call() -> int:
+        together.wait()
+        return context.effect_once("mail", lambda: count_in(name))
+
+    with ThreadPoolExecutor(callers) as threads:
+        return [one.result() for one in [threads.submit(call) for _ in range(callers)]]
+
+
+@provider("sample.crowd-of-coroutines", isolated=True)
+async def perform_in_coroutines(context: TaskContext, name: str, callers: int) -> list[int]:
+    waiting = asyncio.Event()
+
+    async def effect() -> int:
+        await waiting.wait()
+        return count_in(name)
+
+    async def call(number: int) -> int:
+        if number == callers - 1:
+            waiting.set()
+        return await context.effect_once("mail", effect)
+
+    return await asyncio.gather(*(call(number) for number in range(callers)))
+
+
+@provider("sample.unfit", isolated=True)
+def perform_unfit(context: BlockingContext, name: str) -> Any:
+    return context.effect_once("mail", lambda: object() if count_in(name) else None)
+
+
+@provider("sample.stopped-effect", isolated=True)
+async def perform_for_ever(context: TaskContext) -> None:
+    async def effect() -> None:
+        context.log("in flight")
+        await asyncio.Event().wait()
+
+    await context.effect_once("mail", effect)
 
 
 @provider("sample.secret", isolated=True)

@@ -85,15 +85,6 @@ def test_an_effect_that_raises_is_given_back(provider: str) -> None:
     assert (ledger.released, ledger.completed) == (["mail"], {})
 
 
-@both
-def test_an_effect_whose_result_is_not_json_is_given_back(provider: str) -> None:
-    ledger = Ledger()
-    outcome = asyncio.run(perform(provider, object, ledger))
-
-    assert failure_of(outcome)[0].endswith(".Errors.NotJson")
-    assert ledger.released == ["mail"]
-
-
 @on_loop
 async def test_an_effect_may_be_a_coroutine_only_in_a_coroutine() -> None:
     async def send() -> str:

@@ -37,20 +37,24 @@ class Ledger:
         self.completed: dict[str, bytes] = {}
         self.claimed: set[str] = set()
         self.released: list[str] = []
+        self.unfit: dict[str, str] = {}
         self.signals: list[tuple[str, bytes]] = []
         self.heartbeats: list[bytes | None] = []
         self.lines: list[tuple[str, str, dict[str, Any]]] = []
         self._waiting: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     async def claim_effect(self, key: str) -> Claim:
-        if key in self.completed:
-            return Claim(completed=True, result=self.completed[key])
+        if key in self.completed or key in self.unfit:
+            return Claim(completed=True, result=self.completed.get(key), unfit=self.unfit.get(key))
         was_claimed = key in self.claimed
         self.claimed.add(key)
         return Claim(completed=False, in_doubt=was_claimed)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
         self.completed[key] = result
+
+    async def complete_effect_unfit(self, key: str, reason: str) -> None:
+        self.unfit[key] = reason
 
     async def release_effect(self, key: str) -> None:
         self.claimed.discard(key)

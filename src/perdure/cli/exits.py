@@ -37,6 +37,7 @@ def exit_of_error(error: Exception) -> Exit:
     """The family an expected error belongs to."""
     from perdure.cli.errors import BadUsage, ProviderNotFound
     from perdure.engine.catalog import ResourceNotFound, UnknownKind
+    from perdure.engine.ledger import EffectNotFound
     from perdure.kernel.errors import (
         Conflict,
         InvalidDocument,
@@ -52,7 +53,7 @@ def exit_of_error(error: Exception) -> Exit:
             return Exit.USAGE
         case InvalidDocument():
             return Exit.FINDINGS
-        case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable():
+        case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable() | EffectNotFound():
             return Exit.NOT_FOUND
         case RunNotFound() | ProviderNotFound() | StoreMissing() | FileNotFoundError():
             return Exit.NOT_FOUND

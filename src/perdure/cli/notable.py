@@ -24,6 +24,12 @@ class Notable:
                 return None if is_good else f"task {event.task} ({name}) failed: {outcome_text(event.outcome)}"
             case e.TaskRedelivered():
                 return f"task {event.task} is handed out again (delivery {event.delivery}): {event.reason}"
+            case e.TaskHeld():
+                return f"task {event.task} is held: nobody knows whether the effect {event.effect!r} happened"
+            case e.EffectUnfit():
+                return f"the effect {event.key!r} was performed, but its result has no JSON form: {event.reason}"
+            case e.EffectSettled():
+                return f"the effect {event.effect!r} was settled: {'not done' if event.result is None else 'done'}"
             case e.ChildStarted():
                 return f"child {child_run(self._run, event.child)} started ({event.name})"
             case e.ChildEnded():

@@ -31,6 +31,7 @@ class Why(Enum):
     PROVIDER = "provider"
     RESOURCE = "resource"
     WORKER = "worker"
+    SETTLEMENT = "settlement"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ async def stands(client: Client, row: RunRow, execution: Execution) -> Standing:
         state.started_at,
         state.seq,
         state.tasks_ended,
-        Counter(task.provider for task in state.tasks.values()),
+        Counter(task.provider for task in state.tasks.values() if not task.held),
         tuple(await _waits(client, execution)) if is_open else (),
         is_open and bool(await client.store.owned([row.partition])),
         is_open and (state.sliced or (client.runtime is not None and client.runtime.is_moving(row.id))),
@@ -93,6 +94,8 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
     waits = _unprovided(client, execution)
     pools = Counter(task.pool for task in state.tasks.values() if task.pool)
     waits += [Wait(Why.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
+    held = Counter(task.held for task in state.tasks.values() if task.held)
+    waits += [Wait(Why.SETTLEMENT, f"somebody to settle the effect {key!r}", comes=False) for key in held]
     scopes = Counter(permit.scope for permit in state.permits.values() if not permit.granted)
     waits += [_permit(scope) for scope in scopes]
     waits += await _children(client, execution)

@@ -76,7 +76,7 @@ class Commands:
         laid_down: list[int] = []
         in_hand = slot.fetching | slot.laying_down
         for number, task in execution.state.tasks.items():
-            if task.pool or number in in_hand or self._dispatcher.holds(slot.id, number, task.delivery):
+            if task.pool or task.held or number in in_hand or self._dispatcher.holds(slot.id, number, task.delivery):
                 continue
             orphan = assignment(execution, number, b"", b"")
             if task.cancelling:

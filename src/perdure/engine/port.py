@@ -36,10 +36,13 @@ class TaskPort:
         answer = await self._must(i.EffectClaim(one.task, one.delivery, key))
         assert isinstance(answer, i.Claimed)
         result = None if answer.result is None else await self._text(one.run, answer.result)
-        return Claim(answer.completed, answer.in_doubt, result)
+        return Claim(answer.completed, answer.in_doubt, result, answer.unfit)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
         await self._must(i.EffectDone(self._assignment.task, self._assignment.delivery, key, result))
+
+    async def complete_effect_unfit(self, key: str, reason: str) -> None:
+        await self._must(i.EffectUnfit(self._assignment.task, self._assignment.delivery, key, reason))
 
     async def release_effect(self, key: str) -> None:
         await self._must(i.EffectRelease(self._assignment.task, self._assignment.delivery, key))

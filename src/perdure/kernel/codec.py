@@ -16,7 +16,7 @@ from perdure.kernel.values import Instant
 
 Turns = list[tuple[Instant, list[Event]]]
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 _encode = msgspec.msgpack.Encoder().encode
 

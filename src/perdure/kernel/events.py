@@ -159,6 +159,29 @@ class EffectReleased(Event, frozen=True, tag=21):
     key: str
 
 
+class EffectUnfit(Event, frozen=True, tag=34):
+    """It was performed, but what it gave has no JSON form: it is not performed again, and has no result."""
+
+    key: str
+    reason: str
+
+
+class EffectSettled(Event, frozen=True, tag=38):
+    """An operator has said what came of an effect in doubt: its result, or None when it was not performed."""
+
+    effect: str
+    result: Payload | None
+    key: str = ""
+    by: str = ""
+
+
+class TaskHeld(Event, frozen=True, tag=33):
+    """The task cannot go on before an operator has settled an effect: it is in nobody's hands until then."""
+
+    task: int
+    effect: str
+
+
 class Sliced(Event, frozen=True, tag=22):
     """Long work gave way to others: `moves` so far without outside input, and whether there is more to do."""
 
@@ -236,6 +259,9 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     EffectClaimed,
     EffectCompleted,
     EffectReleased,
+    EffectUnfit,
+    EffectSettled,
+    TaskHeld,
     Sliced,
     RunEnded,
     RunReopened,

@@ -93,6 +93,26 @@ class EffectRelease(Input, frozen=True, tag=12):
     key: str
 
 
+class EffectUnfit(Input, frozen=True, tag=34):
+    """It was performed, but what it gave has no JSON form."""
+
+    task: int
+    delivery: int
+    key: str
+    reason: str
+
+
+class EffectSettle(Input, frozen=True, tag=38):
+    """An operator's word about an effect in doubt. `holder` is who had claimed it when the operator looked."""
+
+    effect: str
+    result: Payload | None  # None: it was not performed
+    holder: tuple[int, int]
+    is_holder_gone: bool = False  # nobody drove the run then, so that its open tasks had no holder either
+    key: str = ""
+    by: str = ""
+
+
 class Steer(Input, frozen=True, tag=13):
     verb: str
     body: Payload = NULL
@@ -150,6 +170,8 @@ AnyInput = (
     | EffectClaim
     | EffectDone
     | EffectRelease
+    | EffectUnfit
+    | EffectSettle
     | Steer
     | Reopen
     | Proceed
@@ -194,11 +216,12 @@ class Refused(msgspec.Struct, gc=False, frozen=True):
 
 
 class Claimed(msgspec.Struct, gc=False, frozen=True):
-    """The answer to an `EffectClaim`; `result` is set when the effect was completed before."""
+    """The answer to an `EffectClaim`; `result` or `unfit` is set when the effect was completed before."""
 
     completed: bool
     in_doubt: bool = False
     result: Payload | None = None
+    unfit: str | None = None
 
 
 Answer = Accepted | Refused | Claimed

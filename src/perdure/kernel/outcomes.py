@@ -70,6 +70,7 @@ class Code(StrEnum):
     SECRET_MISSING = "Platform.SecretMissing"
     CANNOT_OPEN = "Platform.CannotOpen"  # sealed arguments; the details say why, in the language's words
     EFFECT_IN_DOUBT = "Platform.EffectInDoubt"
+    EFFECT_UNFIT = "Platform.EffectUnfit"  # performed, but what it gave has no JSON form
     WORKER_DIED = "Platform.WorkerDied"
     MOVES_EXHAUSTED = "Platform.MovesExhausted"
     CANNOT_BEGIN = "Platform.CannotBegin"

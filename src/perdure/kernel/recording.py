@@ -6,11 +6,12 @@ their keys; effects against who holds the claim. What comes too late changes not
 
 from typing import Any
 
+from perdure.kernel import claiming
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Forgiving
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
-from perdure.kernel.state import OpenTask, content
+from perdure.kernel.state import OpenTask, content, settlement
 from perdure.kernel.turn import Turn
 
 
@@ -54,10 +55,15 @@ def _start(turn: Turn, given: i.Start) -> None:
 
 def _task_result(turn: Turn, given: i.TaskResult) -> None:
     task = _held(turn, given.task, given.delivery)
-    if task is not None and task.attempt == given.attempt:
-        turn.emit(e.TaskEnded(given.task, given.outcome))
-    elif task is not None:
+    if task is None:
+        return
+    if task.attempt != given.attempt:
         _stale(turn, f"attempt {given.attempt} of task {given.task}")
+    elif effect := claiming.effect_to_hold(turn, task, given.outcome):
+        turn.emit(e.TaskHeld(given.task, effect))
+        turn.changes_nothing = True  # for the program: the task is still open
+    else:
+        turn.emit(e.TaskEnded(given.task, given.outcome))
 
 
 def _task_lost(turn: Turn, given: i.TaskLost) -> None:
@@ -161,53 +167,19 @@ def _reopen(turn: Turn, given: i.Reopen) -> None:
 
 def _effect_claim(turn: Turn, given: i.EffectClaim) -> None:
     task = _held(turn, given.task, given.delivery)
-    if task is None:
-        return
-    key = effect_key(task.path, given.key)
-    effect = turn.state.effects.get(key)
-    if effect is None:
-        turn.emit(e.EffectClaimed(key, given.task, given.delivery))
-        turn.answer = i.Claimed(completed=False)
-    elif effect.result is not None:
-        turn.answer = i.Claimed(completed=True, result=effect.result)
-    elif (effect.task, effect.delivery) == (given.task, given.delivery):
-        turn.answer = i.Claimed(completed=False)  # asked again after a commit of unknown end
-    else:
-        # The earlier holder is gone without a word: the effect may or may not have happened.
-        # Where the step asks for it to be held, the claim stays as it is, for an operator to see.
-        if not task.hold_effects_in_doubt:
-            turn.emit(e.EffectClaimed(key, given.task, given.delivery))
-        turn.answer = i.Claimed(completed=False, in_doubt=True)
+    if task is not None:
+        claiming.claim(turn, given, task)
 
 
-def effect_key(path: str, key: str) -> str:
-    """Effects belong to a site of the program: attempts and deliveries of it share them, other sites do not."""
-    return f"{path}#{key}"
-
-
-def _claimed(turn: Turn, given: i.EffectDone | i.EffectRelease) -> str | None:
-    """The key of a claim that this delivery still holds; a stale delivery records nothing."""
+def _effect_end(turn: Turn, given: claiming.Ending) -> None:
     task = _held(turn, given.task, given.delivery)
-    if task is None:
-        return None
-    key = effect_key(task.path, given.key)
-    effect = turn.state.effects.get(key)
-    if effect is None or (effect.task, effect.delivery) != (given.task, given.delivery):
-        turn.refuse(f"the effect {given.key!r} is not claimed by this delivery", conflict=True)
-        return None
-    return key
+    if task is not None:
+        claiming.end(turn, given, task)
 
 
-def _effect_done(turn: Turn, given: i.EffectDone) -> None:
-    key = _claimed(turn, given)
-    if key is not None and turn.state.effects[key].result is None:
-        turn.emit(e.EffectCompleted(key, given.result))
-
-
-def _effect_release(turn: Turn, given: i.EffectRelease) -> None:
-    key = _claimed(turn, given)
-    if key is not None and turn.state.effects[key].result is None:
-        turn.emit(e.EffectReleased(key))
+def _effect_settle(turn: Turn, given: i.EffectSettle) -> None:
+    if not (_is_repeated(turn, given.key, settlement(given.effect, given.result)) or _has_ended(turn)):
+        claiming.settle(turn, given)
 
 
 def _fork(turn: Turn, given: i.Fork) -> None:
@@ -229,9 +201,9 @@ def _take_up(turn: Turn, given: i.TakeUp) -> None:
 
 
 def _is_laid_down(turn: Turn, number: int) -> bool | None:
-    """None for a task that is not open, or about to be stopped."""
+    """None for a task that is not open, held, or about to be stopped."""
     task = turn.state.tasks.get(number)
-    return None if task is None or task.cancelling else task.laid_down
+    return None if task is None or task.cancelling or task.held else task.laid_down
 
 
 def _disown(turn: Turn, given: i.Disown) -> None:
@@ -262,8 +234,10 @@ _RECORDERS: dict[type[i.Input], Any] = {
     i.ChildResult: _child_result,
     i.PermitGrant: _permit_grant,
     i.EffectClaim: _effect_claim,
-    i.EffectDone: _effect_done,
-    i.EffectRelease: _effect_release,
+    i.EffectDone: _effect_end,
+    i.EffectUnfit: _effect_end,
+    i.EffectRelease: _effect_end,
+    i.EffectSettle: _effect_settle,
     i.Steer: _steer,
     i.Reopen: _reopen,
     i.Proceed: _nothing,

@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from perdure.kernel import effects
 from perdure.kernel import events as e
+from perdure.kernel.effects import Effect
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import NULL, Instant, Payload, RunId, digest
 
@@ -31,6 +33,7 @@ class OpenTask(msgspec.Struct, gc=False, array_like=True):
     key: str = ""
     laid_down: bool = False  # not begun, and in nobody's hands
     timer: int = 0  # bounds it, and goes with it
+    held: str = ""  # the effect that an operator has to settle first
 
 
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -49,14 +52,6 @@ class Permit(msgspec.Struct, gc=False, array_like=True):
     priority: int = 0  # these are needed to ask for it anew in a fork
     limit: int | None = None
     ageing: Instant = 0
-
-
-class Effect(msgspec.Struct, gc=False, array_like=True):
-    """Claimed by a delivery of a task; completed once `result` is set, and then never performed again."""
-
-    task: int
-    delivery: int
-    result: Payload | None = None
 
 
 class State(msgspec.Struct, gc=False, array_like=True):
@@ -92,6 +87,7 @@ class State(msgspec.Struct, gc=False, array_like=True):
     disowned: bool = False  # to be removed as soon as it has ended
     enumerated: int = 0  # with `moves`, as long as the work goes on in slices
     caught: int = 0
+    held_tasks: int = 0  # open tasks that wait for an operator
 
     @property
     def has_local_work(self) -> bool:
@@ -101,7 +97,7 @@ class State(msgspec.Struct, gc=False, array_like=True):
     @property
     def activity(self) -> Status:
         """The status with a finer word for an open run: does it work, or does it wait?"""
-        if self.status.is_final or self.tasks or self.sliced:
+        if self.status.is_final or len(self.tasks) > self.held_tasks or self.sliced:
             return self.status
         return Status.WAITING
 
@@ -110,6 +106,11 @@ def content(kind: str, name: str, body: Payload) -> bytes:
     """What a key stands for: everything that was said with it, but not who said it."""
     said = digest(body) if isinstance(body, bytes) else body.digest
     return digest(f"{kind}\x1f{name}\x1f".encode() + said)[:16]
+
+
+def settlement(effect: str, result: Payload | None) -> bytes:
+    """What the key of a settled effect stands for."""
+    return content("settle", effect, b"" if result is None else result)
 
 
 Change = Callable[[State, Any], None]
@@ -159,7 +160,9 @@ def _task_redelivered(state: State, event: e.TaskRedelivered) -> None:
 def _task_ended(state: State, event: e.TaskEnded) -> None:
     state.tasks_ended += 1
     task = state.tasks.pop(event.task)
-    if not task.pool:
+    if task.held:
+        state.held_tasks -= 1
+    elif not task.pool:
         state.local_tasks -= 1
     if task.timer:
         state.timers.pop(task.timer, None)
@@ -221,16 +224,10 @@ def _permit_released(state: State, event: e.PermitReleased) -> None:
     del state.permits[event.permit]
 
 
-def _effect_claimed(state: State, event: e.EffectClaimed) -> None:
-    state.effects[event.key] = Effect(event.task, event.delivery)
-
-
-def _effect_completed(state: State, event: e.EffectCompleted) -> None:
-    state.effects[event.key].result = event.result
-
-
-def _effect_released(state: State, event: e.EffectReleased) -> None:
-    del state.effects[event.key]
+def _effect_settled(state: State, event: e.EffectSettled) -> None:
+    effects.CHANGES[e.EffectSettled](state, event)
+    if event.key:
+        state.keys[event.key] = settlement(event.effect, event.result)
 
 
 def _sliced(state: State, event: e.Sliced) -> None:
@@ -244,7 +241,7 @@ def _run_ended(state: State, event: e.RunEnded) -> None:
     state.ended_at = state.at
     state.sliced = False
     state.tasks.clear()
-    state.local_tasks = 0
+    state.local_tasks = state.held_tasks = 0
     state.timers.clear()
     state.children.clear()
     state.permits.clear()
@@ -265,9 +262,9 @@ def _run_forked(state: State, event: e.RunForked) -> None:
     state.parent = None  # nobody waits for a fork
     for task in state.tasks.values():
         task.delivery = 1
-        task.laid_down = False
+        _take_up(state, task)
     # What was claimed and not completed belonged to the other run; what was completed is a fact here too.
-    state.effects = {key: effect for key, effect in state.effects.items() if effect.result is not None}
+    state.effects = {key: effect for key, effect in state.effects.items() if effect.is_completed}
     for permit in state.permits.values():
         permit.granted = False
 
@@ -279,7 +276,15 @@ def _tasks_laid_down(state: State, event: e.TasksLaidDown) -> None:
 
 def _tasks_taken_up(state: State, event: e.TasksTakenUp) -> None:
     for task in event.tasks:
-        state.tasks[task].laid_down = False
+        _take_up(state, state.tasks[task])
+
+
+def _take_up(state: State, task: OpenTask) -> None:
+    task.laid_down = False
+    if task.held:
+        task.held = ""
+        state.held_tasks -= 1
+        state.local_tasks += 1
 
 
 def _run_disowned(state: State, event: e.RunDisowned) -> None:
@@ -314,9 +319,8 @@ CHANGES: dict[type[e.Event], Change] = {
     e.PermitRequested: _permit_requested,
     e.PermitGranted: _permit_granted,
     e.PermitReleased: _permit_released,
-    e.EffectClaimed: _effect_claimed,
-    e.EffectCompleted: _effect_completed,
-    e.EffectReleased: _effect_released,
+    **effects.CHANGES,
+    e.EffectSettled: _effect_settled,
     e.Sliced: _sliced,
     e.RunEnded: _run_ended,
     e.RunReopened: _run_reopened,

@@ -28,13 +28,14 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Claim(msgspec.Struct, frozen=True):
     """The answer to a wish to perform an effect.
 
-    completed: it was performed before; `result` is what it gave.
+    completed: it was performed before; `result` is what it gave, `unfit` why that cannot be told.
     in_doubt: an earlier holder claimed it and vanished; it may have happened.
     """
 
     completed: bool
     in_doubt: bool = False
     result: bytes | None = None
+    unfit: str | None = None
 
 
 class Port(Protocol):
@@ -42,6 +43,7 @@ class Port(Protocol):
 
     async def claim_effect(self, key: str) -> Claim: ...
     async def complete_effect(self, key: str, result: bytes) -> None: ...
+    async def complete_effect_unfit(self, key: str, reason: str) -> None: ...
     async def release_effect(self, key: str) -> None: ...
     async def emit_signal(self, name: str, value: bytes) -> None: ...
     async def report(self, body: bytes) -> Any: ...

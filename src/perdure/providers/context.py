@@ -6,12 +6,13 @@ which drives the same core over a port that answers at once.
 
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Code
 from perdure.kernel.work import Assignment, Claim, Port
-from perdure.providers.failure import ProviderFailure
+from perdure.providers.effects import EffectQueue
+from perdure.providers.failure import EffectInDoubt, ProviderFailure
 
 if TYPE_CHECKING:
     import asyncio
@@ -105,41 +106,101 @@ class _Facts:
 class TaskContext(_Facts):
     """The context of a coroutine."""
 
-    __slots__ = ()
+    __slots__ = ("_effects", "_may_await")
+
+    def __init__(
+        self,
+        task: Assignment,
+        port: Port,
+        secrets: SecretSource,
+        cancellation: Cancellation,
+        effects: EffectQueue,
+        *,
+        may_await: bool = True,
+    ) -> None:
+        super().__init__(task, port, secrets, cancellation)
+        self._effects = effects
+        self._may_await = may_await
 
     async def wait_cancelled(self) -> None:
         """Return when the task should stop."""
         await self._cancellation.wait()
 
-    async def effect_once(self, key: str, effect: Callable[[], _T | Awaitable[_T]]) -> _T:
+    @overload
+    async def effect_once(self, key: str, effect: Callable[[], Awaitable[_T]]) -> _T: ...
+
+    @overload
+    async def effect_once(self, key: str, effect: Callable[[], _T]) -> _T: ...
+
+    async def effect_once(self, key: str, effect: Callable[[], Any]) -> Any:
         """Perform `effect` unless the ledger holds its result already; answer with the result.
 
-        If an earlier holder vanished in the middle, nobody knows whether it happened. Then it runs again,
-        under the same idempotency key, unless the step asked for such effects to be held.
-        If `effect` raises, the claim is given back: it counts as not performed.
+        Callers of one key take turns: one performs it, the others get its result.
+
+        If `effect` raises, the claim is given back: it counts as not performed. It is *in doubt* when nobody knows:
+        an earlier holder vanished in the middle, a cancel, an exit or a deadline came while it was in flight, or it
+        raised `EffectInDoubt`. Then it runs again, under the same idempotency key, unless the step asked for such
+        effects to be held until an operator has settled them.
+
+        A result without a JSON form fails the task. The effect stays performed: every later call raises this failure.
         """
-        claim = await self._port.claim_effect(key)
-        if claim.completed:
-            recorded: _T = _recorded(claim)
-            return recorded
-        if claim.in_doubt and self._task.hold_effects_in_doubt:
-            raise ProviderFailure(
-                Code.EFFECT_IN_DOUBT,
-                f"effect {key!r} was begun by an earlier delivery and may have happened",
-                retryable=False,
-                details={"effect": key, "idempotency_key": self.idempotency_key},
-            )
+        async with self._effects.turn(key, may_await=self._may_await):
+            claim = await self._port.claim_effect(key)
+            if claim.completed:
+                return self._recorded(key, claim)
+            if self._task.hold_effects_in_doubt and (claim.in_doubt or key in self._effects.begun):
+                self._hold(key)
+            result = await self._perform(key, effect)
+            try:
+                text = jsontext.encode(result)
+            except Exception as error:  # whatever is wrong with the result, the effect has happened
+                await self._port.complete_effect_unfit(key, str(error))
+                self._effects.begun.discard(key)
+                self._refuse_unfit(key, str(error))
+            await self._port.complete_effect(key, text)
+            self._effects.begun.discard(key)
+            return result
+
+    async def _perform(self, key: str, effect: Callable[[], Any]) -> Any:
+        was_stopping = self._cancellation.requested
         try:
-            result: Any = effect()
-            if isinstance(result, Awaitable):
-                result = await result
-            text = jsontext.encode(result)
-        except BaseException:
-            await self._port.release_effect(key)
+            with self._effects.performing(key):
+                result = effect()
+                return await self._awaited(result) if isinstance(result, Awaitable) else result
+        except EffectInDoubt as doubt:
+            said = doubt.details if isinstance(doubt.details, dict) else {"details": doubt.details}
+            doubt.details = {**self._facts(key), **said} if doubt.details is not None else self._facts(key)
             raise
-        await self._port.complete_effect(key, text)
-        answer: _T = result
-        return answer
+        except Exception:
+            if was_stopping or not self._cancellation.requested:  # else the stop may have made it fail in the middle
+                await self._port.release_effect(key)
+                self._effects.begun.discard(key)
+            raise
+
+    async def _awaited(self, result: Awaitable[Any]) -> Any:
+        if self._may_await:
+            return await result
+        if isinstance(result, Coroutine):
+            result.close()
+        raise TypeError(
+            "a plain function cannot perform a coroutine as an effect; make the provider a coroutine function"
+        )
+
+    def _hold(self, key: str) -> NoReturn:
+        message = f"effect {key!r} was begun before and may have happened"
+        raise ProviderFailure(Code.EFFECT_IN_DOUBT, message, retryable=False, details=self._facts(key))
+
+    def _refuse_unfit(self, key: str, reason: str) -> NoReturn:
+        message = f"effect {key!r} was performed, but what it gave has no JSON form: {reason}"
+        raise ProviderFailure(Code.EFFECT_UNFIT, message, retryable=False, details=self._facts(key))
+
+    def _facts(self, key: str) -> dict[str, str]:
+        return {"effect": key, "idempotency_key": self.idempotency_key}
+
+    def _recorded(self, key: str, claim: Claim) -> Any:
+        if claim.unfit is not None:
+            self._refuse_unfit(key, claim.unfit)
+        return None if claim.result is None else jsontext.decode(claim.result)
 
     async def record_effect(self, key: str, value: Any) -> Any:
         """Record something that was just done; a value recorded earlier stands and is answered.
@@ -147,11 +208,12 @@ class TaskContext(_Facts):
         A claim in doubt is no obstacle: nothing happens between this claim and its completion.
         """
         text = jsontext.encode(value)
-        claim = await self._port.claim_effect(key)
-        if claim.completed:
-            return _recorded(claim)
-        await self._port.complete_effect(key, text)
-        return value
+        async with self._effects.turn(key, may_await=self._may_await):
+            claim = await self._port.claim_effect(key)
+            if claim.completed:
+                return self._recorded(key, claim)
+            await self._port.complete_effect(key, text)
+            return value
 
     async def emit_signal(self, name: str, value: Any = None) -> None:
         await self._port.emit_signal(name, jsontext.encode(value))
@@ -159,10 +221,6 @@ class TaskContext(_Facts):
     async def report(self, body: Any) -> Any:
         """Say something that only the language of the run understands; answers once it is recorded."""
         return await self._port.report(jsontext.encode(body))
-
-
-def _recorded(claim: Claim) -> Any:
-    return None if claim.result is None else jsontext.decode(claim.result)
 
 
 class BlockingContext(_Facts):
@@ -176,11 +234,13 @@ class BlockingContext(_Facts):
         port: "CallPort",
         secrets: SecretSource,
         cancellation: Cancellation,
+        effects: EffectQueue,
         for_coroutines: TaskContext | None = None,
     ) -> None:
         super().__init__(task, port, secrets, cancellation)
-        self._core = TaskContext(task, port, secrets, cancellation)
-        self.for_coroutines = for_coroutines or self._core  # when the function called turns out to be a coroutine
+        self._core = TaskContext(task, port, secrets, cancellation, effects, may_await=False)
+        # When the function called turns out to be a coroutine:
+        self.for_coroutines = for_coroutines or TaskContext(task, port, secrets, cancellation, effects)
 
     def keep_to_myself(self) -> None:
         """The context is not passed on to the function that does the work, so it cannot hear of a cancel."""
@@ -210,7 +270,7 @@ def _complete(steps: Coroutine[Any, Any, _T]) -> _T:
         answer: _T = end.value
         return answer
     steps.close()
-    raise TypeError("an effect of a plain function must be a plain function; make the provider a coroutine function")
+    raise RuntimeError("the context of a plain function waited for an event loop")
 
 
 class Ask(Protocol):
@@ -240,6 +300,9 @@ class CallPort:
 
     async def complete_effect(self, key: str, result: bytes) -> None:
         self._ask("complete_effect", key, result)
+
+    async def complete_effect_unfit(self, key: str, reason: str) -> None:
+        self._ask("complete_effect_unfit", key, reason)
 
     async def release_effect(self, key: str) -> None:
         self._ask("release_effect", key)

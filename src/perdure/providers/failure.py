@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from perdure.kernel.outcomes import Code
+
 
 class ProviderFailure(Exception):
     """Raised by a provider on purpose; every member reaches the workflow as it is given here.
@@ -16,6 +18,17 @@ class ProviderFailure(Exception):
         self.message = message
         self.retryable = retryable
         self.details = details
+
+
+class EffectInDoubt(ProviderFailure):
+    """Raised inside an effect by who cannot say whether it happened: a connection that broke before the answer, say.
+
+    Any other exception says that it did not happen. One in doubt is performed again only under the same idempotency
+    key, or held for an operator where the step asks for that.
+    """
+
+    def __init__(self, message: str = "", details: Any = None) -> None:
+        super().__init__(Code.EFFECT_IN_DOUBT, message or "nobody can say whether the effect happened", None, details)
 
 
 class BadArguments(Exception):

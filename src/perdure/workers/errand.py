@@ -15,6 +15,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
+from perdure.providers.effects import EffectQueue
 from perdure.providers.registry import Provider
 from perdure.providers.verdict import describe, settle
 from perdure.workers.secrets import MARK, DiscreetPort, Secrets
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 Done = Callable[[Outcome], None]
 
-_ANSWERED = frozenset({"claim_effect", "complete_effect", "release_effect", "emit_signal", "report"})
+_ANSWERED = frozenset(
+    {"claim_effect", "complete_effect", "complete_effect_unfit", "release_effect", "emit_signal", "report"}
+)
 _HEARD = frozenset({"heartbeat", "log"})
 
 _MARK = f'"{MARK}"'.encode()
@@ -155,7 +158,8 @@ class Errand:
         cancellation = self.cancellation = Cancellation()
         if self.stopped is not None:  # the stop came while the call waited for its thread
             cancellation.request()
-        core = TaskContext(self.assignment, self.discreet_port(), self.secrets, cancellation)
+        effects = EffectQueue()
+        core = TaskContext(self.assignment, self.discreet_port(), self.secrets, cancellation, effects)
         if loop is None:
             return core
 
@@ -165,4 +169,4 @@ class Errand:
         def tell(verb: str, *arguments: Any) -> None:
             loop.call_soon_threadsafe(self.hear, verb, arguments)
 
-        return BlockingContext(self.assignment, CallPort(ask, tell), self.secrets, cancellation, core)
+        return BlockingContext(self.assignment, CallPort(ask, tell), self.secrets, cancellation, effects, core)

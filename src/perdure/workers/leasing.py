@@ -118,6 +118,9 @@ class _LeasedPort:
     async def complete_effect(self, key: str, result: bytes) -> None:
         await self.claim_effect(key)
 
+    async def complete_effect_unfit(self, key: str, reason: str) -> None:
+        await self.claim_effect(key)
+
     async def release_effect(self, key: str) -> None:
         await self.claim_effect(key)
 

@@ -102,6 +102,9 @@ class DiscreetPort:
     async def complete_effect(self, key: str, result: bytes) -> None:
         await self._port.complete_effect(key, self._mask.json(result))
 
+    async def complete_effect_unfit(self, key: str, reason: str) -> None:
+        await self._port.complete_effect_unfit(key, self._mask.text(reason))
+
     async def emit_signal(self, name: str, value: bytes) -> None:
         await self._port.emit_signal(name, self._mask.json(value))
 

@@ -13,6 +13,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "approve": ("perdure.cli.verbs.gate", "open a gate of a run"),
     "reject": ("perdure.cli.verbs.gate", "refuse a gate of a run"),
     "patch": ("perdure.cli.verbs.patch", "change a run: the ctx of a Playbook, a run by kind"),
+    "effects": ("perdure.cli.verbs.effects", "list the effects of a run, and which are in doubt"),
+    "settle": ("perdure.cli.verbs.settle", "say what came of an effect in doubt"),
     "cancel": ("perdure.cli.verbs.cancel", "ask a run to stop"),
     "redrive": ("perdure.cli.verbs.redrive", "reopen a run that has ended"),
     "fork": ("perdure.cli.verbs.fork", "start a new run from a moment of another one's past"),

@@ -109,7 +109,8 @@ class _Dispatch:
             text = written.text
         else:
             text = jsontext.encode(arguments) if arguments else b"{}"
-        task = turn.schedule_task(provider, self._path, text, self._payload())
+        held = self.call.holds_effects
+        task = turn.schedule_task(provider, self._path, text, self._payload(), hold_effects_in_doubt=held)
         self._entered(Kind.TASK, task)
 
     def to_run(self, arguments: dict[str, Any]) -> None:

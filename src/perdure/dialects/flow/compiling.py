@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.dialects.flow.catalog import OURS, CallProvider, Catalog
+from perdure.dialects.flow.middleware.hold_effects import HoldEffects
 from perdure.dialects.flow.middleware.protocol import PHASES, Middleware
 from perdure.dialects.flow.program import (
     AMBIENT,
@@ -102,6 +103,7 @@ class Compiler:
             self._arm(raw, "onFailure", arms, site),
             f"#{site.removesuffix('/call')}" if site.endswith("/with/call") else "",
         )
+        call.holds_effects = _holds_effects(lexical[0][1].get("middleware", []))
         arguments = raw.get("with", {})
         if all(field is None or field.is_literal for field in (call.input, call.arguments)):
             call.fixed = arguments if isinstance(arguments, dict) else None
@@ -133,6 +135,8 @@ class Compiler:
         self, raw: list[dict[str, Any]], site: str, roots: Roots, lexical: Lexical, operation: Call | None
     ) -> Entry | None:
         """The outermost entry of a stack around `operation`, or None for an empty stack."""
+        if operation is not None and _holds_effects(raw):
+            operation.holds_effects = True
         inner: Entry | Call | None = operation
         outermost: Entry | None = None
         for index in reversed(range(len(raw))):
@@ -163,6 +167,10 @@ class Compiler:
             {key: Field(raw[key], roots, pointer(site, key)) for key in ENVELOPE_KEYS if key in raw},
             self.assign(raw, roots, site),
         )
+
+
+def _holds_effects(stack: list[dict[str, Any]]) -> bool:
+    return any(entry["provider"] == HoldEffects.uri for entry in stack)
 
 
 class _Missing(Middleware):

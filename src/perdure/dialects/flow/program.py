@@ -131,6 +131,7 @@ class Call(msgspec.Struct):
     mark: str = ""  # of a call in a cleanup: where it stands, for the path of its work
     fixed: dict[str, Any] | None = None  # its arguments, where no expression is in them nor in its input
     is_proven: bool = False  # those were validated once, and fit
+    holds_effects: bool = False  # those in doubt wait for an operator
 
     def arm(self, ok: bool) -> Arm | None:
         return self.on_success if ok else self.on_failure

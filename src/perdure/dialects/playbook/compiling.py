@@ -22,7 +22,7 @@ FEATURES = frozenset(
 QUEUE_TTL = 600  # seconds that a task waits for a worker of its pool, unless the document says otherwise
 SYSTEM = "system"  # path prefix of playbooks that only the pool of this name runs (PBK-197)
 NO_POOL = (None, "", "default", "local", "auto")  # whoever runs the execution does the work
-KNOBS = ("timeout", "result", "resources")
+KNOBS = ("timeout", "result", "resources", "effects_in_doubt")
 SECRETIVE = frozenset({"keychain", "_prev", "results"})  # scopes in which there may be secrets
 
 

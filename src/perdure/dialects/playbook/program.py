@@ -155,6 +155,11 @@ class Task(msgspec.Struct, frozen=True):
     timeout: float | None = None  # in seconds
     may_be_sealed: bool = False  # what it needs may be secret
 
+    @property
+    def holds_effects(self) -> bool:
+        """Whether effects in doubt wait for an operator."""
+        return self.spec.get("effects_in_doubt") == "hold"
+
 
 class Declared(msgspec.Struct, frozen=True):
     """An entry of the keychain: how a secret is made, never the secret (section 13)."""

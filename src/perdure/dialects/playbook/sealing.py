@@ -85,6 +85,7 @@ def start(call: Call, left: frozenset[str], makers: Makers) -> None:
         attempt=thread.attempt,
         deadline=deadline,
         max_deliveries=thread.deliveries_left,
+        hold_effects_in_doubt=task.holds_effects,
         sealed=True,
         key=task_key(thread),
     )

@@ -70,6 +70,7 @@ def _schedule(turn: Turn, step: str, arguments: Payload, execution: Execution, p
         deadline=due,
         max_deliveries=most + 1 if most > 0 else 0,
         grace=grace(program),
+        hold_effects_in_doubt=execution.holds_effects,
     )
     if due is not None:
         turn.set_timer(due, BOUND_RANK, task=task)

@@ -22,8 +22,10 @@ def accept(turn: Turn, given: i.Input) -> None:
             telling.from_outside(turn, given)
         case i.TaskReport():
             telling.report(turn, given)
-        case i.EffectDone():
+        case i.EffectDone() | i.EffectUnfit():
             telling.performed(turn, given)
+        case i.EffectSettle():
+            telling.settled(turn, given)
         case i.Cancel():
             interrupting.cancel(turn)
         case i.Steer(verb, body, _, by):

@@ -98,6 +98,11 @@ class Execution(msgspec.Struct, frozen=True, dict=True):
     def _inline_limit(self) -> int:
         return int(_first(self._levels, "maxInlineSize", _whole, self.program.settings.max_inline_size))
 
+    @cached_property
+    def holds_effects(self) -> bool:
+        """Whether effects in doubt wait for an operator."""
+        return bool(_first(self._levels, "effectsInDoubt", _text, "repeat") == "hold")
+
     def storage(self) -> Data:
         """Where Engrams put what they share by reference (STY-007)."""
         return self._storage
@@ -157,6 +162,10 @@ def _positive(value: Any) -> Instant | None:
         return read_positive(value)
     except BadDuration:
         return None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _backoff(value: Any) -> Backoff | None:

@@ -16,11 +16,11 @@ from perdure.dialects.story.policies import Execution
 from perdure.dialects.story.program import ENGRAM, Program, Step
 from perdure.dialects.story.resources import Resource, read_reference, spec_of, version_of
 from perdure.dialects.story.storing import offloaded
-from perdure.dialects.story.telling import shown_signals
+from perdure.dialects.story.telling import shown_signals, unfit
 from perdure.dialects.story.times import timestamp
 from perdure.kernel import jsontext
+from perdure.kernel.effects import Effect, effect_key
 from perdure.kernel.execution import Execution as Run
-from perdure.kernel.recording import effect_key
 from perdure.kernel.turn import Needs
 from perdure.kernel.values import Payload
 
@@ -246,23 +246,35 @@ def effect_claims(execution: Run, text: Text) -> list[dict[str, Any]]:
     return found
 
 
-def _claim(execution: Run, step: str, run: StepRun, key: str, effect: Any, text: Text) -> dict[str, Any]:
+def _claim(execution: Run, step: str, run: StepRun, key: str, effect: Effect, text: Text) -> dict[str, Any]:
     body: Body = execution.body
     name = step_run_name(body, step)
     spec: dict[str, Any] = {
         "stepRunRef": {"name": name, "uid": step_run_uid(execution.id, run.life, step)},
         "effectKey": key,
         "idempotencyKey": run.key,
-        "holderIdentity": f"{body.namespace}:{name}:{key}:{effect.task}.{effect.delivery}",
+        "holderIdentity": f"{body.namespace}:{name}:{key}"[:220] + f":{effect.task}.{effect.delivery}",
         "leaseDurationSeconds": 600,
-        "leaseTransitions": 0,
+        "leaseTransitions": effect.takeovers,
+        "acquireTime": timestamp(effect.claimed_at),
+        "renewTime": timestamp(effect.claimed_at),
     }
-    if effect.result is not None:
-        spec |= {"completionStatus": "completed", "details": text.data(effect.result)}
+    if effect.released:  # nobody holds it, and it has no end (STY-167)
+        for word in ("holderIdentity", "acquireTime", "renewTime"):
+            del spec[word]
+        spec["completionStatus"] = "released"
+    elif effect.is_completed:
+        assert effect.ended_at is not None
+        details = unfit(effect.unfit or "") if effect.result is None else text.data(effect.result)
+        spec |= {
+            "completionStatus": "completed",
+            "completedAt": timestamp(effect.ended_at),
+            "details": details if isinstance(details, dict) else {"result": details},
+        }
     return {
         "apiVersion": KINDS["EffectClaim"].api_version,
         "kind": "EffectClaim",
         "metadata": {"name": claim_name(body.namespace, name, key), "namespace": body.namespace},
         "spec": spec,
-        "status": {"phase": "Reserved" if effect.result is None else "Completed"},
+        "status": {"phase": "Completed" if effect.is_completed else "Released" if effect.released else "Reserved"},
     }

@@ -77,11 +77,24 @@ def effect(turn: Turn, step: str, key: str, status: str, details: Any, seq: int 
     turn.emit(s.EffectRecorded(step, seq or told.effect_seq + 1, key, status, text, turn.now))
 
 
-def performed(turn: Turn, given: i.EffectDone) -> None:
+def performed(turn: Turn, given: i.EffectDone | i.EffectUnfit) -> None:
     """An effect that was claimed and completed: the kernel holds the lock, this is its mirror (STY-167, STY-169)."""
     step = turn.body.tasks.get(given.task)
     if step is not None and turn.events:
-        effect(turn, step, given.key.strip(), "succeeded", jsontext.decode(turn.text(given.result)))
+        details = unfit(given.reason) if isinstance(given, i.EffectUnfit) else jsontext.decode(turn.text(given.result))
+        effect(turn, step, given.key.strip(), "succeeded", details)
+
+
+def unfit(reason: str) -> dict[str, str]:
+    """What is told of a result that has no JSON form (STY-282)."""
+    return {"unfit": reason}
+
+
+def settled(turn: Turn, given: i.EffectSettle) -> None:
+    """An operator has said that an effect in doubt was performed: it stands in the ledger like any other."""
+    step, _, key = given.effect.partition("#")
+    if given.result is not None and turn.events and step in turn.program.steps:
+        effect(turn, step, key.strip(), "succeeded", jsontext.decode(turn.text(given.result)))
 
 
 def report(turn: Turn, given: i.TaskReport) -> None:

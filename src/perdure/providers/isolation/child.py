@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Code, Failed
 from perdure.providers.context import BlockingContext, CallPort, Cancellation
+from perdure.providers.effects import EffectQueue
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.isolation import frames
 from perdure.providers.loading import load
@@ -173,7 +174,8 @@ class Child:
         if function.wants_context:
             self._cancellation = Cancellation()
             port = CallPort(self._line.ask, self._line.tell)
-            context = BlockingContext(order.assignment, port, AskedSecrets(self._line), self._cancellation)
+            secrets, effects = AskedSecrets(self._line), EffectQueue()
+            context = BlockingContext(order.assignment, port, secrets, self._cancellation, effects)
             if function.is_coroutine:
                 context = context.for_coroutines
         payload = jsontext.decode(order.assignment.input) if function.wants_input else None

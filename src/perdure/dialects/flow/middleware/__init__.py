@@ -1,12 +1,13 @@
 """Middleware: one file each. A new one is a file here and a line in this list."""
 
 from perdure.dialects.flow.middleware.finally_ import Finally
+from perdure.dialects.flow.middleware.hold_effects import HoldEffects
 from perdure.dialects.flow.middleware.loop import Loop
 from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.middleware.retry import Retry
 from perdure.dialects.flow.middleware.timeout import Timeout
 
-KNOWN: dict[str, Middleware] = {one.uri: one for one in (Retry(), Timeout(), Loop(), Finally())}
+KNOWN: dict[str, Middleware] = {one.uri: one for one in (Retry(), Timeout(), Loop(), Finally(), HoldEffects())}
 """By URI. Those of users are added by `register`."""
 
 
@@ -21,4 +22,4 @@ def register(middleware: Middleware) -> Middleware:
     return middleware
 
 
-__all__ = ["KNOWN", "Finally", "Loop", "Middleware", "Retry", "Timeout", "register"]
+__all__ = ["KNOWN", "Finally", "HoldEffects", "Loop", "Middleware", "Retry", "Timeout", "register"]

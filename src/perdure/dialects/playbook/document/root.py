@@ -189,6 +189,7 @@ def _executor_spec(look: Look, names: tuple[str, ...]) -> None:
             "pool": _pool,
             "queue_ttl_s": _queue_ttl,
             "result": results,
+            "effects_in_doubt": tasks.in_doubt,
         }
     )
     steps.refuse_directives(look)

@@ -44,7 +44,7 @@ def _spec(look: Look) -> None:
         look.problem_of_key("PBK-031", "a step's spec has no 'next_mode'", "next_mode", hint="Use `next.spec.mode`.")
     if "timeout" in spec:
         _seconds(look.at("timeout"))
-    look.members({"result": results})
+    look.members({"result": results, "effects_in_doubt": tasks.in_doubt})
     if spec.get("pool") is not None:
         look.at("pool").is_text("PBK-197")
     if spec.get("queue_ttl_s") is not None:
@@ -156,6 +156,7 @@ def _loop_spec(look: Look) -> None:
         {
             "mode": lambda mode: mode.is_one_of(("sequential", "parallel"), "PBK-030"),
             "max_in_flight": _in_flight,
+            "effects_in_doubt": tasks.in_doubt,
             "policy": _loop_policy,
             "reduce": _reduce,
             "result": results,

@@ -157,8 +157,13 @@ def _call_of_workbook(look: Look, known: Known) -> None:
         look.at("task").problem("PBK-099", message)
 
 
+def in_doubt(look: Look) -> None:
+    """Of effects: whether one that may have happened is performed again, or waits for an operator."""
+    look.is_one_of(("repeat", "hold"), "PBK-035")
+
+
 def _spec(look: Look) -> None:
-    look.members({"result": results})
+    look.members({"result": results, "effects_in_doubt": in_doubt})
     timeout = look.value.get("timeout")
     for value in timeout.values() if isinstance(timeout, dict) else (timeout,):
         if value is not None and read_seconds(value) is None:

@@ -91,7 +91,15 @@ class Call:
             return
         pool, ttl = self.task.pool, self.task.queue_ttl
         task = turn.schedule_task(
-            provider, path, text, attempt=thread.attempt, pool=pool, deadline=deadline, max_deliveries=most, key=key
+            provider,
+            path,
+            text,
+            attempt=thread.attempt,
+            pool=pool,
+            deadline=deadline,
+            max_deliveries=most,
+            hold_effects_in_doubt=self.task.holds_effects,
+            key=key,
         )
         self.began(task, turn.set_timer(turn.now + ttl, BOUND_RANK) if pool and ttl else 0)
 

@@ -22,6 +22,7 @@ from perdure.dialects.story.document.shapes import (
 )
 
 MODES = ("job", "deployment", "statefulset")
+IN_DOUBT = ("repeat", "hold")  # what becomes of an effect of which nobody knows whether it happened
 BACKOFFS = ("exponential", "linear", "constant")
 
 RETRY = Fields(
@@ -97,6 +98,7 @@ _EXECUTION: dict[str, Shape] = {
     ),
     "realtime": Fields({"ttlSecondsAfterFinished": Whole()}),
     "storage": Storage(),
+    "effectsInDoubt": OneOf(IN_DOUBT),
     "resources": Kubernetes(),
     "security": Kubernetes(),
     "placement": Kubernetes(),

@@ -206,6 +206,7 @@ _OF_ENGRAMS: tuple[tuple[str, ...], ...] = (
     ("execution", "cache"),
     ("execution", "retry"),
     ("execution", "timeout"),
+    ("execution", "effectsInDoubt"),
     ("idempotencyKeyTemplate",),
     ("secrets",),
 )

@@ -1,0 +1,88 @@
+"""Whether a word about an effect still counts: who may perform it, who may say what came of it (invariant 14)."""
+
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.effects import Effect, effect_key, has_holder
+from perdure.kernel.outcomes import Code, Failed, Outcome
+from perdure.kernel.state import OpenTask
+from perdure.kernel.turn import Turn
+
+HELD_SINCE = 3  # the vocabulary in which a task can be held; before, it failed instead
+
+
+def claim(turn: Turn, given: i.EffectClaim, task: OpenTask) -> None:
+    key = effect_key(task.path, given.key)
+    effect = turn.state.effects.get(key)
+    if effect is None or effect.released:
+        turn.emit(e.EffectClaimed(key, given.task, given.delivery))
+        turn.answer = i.Claimed(completed=False)
+    elif effect.is_completed:
+        turn.answer = i.Claimed(completed=True, result=effect.result, unfit=effect.unfit)
+    elif (effect.task, effect.delivery) == (given.task, given.delivery) and not effect.left:
+        turn.answer = i.Claimed(completed=False)  # asked again after a commit of unknown end
+    else:
+        # The earlier holder is gone without a word: the effect may or may not have happened.
+        # Where the step asks for it to be held, the claim stays as it is, for an operator to see.
+        if not task.hold_effects_in_doubt:
+            turn.emit(e.EffectClaimed(key, given.task, given.delivery))
+        turn.answer = i.Claimed(completed=False, in_doubt=True)
+
+
+Ending = i.EffectDone | i.EffectUnfit | i.EffectRelease
+
+
+def end(turn: Turn, given: Ending, task: OpenTask) -> None:
+    """What came of an effect, told by the delivery that has claimed it; a stale one records nothing."""
+    key = effect_key(task.path, given.key)
+    effect = turn.state.effects.get(key)
+    if effect is None or (effect.task, effect.delivery) != (given.task, given.delivery):
+        turn.refuse(f"the effect {given.key!r} is not claimed by this delivery", conflict=True)
+    elif not effect.is_open:
+        return  # said before
+    elif isinstance(given, i.EffectDone):
+        turn.emit(e.EffectCompleted(key, given.result))
+    elif isinstance(given, i.EffectUnfit):
+        turn.emit(e.EffectUnfit(key, given.reason))
+    else:
+        turn.emit(e.EffectReleased(key))
+
+
+def effect_to_hold(turn: Turn, task: OpenTask, outcome: Outcome) -> str:
+    """The effect in doubt for which the task has to wait instead of ending so; empty when it has ended."""
+    if not (isinstance(outcome, Failed) and outcome.code == Code.EFFECT_IN_DOUBT and outcome.details is not None):
+        return ""
+    if not task.hold_effects_in_doubt or task.cancelling or task.pool or turn.spoken < HELD_SINCE:
+        return ""
+    details = jsontext.decode(outcome.details)
+    key = effect_key(task.path, str(details.get("effect"))) if isinstance(details, dict) else ""
+    effect = turn.state.effects.get(key)
+    return key if effect is not None and effect.is_open else ""
+
+
+def settle(turn: Turn, given: i.EffectSettle) -> None:
+    """An operator says what came of an effect in doubt; tasks that are held for it go on."""
+    effect = turn.state.effects.get(given.effect)
+    reason = _unsettleable(turn, given, effect)
+    if reason:
+        turn.refuse(reason, conflict=True)
+        return
+    result = None if given.result is None else turn.keep(given.result)
+    turn.emit(e.EffectSettled(given.effect, result, given.key, given.by))
+    tasks = [number for number, task in turn.state.tasks.items() if task.held == given.effect and not task.cancelling]
+    if tasks:
+        turn.emit(e.TasksTakenUp(tasks))
+
+
+def _unsettleable(turn: Turn, given: i.EffectSettle, effect: Effect | None) -> str:
+    if effect is None:
+        return f"it has no effect {given.effect!r}"
+    if effect.is_completed:
+        return f"the effect {given.effect!r} is completed; only one in doubt can be settled"
+    if effect.released:
+        return f"the effect {given.effect!r} was not performed and is not in doubt; there is nothing to settle"
+    if (effect.task, effect.delivery) != given.holder:
+        return f"the effect {given.effect!r} was claimed again meanwhile; look at it and decide anew"
+    if has_holder(turn.state, effect) and not given.is_holder_gone:
+        return f"the effect {given.effect!r} is being performed now; it can be settled once its task is gone"
+    return ""
