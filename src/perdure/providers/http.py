@@ -1,13 +1,9 @@
-"""`http`: one request, one answer, or a failure that says what to do about it.
-
-The client library is heavy, so it is imported at the first request, in a thread; connections are shared by all tasks
-of an event loop until the worker closes.
-"""
+"""`http`: one request, one answer, or a failure that says what to do about it."""
 
 import asyncio
+import base64
 import ssl
-import weakref
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,17 +11,17 @@ import msgspec
 from perdure.kernel import jsontext
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.http_client import PREFIX, close_clients, exchange, shared_client
 from perdure.providers.registry import Provider
 from perdure.providers.text import excerpt, readable
 
 if TYPE_CHECKING:
     import httpx
 
-PREFIX = "Provider.Call.Http"
-
 Scalar = str | int | float | bool
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})  # RFC 9110 §9.2.2: idempotent by definition
+_READ_AT_ONCE = 256 * 1024  # bytes; a larger body is read by a thread
 _TELLING_HEADERS = ("content-type", "content-length", "retry-after", "location", "www-authenticate", "x-request-id")
 
 
@@ -72,7 +68,7 @@ async def http(
     sent = _headers(headers, auth, method, context.idempotency_key)
     if json is not msgspec.UNSET:
         sent.setdefault("content-type", "application/json")
-    return await _exchange(method, url, sent, params, content, auth, times, follow_redirects, max_bytes, expect)
+    return await _exchange(method, url, sent, params, content, times, follow_redirects, max_bytes, expect)
 
 
 async def fetch(
@@ -91,8 +87,16 @@ async def fetch(
         sent.setdefault("content-type", "application/json")
     content = _content(json, form, body)
     return await _exchange(
-        method.upper(), url, sent, params, content, auth, Timeouts(), follow_redirects=False, max_bytes=1 << 20
+        method.upper(), url, sent, params, content, Timeouts(), follow_redirects=False, max_bytes=1 << 20
     )
+
+
+async def download(url: str, method: str, headers: dict[str, str], seconds: float, max_bytes: int) -> bytes:
+    """The body alone, from wherever the address leads. Any status from 400 on is a failure."""
+    response, data = await _send(method.upper(), url, headers, None, {}, Timeouts(total=seconds), True, max_bytes)
+    if response.status_code >= 400:
+        raise _unexpected(response, data)
+    return data
 
 
 async def _exchange(
@@ -101,13 +105,31 @@ async def _exchange(
     sent: dict[str, str],
     params: dict[str, Scalar | list[Scalar]] | None,
     content: dict[str, Any],
-    auth: Basic | Bearer | None,
     times: Timeouts,
     follow_redirects: bool,
     max_bytes: int,
     expect: list[int] | None = None,
 ) -> dict[str, Any]:
-    client = await _client()
+    response, data = await _send(method, url, sent, params, content, times, follow_redirects, max_bytes)
+    is_expected = response.status_code in expect if expect else response.status_code < 400
+    if not is_expected:
+        raise _unexpected(response, data)
+    if len(data) > _READ_AT_ONCE:
+        return await asyncio.to_thread(_result, response, data)
+    return _result(response, data)
+
+
+async def _send(
+    method: str,
+    url: str,
+    sent: dict[str, str],
+    params: dict[str, Scalar | list[Scalar]] | None,
+    content: dict[str, Any],
+    times: Timeouts,
+    follow_redirects: bool,
+    max_bytes: int,
+) -> tuple["httpx.Response", bytes]:
+    client = await shared_client()
     import httpx
 
     try:
@@ -119,24 +141,13 @@ async def _exchange(
                 timeout=httpx.Timeout(times.read, connect=times.connect),
                 **content,
             )
-            if (request.url.port or 0) > 65535:
-                raise httpx.InvalidURL(f"there is no port {request.url.port}")
-            credentials = httpx.BasicAuth(auth.username, auth.password) if isinstance(auth, Basic) else None
-            response = await client.send(request, auth=credentials, follow_redirects=follow_redirects, stream=True)
-            try:
-                data = await _read(response, max_bytes)
-            finally:
-                await response.aclose()
+            return await exchange(request, client, follow_redirects=follow_redirects, max_bytes=max_bytes)
     except TimeoutError:
         raise _timed_out("total", times.total) from None
     except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict) as error:
-        raise _broken(error, url, times) from None
+        raise _broken(error, times) from None
     except (UnicodeError, ValueError, TypeError) as error:  # what is not a legal header or URL, found while encoding
         raise ProviderFailure(f"{PREFIX}.BadRequest", f"the request cannot be sent: {error}", retryable=False) from None
-    is_expected = response.status_code in expect if expect else response.status_code < 400
-    if not is_expected:
-        raise _unexpected(response, data)
-    return _result(response, data)
 
 
 def _content(json: Any, form: dict[str, str] | None, body: str | None) -> dict[str, Any]:
@@ -156,21 +167,12 @@ def _headers(given: Mapping[str, str] | None, auth: Basic | Bearer | None, metho
     headers = {name.lower(): value for name, value in (given or {}).items()}
     if isinstance(auth, Bearer):
         headers["authorization"] = f"Bearer {auth.token}"
+    elif isinstance(auth, Basic):
+        pair = base64.b64encode(f"{auth.username}:{auth.password}".encode()).decode()
+        headers["authorization"] = f"Basic {pair}"
     if method not in _REPEATABLE:
         headers.setdefault("idempotency-key", key)
     return headers
-
-
-async def _read(response: "httpx.Response", limit: int) -> bytes:
-    data = bytearray()
-    async for piece in response.aiter_bytes():
-        data += piece
-        if len(data) > limit:
-            facts = {"status": response.status_code, "limit": limit}
-            raise ProviderFailure(
-                f"{PREFIX}.TooLarge", f"the body has more than {limit} bytes", retryable=False, details=facts
-            )
-    return bytes(data)
 
 
 def _result(response: "httpx.Response", data: bytes) -> dict[str, Any]:
@@ -234,7 +236,7 @@ def _timed_out(phase: str, seconds: float) -> ProviderFailure:
     return ProviderFailure(f"{PREFIX}.Timeout", message, retryable=True, details=facts)
 
 
-def _broken(error: Exception, url: str, times: Timeouts) -> ProviderFailure:
+def _broken(error: Exception, times: Timeouts) -> ProviderFailure:
     import httpx
 
     match error:
@@ -264,31 +266,6 @@ def _is_tls(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, "Awaitable[httpx.AsyncClient]"] = (
-    weakref.WeakKeyDictionary()
-)
-
-
-async def _client() -> "httpx.AsyncClient":
-    loop = asyncio.get_running_loop()
-    if loop not in _clients:
-        _clients[loop] = loop.run_in_executor(None, _new_client)
-    # Shielded: the first task to come may be cancelled, those behind it wait for the same client.
-    return await asyncio.shield(_clients[loop])
-
-
-def _new_client() -> "httpx.AsyncClient":
-    import httpx
-
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # the engine bounds tasks in flight
-    return httpx.AsyncClient(limits=limits, headers={"user-agent": "perdure"})
-
-
-async def close_clients() -> None:
-    if client := _clients.pop(asyncio.get_running_loop(), None):
-        await (await client).aclose()
 
 
 PROVIDER = Provider.of("http", http, close=close_clients)

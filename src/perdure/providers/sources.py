@@ -8,7 +8,6 @@ Blocking: call it from a thread or a process of its own.
 import base64
 import hashlib
 import os
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -94,33 +93,31 @@ def _from_file(script: Script) -> bytes:
 
 
 def _from_http(script: Script) -> bytes:
-    import httpx
+    import asyncio
+
+    from perdure.providers import http_client
+    from perdure.providers.http import download
 
     source = script.source
-    until = time.monotonic() + source.timeout
     url = f"{source.endpoint.rstrip('/')}/{script.uri.lstrip('/')}" if source.endpoint else script.uri
+
+    async def fetch() -> bytes:
+        try:
+            return await download(url, source.method, source.headers | _credentials(script), source.timeout, LARGEST)
+        finally:
+            await http_client.close_clients()
+
     try:
-        with (
-            httpx.Client(timeout=source.timeout, follow_redirects=True, headers={"user-agent": "perdure"}) as client,
-            client.stream(source.method.upper(), url, headers=source.headers | _credentials(script)) as response,
-        ):
-            if response.status_code >= 400:
-                raise _answered(script, response.status_code)
-            data = bytearray()
-            for piece in response.iter_bytes():
-                data += piece
-                if time.monotonic() > until:  # the client's own limit is for each piece
-                    raise httpx.ReadTimeout("too slow")
-                if len(data) > LARGEST:
-                    raise _failure("TooLarge", script, f"it has more than {LARGEST} bytes")
-            return bytes(data)
-    except httpx.TimeoutException:
-        raise _failure("Timeout", script, f"no answer within {source.timeout} s", retryable=True) from None
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError, ValueError) as problem:
-        raise _failure("BadUrl", script, str(problem)) from None
-    except httpx.HTTPError as problem:
-        message = str(problem) or type(problem).__name__
-        raise _failure("ConnectionFailed", script, message, retryable=True) from None
+        return asyncio.run(fetch())
+    except ProviderFailure as failure:
+        status = failure.details.get("status") if isinstance(failure.details, dict) else None
+        code = failure.code.rpartition(".")[2]
+        if isinstance(status, int) and code.startswith("Status"):
+            raise _answered(script, status) from None
+        raise _failure(_AS_SOURCE.get(code, code), script, failure.message, retryable=bool(failure.retryable)) from None
+
+
+_AS_SOURCE = {"ProtocolError": "ConnectionFailed", "TlsFailed": "ConnectionFailed", "BadRequest": "BadUrl"}
 
 
 def _credentials(script: Script) -> dict[str, str]:

@@ -133,7 +133,7 @@ class Unsealer:
 
     async def close(self) -> None:
         if self._is_used:
-            from perdure.providers.http import close_clients
+            from perdure.providers.http_client import close_clients
 
             await self._vault.close()
             await close_clients()

@@ -7,7 +7,8 @@ from perdure.providers.engrams.context import EngramContext
 from perdure.providers.engrams.elsewhere import filled, told
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.http import close_clients, http
+from perdure.providers.http import http
+from perdure.providers.http_client import close_clients
 from perdure.providers.registry import Provider
 
 _ANY_STATUS = list(range(100, 600))

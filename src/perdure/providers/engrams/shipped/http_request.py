@@ -15,7 +15,8 @@ from perdure.providers.engrams.paths import NOT_THERE, follow
 from perdure.providers.engrams.registry import as_provider
 from perdure.providers.engrams.shipped import VERSION
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.http import PREFIX, Timeouts, close_clients, http
+from perdure.providers.http import Timeouts, http
+from perdure.providers.http_client import PREFIX, close_clients
 
 _ANY_STATUS = list(range(100, 600))
 _MOST_PAGES = 100

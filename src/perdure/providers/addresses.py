@@ -1,0 +1,114 @@
+"""Which addresses a document may reach (SRV-024).
+
+They are judged after the name is resolved, and the connection goes to an address that was judged. One forbidden address
+refuses the name. What listens at a refused address is not told.
+"""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
+
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.policy import Policy
+
+Address = IPv4Address | IPv6Address
+
+_NAT64 = ip_network("64:ff9b::/96")
+_COMPATIBLE = ip_network("::/96")
+_FORBIDDEN = tuple(
+    ip_network(text)
+    for text in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "::/128",
+        "::1/128",
+        "64:ff9b:1::/48",
+        "100::/64",
+        "fc00::/7",
+        "fe80::/10",
+        "fec0::/10",
+        "ff00::/8",
+        "fd00:ec2::254/128",
+    )
+)
+
+
+class AddressRefused(ProviderFailure):
+    def __init__(self, host: str, prefix: str = "Provider.Call.Http") -> None:
+        message = f"the operator's policy does not allow connections to {host}"
+        super().__init__(
+            f"{prefix}.AddressRefused",
+            message,
+            retryable=False,
+            details={"host": host, "hint": "an operator can allow it: policy.addresses in the settings file"},
+        )
+
+
+def is_allowed(policy: Policy, host: str, address: str) -> bool:
+    """Whether a connection to this address, found under this name, may be made."""
+    parsed = [ip_address(address.partition("%")[0])]
+    parsed += _inner(parsed[0])
+    if any(_is_among(one, host, policy.denied_addresses) for one in parsed):
+        return False
+    if policy.network == "open" or any(_is_among(one, host, policy.addresses) for one in parsed):
+        return True
+    return not any(_is_forbidden(one) for one in parsed)
+
+
+def _inner(address: Address) -> list[Address]:
+    """IPv4 addresses that an IPv6 address stands for: mapped, compatible, 6to4, NAT64, Teredo."""
+    if isinstance(address, IPv4Address):
+        return []
+    found: list[Address] = [one for one in (address.ipv4_mapped, address.sixtofour) if one is not None]
+    if address.teredo is not None:
+        found += address.teredo
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        found.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return found
+
+
+def _is_forbidden(address: Address) -> bool:
+    if any(address.version == network.version and address in network for network in _FORBIDDEN):
+        return True
+    return address.is_multicast or address.is_unspecified or address.is_reserved or address.is_link_local
+
+
+def _is_among(address: Address, host: str, listed: Sequence[str]) -> bool:
+    for text in listed:
+        try:
+            network = ip_network(text, strict=False)
+        except ValueError:
+            if text.lower().rstrip(".") == host.lower().rstrip("."):
+                return True
+        else:
+            if address.version == network.version and address in network:
+                return True
+    return False
+
+
+async def resolve(policy: Policy, host: str, port: int, prefix: str = "Provider.Call.Http") -> list[str]:
+    """The addresses of a name, all of them allowed. Raises `AddressRefused`, or OSError for an unknown name."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return _judged(policy, host, found, prefix)
+
+
+def resolve_blocking(policy: Policy, host: str, port: int, prefix: str = "Provider.Call.Http") -> list[str]:
+    return _judged(policy, host, socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), prefix)
+
+
+def _judged(policy: Policy, host: str, found: Sequence[tuple[Any, ...]], prefix: str) -> list[str]:
+    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+    if not addresses or not all(is_allowed(policy, host, one) for one in addresses):
+        raise AddressRefused(host, prefix)
+    return addresses

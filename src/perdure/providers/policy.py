@@ -1,0 +1,181 @@
+"""What the operator lets documents use: providers, addresses, folders, variables.
+
+    [policy]                                       # the settings file that PERDURE_CONFIG names (TOML)
+    code = "deny"                                  # no provider that runs code of a document
+    providers = ["http", "echo", "engram:*"]       # nothing but these
+    network = "closed"                             # no loopback, private, link-local … addresses
+    addresses = ["10.1.0.0/16", "api.internal"]    # … but these
+    denied_addresses = ["203.0.113.0/24"]
+    sqlite_folders = ["data"]                      # where `sqlite` finds databases; `duckdb` likewise
+
+    [policy.namespaces.team-a]
+    providers = ["http"]
+
+    [keychain]
+    env = ["BILLING_*"]
+    files = ["/etc/billing/secrets"]
+
+Without a settings file the environment says the same: `PERDURE_POLICY` holds the members of `[policy]` as a JSON
+object, `PERDURE_KEYCHAIN_ENV` and `PERDURE_KEYCHAIN_FILES` are lists with commas. It comes before the file.
+"""
+
+import os
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from perdure.kernel.errors import PerdureError
+
+CONFIG = "PERDURE_CONFIG"
+POLICY = "PERDURE_POLICY"
+KEYCHAIN_ENV = "PERDURE_KEYCHAIN_ENV"
+KEYCHAIN_FILES = "PERDURE_KEYCHAIN_FILES"
+
+CODE = frozenset({"shell", "script", "python", "container", "playbook.python", "engram.command", "engram.container"})
+"""Providers that run code which a document brings along, or programs which it names."""
+
+
+class BadPolicy(PerdureError):
+    """The settings file or the environment says something about the policy that cannot be."""
+
+    code = "POLICY-INVALID"
+    hint = "docs/security.md lists what a policy may say."
+
+
+class NamespacePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one namespace has instead of the general list."""
+
+    code: Literal["allow", "deny"] | None = None
+    providers: list[str] | None = None
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    code: Literal["allow", "deny"] = "allow"
+    providers: list[str] | None = None  # patterns; None: all
+    namespaces: dict[str, NamespacePolicy] = {}
+    network: Literal["open", "closed"] = "open"
+    addresses: list[str] = []
+    denied_addresses: list[str] = []
+    proxy: str | None = None
+    sqlite_folders: list[str] | None = None  # None: the working directory
+    duckdb_folders: list[str] | None = None
+    duckdb_memory: str = "1GB"
+    duckdb_threads: int = 2
+    postgres_server_files: bool = False  # COPY … PROGRAM, files of the database server, privileged roles
+
+    def refusal(self, provider: str, namespace: str = "default") -> str | None:
+        """Why documents of this namespace may not use the provider; None when they may."""
+        own = self.namespaces.get(namespace)
+        place = f"policy.namespaces.{namespace}" if own is not None else "policy"
+        listed = self.providers if own is None or own.providers is None else own.providers
+        if listed is not None:
+            if any(fnmatchcase(provider, pattern) for pattern in listed):
+                return None
+            where = place if own is not None and own.providers is not None else "policy"
+            return f"the operator's policy does not allow {provider!r} here ({where}.providers does not list it)"
+        code = self.code if own is None or own.code is None else own.code
+        if code == "deny" and provider in CODE:
+            return f"the operator's policy does not allow {provider!r}, which runs code ({place}.code is 'deny')"
+        return None
+
+    @property
+    def judges_addresses(self) -> bool:
+        return self.network == "closed" or bool(self.denied_addresses)
+
+
+class Keychain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Variables (patterns) and files or folders that the keychain may read, besides what is put aside for it."""
+
+    env: list[str] = []
+    files: list[str] = []
+
+
+class _Settings(msgspec.Struct):
+    """The tables of a settings file that are meant here; it has others."""
+
+    policy: dict[str, Any] = {}
+    keychain: dict[str, Any] = {}
+
+
+SERVER = Policy(code="deny", network="closed", sqlite_folders=[], duckdb_folders=[])
+"""Where nothing is said, a server that strangers can send documents to begins with this."""
+
+EMBEDDED = Policy()
+
+
+def read_policy(environment: Mapping[str, str], default: Policy = EMBEDDED) -> Policy:
+    """The policy in force: what the environment says, else the settings file, else the default, member by member."""
+    said = {**_settings(environment).policy, **_from_variable(environment)}
+    named = {field.name: getattr(default, field.name) for field in msgspec.structs.fields(Policy)}
+    try:
+        policy = msgspec.convert({**msgspec.to_builtins(named), **said}, Policy)
+    except msgspec.ValidationError as error:
+        raise BadPolicy(f"the policy cannot be read: {error}") from None
+    for network in (*policy.addresses, *policy.denied_addresses):
+        _check_address(network)
+    return policy
+
+
+def read_keychain(environment: Mapping[str, str]) -> Keychain:
+    try:
+        said = msgspec.convert(_settings(environment).keychain, Keychain)
+    except msgspec.ValidationError as error:
+        raise BadPolicy(f"[keychain] cannot be read: {error}") from None
+    env, files = environment.get(KEYCHAIN_ENV), environment.get(KEYCHAIN_FILES)
+    return Keychain(said.env if env is None else _listed(env), said.files if files is None else _listed(files))
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _from_variable(environment: Mapping[str, str]) -> dict[str, Any]:
+    text = environment.get(POLICY, "").strip()
+    if not text:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise BadPolicy(f"{POLICY} is not a JSON object: {error}") from None
+
+
+def _settings(environment: Mapping[str, str]) -> _Settings:
+    name = environment.get(CONFIG, "").strip()
+    if not name:
+        return _Settings()
+    import tomllib
+
+    try:
+        return msgspec.convert(tomllib.loads(Path(name).read_text("utf-8")), _Settings)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise BadPolicy(f"the settings file {name!r} ({CONFIG}) cannot be read: {error}") from None
+
+
+def _check_address(text: str) -> None:
+    """A network, an address, or the exact name of a host."""
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        if "/" in text or ":" in text or text.replace(".", "").isdigit() or not text.strip():
+            raise BadPolicy(f"{text!r} in the policy is neither a network, an address nor a host name") from None
+
+
+_in_force: Policy | None = None
+
+
+def policy_in_force() -> Policy:
+    """The policy of this process, read at its first use."""
+    global _in_force
+    if _in_force is None:
+        _in_force = read_policy(os.environ)
+    return _in_force
+
+
+def use_policy(policy: Policy | None) -> None:
+    """From now on this one; None: read it again when it is needed."""
+    global _in_force
+    _in_force = policy
