@@ -9,6 +9,7 @@ import pytest
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, is_cancelled, outcome_of, task, value_of
 
 from perdure.kernel.outcomes import Failed, Outcome
+from perdure.providers.policy import Policy
 
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE (a.range + b.range) % 7 = 3"
 
@@ -24,6 +25,12 @@ async def test_a_query() -> None:
     assert value_of(outcome) == {"rows": rows, "row_count": 2, "columns": ["n", "half"]}
 
 
+@pytest.fixture(autouse=True)
+def in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Databases lie below the working directory, unless the operator opens other folders."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -35,7 +42,7 @@ async def test_a_query() -> None:
             {"rows": [{"b": 2}], "row_count": 1, "columns": ["b"]},
         ),
         ("SELECT 1 AS a WHERE false", {"rows": [], "row_count": 0, "columns": ["a"]}),
-        ("SET threads = 1", {"rows": [], "row_count": 0, "columns": []}),
+        ("CREATE VIEW v AS SELECT 1", {"rows": [], "row_count": 0, "columns": []}),
     ],
 )
 async def test_what_statements_answer(text: str, expected: Any) -> None:
@@ -101,7 +108,8 @@ async def test_a_failure_in_the_middle_undoes_everything(tmp_path: Path) -> None
     assert value_of(await duckdb(database=file, query="SELECT a FROM t"))["rows"] == [{"a": 1}]
 
 
-async def test_a_timeout_and_a_cancel_stop_the_statement(tmp_path: Path) -> None:
+async def test_a_timeout_and_a_cancel_stop_the_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.providers.policy._in_force", Policy(duckdb_folders=[str(tmp_path)]))
     began = tmp_path / "began.csv"
     assert failure_of(await duckdb(query=ENDLESS, timeout=0.3)) == ("Provider.Call.Duckdb.Timeout", True)
     async with at_work() as worker:

@@ -212,7 +212,7 @@ async def test_a_cancel_reaches_the_server(shop: str) -> None:
         worker.cancel(one)
 
         assert is_cancelled(await running)
-        assert _sleepers(shop) == 0
+        await _until(lambda: _sleepers(shop) == 0)
     assert names(shop) == ["pen", "cup"]
 
 

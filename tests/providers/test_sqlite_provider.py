@@ -20,6 +20,12 @@ async def sqlite(**arguments: Any) -> Outcome:
     return await outcome_of("sqlite", arguments)
 
 
+@pytest.fixture(autouse=True)
+def in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Databases lie below the working directory, unless the operator opens other folders."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
     file = str(tmp_path / "shop.db")

@@ -1,22 +1,30 @@
-"""`duckdb`: statements on one DuckDB database, all of them in one transaction."""
+"""`duckdb`: statements on one DuckDB database, all of them in one transaction.
 
+DuckDB can read files and addresses, load extensions and take all memory. Here it does so only in folders that the
+operator has opened, and within limits that the operator sets; statements cannot change that.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perdure.providers.databases.files import MEMORY, database_path
 from perdure.providers.databases.statements import DUCKDB, Statement
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
-from perdure.providers.databases.values import table
+from perdure.providers.databases.values import bounded, table
 from perdure.providers.extras import need
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Provider
 from perdure.providers.sources import Script
+from perdure.providers.verdict import RESULT_LIMIT
 
 if TYPE_CHECKING:
     import duckdb as library
 
 PREFIX = "Provider.Call.Duckdb"
-MEMORY = ":memory:"
 
 _CODES: tuple[tuple[str, str, bool], ...] = (
     ("ConstraintException", "Constraint", False),
@@ -50,7 +58,7 @@ async def duckdb(
     Values of `params` stand at `?` or `$1` (a list) or `$name` (a map). Needs `perdure[duckdb]`.
     """
     times = Timeouts.of(timeout)
-    session = _Session(database or (auth or {}).get("database") or MEMORY)
+    session = _Session(str(database or (auth or {}).get("database") or ""))
     work = Work(command, commands, query, command_b64, commands_b64, query_b64, script, params)
     return await perform(session, work, times.total)
 
@@ -66,7 +74,25 @@ class _Session:
 
     def open(self) -> None:
         self._library = need("duckdb", PREFIX)
-        self._connection = self._library.connect(self._file)
+        policy = policy_in_force()
+        path = database_path(self._file, policy.duckdb_folders, PREFIX, "policy.duckdb_folders")
+        settings = {
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+            "memory_limit": policy.duckdb_memory,
+            "threads": str(policy.duckdb_threads),
+        }
+        if path == MEMORY:
+            settings["temp_directory"] = ""
+        self._connection = connection = self._library.connect(path, config=settings)
+        if connection.execute("SELECT current_setting('lock_configuration')").fetchone() == (True,):
+            return  # another task has the same file open: its database is set up already
+        folders = [f"{Path(one).resolve()}/" for one in policy.duckdb_folders or ()]
+        if folders:
+            connection.execute(f"SET allowed_directories = {_listed(folders)}")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
 
     def begin(self, statements: list[Statement]) -> None:
         self._open.begin()
@@ -80,7 +106,8 @@ class _Session:
             has_rows = statement.type.name in _CHANGING and done.rowcount < 0
         if not has_rows:
             return Answer(None, [], done.rowcount)
-        return Answer(*table([column[0] for column in done.description or ()], done.fetchall()))
+        rows = bounded(_pieces(done), RESULT_LIMIT, PREFIX)
+        return Answer(*table([column[0] for column in done.description or ()], rows))
 
     def commit(self) -> None:
         self._open.commit()
@@ -110,6 +137,15 @@ class _Session:
     def _open(self) -> "library.DuckDBPyConnection":
         assert self._connection is not None
         return self._connection
+
+
+def _listed(texts: list[str]) -> str:
+    return "[" + ", ".join("'" + text.replace("'", "''") + "'" for text in texts) + "]"
+
+
+def _pieces(done: Any) -> Iterator[Any]:
+    while rows := done.fetchmany(1_000):
+        yield from rows
 
 
 PROVIDER = Provider.of("duckdb", duckdb, group=DATABASE)

@@ -1,19 +1,28 @@
 """`postgres`: statements on a PostgreSQL server, all of them in one transaction.
 
 Text is sent as it is written; values travel apart from it. Stopping a task cancels its statement on the server.
+Programs and files of the database server are out of reach unless the operator says otherwise; the connection takes
+nothing from this process's environment, and goes to an address that the policy allows.
 """
 
+import os
+import re
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perdure.providers.addresses import AddressRefused, resolve_blocking
 from perdure.providers.databases.statements import POSTGRES, Statement
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
-from perdure.providers.databases.values import table
+from perdure.providers.databases.values import bounded, table
 from perdure.providers.extras import need
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Provider
 from perdure.providers.sources import Script
+from perdure.providers.verdict import RESULT_LIMIT
 
 if TYPE_CHECKING:
     import psycopg
@@ -28,6 +37,18 @@ _ALIASES = {
     "db_username": "user",
 }
 _NOT_OURS = ("type", "kind", "name", "description", "dsn", "url")  # of a credential, but no setting of a connection
+
+_GIVING_ROWS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "FETCH", "EXECUTE", "CALL"})
+_NAMES_OF_FILES = frozenset({"passfile", "service", "sslcert", "sslkey", "sslpassword", "krbsrvname"})
+_SERVER_FILES = re.compile(
+    r"\b(pg_read_(binary_)?file|pg_ls_\w+|pg_stat_file|pg_file_\w+|lo_import|lo_export|pg_execute_server_program"
+    r"|pg_(read|write)_server_files|adminpack|file_fdw|dblink\w*|plpython\w*|plperlu)\b",
+    re.IGNORECASE,
+)
+_PRIVILEGES = """
+SELECT rolsuper OR pg_has_role('pg_execute_server_program', 'MEMBER') OR pg_has_role('pg_read_server_files', 'MEMBER')
+    OR pg_has_role('pg_write_server_files', 'MEMBER') FROM pg_roles WHERE rolname = current_user
+"""
 
 _BY_STATE: tuple[tuple[str, str, bool], ...] = (  # the first whose beginning fits (appendix A of PostgreSQL's manual)
     ("08", "Connection", True),
@@ -104,25 +125,71 @@ class _Session:
         self._library = need("postgres", PREFIX)
         settings = {"application_name": "perdure", "connect_timeout": max(2, round(self._times.connect))}
         self._is_connecting = True
-        connection = self._library.connect(**settings | self._settings, cursor_factory=self._library.RawCursor)
+        connection = self._library.connect(**settings | self._address(), cursor_factory=self._library.RawCursor)
         self._is_connecting = False
         _load_faithfully(connection)
         self._connection = connection
 
+    def _address(self) -> dict[str, Any]:
+        """Where to connect, and as whom: what the task says, and nothing of what this process has for itself."""
+        from psycopg.conninfo import conninfo_to_dict
+
+        said = dict(self._settings)
+        settings: dict[str, Any] = {**conninfo_to_dict(str(said.pop("conninfo", ""))), **said}
+        settings.setdefault("password", "")  # else libpq would take ours: PGPASSWORD, or the password file
+        policy = policy_in_force()
+        if policy.network == "closed" and (named := _NAMES_OF_FILES & settings.keys()):
+            message = f"{', '.join(sorted(named))}: files of this machine are not open to connections of documents"
+            raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
+        settings.setdefault("passfile", str(Path(os.devnull, "none")))
+        if policy.judges_addresses:
+            settings |= _judged_address(settings)
+        return settings
+
     def begin(self, statements: list[Statement]) -> None:
         """The driver begins by itself; here the server learns how to write intervals, and when to give up on us."""
+        self._keep_from_server(statements)
         limit = 0 if self._times.total is None else int((self._times.total + 1) * 1000)
         wish = "SELECT set_config('intervalstyle', 'iso_8601', true)"
         if limit:  # a net below our own limit, should this process vanish: the server must not work on for nobody
             wish += f", set_config('statement_timeout', '{limit}', true)"
         self._open.execute(wish)
 
+    def _keep_from_server(self, statements: list[Statement]) -> None:
+        """Programs and files of the database's machine are not the document's, whatever its role may do there."""
+        policy = policy_in_force()
+        if policy.postgres_server_files:
+            return
+        for statement in statements:
+            if reached := _reaches_server(statement):
+                message = f"{reached} reaches programs or files of the database server; an operator can allow it"
+                hint = {"hint": "policy.postgres_server_files = true in the settings file"}
+                raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False, details=hint)
+        if policy.network == "closed":
+            row = self._open.execute(_PRIVILEGES).fetchone()
+            if row is not None and row[0]:
+                message = "the role of this connection may run programs on the database server; use one that may not"
+                raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
+
     def execute(self, text: str, values: list[Any]) -> Answer:
-        given = [_given(value) for value in values]
-        cursor = self._open.execute(text, given or None)
-        if cursor.description is None:
-            return Answer(None, [], cursor.rowcount)
-        return Answer(*table([column.name for column in cursor.description], cursor.fetchall()))
+        given = [_given(value) for value in values] or None
+        words = text.split(None, 1)
+        if words and words[0].strip("(").upper() in _GIVING_ROWS:
+            cursor = self._open.cursor()
+            rows = bounded(cursor.stream(text, given), RESULT_LIMIT, PREFIX)
+            columns = [column.name for column in cursor.description or ()] if rows else self._columns(text)
+        else:
+            cursor = self._open.execute(text, given)
+            rows = [] if cursor.description is None else bounded(cursor, RESULT_LIMIT, PREFIX)
+            columns = [column.name for column in cursor.description or ()]
+        return Answer(*table(columns, rows)) if columns else Answer(None, [], cursor.rowcount)
+
+    def _columns(self, text: str) -> list[str]:
+        """Of a statement that gave no rows: asked for again, for rows that come one by one bring them along."""
+        server = self._open.pgconn
+        server.prepare(b"", text.encode())
+        told = server.describe_prepared(b"")
+        return [(told.fname(number) or b"").decode() for number in range(told.nfields)]
 
     def commit(self) -> None:
         self._open.commit()
@@ -156,6 +223,37 @@ class _Session:
     def _open(self) -> "psycopg.Connection[Any]":
         assert self._connection is not None
         return self._connection
+
+
+def _reaches_server(statement: Statement) -> str | None:
+    """What in a statement is about the server's own files and programs; a role without rights is the better fence."""
+    found = _SERVER_FILES.search(statement.text)
+    if found is not None:
+        return found.group()
+    if statement.words[:1] == ["COPY"]:
+        words = re.findall(r"[A-Za-z_]+|'", re.sub(r"\([^()]*\)", "", statement.text))
+        for before, after in pairwise(words):
+            if before.upper() in ("FROM", "TO") and after.upper() not in ("STDIN", "STDOUT"):
+                return f"COPY … {before.upper()} {'PROGRAM' if after.upper() == 'PROGRAM' else 'a file'}"
+    return None
+
+
+def _judged_address(settings: dict[str, Any]) -> dict[str, Any]:
+    """Names resolved and judged here; libpq connects to what was judged. Sockets of this machine are its own."""
+    hosts = str(settings.get("host") or settings.get("hostaddr") or "").split(",")
+    ports = str(settings.get("port") or "5432").split(",")
+    if any(not host or host.startswith(("/", "@")) for host in hosts):
+        raise AddressRefused(settings.get("host") or "a local socket", PREFIX)
+    policy = policy_in_force()
+    found: list[tuple[str, str, str]] = []
+    for number, host in enumerate(hosts):
+        port = ports[number] if number < len(ports) else ports[-1]
+        found += [(host, one, port) for one in resolve_blocking(policy, host, int(port), PREFIX)]
+    return {
+        "host": ",".join(h for h, _, _ in found),
+        "hostaddr": ",".join(a for _, a, _ in found),
+        "port": ",".join(p for _, _, p in found),
+    }
 
 
 def _judged(state: str) -> tuple[str, bool]:

@@ -1,7 +1,8 @@
 """`sqlite`: statements on one SQLite file, all of them in one transaction.
 
 It uses the SQLite of the engine's own store, for two copies of SQLite in one process break each other's locks. The
-engine's own files are refused: they have one writer, and that is not a task.
+engine's own files are refused: they have one writer, and that is not a task. Statements may read and write databases of
+the operator's folders, and change nothing of the library that they share with the store.
 """
 
 import time
@@ -11,18 +12,60 @@ import apsw
 import msgspec
 
 from perdure.kernel import jsontext
+from perdure.providers.databases.files import database_path
 from perdure.providers.databases.statements import SQLITE, Statement
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
-from perdure.providers.databases.values import table
+from perdure.providers.databases.values import bounded, table
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Provider
 from perdure.providers.sources import Script
+from perdure.providers.verdict import RESULT_LIMIT
 
 PREFIX = "Provider.Call.Sqlite"
-MEMORY = ":memory:"
 
-_OURS = 0x50455244  # the mark of the engine's own files
 _READING = frozenset({"SELECT", "VALUES", "EXPLAIN", "PRAGMA"})
+
+_PRAGMAS = frozenset(
+    [
+        "auto_vacuum",
+        "busy_timeout",
+        "case_sensitive_like",
+        "collation_list",
+        "compile_options",
+        "database_list",
+        "defer_foreign_keys",
+        "encoding",
+        "foreign_key_check",
+        "foreign_key_list",
+        "foreign_keys",
+        "freelist_count",
+        "function_list",
+        "incremental_vacuum",
+        "index_info",
+        "index_list",
+        "index_xinfo",
+        "integrity_check",
+        "journal_mode",
+        "module_list",
+        "optimize",
+        "page_count",
+        "page_size",
+        "pragma_list",
+        "quick_check",
+        "recursive_triggers",
+        "reverse_unordered_selects",
+        "secure_delete",
+        "synchronous",
+        "table_info",
+        "table_list",
+        "table_xinfo",
+        "user_version",
+        "wal_checkpoint",
+    ]
+)
+_READABLE_PRAGMAS = frozenset({"application_id", "schema_version", "data_version", "cache_size", "mmap_size"})
+_FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "sqlite_rename_table", "edit"})
 
 _CODES: tuple[tuple[type[Exception], str, bool], ...] = (
     (apsw.ConstraintError, "Constraint", False),
@@ -59,7 +102,7 @@ async def sqlite(
     Waits `timeout.connect` seconds (default 10) for other writers. Foreign keys are enforced.
     """
     times = Timeouts.of(timeout)
-    session = _Session(database or (auth or {}).get("database") or MEMORY, times.connect)
+    session = _Session(str(database or (auth or {}).get("database") or ""), times.connect)
     work = Work(command, commands, query, command_b64, commands_b64, query_b64, script, params)
     return await perform(session, work, times.total)
 
@@ -72,15 +115,36 @@ class _Session:
         self._file = file
         self._patience = patience
         self._is_stopping = False
+        self._refused = ""
         self._connection: apsw.Connection | None = None
 
     def open(self) -> None:
-        self._connection = connection = apsw.Connection(self._file)
+        self._connection = connection = apsw.Connection(_path(self._file))
         connection.set_busy_handler(self._wait)
-        if connection.pragma("application_id") == _OURS:
-            message = f"{self._file} holds runs of Perdure; tasks may not touch it"
-            raise ProviderFailure(f"{PREFIX}.Unavailable", message, retryable=False)
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, RESULT_LIMIT)
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.pragma("foreign_keys", True)
+        connection.authorizer = self._authorize
+
+    def _authorize(self, what: int, first: str | None, second: str | None, *_: str | None) -> int:
+        """What a statement may do: asked by SQLite while it is prepared, however the text is written."""
+        match what:
+            case apsw.SQLITE_ATTACH:
+                try:
+                    _path(first or "")
+                except ProviderFailure as failure:
+                    self._refused = failure.message
+                    return int(apsw.SQLITE_DENY)
+            case apsw.SQLITE_PRAGMA:
+                name = (first or "").lower()
+                if name not in _PRAGMAS and not (second is None and name in _READABLE_PRAGMAS):
+                    self._refused = f"PRAGMA {name} is not open to tasks"
+                    return int(apsw.SQLITE_DENY)
+            case apsw.SQLITE_FUNCTION if (second or "").lower() in _FORBIDDEN_FUNCTIONS:
+                self._refused = f"the function {second} is not open to tasks"
+                return int(apsw.SQLITE_DENY)
+        return int(apsw.SQLITE_OK)
 
     def _wait(self, asked: int) -> bool:
         """Another writer is at work. Unlike SQLite's own waiting this one can be interrupted."""
@@ -104,7 +168,7 @@ class _Session:
         cursor = self._open.cursor()
         cursor.exec_trace = look  # the only moment at which the columns of an empty result are known
         before = self._open.total_changes()
-        rows = list(cursor.execute(text, [_given(value) for value in values]))
+        rows = bounded(cursor.execute(text, [_given(value) for value in values]), RESULT_LIMIT, PREFIX)
         if columns:
             return Answer(*table(columns, rows))
         return Answer(None, [], self._open.total_changes() - before)
@@ -124,6 +188,8 @@ class _Session:
     def explain(self, error: Exception) -> ProviderFailure | None:
         if not isinstance(error, apsw.Error):
             return None
+        if isinstance(error, apsw.AuthError) or (self._refused and "not authorized" in str(error)):
+            return ProviderFailure(f"{PREFIX}.Forbidden", self._refused or str(error), retryable=False)
         code, retryable = next(((code, again) for kind, code, again in _CODES if isinstance(error, kind)), _BAD)
         facts = {"error": type(error).__name__, "code": getattr(error, "extendedresult", None)}
         return ProviderFailure(f"{PREFIX}.{code}", f"{self._file}: {error}", retryable, facts)
@@ -135,6 +201,10 @@ class _Session:
 
 
 _BAD = ("BadStatement", False)
+
+
+def _path(name: str) -> str:
+    return database_path(name, policy_in_force().sqlite_folders, PREFIX, "policy.sqlite_folders")
 
 
 def _given(value: Any) -> Any:

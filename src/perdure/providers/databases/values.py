@@ -7,6 +7,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from perdure.providers.failure import ProviderFailure
+
 
 def plain(value: Any) -> Any:
     """The value as JSON data.
@@ -82,3 +84,20 @@ def table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> tuple[list[s
     """Columns, and each row as a map by column."""
     names = unique(columns)
     return names, [dict(zip(names, map(plain, row), strict=True)) for row in rows]
+
+
+def bounded(rows: Iterable[Sequence[Any]], limit: int, prefix: str) -> list[Sequence[Any]]:
+    """The rows, counted while they are read: what is too large for a result is not kept first."""
+    kept: list[Sequence[Any]] = []
+    size = 0
+    for row in rows:
+        size += 2 + sum(map(_size, row))
+        if size > limit:
+            message = f"the result has more than {limit} bytes; ask for less at a time"
+            raise ProviderFailure(f"{prefix}.TooLarge", message, retryable=False, details={"limit": limit})
+        kept.append(row)
+    return kept
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str | bytes | bytearray | memoryview) else 8

@@ -1,0 +1,60 @@
+"""Which database files a task may open: those below the operator's folders, and never one of the engine's own."""
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from perdure.providers.failure import ProviderFailure
+
+MEMORY = ":memory:"
+
+_OURS = 0x50455244  # the mark (`application_id`) of the engine's own files
+_MARK_AT = 68  # where a SQLite file has it
+
+
+def database_path(name: str, folders: Sequence[str] | None, prefix: str, setting: str) -> str:
+    """The file as it may be opened. A relative name is looked for in the first folder; where none is set, in ours."""
+    if name in ("", MEMORY):
+        return MEMORY
+    roots = [Path.cwd()] if folders is None else [Path(one).resolve() for one in folders]
+    if not roots:
+        raise _forbidden(prefix, f"{name!r}: the operator has opened no folder for databases ({setting})")
+    if name.startswith("file:") or "\0" in name:
+        raise _forbidden(prefix, f"{name!r}: give the path of a file, not a URI")
+    try:
+        path = (roots[0] / name).resolve()
+    except (OSError, RuntimeError, ValueError) as problem:
+        raise _forbidden(prefix, f"{name!r}: {problem}") from None
+    if not any(path.is_relative_to(root) for root in roots):
+        allowed = ", ".join(map(str, roots))
+        raise _forbidden(prefix, f"{name!r} is outside of {allowed}; an operator opens other folders with {setting}")
+    if is_ours(path):
+        raise ProviderFailure(
+            f"{prefix}.Unavailable", f"{name!r} holds runs of Perdure; tasks may not touch it", retryable=False
+        )
+    return str(path)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether it is a store of Perdure, or one of the files that belong to a store (`-wal`, `-shm`, locks)."""
+    if _has_mark(path):
+        return True
+    base, dash, _ = path.name.rpartition("-")
+    while dash:
+        if _has_mark(path.with_name(base)):
+            return True
+        base, dash, _ = base.rpartition("-")
+    return False
+
+
+def _has_mark(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            header = file.read(_MARK_AT + 4)
+    except OSError:
+        return False
+    return len(header) == _MARK_AT + 4 and struct.unpack(">I", header[_MARK_AT:])[0] == _OURS
+
+
+def _forbidden(prefix: str, message: str) -> ProviderFailure:
+    return ProviderFailure(f"{prefix}.Forbidden", message, retryable=False)

@@ -1,0 +1,270 @@
+"""What statements of a document cannot do: to the engine's store, to files of the machine, to its memory."""
+
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from tests.workers.scene import details_of, failure_of, on_loop, outcome_of, value_of
+
+from perdure.kernel.outcomes import Outcome
+from perdure.providers.policy import SERVER, Policy, use_policy
+from perdure.providers.verdict import RESULT_LIMIT
+from perdure.wiring import Engine
+
+FORBIDDEN = ("Provider.Call.Sqlite.Forbidden", False)
+
+
+@pytest.fixture(autouse=True)
+def in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    use_policy(None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of the engine, beside the databases of tasks."""
+    path = tmp_path / "runs.db"
+
+    @on_loop
+    async def make() -> None:
+        async with Engine(f"sqlite:///{path}"):
+            pass
+
+    make()
+    (tmp_path / "runs.db-wal").write_bytes(b"")
+    return path
+
+
+async def sqlite(**arguments: Any) -> Outcome:
+    return await outcome_of("sqlite", arguments)
+
+
+async def duckdb(**arguments: Any) -> Outcome:
+    return await outcome_of("duckdb", arguments)
+
+
+def test_the_engines_store_is_out_of_reach(store: Path) -> None:
+    """Opened, attached, linked, by its write-ahead log or its lock file: none of the store's files is a database."""
+    before = store.read_bytes()
+    (store.parent / "link.db").symlink_to(store)
+
+    @on_loop
+    async def attack() -> None:
+        for name in ("runs.db", "link.db", "runs.db-wal", "runs.db-shm", "runs.db-owner-1", "./x/../runs.db"):
+            assert failure_of(await sqlite(database=name, command="CREATE TABLE evil(a)"))[0].endswith("Unavailable")
+            attach = [f"ATTACH '{name}' AS s", "CREATE TABLE s.evil(a)"]
+            assert failure_of(await sqlite(commands=attach)) == FORBIDDEN
+
+    attack()
+    assert store.read_bytes() == before
+    assert (store.parent / "runs.db-wal").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PRAGMA writable_schema = ON",
+        "PRAGMA application_id = 0x50455244",
+        "PRAGMA hard_heap_limit = 1000",
+        "PRAGMA soft_heap_limit = 1000",
+        "PRAGMA temp_store_directory = '/tmp'",
+        "PRAGMA mmap_size = 1099511627776",
+        "PRAGMA trusted_schema = ON",
+        "SELECT load_extension('x')",
+        "VACUUM INTO '/tmp/elsewhere.db'",
+        "ATTACH 'file:/tmp/elsewhere.db?mode=rwc' AS x",
+        "ATTACH '/tmp/elsewhere.db' AS x",
+        "ATTACH '../elsewhere.db' AS x",
+    ],
+)
+def test_statements_that_reach_beyond_their_database_are_refused(text: str) -> None:
+    @on_loop
+    async def attack() -> None:
+        code, retryable = failure_of(await sqlite(database="own.db", command=text))
+        assert code in (FORBIDDEN[0], "Provider.Call.Sqlite.BadStatement") and retryable is False
+
+    attack()
+    assert not Path("/tmp/elsewhere.db").exists() and not Path("../elsewhere.db").exists()
+
+
+@on_loop
+async def test_what_tasks_need_of_sqlite_is_there() -> None:
+    commands = [
+        "PRAGMA foreign_keys",
+        "PRAGMA user_version = 7",
+        "CREATE TABLE t(a INTEGER PRIMARY KEY, b)",
+        "ATTACH 'second.db' AS two",
+        "CREATE TABLE two.u AS SELECT 1 AS a",
+        "INSERT INTO t SELECT a, upper('x') FROM two.u",
+    ]
+    attached = await sqlite(database="own.db", commands=[commands[2]])
+    assert value_of(attached)["row_count"] == 0
+    assert value_of(await sqlite(database="own.db", query="SELECT name FROM pragma_table_info('t')"))["row_count"] == 2
+    assert value_of(await sqlite(database="own.db", query="PRAGMA application_id"))["rows"] == [{"application_id": 0}]
+
+
+@on_loop
+async def test_files_lie_below_the_folders_that_the_operator_names(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    use_policy(Policy(sqlite_folders=[str(tmp_path / "data")]))
+    assert value_of(await sqlite(database="own.db", command="CREATE TABLE t(a)"))["row_count"] == 0
+    assert (tmp_path / "data" / "own.db").exists()
+    for name in ("../own.db", str(tmp_path / "own.db"), "/etc/passwd"):
+        assert failure_of(await sqlite(database=name, command="CREATE TABLE t(a)")) == FORBIDDEN
+    use_policy(SERVER)
+    assert failure_of(await sqlite(database="own.db", query="SELECT 1")) == FORBIDDEN
+    assert value_of(await sqlite(query="SELECT 1 AS a"))["rows"] == [{"a": 1}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT zeroblob(1000000000)",
+        "SELECT hex(zeroblob(500000000))",
+        "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT randomblob(1000000) FROM n",
+    ],
+)
+def test_a_large_result_of_sqlite_is_refused_while_it_is_read(text: str) -> None:
+    @on_loop
+    async def attack() -> None:
+        await sqlite(query="SELECT 1")
+        tracemalloc.start()
+        try:
+            code, _ = failure_of(await sqlite(query=text))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert code == "Provider.Call.Sqlite.TooLarge"
+        assert peak < 2 * RESULT_LIMIT
+
+    attack()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELECT * FROM '/etc/passwd'",
+        "COPY (SELECT 1) TO 'out.csv'",
+        "ATTACH 'other.duckdb' AS o",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SET memory_limit = '100GB'",
+        "SET threads = 64",
+        "SELECT * FROM read_csv('http://127.0.0.1:9/x.csv')",
+    ],
+)
+def test_duckdb_reaches_nothing_outside(text: str) -> None:
+    @on_loop
+    async def attack() -> None:
+        code, retryable = failure_of(await duckdb(command=text))
+        assert code.startswith("Provider.Call.Duckdb.") and retryable is False
+
+    attack()
+    assert list(Path().iterdir()) == []
+
+
+@on_loop
+async def test_duckdb_uses_the_folders_that_the_operator_opens(tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    (folder / "in.csv").write_text("a\n1\n2\n")
+    use_policy(Policy(duckdb_folders=[str(folder)]))
+    text = f"SELECT sum(a)::INT AS n FROM read_csv('{folder}/in.csv')"
+
+    assert value_of(await duckdb(database="own.duckdb", query=text))["rows"] == [{"n": 3}]
+    assert (folder / "own.duckdb").exists()
+    assert failure_of(await duckdb(query="SELECT * FROM read_text('/etc/hostname')"))[1] is False
+    assert failure_of(await duckdb(database=str(tmp_path / "x.duckdb"), query=text))[0].endswith("Forbidden")
+
+
+@on_loop
+async def test_duckdb_has_a_limit_of_memory() -> None:
+    use_policy(Policy(duckdb_memory="64MB"))
+    outcome = await duckdb(query="SELECT list(i) FROM range(100000000) t(i)")
+
+    assert failure_of(outcome) == ("Provider.Call.Duckdb.TooLarge", False)
+
+
+class TestPostgres:
+    """With a real server, as a role that may do everything there."""
+
+    @pytest.fixture(autouse=True)
+    def address(self, postgres_url: str) -> None:
+        self.url = postgres_url
+
+    async def postgres(self, text: str, **rest: Any) -> Outcome:
+        return await outcome_of("postgres", {"dsn": self.url, "command": text, **rest})
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "COPY (SELECT 1) TO PROGRAM 'cat > /tmp/perdure-evil'",
+            "copy t from program 'id'",
+            "COPY t(a, b) FROM '/etc/passwd'",
+            "COPY (SELECT 'to stdout') TO '/tmp/perdure-evil'",
+            "SELECT pg_read_file('/etc/passwd')",
+            "SELECT lo_import('/etc/passwd')",
+            "SELECT * FROM pg_ls_dir('/')",
+            "DO $$ BEGIN PERFORM pg_read_file('/etc/passwd'); END $$",
+        ],
+    )
+    def test_programs_and_files_of_the_server_need_the_operators_word(self, text: str) -> None:
+        @on_loop
+        async def attack() -> None:
+            assert failure_of(await self.postgres(text)) == ("Provider.Call.Postgres.Forbidden", False)
+
+        attack()
+        assert not Path("/tmp/perdure-evil").exists()
+
+    def test_the_operator_can_allow_them(self) -> None:
+        @on_loop
+        async def ask() -> None:
+            use_policy(Policy(postgres_server_files=True))
+            assert value_of(await self.postgres("SELECT (pg_stat_file('PG_VERSION')).size > 0 AS it"))["rows"] == [
+                {"it": True}
+            ]
+
+        ask()
+
+    def test_a_server_refuses_roles_that_may_run_programs_there_and_addresses_that_are_not_opened(self) -> None:
+        @on_loop
+        async def ask() -> None:
+            use_policy(SERVER)
+            assert failure_of(await self.postgres("SELECT 1"))[0] == "Provider.Call.Postgres.AddressRefused"
+            use_policy(Policy(network="closed", addresses=["127.0.0.1", "localhost", "::1"]))
+            if "host=" not in self.url and "@/" not in self.url:
+                assert failure_of(await self.postgres("SELECT 1"))[0] == "Provider.Call.Postgres.Forbidden"
+
+        ask()
+
+    def test_a_large_result_is_refused_while_it_is_read(self) -> None:
+        @on_loop
+        async def attack() -> None:
+            text = "SELECT repeat('x', 1000000) FROM generate_series(1, 10000)"
+            outcome = await self.postgres(text)
+            assert failure_of(outcome) == ("Provider.Call.Postgres.TooLarge", False)
+            assert details_of(outcome)["limit"] == RESULT_LIMIT
+
+        attack()
+
+
+def test_apsw_asks_the_authorizer_for_every_statement() -> None:
+    """What the defence rests on: a trigger or a view asks as well."""
+    asked: list[str | None] = []
+
+    def authorize(what: int, first: str | None, *_: str | None) -> int:
+        asked.append(first)
+        return int(apsw.SQLITE_OK)
+
+    connection = apsw.Connection(":memory:")
+    connection.authorizer = authorize
+    connection.execute("PRAGMA user_version")
+
+    assert "user_version" in asked
