@@ -28,10 +28,9 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """What an entry says once its templates are filled in. `computed` are texts that no author has written so."""
+    """What an entry says once its templates are filled in."""
 
     values: dict[str, Any]
-    computed: frozenset[str] = frozenset()
 
 
 class Entry(msgspec.Struct, frozen=True):

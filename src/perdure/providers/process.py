@@ -11,15 +11,26 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-HIDDEN = ("PERDURE_SECRET", "PERDURE_CREDENTIAL")
+from perdure.providers.policy import read_keychain
+
+HIDDEN = ("PERDURE_SECRET", "PERDURE_CREDENTIAL", "PERDURE_DB", "PERDURE_TOKEN")
 
 
 def inherited_environment() -> dict[str, str]:
-    """Our environment without the secrets: a command gets those that its task names, and no others."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
+    """Our environment without the secrets: a command gets those that its task names, and no others.
+
+    Secret is also what the operator has listed for the keychain, and the address of the store.
+    """
+    listed = read_keychain(os.environ).env
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(HIDDEN) and not any(fnmatchcase(name, one) for one in listed)
+    }
 
 
 class Process:

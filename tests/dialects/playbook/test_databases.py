@@ -13,8 +13,11 @@ from tests.dialects.playbook.world import playbook
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb", "postgres"])
-async def test_a_pipeline_through_a_database(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+async def test_a_pipeline_through_a_database(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PBK-097 PBK-092."""
+    monkeypatch.chdir(tmp_path)
     dsn = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
     place = f"auth: {{dsn: '{dsn}'}}" if dsn else "database: '{{ workload.file }}'"
     places = {"sqlite": ":n, :v", "duckdb": "$n, $v", "postgres": "%(n)s, %(v)s"}[kind]

@@ -52,7 +52,8 @@ def test_all_examples_are_listed() -> None:
 async def test_an_example_gives_what_it_promises(
     name: str, tmp_path: Path, shop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SHOP_TOKEN", "open-sesame")
+    monkeypatch.setenv("PERDURE_SECRET_SHOP_TOKEN", "open-sesame")
+    monkeypatch.chdir(tmp_path)
     text = (EXAMPLES / f"{name}.yaml").read_bytes()
     problems = Playbook().parse(text).problems
     assert [problem for problem in problems if problem.severity is Severity.ERROR] == []
@@ -66,8 +67,9 @@ async def test_an_example_gives_what_it_promises(
     assert answer["result"] == EXPECTED[name]
 
 
-async def test_pulling_twice_stores_every_item_once(tmp_path: Path, shop: str) -> None:
+async def test_pulling_twice_stores_every_item_once(tmp_path: Path, shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page is refused once and then comes; no row is there twice."""
+    monkeypatch.chdir(tmp_path)
     text = (EXAMPLES / "pull.yaml").read_bytes()
 
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:

@@ -110,7 +110,7 @@ SEEN = '{rules: [{else: {then: {do: continue, set_ctx: {seen: "{{ outcome }}"}}}
 
 async def test_variables_and_files_become_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PBK-180 PBK-181 PBK-184."""
-    monkeypatch.setenv("SHOP_TOKEN", SECRET)
+    monkeypatch.setenv("PERDURE_SECRET_SHOP_TOKEN", SECRET)
     monkeypatch.setenv("PERDURE_SECRET_PIN", "pin-12345")
     monkeypatch.setenv("PERDURE_SECRETS_DIR", str(tmp_path))
     (tmp_path / "note").write_text("from the folder\n")
@@ -140,10 +140,16 @@ workflow:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("{name: a, kind: secret_manager, provider: env, map: {t: ABSENT}}", "'ABSENT' is not set"),
-        ('{name: a, kind: secret_manager, provider: env, map: {t: "{{ workload.name }}"}}', "is computed"),
+        ("{name: a, kind: secret_manager, provider: env, map: {t: ABSENT}}", "PERDURE_KEYCHAIN_ENV=ABSENT"),
+        (
+            '{name: a, kind: secret_manager, provider: env, map: {t: "{{ workload.name }}"}}',
+            "may not be read: set PERDURE_SECRET_HOME_TOKEN",
+        ),
         ("{name: a, kind: secret_manager, provider: env, map: {t: PERDURE_DEBUG}}", "may not be read"),
-        ("{name: a, kind: secret_manager, provider: file, map: {t: /nowhere/at/all}}", "cannot be read"),
+        (
+            "{name: a, kind: secret_manager, provider: file, map: {t: /etc/hostname}}",
+            "PERDURE_KEYCHAIN_FILES=/etc/hostname",
+        ),
         ("{name: a, kind: secret_manager, provider: file, map: {t: ../x}}", "PERDURE_SECRETS_DIR"),
         ("{name: a, kind: secret_manager, provider: aws, map: {t: x}}", "AWS"),
         ("{name: a, kind: secret_manager, provider: gcp, map: {t: projects/p/secrets/s}}", "access token"),
@@ -173,7 +179,7 @@ async def test_a_keychain_that_cannot_be_resolved_ends_the_execution_before_any_
 
 
 async def test_the_host_lists_what_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a list, written names are bound by it too; computed ones may use it."""
+    """Names that are not put aside for workflows are read only if they are listed, written or computed."""
     monkeypatch.setenv("HOME_TOKEN", "sesame-open")
     monkeypatch.setenv("AWAY_TOKEN", "sesame-shut")
     entry = 'keychain: [{name: a, kind: secret_manager, map: {t: "%s"}}]\n'
@@ -189,7 +195,7 @@ async def test_the_host_lists_what_may_be_read(tmp_path: Path, monkeypatch: pyte
 
 async def test_managers_over_http(tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """PBK-181: an entry's `auth` names an earlier entry, whose token the manager gets."""
-    monkeypatch.setenv("CLOUD", "pa55-cloud")
+    monkeypatch.setenv("PERDURE_SECRET_CLOUD", "pa55-cloud")
     text = playbook(f"""
 keychain:
   - {{name: env, kind: secret_manager, map: {{token: CLOUD}}}}
@@ -225,8 +231,8 @@ keychain:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLIENT_ID", "shop-client")
-    monkeypatch.setenv("CLIENT_SECRET", "pa55-client-secret")
+    monkeypatch.setenv("PERDURE_SECRET_CLIENT_ID", "shop-client")
+    monkeypatch.setenv("PERDURE_SECRET_CLIENT_SECRET", "pa55-client-secret")
 
 
 def oauth(server: _Server, more: str, workflow: str) -> str:
@@ -368,7 +374,7 @@ async def test_a_secrets_task_gives_its_value_to_later_tasks_only(
     tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PBK-100 PBK-155 PBK-077 PBK-078: rules, results of steps and arcs see a mark."""
-    monkeypatch.setenv("API", "pa55-api")
+    monkeypatch.setenv("PERDURE_SECRET_API", "pa55-api")
     text = playbook(f"""
 workflow:
   - step: s
@@ -396,7 +402,7 @@ workflow:
 
 async def test_a_secret_does_not_go_where_it_would_be_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PBK-155: what the document does not show is caught when it happens."""
-    monkeypatch.setenv("API", "pa55-api")
+    monkeypatch.setenv("PERDURE_SECRET_API", "pa55-api")
     kid = playbook("workflow: [{step: c, tool: {kind: noop}}]").replace("tests/test", "kid")
     text = playbook(f"""
 workflow:
@@ -416,7 +422,7 @@ workflow:
 
 async def test_failures_of_left_fields_are_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PBK-092 PBK-147: rendered at the worker, with the same strictness and the same kind."""
-    monkeypatch.setenv("API", "pa55-api")
+    monkeypatch.setenv("PERDURE_SECRET_API", "pa55-api")
     text = playbook(f"""
 keychain: [{{name: k, kind: secret_manager, map: {{a: API}}}}]
 workflow:
@@ -442,7 +448,7 @@ async def test_a_child_has_its_own_keychain_and_what_is_shared(
     tmp_path: Path, server: _Server, client: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PBK-182 PBK-201: a shared entry is made once for the whole tree; a local one stays with its execution."""
-    monkeypatch.setenv("API", "pa55-api")
+    monkeypatch.setenv("PERDURE_SECRET_API", "pa55-api")
     kid = playbook(f"""
 keychain: [{{name: mine, kind: secret_manager, map: {{a: API}}}}]
 workflow:
@@ -515,7 +521,7 @@ workflow:
 
 async def test_the_words_of_profile_io(tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """PBK-158 PBK-184: a bare name may mean an input that is a secret; rules do not get it."""
-    monkeypatch.setenv("API", "pa55-api")
+    monkeypatch.setenv("PERDURE_SECRET_API", "pa55-api")
     text = playbook(f"""
 keychain: [{{name: k, kind: secret_manager, map: {{a: API}}}}]
 workflow:

@@ -69,7 +69,8 @@ def test_nothing_secret_is_left(perdure_line: CommandLine, verbosity: tuple[str,
     text = TALKATIVE.replace("KEYFILE", str(folder / "key")).replace("NOTE", str(folder / "note"))
     (folder / "book.yaml").write_text(text)
 
-    done = perdure_line("run", "book.yaml", "--json", *verbosity, "--db", "sqlite:///runs.db", code=3, SHOP=SECRET)
+    secrets: dict[str, Any] = {"PERDURE_SECRET_SHOP": SECRET, "PERDURE_KEYCHAIN_FILES": str(folder / "key")}
+    done = perdure_line("run", "book.yaml", "--json", *verbosity, "--db", "sqlite:///runs.db", code=3, **secrets)
     run = done.json["execution_id"]
     said = [
         done.out,
@@ -111,7 +112,8 @@ def test_a_power_cut_behind_a_secrets_task(perdure_line: CommandLine) -> None:
     text = KILLED.replace("KEYFILE", str(folder / "key"))
     text = text.replace("BEGAN", str(folder / "began")).replace("GO", str(folder / "go"))
     (folder / "book.yaml").write_text(text)
-    going = perdure_line.start("run", "book.yaml", "--json", SHOP=SECRET)
+    secrets: dict[str, Any] = {"PERDURE_SECRET_SHOP": SECRET, "PERDURE_KEYCHAIN_FILES": str(folder / "key")}
+    going = perdure_line.start("run", "book.yaml", "--json", **secrets)
     deadline = time.monotonic() + 20
     while not (folder / "began").exists():
         assert time.monotonic() < deadline and going.process.poll() is None
@@ -123,7 +125,7 @@ def test_a_power_cut_behind_a_secrets_task(perdure_line: CommandLine) -> None:
     (folder / "go").touch()
     (folder / "key").write_text(OTHER + "-and-changed")
 
-    perdure_line("resume", SHOP=SECRET)
+    perdure_line("resume", **secrets)
 
     (row,) = perdure_line.here("ps", "--json", "--all").json
     shown = perdure_line.here("show", row["id"], "--json").json
@@ -158,7 +160,7 @@ async def test_a_crash_at_any_commit_changes_nothing_about_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PBK-195 PBK-180: with the real worker, whose memory is gone each time."""
-    monkeypatch.setenv("SHOP", SECRET)
+    monkeypatch.setenv("PERDURE_SECRET_SHOP", SECRET)
     expected = [3 * len(SECRET), {"a": len(SECRET), "b": len(SECRET), "c": "[redacted]"}]
     clock = FakeClock()
 

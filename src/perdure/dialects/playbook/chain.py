@@ -167,11 +167,10 @@ class Chain(msgspec.Struct, frozen=True):
             for name in earlier if members is None else [name for name in earlier if name in members]:
                 scope["keychain"][name] = (yield from self._must(name)).value
         values = rendered(declared.name, template, scope)
-        computed = computed_texts(template.document, values)
         if isinstance(values.get("auth"), str):
             found = yield from self.credential(values["auth"])
             values = {**values, "auth": as_map(found)}
-        return Fields(values, computed)
+        return Fields(values)
 
 
 def as_map(found: Found) -> Any:
@@ -184,19 +183,3 @@ def rendered(what: str, template: Template, scope: Mapping[str, Any]) -> Any:
         return template.render(scope)
     except TemplateError as fault:
         raise CannotOpen("template", f"{what}: {said(fault)}") from None
-
-
-def computed_texts(written: Any, values: Any) -> frozenset[str]:
-    """Texts among the values that do not stand so in the document."""
-    return frozenset(_texts(values) - _texts(written))
-
-
-def _texts(value: Any) -> set[str]:
-    match value:
-        case str():
-            return {value}
-        case dict():
-            return {text for inner in value.values() for text in _texts(inner)}
-        case list():
-            return {text for inner in value for text in _texts(inner)}
-    return set()

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.chain import Chain, as_map, computed_texts, rendered
+from perdure.dialects.playbook.chain import Chain, as_map, rendered
 from perdure.dialects.playbook.document.reading import Surroundings, load
 from perdure.dialects.playbook.errors import Error
 from perdure.dialects.playbook.program import SCOPES, Program, Task
@@ -81,11 +81,10 @@ class _Opened:
 
         def fields() -> Asking[Fields]:
             values, _ = yield from self._fields(task)
-            computed = computed_texts({name: one.document for name, one in task.fields.items()}, values)
             if isinstance(values.get("auth"), str):
                 found = yield from self.chain.credential(values["auth"])
                 values["auth"] = as_map(found)
-            return Fields(values, computed)
+            return Fields(values)
 
         key = f"secrets:{self.run}:{self.body['path']}"
         found: Found = yield Lookup(Entry(task.label, "secrets", key, SECRET_LIFETIME, True, fields))

@@ -1,8 +1,8 @@
 """What the machine offers: variables, files and stored credentials, and which of them a document may ask for.
 
-A name that an author has written into the document may be read. One that was computed, from a request perhaps, may only
-name what the host has put aside for workflows: `PERDURE_SECRET_…`, the folder `PERDURE_SECRETS_DIR`, or a variable that
-`PERDURE_KEYCHAIN_ENV` lists. When that list is set, it binds written names as well.
+Always readable is what the operator has put aside for workflows: `PERDURE_SECRET_…`, the folder `PERDURE_SECRETS_DIR`,
+and stored credentials. Anything else only if it is listed: variables in `PERDURE_KEYCHAIN_ENV`, files and folders in
+`PERDURE_KEYCHAIN_FILES`, or both under `[keychain]` in the settings file.
 """
 
 import os
@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.sealing import CannotOpen
+from perdure.providers.policy import Keychain, read_keychain
 
-ALLOWED = "PERDURE_KEYCHAIN_ENV"
 SECRETS_FOLDER = "PERDURE_SECRETS_DIR"
 CREDENTIAL = "PERDURE_CREDENTIAL_"
 CREDENTIALS_FOLDER = "PERDURE_CREDENTIALS_DIR"
@@ -30,33 +31,42 @@ class Host:
     secret: Callable[[str], str | None]
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
-    def variable(self, name: str, *, is_computed: bool) -> str:
+    @cached_property
+    def listed(self) -> Keychain:
+        return read_keychain(self.variables)
+
+    def variable(self, name: str) -> str:
         found = self.secret(name)
         if found is not None:
             return found
-        listed = self.variables.get(ALLOWED)
-        is_listed = listed is not None and any(fnmatchcase(name, one.strip()) for one in listed.split(","))
-        if name.startswith("PERDURE_") or (not is_listed and (listed is not None or is_computed)):
-            reason = "its name is computed" if is_computed else f"{ALLOWED} does not list it"
+        if name.startswith("PERDURE_") or not any(fnmatchcase(name, one) for one in self.listed.env):
             raise missing(
-                f"the variable {name!r} may not be read: {reason}; set PERDURE_SECRET_{name}, or list it there"
+                f"the variable {name!r} may not be read: set PERDURE_SECRET_{name}, or let the operator list it:"
+                f" PERDURE_KEYCHAIN_ENV={name}"
             )
         if name not in self.variables:
             raise missing(f"the variable {name!r} is not set, nor is PERDURE_SECRET_{name}")
         return self.variables[name]
 
-    def file(self, name: str, *, is_computed: bool) -> str:
-        """A file by its path as written; a plain name, or a computed one, is looked for in the folder of secrets."""
-        folder = self.variables.get(SECRETS_FOLDER)
-        path = Path(name)
-        if not path.is_absolute() or is_computed:
+    def file(self, name: str) -> str:
+        """A file in the folder of secrets, by its name there; or one that is listed, by its whole path."""
+        try:
+            path, folder = Path(name), self.variables.get(SECRETS_FOLDER)
+            if path.is_absolute():
+                path = path.resolve()
+                if not any(path.is_relative_to(Path(one).resolve()) for one in (*self.listed.files, folder) if one):
+                    raise missing(
+                        f"the file {name!r} may not be read: put it into {SECRETS_FOLDER}, or let the operator list it:"
+                        f" PERDURE_KEYCHAIN_FILES={name}"
+                    )
+                return _read(path)
             if not folder:
-                raise missing(
-                    f"{name!r} is looked for in {SECRETS_FOLDER}, which is not set; or write an absolute path"
-                )
+                raise missing(f"{name!r} is looked for in {SECRETS_FOLDER}, which is not set")
             path = Path(folder, name).resolve()
-            if not path.is_relative_to(Path(folder).resolve()):
-                raise missing(f"the file {name!r} is not in {SECRETS_FOLDER}")
+        except (OSError, RuntimeError, ValueError) as problem:
+            raise missing(f"the file {name!r} cannot be read: {problem}") from None
+        if not path.is_relative_to(Path(folder).resolve()):
+            raise missing(f"the file {name!r} is not in {SECRETS_FOLDER}")
         return _read(path)
 
     def credential(self, name: str) -> dict[str, Any] | None:

@@ -27,10 +27,6 @@ class Wanted:
     fields: Fields
     host: Host
 
-    @property
-    def is_computed(self) -> bool:
-        return self.name in self.fields.computed
-
     def said(self, field: str, default: str = "") -> str:
         return str(self.fields.values.get(field) or default)
 
@@ -47,11 +43,11 @@ class Wanted:
 
 
 async def _env(wanted: Wanted) -> str:
-    return wanted.host.variable(wanted.name, is_computed=wanted.is_computed)
+    return wanted.host.variable(wanted.name)
 
 
 async def _file(wanted: Wanted) -> str:
-    return wanted.host.file(wanted.name, is_computed=wanted.is_computed)
+    return wanted.host.file(wanted.name)
 
 
 async def _gcp(wanted: Wanted) -> str:

@@ -25,6 +25,7 @@ _KINDS = {
     "Timeout": "timeout",
     "TooLarge": "limit",
     "Unavailable": "storage_access",
+    "Forbidden": "storage_access",
 }
 
 
