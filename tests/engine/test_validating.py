@@ -1,16 +1,27 @@
 """A store that holds together has no findings; one that was damaged is told of, and where."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from bench.languages.language import Language
+from bench.registry import LANGUAGES
 
+from perdure.engine import views
 from perdure.engine.validating import Validator
+from perdure.kernel import inputs
+from perdure.kernel.codec import encode_turns
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import RunId
 from perdure.stores.caring import Stray
+from perdure.stores.protocol import Committed, Letter, NewRun, Summary, Transition
 from perdure.stores.sqlite.caring import SqliteCaretaker
 from perdure.testing.world import World
 from perdure.wiring import languages
+from tests.engine.meter import metered
+from tests.engine.test_work_bounds import FUNCTIONS
 
 KID = {"drill": 1, "name": "kid", "steps": [{"sleep": "1h"}, {"return": "$input"}]}
 SCENES: dict[str, list[dict[str, Any]]] = {
@@ -21,6 +32,7 @@ SCENES: dict[str, list[dict[str, Any]]] = {
     "offered": [{"call": "remote", "pool": "far"}],
     "busy": [{"call": "slow"}],
     "family": [{"child": KID, "input": 2}],
+    "asking": [{"signal": "go"}],
     "over": [{"call": "echo"}, {"return": 2}],
 }
 
@@ -95,6 +107,30 @@ async def test_damage_is_told_of(tmp_path: Path, damage: str, what: str, message
     connection.close()
 
     assert [one for one in findings(path) if one.what == what and message in one.message], findings(path)
+
+
+@pytest.mark.parametrize("spoken", LANGUAGES)
+async def test_a_run_that_can_never_move_is_told_of(tmp_path: Path, spoken: str) -> None:
+    """As a fork inside a turn was: its last event asks for a reaction that nobody makes."""
+    language: Language = import_module(f"bench.languages.{spoken}").LANGUAGE
+    async with metered(tmp_path, FUNCTIONS) as (engine, _, _):
+        run = await engine.start(language.sequence(2, "echo"), language.given({"i": 1, "n": ""}))
+        await run.result()
+        row = await engine.find(run.id)
+        turns = await views.turns(engine.store, engine.languages[row.language], run.id)
+        lives = {RunId("moves"): turns[:1], RunId("never"): [*turns[:1], (turns[1][0], turns[1][1][:1])]}
+        new = NewRun(row.language, row.name, row.program, None, {}, b"", 1)
+        summary = Summary(Status.RUNNING, True, None)
+        for id, lived in lives.items():
+            seq = sum(len(events) for _, events in lived)
+            past = Transition(id, row.partition, seq, encode_turns(lived), create=new, summary=summary)
+            assert isinstance(await engine.store.commit([past]), Committed)
+        assert [(one.run, "can never move" in one.message) for one in findings(tmp_path / "runs.db")] == [
+            ("never", True)
+        ]
+        await engine.store.send(Letter(RunId("never"), 2, inputs.encode(inputs.Wake())))
+
+        assert findings(tmp_path / "runs.db") == [], "something is on its way to it"
 
 
 async def test_a_damaged_page_is_told_of(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class Notable:
             case e.RunReopened():
                 return f"reopened, life {event.incarnation}"
             case e.RunForked():
-                return f"forked from {event.source} at event {event.seq}"
+                return f"forked from {event.source}"
             case _:
                 return None
 

@@ -16,6 +16,7 @@ from perdure.engine.answering import answer
 from perdure.engine.catalog import Catalog
 from perdure.engine.clock import Clock
 from perdure.engine.entries import Change, Finding
+from perdure.engine.forking import Past
 from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
 from perdure.engine.judging import Judge, Language, in_no_language
 from perdure.engine.removal import descendants
@@ -277,22 +278,19 @@ class Client(AbstractAsyncContextManager["Client"]):
         return row is not None
 
     async def fork(self, run: RunId, at: int | None = None) -> Handle:
-        """A new run with this one's past up to an event: finished work is a fact, open work is issued anew."""
+        """A new run with this one's past up to an event: finished work is a fact, open work is issued anew.
+
+        The event is counted as in `history`; the fork begins at the end of its turn. Where the run had ended by then,
+        `Conflict` names the nearest event that can be forked from.
+        """
         runtime = self._running()
         row = await self.find(run)
         dialect = views.dialect_of(self.languages, row.language)
-        all_turns = await views.turns(self.store, dialect, run)
-        total = sum(len(events) for _, events in all_turns)
-        seq = total if at is None else await views.recorded_at(self.store, dialect, run, at)
-        lived = views.cut(all_turns, seq)
         program = await views.program_of(self.store, dialect, row)
+        lived = Past(run, dialect, program, await views.turns(self.store, dialect, run)).until(at)
         execution = Execution(new_run_id(self.clock.now()), dialect, program)
         execution.fold(lived)
-        if execution.state.status.is_final:
-            raise Conflict(
-                f"run {run} had ended at event {seq if at is None else at}; there is nothing to go on with",
-                hint=f"Choose an earlier event: `perdure fork {run} --at SEQ` (see `perdure history {run}`).",
-            )
+        seq = execution.state.seq
         new = NewRun(row.language, row.name, row.program, None, row.labels, row.key, self.clock.now())
         answer = await runtime.create_forked(execution, new, [(seq, encode_turns(lived))], i.Fork(run, seq))
         if isinstance(answer, i.Refused):
@@ -378,8 +376,7 @@ class Client(AbstractAsyncContextManager["Client"]):
                 for event in events:
                     seq += 1
                     if seq > after:
-                        name = type(event).__name__
-                        found.append({"seq": seq, "at": instant, "event": name, **views.describe(event)})
+                        found.append(views.numbered(seq, instant, event))
         return found
 
     async def follow(self, run: RunId, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:

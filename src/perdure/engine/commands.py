@@ -121,8 +121,11 @@ class Commands:
         self._waiters.settle(slot.id, (event.status, event.outcome))
 
     def _issue_anew(self, slot: Slot, execution: Execution, event: e.RunForked) -> None:
-        for number in execution.state.tasks:
-            self.hand_out(slot, execution, number)
+        for number, task in execution.state.tasks.items():
+            if task.cancelling:  # nobody has it who could agree
+                slot.mailbox.append(lost(assignment(execution, number, b"", b""), self._clock.now()))
+            else:
+                self.hand_out(slot, execution, number)
 
 
 _COMMANDS: dict[type[e.Event], Callable[[Commands, Slot, Execution, Any], None]] = {

@@ -192,13 +192,15 @@ def _run_disowned(change: Transition, slot: Slot, execution: Execution, event: e
 def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.RunForked) -> None:
     """What was open is issued anew, in this run's name."""
     state = execution.state
-    for child in state.children.values():
+    for number, child in state.children.items():
         change.letters = added(change.letters, [child_start(execution, child.start)])
+        if child.cancelling:
+            _letter(change, execution.child_id(number), execution, i.Cancel("its parent was forked", by="parent"))
     for number, permit in state.permits.items():
         asked = PermitAsked(permit.scope, number, permit.priority, permit.limit, state.at, permit.ageing)
         change.permits_asked = added(change.permits_asked, [asked])
     for number, task in state.tasks.items():
-        if task.pool:
+        if task.pool and not task.cancelling:
             _offer(change, execution, number)
 
 

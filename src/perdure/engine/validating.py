@@ -47,6 +47,7 @@ class Validator:
         self._runs: dict[RunId, r.RunRecord] = {}  # those whose values and logs come next
         self._values: dict[RunId, set[bytes]] = {}
         self._open: dict[RunId, tuple[frozenset[int], frozenset[int]]] = {}  # permits and leased tasks it knows of
+        self._unmoved: set[RunId] = set()  # open runs that only a letter could move
         self._folding: _Fold | None = None
 
     def findings(self, most_strays: int = 1_000) -> Iterator[Stray]:
@@ -59,6 +60,10 @@ class Validator:
                     yield from look(self, record)
             self._heard(self.read)
         yield from self._next_runs()
+        for run in sorted(self._unmoved):
+            yield Stray(
+                "runs", run, "it is open and can never move: nothing is on its way to it, and it waits for nothing"
+            )
 
     def _loaded(self, name: bytes) -> Any:
         """The program, or why there is none."""
@@ -111,9 +116,12 @@ class Validator:
             leased = frozenset(number for number, task in state.tasks.items() if task.pool)
             if permits or leased:
                 self._open[fold.row.id] = (permits, leased)
+            if not fold.waits_for_something:
+                self._unmoved.add(fold.row.id)
 
     def _letter(self, record: r.LetterRecord) -> Iterator[Stray]:
         yield from self._next_runs()
+        self._unmoved.discard(record.to)
         try:
             given = inputs.decode(record.body)
         except (msgspec.DecodeError, NewerRecord) as error:
@@ -196,6 +204,16 @@ class _Fold:
     @property
     def state(self) -> State | None:
         return None if self._execution is None else self._execution.state
+
+    @property
+    def waits_for_something(self) -> bool:
+        """Whether there is anything but a letter that would move the run; one that is stuck is tried again."""
+        execution = self._execution
+        if execution is None or self.row.stuck:
+            return True
+        state = execution.state
+        has_open = state.sliced or state.tasks or state.timers or state.children or state.permits
+        return bool(has_open or execution.dialect.awaits(execution))
 
     def findings(self) -> Iterator[str]:
         yield from self._problems

@@ -18,6 +18,8 @@ from perdure.kernel.values import Instant, Ref, RunId
 from perdure.kernel.versions import read_pinned
 from perdure.stores.protocol import RunRow, Store, Stored
 
+NUMBERED = frozenset({"seq", "at", "event"})
+
 
 async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: int | None = None) -> Execution:
     """The run folded from its log, up to event number `at` of its history if given."""
@@ -77,7 +79,7 @@ def cut(all_turns: Turns, at: int) -> Turns:
         kept.append((instant, events[:left]))
         left -= len(events)
     if at < 1 or left > 0:
-        _no_event(at, at - left)
+        no_event(at, at - left)
     return kept
 
 
@@ -101,10 +103,10 @@ async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> in
     if not isinstance(dialect, Chronicler):
         return at
     numbers = [recorded for recorded, _ in tell(dialect, run, await turns(store, dialect, run))]
-    return numbers[at - 1] if 0 < at <= len(numbers) else _no_event(at, len(numbers))
+    return numbers[at - 1] if 0 < at <= len(numbers) else no_event(at, len(numbers))
 
 
-def _no_event(at: int, total: int) -> NoReturn:
+def no_event(at: int, total: int) -> NoReturn:
     raise Conflict(f"there is no event {at}; the run has events 1 to {total}", hint="See `perdure history RUN`.")
 
 
@@ -140,9 +142,16 @@ def checksum(execution: Execution) -> str:
     return sha256(encode_snapshot(execution)).hexdigest()
 
 
-def describe(event: Event) -> dict[str, Any]:
-    """An event as JSON data: values inline, large ones by size and digest."""
-    return {name: _plain(getattr(event, name)) for name in event.__struct_fields__}
+def numbered(seq: int, at: Instant, event: Event) -> dict[str, Any]:
+    """An event as JSON data, with its number and the time it was recorded at.
+
+    Values are inline, large ones by size and digest. A field of its own that is called like one of those three stands
+    behind `own_`.
+    """
+    told: dict[str, Any] = {"seq": seq, "at": at, "event": type(event).__name__}
+    for name in event.__struct_fields__:
+        told[f"own_{name}" if name in NUMBERED else name] = _plain(getattr(event, name))
+    return told
 
 
 def _plain(value: Any) -> Any:

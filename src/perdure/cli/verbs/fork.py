@@ -14,6 +14,9 @@ examples:
   perdure fork 06g2k                    from where it is now
   perdure fork 06g2k --at 12            from its twelfth event (see `perdure history 06g2k`)
   perdure fork 06g2k --at 12 --detach   only record it, and print the new id
+
+A fork begins at the end of a turn: it has the event, the input that the event belongs to, and all that was decided
+from that. Where this had ended the run, the nearest event that can be forked from is named.
 """
 
 

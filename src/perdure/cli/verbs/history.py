@@ -16,7 +16,9 @@ from perdure.kernel import jsontext
 
 PIPE_WIDTH = 160  # a line for people stays a line for people in a pipe too; --full gives everything
 
-SILENT = frozenset({"program", "seed", "options", "labels", "max_deliveries", "grace", "hold_effects_in_doubt", "rank"})
+SILENT = frozenset(
+    {"program", "seed", "options", "labels", "max_deliveries", "grace", "hold_effects_in_doubt", "rank", "own_at"}
+)
 """Fields that matter to the engine rather than to a reader; --full and --json have them."""
 
 SILENT_TOLD = frozenset(
@@ -26,7 +28,7 @@ SILENT_TOLD = frozenset(
 
 HEAD = frozenset({"seq", "at", "event", "event_type", "event_id", "execution_id", "timestamp", "payload"})
 
-INSTANTS = frozenset({"due", "deadline"})
+INSTANTS = frozenset({"due", "deadline", "own_at"})
 
 EXAMPLES = """\
 examples:
@@ -37,7 +39,7 @@ examples:
   perdure history 06g2k --type step.done --after 40
   perdure history 06g2k --raw           the kernel's own events, where the language has names of its own
 
-The numbers are those that `perdure show RUN --at` and `perdure fork RUN --at` take.
+The numbers are those that `perdure show RUN --at` and `perdure fork RUN --at` take; --raw has others.
 """
 
 
@@ -136,11 +138,11 @@ def _flat(event: dict[str, Any]) -> dict[str, Any]:
     status = {} if event.get("status") in (None, "in_progress") else {"status": event["status"]}
     fields = {name: value for name, value in event.items() if name not in ("status", "payload")}
     return {
-        "at": read_instant(event["timestamp"], 0),
-        "event": event["event_type"],
         **fields,
         **status,
         **event.get("payload", {}),
+        "at": read_instant(event["timestamp"], 0),
+        "event": event["event_type"],
     }
 
 

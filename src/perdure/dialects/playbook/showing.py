@@ -105,7 +105,8 @@ def awaited_gates(execution: Execution) -> list[str]:
     """The gates that wait for a patch, each with what it reads and the command that releases it (PBK-230)."""
     body: b.Body = execution.body
     gates = [_pending(execution.program, number, body.tokens[number]) for number in body.pending]
-    return [
+    paused = ["somebody who lets it go on: it is paused"] if body.paused else []
+    return paused + [
         f"the gate of step {gate['step']!r} ({', '.join(gate['reads']) or 'ctx'});"
         f" release it with: perdure patch {execution.id} --ctx JSON"
         for gate in gates[:GATES_NAMED]

@@ -75,16 +75,17 @@ def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str) -> Any
 
 
 def awaited_gates(execution: Execution) -> list[str]:
-    """The gates that wait for a decision, each with the command that makes it."""
+    """The gates that wait for a decision, each with the command that makes it, and waits whose condition is open."""
     body: Body = execution.body
     program: Program = execution.program
-    gates = [
-        name for name, state in body.steps.items() if state.phase is Phase.PAUSED and program.steps[name].kind == "gate"
-    ]
-    return [
+    paused = [(name, program.steps[name].kind) for name, state in body.steps.items() if state.phase is Phase.PAUSED]
+    gates = [name for name, kind in paused if kind == "gate"]
+    decisions = [
         f"a decision at gate {name!r}; make it with: perdure approve {execution.id} {name}"
         for name in gates[:GATES_NAMED]
     ]
+    waits = [name for name, kind in paused if kind == "wait"]
+    return [*decisions, *(f"the condition of wait {name!r}" for name in waits[:GATES_NAMED])]
 
 
 def waiting(execution: Execution) -> list[dict[str, Any]]:
