@@ -21,7 +21,7 @@ from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.permits import Request, grant, resource_scope
-from perdure.kernel.questions import Cached, Called, InLine, Line, Memory, Named, Question, Untaken
+from perdure.kernel.questions import Cached, Called, InLine, Line, Memory, Named, Question, Stranded, Untaken
 from perdure.kernel.sealing import Opener
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
@@ -157,6 +157,7 @@ class Universe:
         self.keys: list[str] = []
         self.permits: dict[tuple[RunId, int], tuple[e.PermitRequested, Instant]] = {}
         self.granted: set[tuple[RunId, int]] = set()
+        self.stranded: set[RunId] = set()  # runs that take nothing any more: stuck, or without an owner
 
     # Runs.
 
@@ -200,6 +201,8 @@ class Universe:
             if isinstance(given, i.TaskResult):
                 self.busy.discard((run, given.task))
             return
+        if run in self.stranded:
+            return
         if isinstance(given, i.TimerDue) and given.timer not in life.execution.state.timers:
             return  # dropped meanwhile: no time passes for it
         self.now = max(self.now, at)
@@ -222,6 +225,8 @@ class Universe:
         match event:
             case e.TimerSet(timer, due, rank):
                 self.offer(due, 1 + rank, life.id, i.TimerDue(timer))
+            case e.ChildBounded(_, timer, due):
+                self.offer(due, 2, life.id, i.TimerDue(timer))
             case e.TaskScheduled():
                 life.attempts[event.task], life.deliveries[event.task] = event.attempt, 1
                 self.queued.append((life, event))
@@ -263,7 +268,7 @@ class Universe:
         self.lives[run] = Life(self, run, self.dialects[language], text)
         parent = (life.id, event.child if event.awaited else 0)
         start = i.Start(language, event.program, event.name, event.input, event.options, 8, parent, event.labels)
-        self.offer(self.now, 0, run, start)
+        self.offer(self.now, -1, run, start)  # letters of one sender keep their order: nothing overtakes a start
 
     def _forget(self, life: Life) -> None:
         self.queued = [one for one in self.queued if one[0] is not life]
@@ -321,6 +326,8 @@ class Universe:
                 return None
             case InLine(scope, run):
                 return self._line(scope, run)
+            case Stranded(_, run):
+                return run in self.stranded
             case Untaken():
                 return True  # nobody works for pools here
             case _:

@@ -9,7 +9,7 @@ from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json, give_text, has_given, interrupted
 from perdure.cli.endings import give_result, tell_end, tell_left_behind
 from perdure.cli.exits import Exit
-from perdure.cli.following import End, follow, listening
+from perdure.cli.following import End, Ended, follow, follow_below, listening
 from perdure.cli.opening import open_engine
 from perdure.cli.progress import Progress, progress_for
 from perdure.cli.served import is_served, is_served_after_us, who_goes_on
@@ -46,6 +46,8 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Talk, begin: Begin, 
                     row = await engine.find(handle.id)
                     talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
                     end = await _follow_for(asked.wait_timeout, engine, handle.id, progress)
+                    if isinstance(end, Ended):
+                        await follow_below(engine, handle.id, progress)
             except asyncio.CancelledError:
                 goes_on = GOES_ON if run and await is_served_after_us(engine) else ""
                 raise

@@ -9,12 +9,15 @@ from perdure.cli.notable import Notable
 from perdure.cli.progress import Progress
 from perdure.cli.served import is_served
 from perdure.cli.standing import Standing, standing
+from perdure.engine import views
 from perdure.engine.client import Client
+from perdure.engine.removal import descendants
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import RunRow
 
 LOOKS_AT_ONCE = 50  # of many runs only some are looked at each time, in turn
 LETTERS_LOOKED_AT = 1_000
@@ -116,6 +119,22 @@ async def follow(
 
 def _end_of(wait: "asyncio.Future[tuple[Status, Outcome]]") -> End:
     return Removed() if isinstance(wait.exception(), RunNotFound) else Ended(*wait.result())
+
+
+async def follow_below(client: Client, run: RunId, progress: Progress) -> None:
+    """A run may end before those below it that it waited for have stopped: until they have ended too, if they can."""
+    while True:
+        below = await descendants(client.store, run)
+        stopping = [row.id for row in below if not row.status.is_final and await _is_stopping(client, row)]
+        ends = await follow(client, stopping, progress, until_idle=True) if stopping else {}
+        if not any(isinstance(end, Ended) for end in ends.values()):
+            return
+
+
+async def _is_stopping(client: Client, row: RunRow) -> bool:
+    """Whether it was asked to stop, or is about to be: the one that waited for it has no use for it any more."""
+    state = (await views.load(client.store, client.languages, row)).state
+    return state.cancel_requested or (state.parent is not None and state.parent[1] > 0)
 
 
 async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[Standing, End | None]:

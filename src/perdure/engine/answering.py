@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from perdure.engine.removal import unborn
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect, Stocked
 from perdure.kernel.judging import Resource
-from perdure.kernel.questions import Answers, Cached, InLine, Named, Question, Untaken, Within
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.questions import Answers, Cached, InLine, Named, Question, Stranded, Untaken, Within
+from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.protocol import ResourceRow, Store
 
 
@@ -24,11 +25,20 @@ async def answer(store: Store, asked: Sequence[Question], dialects: Iterable[Dia
                 answers[one] = memories.get(key)
             case Untaken(run, task):
                 answers[one] = await store.is_offered(run, task)
+            case Stranded(parent, run):
+                answers[one] = await _is_stranded(store, parent, run)
             case InLine(scope, run):
                 answers[one] = await store.line(scope, run)
             case Within(kind, namespace):
                 answers[one] = [document(row) for row in await store.list_resources(kind, namespace)]
     return answers
+
+
+async def _is_stranded(store: Store, parent: RunId, run: RunId) -> bool:
+    row = await store.find(run)
+    if row is None:
+        return run not in await unborn(store, parent)
+    return not row.status.is_final and (bool(row.stuck) or not await store.owned([row.partition]))
 
 
 def _provided(dialects: Iterable[Dialect], key: Named) -> Resource | None:

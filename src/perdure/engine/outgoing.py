@@ -149,6 +149,11 @@ def _timer_set(change: Transition, slot: Slot, execution: Execution, event: e.Ti
         slot.set_timer(event.due, event.timer)
 
 
+def _child_bounded(change: Transition, slot: Slot, execution: Execution, event: e.ChildBounded) -> None:
+    if event.timer in execution.state.timers:
+        slot.set_timer(event.due, event.timer)
+
+
 def _child_started(change: Transition, slot: Slot, execution: Execution, event: e.ChildStarted) -> None:
     change.letters = added(change.letters, [child_start(execution, event)])
 
@@ -212,6 +217,7 @@ _ASKS: dict[type[e.Event], Callable[[Transition, Slot, Execution, Any], None]] =
     e.TimerSet: _timer_set,
     e.ChildStarted: _child_started,
     e.ChildCancelRequested: _child_cancel_requested,
+    e.ChildBounded: _child_bounded,
     e.ChildrenDisowned: _children_disowned,
     e.PermitRequested: _permit_requested,
     e.PermitReleased: _permit_released,

@@ -237,6 +237,18 @@ class WorkCounted(Event, frozen=True, tag=36):
     caught: int  # failures
 
 
+class ChildBounded(Event, frozen=True, tag=37):
+    """Somebody waits for a child that was asked to stop: when the timer is due, it is looked whether it still can.
+
+    A child that is stuck or has no owner is given up then; any other bounds its own end, and is looked at again.
+    """
+
+    child: int
+    timer: int
+    due: Instant
+    grace: Instant
+
+
 KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunStarted,
     TaskScheduled,
@@ -271,4 +283,5 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     ChildrenDisowned,
     RunDisowned,
     WorkCounted,
+    ChildBounded,
 )

@@ -52,6 +52,13 @@ class Untaken(msgspec.Struct, gc=False, frozen=True):
     task: int
 
 
+class Stranded(msgspec.Struct, gc=False, frozen=True):
+    """Whether a run cannot end by itself, because it is stuck, has no live owner or is gone; True or False."""
+
+    parent: RunId
+    run: RunId
+
+
 class InLine(msgspec.Struct, gc=False, frozen=True):
     """How a scope of permits stands for one run; answered with a `Line`."""
 
@@ -72,5 +79,5 @@ class Memory(msgspec.Struct, gc=False, frozen=True):
     expires_at: Instant | None = None
 
 
-Question = Named | Within | Cached | Called | Untaken | InLine
+Question = Named | Within | Cached | Called | Untaken | Stranded | InLine
 Answers = dict[Question, Any]

@@ -85,10 +85,26 @@ def _task_report(turn: Turn, given: i.TaskReport) -> None:
 
 
 def _timer_due(turn: Turn, given: i.TimerDue) -> None:
-    if given.timer in turn.state.timers:
-        turn.emit(e.TimerFired(given.timer))
-    else:
+    timer = turn.state.timers.get(given.timer)
+    if timer is None:
         _stale(turn, f"timer {given.timer}")
+    elif timer.child:
+        _child_overdue(turn, given.timer, timer.child)
+    else:
+        turn.emit(e.TimerFired(given.timer))
+
+
+def _child_overdue(turn: Turn, timer: int, child: int) -> None:
+    """One grace after a child was asked to stop. Its own grace bounds its end, unless nothing moves it any more."""
+    if turn.is_stranded(child):
+        outcome = Cancelled("given up: it is stuck, or no live process drives it")
+        turn.emit(e.TimerFired(timer))
+        turn.emit(e.ChildEnded(child, Status.CANCELLED, outcome))
+        turn.given = i.ChildResult(child, Status.CANCELLED, outcome)  # for the program it has ended
+        return
+    turn.emit(e.TimerFired(timer))
+    turn.bound_child(child, turn.state.children[child].grace)
+    turn.changes_nothing = True
 
 
 def _child_result(turn: Turn, given: i.ChildResult) -> None:

@@ -15,6 +15,8 @@ from perdure.kernel.effects import Effect
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import NULL, Instant, Payload, RunId, digest
 
+GRACE_RANK = 1  # a bound: what happens at the same instant comes first
+
 
 class OpenTask(msgspec.Struct, gc=False, array_like=True):
     provider: str
@@ -39,11 +41,14 @@ class OpenTask(msgspec.Struct, gc=False, array_like=True):
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     due: Instant
     rank: int
+    child: int = 0  # that it is the grace of; it goes with its end
 
 
 class OpenChild(msgspec.Struct, gc=False, array_like=True):
     start: e.ChildStarted  # what is needed to start it anew in a fork
     cancelling: bool = False
+    timer: int = 0  # ends its grace, and goes with it
+    grace: Instant = 0
 
 
 class Permit(msgspec.Struct, gc=False, array_like=True):
@@ -190,11 +195,20 @@ def _child_started(state: State, event: e.ChildStarted) -> None:
 
 
 def _child_ended(state: State, event: e.ChildEnded) -> None:
-    del state.children[event.child]
+    timer = state.children.pop(event.child).timer
+    if timer:
+        state.timers.pop(timer, None)
 
 
 def _child_cancel_requested(state: State, event: e.ChildCancelRequested) -> None:
     state.children[event.child].cancelling = True
+
+
+def _child_bounded(state: State, event: e.ChildBounded) -> None:
+    state.issued = event.timer
+    state.timers[event.timer] = OpenTimer(event.due, GRACE_RANK, event.child)
+    child = state.children[event.child]
+    child.timer, child.grace = event.timer, event.grace
 
 
 def _signal_received(state: State, event: e.SignalReceived) -> None:
@@ -313,6 +327,7 @@ CHANGES: dict[type[e.Event], Change] = {
     e.ChildStarted: _child_started,
     e.ChildEnded: _child_ended,
     e.ChildCancelRequested: _child_cancel_requested,
+    e.ChildBounded: _child_bounded,
     e.SignalReceived: _signal_received,
     e.CancelRequested: _cancel_requested,
     e.Steered: _steered,

@@ -24,6 +24,7 @@ from perdure.kernel.questions import (
     Memory,
     Named,
     Question,
+    Stranded,
     Untaken,
     Within,
 )
@@ -33,6 +34,8 @@ from perdure.kernel.versions import RECORDS
 
 if TYPE_CHECKING:
     from perdure.kernel.execution import Execution
+
+CHILDREN_ARE_BOUNDED = 3  # the vocabulary that has `ChildBounded`
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -320,9 +323,21 @@ class Turn:
         self.emit(e.ChildStarted(number, language, pinned, name, self.keep(input), options, labels or {}, awaited))
         return number
 
-    def cancel_child(self, child: int, reason: str = "") -> None:
+    def cancel_child(self, child: int, reason: str = "", *, grace: Instant = 0) -> None:
+        """`grace`: its end is waited for. The child's own grace bounds that; one that is stuck or without an owner
+        after this one is given up, and ends as cancelled here.
+        """
         if not self.state.children[child].cancelling:
             self.emit(e.ChildCancelRequested(child, reason))
+            if grace and self.spoken >= CHILDREN_ARE_BOUNDED:
+                self.bound_child(child, grace)
+
+    def bound_child(self, child: int, grace: Instant) -> None:
+        self.emit(e.ChildBounded(child, self.state.issued + 1, self.now + grace, grace))
+
+    def is_stranded(self, child: int) -> bool:
+        """Whether a child cannot end by itself: it is stuck, nobody drives it, or it is gone."""
+        return bool(self._asked(Stranded(self.execution.id, self.execution.child_id(child))))
 
     def disown_children(self, children: Iterable[int]) -> None:
         """They are removed, whether they were waited for or not; those that are open stop first."""

@@ -8,7 +8,7 @@ from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json, give_text
 from perdure.cli.endings import give_result, tell_end
 from perdure.cli.exits import Exit
-from perdure.cli.following import End, follow, letters_taken, listening
+from perdure.cli.following import End, Ended, follow, follow_below, letters_taken, listening
 from perdure.cli.interruption import complete
 from perdure.cli.listing import Ownership, interrupted, plain, topmost
 from perdure.cli.opening import open_engine
@@ -57,6 +57,9 @@ async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
                     await engine.resume(named or None)
                     await letters_taken(engine, wanted)
                     ends = await follow(engine, wanted, progress, until_idle=True)
+                    for run, end in ends.items():
+                        if isinstance(end, Ended):
+                            await follow_below(engine, run, progress)
             except asyncio.CancelledError:
                 is_taken_up = await is_served_after_us(engine)
                 raise

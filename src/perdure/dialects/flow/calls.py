@@ -21,7 +21,9 @@ from perdure.dialects.flow.tails import tail
 from perdure.dialects.flow.values import LANDED, Carried, Result
 from perdure.kernel import calling, jsontext
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
-from perdure.kernel.values import NULL, Instant, Payload
+from perdure.kernel.values import NULL, SECOND, Instant, Payload
+
+GRACE: Instant = 10 * SECOND  # what a task has too: between the wish that it stops and its end
 
 
 def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
@@ -238,6 +240,6 @@ def interrupt(move: Move, call: Call, imposed: Carried) -> None:
         case Kind.TASK:
             turn.cancel_task(call.target, "interrupted")
         case Kind.CHILD:
-            turn.cancel_child(call.target, "interrupted")
+            turn.cancel_child(call.target, "interrupted", grace=GRACE)
         case Kind.FRAME:
             turn.emit(f.FrameInterrupted(call.target, payload))

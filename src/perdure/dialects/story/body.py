@@ -117,10 +117,11 @@ class Fan(msgspec.Struct, gc=False, array_like=True):
     ended: dict[int, int] = msgspec.field(default_factory=dict)  # of pages that are not closed: how many have
     full: list[int] = msgspec.field(default_factory=list)  # pages to be closed
     closed: dict[int, Payload] = msgspec.field(default_factory=dict)
+    recalled: bool = False  # its children were asked to stop, and no more are started
 
     @property
     def is_stopped(self) -> bool:
-        return self.fail_fast and self.failed > 0
+        return self.recalled or (self.fail_fast and self.failed > 0)
 
     @property
     def can_start(self) -> bool:
@@ -159,6 +160,8 @@ class StepState(msgspec.Struct, gc=False, array_like=True):
     follows_failure: bool = False
     interrupted: bool = False
     fan: Fan | None = None
+    recalled: bool = False  # of one that waits for runs below it: they were asked to stop
+    expired: bool = False  # because its time was up
 
     @property
     def has_begun(self) -> bool:

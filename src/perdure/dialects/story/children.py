@@ -4,11 +4,13 @@ from typing import Any
 
 import msgspec
 
+from perdure.dialects.story import events as s
 from perdure.dialects.story import limits
-from perdure.dialects.story.body import Body
+from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.identity import input_hash
 from perdure.dialects.story.labels import CORRELATION, PARENT_RUN, PARENT_STEP, RUN, STORY
 from perdure.dialects.story.phases import Phase
+from perdure.dialects.story.policies import grace
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.resources import Reference, Resource
 from perdure.kernel import calling, jsontext
@@ -16,6 +18,7 @@ from perdure.kernel import events as e
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.turn import Turn
 
+SUB_RUNS_ARE_AWAITED = 3  # the vocabulary that has `SubRunRecalled`
 TOO_DEEP = "executeStory recursion limit exceeded"
 
 Ancestors = list[list[str]]
@@ -90,6 +93,34 @@ def _bundle(program: Program, target: Reference, story: Resource) -> bytes:
     if known is None:
         known = program.child_bundles[target.key] = jsontext.canonical({**program.bundle, "story": story})
     return known
+
+
+def recall(turn: Turn, step: str, state: StepState, message: str, why: str) -> bool:
+    """Ask the runs that a step waits for to stop. True: they have not ended yet, and the step ends with the last."""
+    open_children = stop(turn, state, why)
+    if open_children and turn.spoken >= SUB_RUNS_ARE_AWAITED:
+        if not state.recalled:
+            turn.emit(s.SubRunRecalled(step, message))
+        return True
+    return False
+
+
+def expire(turn: Turn, step: str, state: StepState, why: str) -> bool:
+    """The same, because the step's time is up."""
+    open_children = stop(turn, state, why)
+    if open_children and turn.spoken >= SUB_RUNS_ARE_AWAITED:
+        turn.emit(s.SubRunsExpired(step))
+        return True
+    return False
+
+
+def stop(turn: Turn, state: StepState, why: str) -> bool:
+    """Whether any of them is still open."""
+    waited_for = [state.child, *(() if state.fan is None else state.fan.children)]
+    still_open = [child for child in waited_for if child in turn.state.children]
+    for child in still_open:
+        turn.cancel_child(child, why, grace=grace(turn.program))
+    return bool(still_open)
 
 
 class End(msgspec.Struct, frozen=True):

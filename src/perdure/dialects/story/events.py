@@ -149,6 +149,19 @@ class StepRecalled(Event, frozen=True, tag=112):
     message: str
 
 
+class SubRunRecalled(Event, frozen=True, tag=152):
+    """A step that waits for runs below it was asked to stop: they were, and it ends once they have (STY-186)."""
+
+    step: str
+    message: str
+
+
+class SubRunsExpired(Event, frozen=True, tag=153):
+    """The time of a step that waits for runs below it is up: they were asked to stop, and it ends once they have."""
+
+    step: str
+
+
 class WaitChecked(Event, frozen=True, tag=113):
     """A condition was looked at and did not hold; `poll` brings the next look."""
 
@@ -366,4 +379,6 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     FanChildStarted,
     FanChildEnded,
     FanPageClosed,
+    SubRunRecalled,
+    SubRunsExpired,
 )

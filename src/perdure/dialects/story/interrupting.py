@@ -1,10 +1,11 @@
 """How a block ends before its time: by a `stop` step, by a cancel, by the story's timeout, for a redrive.
 
-Nothing more begins. What works is asked to stop and ends as Canceled once it has; what only waits ends at once.
+Nothing more begins. What works is asked to stop and ends as Canceled once it has, runs below this one among it; what
+only waits ends at once.
 """
 
+from perdure.dialects.story import children
 from perdure.dialects.story import events as s
-from perdure.dialects.story import mapping
 from perdure.dialects.story.body import Body
 from perdure.dialects.story.durations import write_duration
 from perdure.dialects.story.ending import end_step, skip
@@ -63,10 +64,9 @@ def _end_block(turn: Turn, why: str) -> None:
             if state.run is not None and not state.run.recalled:
                 turn.emit(s.StepRecalled(name, message))
                 turn.cancel_task(state.task, why)
-        elif name not in body.plan.branches:  # a parallel step ends with its last branch
-            mapping.stop(turn, state, why)
-            if state.child in turn.state.children:
-                turn.cancel_child(state.child, why)
+        elif name in body.plan.branches or children.recall(turn, name, state, message, why):
+            continue  # a parallel step ends with its last branch, one that waits for runs with the last of them
+        else:
             end_step(turn, name, Phase.CANCELED, message, interrupted=True)
     for name in dict.fromkeys(body.plan.parents[branch] for branch in unstarted if branch in body.plan.parents):
         ended = all(body.steps[one].phase.is_terminal for one in body.plan.branches[name])

@@ -156,6 +156,9 @@ def move(turn: Turn, step: Step, state: StepState) -> None:
     """Put a page of results away, start the next child, or go on once every item has had its own."""
     fan = state.fan
     assert fan is not None
+    if fan.recalled:
+        _end_early(turn, step, state)
+        return
     told = jsontext.decode(turn.text(fan.plan))
     plan, above = told["inputs"], told["above"]
     if fan.full:
@@ -182,7 +185,7 @@ def _launch(
     assert not isinstance(found, str), found
     inputs = {**given, **part(told, "inputs")}
     if children.is_too_deep(turn, above, found[0], inputs):  # STY-079
-        stop(turn, turn.body.steps[step.name], children.TOO_DEEP)
+        children.stop(turn, turn.body.steps[step.name], children.TOO_DEEP)
         _refuse(turn, step, children.TOO_DEEP)
         return
     name = compose(turn.body.name, step.name, "reduce" if index == REDUCE else str(index))
@@ -196,8 +199,8 @@ def land(turn: Turn, step: Step, state: StepState, ended: e.ChildEnded) -> None:
     assert fan is not None
     told = children.read_end(turn, ended)
     turn.emit(s.FanChildEnded(step.name, fan.children[ended.child], ended.child, told.phase, told.message))
-    if fan.is_stopped:
-        stop(turn, state, STOPPED)
+    if fan.is_stopped and not fan.recalled and fan.failed == 1 and told.phase is not Phase.SUCCEEDED:  # the first
+        children.stop(turn, state, STOPPED)
 
 
 def _is_good(fan: Fan) -> bool:
@@ -270,17 +273,23 @@ def _finish(turn: Turn, step: Step, fan: Fan, plan: dict[str, Any]) -> None:
 
 
 def expire(turn: Turn, step: Step, state: StepState) -> None:
-    """The step's time is up: its children are told, and nothing is tried again."""
-    stop(turn, state, "the step's time is up")
+    """The step's time is up: its children are told, it ends with the last of them, and nothing is tried again."""
+    if not children.expire(turn, step.name, state, "the step's time is up"):
+        _time_out(turn, step)
+
+
+def _end_early(turn: Turn, step: Step, state: StepState) -> None:
+    """Its children were asked to stop, and all have ended."""
+    if state.recalled:
+        end_step(turn, step.name, Phase.CANCELED, state.message, interrupted=True)
+    else:
+        _time_out(turn, step)
+
+
+def _time_out(turn: Turn, step: Step) -> None:
     message = "the step did not end in time"
     error = StepError.make("timeout", message, exit_code=124, exit_class="retry")
     end_step(turn, step.name, Phase.TIMEOUT, message, error=error, exit_code=124, exit_class="retry")
-
-
-def stop(turn: Turn, state: StepState, why: str) -> None:
-    for child in list(state.fan.children) if state.fan is not None else ():
-        if child in turn.state.children:
-            turn.cancel_child(child, why)
 
 
 def _bounded(value: Any, inputs: dict[str, Any], what: str, last: int) -> int:

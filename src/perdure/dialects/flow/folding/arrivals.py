@@ -19,6 +19,8 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
         _owner(body, *bound).timer = 0
         body.landed = Landed(*bound, is_bound=True)
         return
+    if event.timer not in body.waits:
+        return  # the grace of a child: the kernel's own
     number, index = body.waits.pop(event.timer)
     top = body.frames[number].stack[-1]
     if index in (SLEEP, GAP):

@@ -65,8 +65,28 @@ def _page_closed(body: Body, event: s.FanPageClosed) -> None:
     _queue(body, event.step, fan)
 
 
+def _recalled(body: Body, event: s.SubRunRecalled) -> None:
+    state = body.steps[event.step]
+    state.recalled, state.message = True, event.message
+    _stop(body, event.step)
+
+
+def _expired(body: Body, event: s.SubRunsExpired) -> None:
+    state = body.steps[event.step]
+    body.timers.pop(state.timer, None)
+    state.expired, state.timer = True, 0
+    _stop(body, event.step)
+
+
+def _stop(body: Body, step: str) -> None:
+    fan = body.steps[step].fan
+    if fan is not None:
+        fan.recalled = True
+        _queue(body, step, fan)
+
+
 def _queue(body: Body, step: str, fan: Fan) -> None:
-    if fan.full or fan.can_start or fan.is_mapped:
+    if not fan.children if fan.recalled else fan.full or fan.can_start or fan.is_mapped:
         body.wake(step)
     else:
         body.agenda.pop(step, None)
@@ -83,4 +103,6 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     s.FanChildStarted: _child_started,
     s.FanChildEnded: _child_ended,
     s.FanPageClosed: _page_closed,
+    s.SubRunRecalled: _recalled,
+    s.SubRunsExpired: _expired,
 }

@@ -94,7 +94,10 @@ def _inputs(step: Step, scope: Scope, story: Resource) -> dict[str, Any]:
 def land(turn: Turn, name: str, ended: e.ChildEnded) -> None:
     """The child's phase and message are the step's; its output only if it succeeded (STY-089)."""
     told = children.read_end(turn, ended)
+    state: StepState = turn.body.steps[name]
     if told.phase is Phase.SUCCEEDED:
         succeed(turn, turn.program.steps[name], told.message, told.output)
+    elif state.recalled:
+        end_step(turn, name, Phase.CANCELED, state.message, interrupted=True)
     else:
         end_step(turn, name, told.phase, told.message)
