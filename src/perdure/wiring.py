@@ -14,7 +14,7 @@ from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.sealing import Opener
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.values import RunId
 from perdure.stores.errors import BadStoreUrl, StoreDriverMissing
 
 if TYPE_CHECKING:
@@ -89,7 +89,11 @@ def open_store(
     from perdure.stores.sqlite.database import path_of
     from perdure.stores.sqlite.store import SqliteStore
 
-    return SqliteStore(path_of(url), clock.now, must_exist=must_exist)
+    if not isinstance(clock, SystemClock):
+        return SqliteStore(path_of(url), clock.now, must_exist=must_exist)
+    store = SqliteStore(path_of(url), must_exist=must_exist)
+    clock.follow(store.timepiece)
+    return store
 
 
 def worker_limits() -> "Limits":
@@ -148,12 +152,11 @@ def _open_postgres(url: str, clock: Clock, *, must_exist: bool, lease: float | N
         patience=_seconds("PERDURE_DB_PATIENCE", patience or usual.patience),
     )
 
-    def follow(ahead: Instant) -> None:
-        """The database's clock is the clock of all servers."""
-        if isinstance(clock, SystemClock):
-            clock.ahead = ahead
-
-    return PostgresStore(url, clock.now, settings=settings, measured=follow, must_exist=must_exist)
+    if not isinstance(clock, SystemClock):
+        return PostgresStore(url, clock.now, settings=settings, must_exist=must_exist)
+    store = PostgresStore(url, settings=settings, must_exist=must_exist)
+    clock.follow(store.timepiece)
+    return store
 
 
 def _seconds(variable: str, usual: float) -> float:
@@ -215,12 +218,17 @@ class Engine(Client):
         if runs is None:
             await self.settle_requests()
 
-    async def settle_requests(self) -> None:
-        """Answer requests that were made durable and never answered; what cannot be answered now waits on."""
-        if "story" in self.languages and await self.store.list_resources(PENDING_REQUESTS):
-            from perdure.triggers.requests import Requests
+    async def settle_requests(self) -> bool:
+        """Answer requests that were made durable and never answered; what cannot be answered now waits on.
 
-            await Requests(self).settle_pending()
+        False: there was none.
+        """
+        if "story" not in self.languages or not await self.store.list_resources(PENDING_REQUESTS):
+            return False
+        from perdure.triggers.requests import Requests
+
+        await Requests(self).settle_pending()
+        return True
 
     async def apply(self, texts: "Sequence[Applied]", namespace: str = "") -> "tuple[list[Change], list[Finding]]":
         """Put what these texts declare into the catalog; what they ask for begins."""

@@ -92,7 +92,7 @@ def test_the_engine_knows_only_the_protocol_of_stores(path: Path) -> None:
         return
     for module, line in _imports(path):
         if module.startswith("perdure.stores"):
-            assert module.removeprefix("perdure.stores.") in ("protocol", "errors", "caring", "records"), (
+            assert module.removeprefix("perdure.stores.") in ("protocol", "errors", "caring", "clocks", "records"), (
                 f"{path.relative_to(SOURCE)}:{line} imports {module}: a database special case belongs into its store"
             )
 

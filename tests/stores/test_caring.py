@@ -11,7 +11,7 @@ from perdure.engine.validating import Validator
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreMissing
-from perdure.stores.postgres import database
+from perdure.stores.postgres import caring, database
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Committed, Summary, Transition
 from perdure.testing.transitions import created
@@ -70,21 +70,23 @@ async def test_engines_go_on_while_the_schema_is_brought_up_to_date(
     postgres_server: Callable[[int], Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Invariant 24 on PostgreSQL: the old program beside the new schema, begun before the migration and after it."""
-    names = database.migration_names()
+    names, scripts = database.migration_names(), database.migrations()
     with ExitStack() as stack:
         where = place("18", "", Path(), postgres_server, stack)
-        monkeypatch.setattr(database, "migration_names", lambda: names[:1])
         old = where.open()
         home = await old.claim()
         assert isinstance(await old.commit([created("a", home)]), Committed)
-        monkeypatch.undo()
-        assert where.caretaker().schema().missing == names[1:]
+        for module in (database, caring):
+            monkeypatch.setattr(module, "migration_names", lambda: [*names, "9999_more.sql"])
+        more = (1, "-- compatible: 1\nCREATE TABLE more (id integer PRIMARY KEY);")
+        monkeypatch.setattr(database, "migrations", lambda: [*scripts, more])
+        assert where.caretaker().schema().missing == ["9999_more.sql"]
 
         where.caretaker().migrate()
 
-        assert where.caretaker().schema().version == len(names)
+        assert where.caretaker().schema().version == len(names) + 1
         assert isinstance(await old.commit([Transition(RunId("a"), home, 2, row=b"second")]), Committed)
-        monkeypatch.setattr(database, "migration_names", lambda: names[:1])
+        monkeypatch.undo()
         late = where.open()
         assert [seq for seq, _ in await late.history(RunId("a"))] == [1, 2]
         await late.close()

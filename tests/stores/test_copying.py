@@ -332,6 +332,7 @@ async def test_memory_does_not_grow_with_the_store(way: tuple[Place, Place]) -> 
 
 NOT_CARRIED = {
     "schema",  # every store has its own,
+    "clock",  # its own clock
     "servers",  # its own owners
     "partitions",
     "partition_numbers",

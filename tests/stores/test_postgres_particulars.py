@@ -11,13 +11,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from perdure.kernel.outcomes import Status
 from perdure.kernel.questions import Memory
-from perdure.kernel.values import SECOND, Instant, RunId, digest
+from perdure.kernel.values import SECOND, RunId, digest
 from perdure.stores.addresses import to_be_typed, without_password
 from perdure.stores.errors import StoreFull
 from perdure.stores.postgres import writing
 from perdure.stores.postgres.address import parameters_of
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.postgres.timekeeping import wall_clock
 from perdure.stores.protocol import (
     Committed,
     Filter,
@@ -395,26 +394,6 @@ async def test_a_full_disk_is_said_so(url: str) -> None:
     assert isinstance(answer, Unknown) and isinstance(answer.error, StoreFull)
     await store.reopen()
     assert await store.history(A) == [(1, b"first")]
-    await store.close()
-
-
-async def test_the_databases_clock_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Invariant 8: what counts is how far it is from ours, whatever ours says."""
-    heard: list[Instant] = []
-    monkeypatch.setattr("perdure.stores.postgres.timekeeping.wall_clock", lambda: wall_clock() - 3_600 * SECOND)
-    store = PostgresStore(url, lambda: 1, measured=heard.append)
-
-    assert heard and abs(heard[-1] - 3_600 * SECOND) < 5 * SECOND
-    await store.close()
-
-
-async def test_a_clock_that_agrees_is_left_alone(url: str) -> None:
-    heard: list[Instant] = []
-    store = PostgresStore(url, lambda: 1, measured=heard.append)
-    await store.claim()
-    await asyncio.sleep(0.1)
-
-    assert all(abs(ahead) < SECOND for ahead in heard)
     await store.close()
 
 

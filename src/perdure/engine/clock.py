@@ -1,14 +1,14 @@
 """Time, as the engine gets it. Injected everywhere, so that tests can let days pass in no time."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 from perdure.kernel.values import SECOND, Instant
+from perdure.stores.clocks import Count, Timepiece
 
-LONGEST_NAP: Instant = 60 * SECOND
-"""A long wait is taken in pieces: the wall clock may be set meanwhile, and the due instant is on the wall."""
+LONGEST_NAP: Instant = SECOND
+"""A long wait is taken in pieces: the event loop does not count the time that the machine sleeps."""
 
 
 class Alarm(Protocol):
@@ -17,22 +17,33 @@ class Alarm(Protocol):
 
 class Clock(Protocol):
     def now(self) -> Instant:
-        """Never goes back."""
+        """The store's clock: never goes back, whatever anybody sets."""
+
+    def wall(self) -> Instant:
+        """What a clock on the wall shows; may be set at any time, and then jumps."""
 
     def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm: ...
 
 
 class SystemClock:
+    """Real time. It follows the store that is opened with it; before that it counts by itself."""
+
     def __init__(self) -> None:
         self._latest: Instant = 0
-        self.ahead: Instant = 0
-        """How far the clock that all servers share is ahead of this machine's."""
+        self._timepiece: Timepiece = Count()
+
+    def follow(self, timepiece: Timepiece) -> None:
+        self._timepiece = timepiece
+        self._latest = 0
 
     def now(self) -> Instant:
-        reading = time.time_ns() // 1_000 + self.ahead
+        reading = self._timepiece.now()
         if reading > self._latest:
             self._latest = reading
         return self._latest
+
+    def wall(self) -> Instant:
+        return self._timepiece.wall()
 
     def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm:
         return _SystemAlarm(self, at, callback)

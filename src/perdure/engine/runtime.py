@@ -47,6 +47,7 @@ from perdure.stores.protocol import NewRun, Store
 _log = logging.getLogger("perdure.engine")
 
 WOKEN_AT_ONCE = 2_000
+HELD_EVERY = 1.0  # seconds between looks at what waits for other servers
 LAST_WORDS = 2.0  # seconds to write down what was not begun, when a server leaves
 
 
@@ -154,9 +155,12 @@ class Runtime:
         await self.sharing.join()
         self._every("inbox", self._settings.poll, self._look_for_letters)
         self._every("ownership", self._settings.poll, self.sharing.look)
-        self._every("servers", self._settings.share_every, self.sharing.look_around)
-        self._every("newer", self._settings.share_every, self._look_for_newer)
-        self._every("leases", self._settings.lease_sweep, lambda: self._chores.spawn(self.expire_leases()))
+        pace = self.store.pace
+        self._every("servers", self._settings.share_every or pace.share, self.sharing.look_around)
+        self._every("held", self._settings.share_every or HELD_EVERY, self._look_after_held)
+        sweep = self._settings.lease_sweep or pace.sweep
+        self._every("leases", sweep, lambda: self._chores.spawn(self.expire_leases()))
+        self.store.listen(self._woken)
 
     async def adopt(self, families: Sequence[RunId] | None = None) -> None:
         """Take up what has no live owner: all of it, or these runs with their children."""
@@ -438,7 +442,19 @@ class Runtime:
     def _read_soon(self) -> None:
         self._chores.spawn(self._inbox.read())
 
-    def _look_for_newer(self) -> None:
+    def _woken(self) -> None:
+        """On any thread: the store has heard something."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._look)
+
+    def _look(self) -> None:
+        if self.stopped is None:
+            self._guarded(self._look_for_letters)
+            self._guarded(self.sharing.look)
+
+    def _look_after_held(self) -> None:
+        """What waits for another server's doing, of which nobody tells us. Costs nothing where nothing waits."""
+        self._removal.look_again()
         if self._newer:
             self._chores.spawn(self._newer.look())
 

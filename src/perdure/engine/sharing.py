@@ -22,6 +22,8 @@ _log = logging.getLogger("perdure.engine")
 
 T = TypeVar("T")
 
+AGAIN = 1.0  # seconds before the store is asked again, after trouble
+
 
 class Sharing:
     def __init__(
@@ -82,12 +84,17 @@ class Sharing:
             self._chores.spawn(self._share())
 
     async def _share(self) -> None:
+        is_seen = True
         try:
             await self._take(await self._store.share())
         except StoreError as error:
             _log.warning("the other servers cannot be seen, looking again soon: %s", error)
+            is_seen = False
+            await asyncio.sleep(AGAIN)
         finally:
             self._is_looking = False
+        if not is_seen:
+            self.look_around()
 
     async def _take(self, got: Share) -> None:
         for name in got.ended:
@@ -154,7 +161,7 @@ class Sharing:
                 if not self._settings.serves or self.is_leaving:
                     raise
                 _log.warning("cannot join the other servers, trying again: %s", error)
-                await asyncio.sleep(self._settings.share_every)
+                await asyncio.sleep(AGAIN)
 
 
 def runs_of(left: Sequence[Left]) -> list[RunId]:

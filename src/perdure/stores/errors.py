@@ -118,6 +118,13 @@ class StoreNotDurable(StoreError):
     hint = "Set `fsync = on` in postgresql.conf and reload. Perdure promises that nothing acknowledged is lost."
 
 
+class StoreClockBehind(StoreError):
+    """The clock is more than a day behind what the store has recorded."""
+
+    code = "STORE-CLOCK-BEHIND"
+    hint = "Set the clock of this machine (on PostgreSQL: of the database's), then try again. Nothing was touched."
+
+
 class StoreDriverMissing(StoreError):
     """The package that speaks to the database is not installed."""
 

@@ -5,7 +5,7 @@ large values, permits, leased tasks. It checks the epoch of every partition it w
 taken over can write nothing. Losing a race is an answer, not an exception.
 """
 
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -260,7 +260,16 @@ class Server(msgspec.Struct, frozen=True):
     until: Instant  # its lease, if it does not renew it
 
 
+class Pace(msgspec.Struct, frozen=True):
+    """How often a store wants to be looked at by whoever has heard nothing of it. Seconds."""
+
+    share: float  # who came, who left
+    sweep: float  # leases of workers that ended without a result
+
+
 class Store(Protocol):
+    pace: Pace
+
     # Ownership. A process either serves: `share`, again and again; or it keeps to itself: `claim`, once.
 
     async def claim(self) -> int:
@@ -382,6 +391,12 @@ class Store(Protocol):
 
     def changed(self) -> bool:
         """Whether anything was committed by anyone since the last call; cheap enough to ask often."""
+
+    def catalog_mark(self) -> int:
+        """Another number than before once anyone has written to the catalog; cheap enough to ask often."""
+
+    def listen(self, woken: Callable[[], None]) -> None:
+        """Call this, on any thread, when `changed` or `should_share` may have something to tell; where it is heard."""
 
     # The catalog, and what runs remember for each other.
 

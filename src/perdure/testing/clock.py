@@ -12,11 +12,15 @@ START: Instant = 1_800_000_000_000_000
 class FakeClock:
     def __init__(self, start: Instant = START) -> None:
         self._now = start
+        self.set_forward: Instant = 0  # by how much somebody has set the clock on the wall; negative: back
         self._alarms: list[tuple[Instant, int, FakeAlarm]] = []
         self._count = 0
 
     def now(self) -> Instant:
         return self._now
+
+    def wall(self) -> Instant:
+        return self._now + self.set_forward
 
     def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm:
         self._count += 1

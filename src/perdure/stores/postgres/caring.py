@@ -13,7 +13,7 @@ from perdure.kernel.values import Instant
 from perdure.stores.caring import Figures, Filling, Owner, Reading, RunCounts, Schema, TableSize
 from perdure.stores.dumping import Dump
 from perdure.stores.errors import StoreInUse, StoreNewer, StoreNotEmpty
-from perdure.stores.postgres.database import NOW, Database, PostgresSettings, migration_names
+from perdure.stores.postgres.database import Database, PostgresSettings, migration_names
 from perdure.stores.postgres.pouring import Pour, storable_record
 from perdure.stores.postgres.session import ConnectionLost
 from perdure.stores.records import Record
@@ -73,7 +73,8 @@ class PostgresCaretaker:
             return self._figures(connection)
 
     def _figures(self, connection: Connection) -> Figures:
-        (now, version) = _one(connection, f"SELECT {NOW}, current_setting('server_version')")
+        (version,) = _one(connection, "SELECT current_setting('server_version')")
+        now = _now(connection)
         figures = Figures(f"PostgreSQL {version.split()[0]}", self._schema(connection), now)
         figures.owners = _owners(connection, now)
         figures.runs = _runs(connection, now)
@@ -139,7 +140,8 @@ class PostgresCaretaker:
             ) from None
 
     def _refuse_live(self, connection: Connection) -> None:
-        live = connection.execute(f"SELECT name, until - {NOW} FROM servers WHERE until >= {NOW}").fetchall()
+        now = _now(connection)
+        live = connection.execute("SELECT name, until - %s FROM servers WHERE until >= %s", (now, now)).fetchall()
         if live:
             names = ", ".join(f"{name} (its lease lasts {left / 1e6:.1f} s more)" for name, left in live)
             raise StoreInUse(
@@ -246,3 +248,11 @@ def _tables(connection: Connection) -> list[TableSize]:
         " FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid WHERE s.schemaname = 'perdure' ORDER BY 3 DESC"
     )
     return [TableSize(*row) for row in rows]
+
+
+def _now(connection: Connection) -> Instant:
+    """The store's clock; one whose schema is older has only the database's."""
+    (has_clock,) = _one(connection, "SELECT to_regprocedure('perdure.instant()') IS NOT NULL")
+    now = "perdure.instant()" if has_clock else "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    (at,) = _one(connection, f"SELECT {now}")
+    return int(at)

@@ -18,6 +18,8 @@ from perdure.stores.rows import RESOURCE_COLUMNS, resource_row
 
 T = TypeVar("T")
 
+CATALOG = "perdure_catalog"
+
 _COLUMNS = RESOURCE_COLUMNS.replace("labels", "labels::text")
 _IS = "kind = {} AND namespace = {} AND name = {}"
 
@@ -116,6 +118,7 @@ class Catalog(ABC):
                         _remove(session, change.key)
                     else:
                         letters += _put(session, change, now)
+                session.execute(f"NOTIFY {CATALOG}")  # with the commit: writes of the catalog are few
                 return send_all(session, letters)
 
         done = await self._write(work)

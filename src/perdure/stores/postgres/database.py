@@ -29,7 +29,7 @@ from perdure.stores.errors import (
 )
 from perdure.stores.postgres.address import parameters_of
 from perdure.stores.postgres.session import ConnectionLost, Session
-from perdure.stores.postgres.timekeeping import Ahead
+from perdure.stores.postgres.timekeeping import DatabaseCount, settle
 
 _log = logging.getLogger("perdure.stores.postgres")
 
@@ -37,7 +37,7 @@ OLDEST_SERVER = 150_000
 WARN_EVERY = 30.0  # seconds
 MOST_WARNINGS = 100
 MIGRATING = 0x50455244  # "PERD": the advisory lock of who changes the schema
-NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+NOW = "instant()"
 
 # Every statement of ours goes by an index, and its plan does not depend on its values.
 _SETTINGS = """
@@ -50,7 +50,7 @@ SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 SET idle_in_transaction_session_timeout = {lease_milliseconds};
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') <> 'remote_apply';
-SELECT current_setting('fsync'), current_setting('server_encoding'), pg_is_in_recovery(), {now}
+SELECT current_setting('fsync'), current_setting('server_encoding'), pg_is_in_recovery()
 """
 
 
@@ -59,18 +59,25 @@ class PostgresSettings(msgspec.Struct, frozen=True):
 
     lease: float = 10.0  # how long a process that fell silent keeps what it owns
     patience: float = 30.0  # how long a database may be away before that is an error
-    poll: float = 1.0  # between looks for letters that no hint told of
+    poll: float = 30.0  # between looks for letters that neither a hint nor a renewal of the lease told of
     readers: int = 2  # connections for reading, opened when they are needed
 
 
+class News:
+    """What is heard by the thread that keeps the lease, for all lives of the lease."""
+
+    def __init__(self) -> None:
+        self.catalog = 0  # how often something was heard of the catalog
+        self.woken: Callable[[], None] = lambda: None
+
+
 class Database:
-    def __init__(
-        self, url: str, settings: PostgresSettings, measured: Callable[[Instant], None] = lambda ahead: None
-    ) -> None:
-        self.ahead = Ahead(measured)
+    def __init__(self, url: str, settings: PostgresSettings) -> None:
+        self.count = DatabaseCount()
         self.shown = without_password(url)
         self.settings = settings
         self.patience = settings.patience
+        self.news = News()
         self.token = f"perdure-{secrets.token_hex(6)}"
         """Begins the name of all our sessions, so that a successor can end what we left open."""
         self._parameters = parameters_of(url)
@@ -108,10 +115,7 @@ class Database:
             found = session.server_version // 10_000
             raise StoreServerUnfit(f"{self.shown} is PostgreSQL {found}; Perdure needs 15 or newer")
         milliseconds = int(self.settings.lease * 1_000)
-        with self.ahead.measuring() as read:
-            rows = session.execute(_SETTINGS.format(lease_milliseconds=milliseconds, now=NOW))
-            ((fsync, encoding, is_standby, now),) = rows
-            read(int(now))
+        ((fsync, encoding, is_standby),) = session.execute(_SETTINGS.format(lease_milliseconds=milliseconds))
         if fsync != "on":
             raise StoreNotDurable(f"{self.shown}: the server runs with fsync = off")
         if encoding != "UTF8":
@@ -124,6 +128,13 @@ class Database:
                 f"{self.shown} is a standby, which cannot be written",
                 hint="Name the primary server, or add ?target_session_attrs=read-write to an address of several hosts.",
             )
+
+    def settle(self, session: Session) -> None:
+        """Judge nobody by a clock that has jumped: it is set right first."""
+        jumped = settle(session, self.count, self.token)
+        if jumped:
+            way = "ahead" if jumped > 0 else "back"
+            self.warn(f"the database's clock was set {way} by {abs(jumped) / SECOND:.0f} s; the store's clock goes on")
 
     # The schema.
 

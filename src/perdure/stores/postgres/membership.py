@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from perdure.kernel.versions import RECORDS
-from perdure.stores.postgres.database import NOW, Database, microseconds
+from perdure.stores.postgres.database import Database, microseconds
 from perdure.stores.postgres.lease import Lease, boot_time
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, TEXT, Statement
@@ -22,11 +22,12 @@ from perdure.stores.postgres.wire import INT, TEXT, Statement
 T = TypeVar("T")
 
 _REGISTER = Statement(
-    "INSERT INTO servers (token, name, role, until, reads, started_at)"
-    f" VALUES ({{}}, {{}}, {{}}, {NOW} + {{}}, {{}}, {NOW}) RETURNING id, epoch",
+    "INSERT INTO servers (token, name, role, until, reads, started_at, renewed)"
+    " VALUES ({0}, {1}, {2}, {3} + {4}, {5}, {3}, {3}) RETURNING id, epoch",
     TEXT,
     TEXT,
     TEXT,
+    INT,
     INT,
     INT,
 )
@@ -34,9 +35,16 @@ _REGISTERED = Statement("SELECT id, epoch FROM servers WHERE token = {} FOR KEY 
 _SERVE = Statement("UPDATE servers SET role = {} WHERE token = {}", TEXT, TEXT)
 _RAISE = Statement("UPDATE servers SET epoch = epoch + 1 WHERE id = {} AND epoch = {} RETURNING epoch", INT, INT)
 _COME_BACK = Statement(
-    f"UPDATE servers SET epoch = epoch + 1, until = {NOW} + {{}} WHERE token = {{}} RETURNING id, epoch", INT, TEXT
+    "UPDATE servers SET epoch = epoch + 1, until = {0} + {1}, renewed = {0} WHERE token = {2} RETURNING id, epoch",
+    INT,
+    INT,
+    TEXT,
 )
 _LEAVE = Statement("DELETE FROM servers WHERE token = {}", TEXT)
+_SEEN = Statement(
+    "INSERT INTO clock (seen) VALUES ({}) ON CONFLICT (id) DO UPDATE SET seen = greatest(clock.seen, excluded.seen)",
+    INT,
+)
 _END_OWN = Statement(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
     " AND usename = current_user AND application_name = {} AND pid <> pg_backend_pid()",
@@ -87,8 +95,8 @@ class Membership(ABC):
         rows = session.run(_REGISTERED, self._database.token)
         if not rows:
             name = f"{socket.gethostname()}:{os.getpid()}"
-            lease = microseconds(self._database.settings.lease)
-            rows = session.run(_REGISTER, self._database.token, name, self._role, lease, self.reads)
+            now, lease = self._database.count.now(), microseconds(self._database.settings.lease)
+            rows = session.run(_REGISTER, self._database.token, name, self._role, now, lease, self.reads)
         server, epoch = rows[0]
         return server, epoch
 
@@ -113,6 +121,7 @@ class Membership(ABC):
     def _leave(self, session: Session) -> None:
         """Give up everything at once, and be gone."""
         session.run(_LEAVE, self._database.token)
+        session.run(_SEEN, self._database.count.now())
 
     @property
     def is_late(self) -> bool:
@@ -125,7 +134,8 @@ class Membership(ABC):
     def _come_back(self, session: Session) -> int:
         """Be registered, with a lease that counts from now; the number of our row."""
         until = boot_time() + self._database.settings.lease
-        rows = session.run(_COME_BACK, microseconds(self._database.settings.lease), self._database.token)
+        now, lease = self._database.count.now(), microseconds(self._database.settings.lease)
+        rows = session.run(_COME_BACK, now, lease, self._database.token)
         server: int
         server, self._epoch = rows[0] if rows else self._registered(session)
         if self._lease is None or self._lease.is_over or self._lease.server != server:

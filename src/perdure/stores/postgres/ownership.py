@@ -13,11 +13,12 @@ import psycopg
 
 from perdure.kernel import inputs
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.postgres.database import NOW
+from perdure.stores.postgres.database import NOW, Database
 from perdure.stores.postgres.entrusting import entrust
 from perdure.stores.postgres.membership import Membership
 from perdure.stores.postgres.sending import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.timekeeping import JUMP
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import Left, Letter, Server, Share
 
@@ -35,15 +36,17 @@ _OWNED = Statement(
 _OURS = Statement("SELECT id FROM partitions WHERE owner = {} ORDER BY id", INT)
 
 # Take-over.
-_SILENT = Statement(f"SELECT id, token FROM servers WHERE until < {NOW} AND token <> {{}}", TEXT)
+_IS_SILENT = f"until < {{0}} AND abs({NOW} - {{0}}) <= {JUMP}"  # by our count, while the store's clock agrees with it
+_SILENT = Statement(f"SELECT id, token FROM servers WHERE {_IS_SILENT} AND token <> {{1}}", INT, TEXT)
 _END_SESSIONS = Statement(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
     " AND usename = current_user AND split_part(application_name, ' ', 1) = ANY({})",
     TEXTS,
 )
 _TAKE_OVER = Statement(
-    "DELETE FROM servers WHERE id IN (SELECT id FROM servers WHERE id = ANY({})"
-    f" AND until < {NOW} FOR UPDATE SKIP LOCKED) RETURNING name",
+    "DELETE FROM servers WHERE id IN (SELECT id FROM servers WHERE id = ANY({1})"
+    f" AND {_IS_SILENT} FOR UPDATE SKIP LOCKED) RETURNING name",
+    INT,
     INTS,
 )
 
@@ -203,7 +206,7 @@ class Ownership(Membership):
         await self._join(self._role or "private")
 
         def work(session: Session, again: bool) -> list[Left]:
-            take_over(session, self._database.token)
+            take_over(session, self._database)
             orphans = [id for (id,) in session.run(_ORPHANED)]
             with session.transaction():
                 session.run(_LOCK)
@@ -239,7 +242,7 @@ class Ownership(Membership):
         lease.has_news.clear()
 
         def work(session: Session, again: bool) -> Share:
-            ended = take_over(session, self._database.token)
+            ended = take_over(session, self._database)
             with session.transaction():
                 session.run(_LOCK)
                 server = self._present(session)
@@ -274,19 +277,20 @@ class Ownership(Membership):
         return [Server(name, role == "serve", partitions, until) for name, role, partitions, until in rows]
 
 
-def take_over(session: Session, ourselves: str) -> list[str]:
-    """End whoever fell silent, except ourselves (by our token). It frees partitions.
+def take_over(session: Session, database: Database) -> list[str]:
+    """End whoever fell silent, except ourselves. It frees partitions.
 
     Their sessions end first, for an open transaction holds the row.
     """
-    silent = session.run(_SILENT, ourselves)
+    database.settle(session)
+    silent = session.run(_SILENT, database.count.now(), database.token)
     if not silent:
         return []
     try:
         session.run(_END_SESSIONS, [token for _, token in silent])
     except psycopg.errors.InsufficientPrivilege:
         pass  # their transaction ends by itself, after a lease's time
-    return [name for (name,) in session.run(_TAKE_OVER, [id for id, _ in silent])]
+    return [name for (name,) in session.run(_TAKE_OVER, database.count.now(), [id for id, _ in silent])]
 
 
 def _move_all(session: Session, free: list[int], home: int) -> list[tuple[int, RunId]]:

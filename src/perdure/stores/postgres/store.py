@@ -17,9 +17,10 @@ from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.reading import Reads
 from perdure.stores.postgres.sending import send, send_all
 from perdure.stores.postgres.session import ConnectionLost, Session
+from perdure.stores.postgres.timekeeping import begin
 from perdure.stores.postgres.wire import INT, INTS, TEXT, Statement
 from perdure.stores.postgres.writing import BatchWriter
-from perdure.stores.protocol import Delivered, Letter
+from perdure.stores.protocol import Delivered, Letter, Pace
 
 T = TypeVar("T")
 
@@ -37,24 +38,28 @@ _NO_LIMIT = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
 
 
 class PostgresStore(Commits, Reads, Leases, Catalog):
+    pace = Pace(share=30.0, sweep=5.0)  # news are told; every renewal of the lease looks for what was not
+
     def __init__(
         self,
         url: str,
-        now: Callable[[], Instant],
+        now: Callable[[], Instant] | None = None,
         *,
         settings: PostgresSettings | None = None,
-        measured: Callable[[Instant], None] = lambda ahead: None,
         must_exist: bool = False,
     ) -> None:
-        """With `must_exist` nothing is created. `measured` hears how far the database's clock is ahead of ours."""
+        """With `must_exist` nothing is created. `now` is another clock than the store's own, for tests."""
         super().__init__()
-        self._now = now
-        self._database = Database(url, settings or PostgresSettings(), measured)
+        self._database = Database(url, settings or PostgresSettings())
+        self.timepiece = self._database.count
+        self._now = now or self.timepiece.now
         session = self._database.connect("writer" if not must_exist else "reader 1")
         try:
             if not must_exist:
                 self._database.migrate(session)
             self._database.refuse_foreign(session)
+            self._database.migrate(session)  # one that exists may be older than we can read
+            begin(session, self.timepiece, self._database.shown, checks=now is None)
         except BaseException as error:
             session.close()
             raise self._database.explain(error) if isinstance(error, Exception) else error from None
@@ -172,3 +177,9 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
             self._lease.has_letters.clear()
         self._looked_at = now
         return True
+
+    def catalog_mark(self) -> int:
+        return int(time.monotonic()) if self._lease is None else self._database.news.catalog
+
+    def listen(self, woken: Callable[[], None]) -> None:
+        self._database.news.woken = woken

@@ -1,34 +1,101 @@
-"""How far the database's clock is ahead of this machine's: it is the clock of all who share the database."""
+"""The clock of a store on PostgreSQL, as this process counts it.
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+The process counts on by its own boot time and follows the database slowly. When the two are more than a second apart,
+one of them has stood still or was set: that is settled, in one row of the database, before anybody is judged by it.
+"""
 
-from perdure.kernel.values import Instant
+from perdure.kernel.values import SECOND, Instant
+from perdure.stores.clocks import refuse_behind, sources
+from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.wire import INT, TEXT, Statement
+
+JUMP: Instant = SECOND
+"""A larger difference is no drift of clocks."""
+
+SLOWNESS = 100  # one part in so many of the passed time is what a count follows by
+
+SHIFT = "coalesce((SELECT shift FROM clock), 0)"
+
+_READ = Statement(f"SELECT instant(), {SHIFT}")
+_LOCK = Statement("INSERT INTO clock DEFAULT VALUES ON CONFLICT (id) DO UPDATE SET id = true")
+_SHIFT = Statement("UPDATE clock SET shift = shift + {} RETURNING shift", INT)
+_RENEWED = Statement("SELECT max(renewed) FROM servers WHERE token <> {}", TEXT)
+_LAST = Statement(
+    f"SELECT instant(), {SHIFT}, greatest(0, (SELECT seen FROM clock), (SELECT max(created_at) FROM runs),"
+    " (SELECT max(ended_at) FROM runs WHERE ended_at IS NOT NULL), (SELECT max(renewed) FROM servers))"
+)
 
 
-def wall_clock() -> Instant:
-    return time.time_ns() // 1_000
+class DatabaseCount:
+    """Read by several threads: what belongs together is replaced at once."""
+
+    def __init__(self) -> None:
+        self._state: tuple[Instant, Instant, Instant] = (sources.boot(), sources.wall(), 0)
+        self.shift: Instant = 0
+
+    def now(self) -> Instant:
+        began, start, behind = self._state
+        passed = sources.boot() - began
+        most = passed // SLOWNESS
+        return start + passed + min(max(behind, -most), most)
+
+    def wall(self) -> Instant:
+        return self.now() - self.shift
+
+    def set(self, at: Instant, shift: Instant) -> None:
+        self._state = (sources.boot(), at, 0)
+        self.shift = shift
+
+    def compare(self, at: Instant, shift: Instant, sent: Instant) -> Instant:
+        """How far the store's clock has jumped ahead of this count; 0: not at all, and the count follows it.
+
+        `at` was read between `sent` and now, by boot time.
+        """
+        boot = sources.boot()
+        doubt = (boot - sent) // 2
+        ahead = at + doubt - self.now()
+        if abs(ahead) - doubt > JUMP:
+            return ahead
+        self._state = (boot, self.now(), ahead if abs(ahead) > doubt else 0)
+        self.shift = shift
+        return 0
 
 
-class Ahead:
-    def __init__(self, told: Callable[[Instant], None]) -> None:
-        """`told` hears of every change."""
-        self._told = told
-        self._known: Instant = 0
+def begin(session: Session, count: DatabaseCount, shown: str, *, checks: bool) -> None:
+    """Count as the store's clock says now. With `checks`, never from before the last recorded instant."""
+    ((at, shift, last),) = session.run(_LAST)
+    if checks:
+        refuse_behind(shown, at, last)
+        if at < last - JUMP:  # it was set back while nobody was there to notice
+            with session.transaction():
+                session.run(_LOCK)
+                ((at, shift, last),) = session.run(_LAST)
+                if at < last - JUMP:
+                    ((shift,),) = session.run(_SHIFT, last - at)
+                    at = last
+    count.set(at, shift)
 
-    @contextmanager
-    def measuring(self) -> Iterator[Callable[[Instant], None]]:
-        """Around a question for the time; the answer goes to what this gives."""
-        sent = wall_clock()
-        read: list[Instant] = []
-        yield read.append
-        received = wall_clock()
-        if read:
-            self._take(read[-1] - (sent + received) // 2, (received - sent) // 2)
 
-    def _take(self, ahead: Instant, doubt: Instant) -> None:
-        """What does not contradict the last measurement does not replace it: a slow answer is no change of clocks."""
-        if abs(ahead - self._known) > doubt:
-            self._known = ahead
-            self._told(ahead)
+def settle(session: Session, count: DatabaseCount, token: str) -> Instant:
+    """Make the count and the store's clock agree; by how much the database's clock has jumped, where it has.
+
+    A process that stood still (a virtual machine that was stopped) finds that others have counted further. Otherwise
+    the database's clock was set, and whoever notices it first takes that back for all.
+    """
+    sent = sources.boot()
+    ((at, shift),) = session.run(_READ)
+    if not count.compare(at, shift, sent):
+        return 0
+    with session.transaction():
+        session.run(_LOCK)
+        sent = sources.boot()
+        ((at, shift),) = session.run(_READ)
+        jumped = count.compare(at, shift, sent)
+        if not jumped:
+            return 0
+        ((furthest,),) = session.run(_RENEWED, token)
+        if furthest is not None and furthest > count.now() + JUMP:
+            count.set(at, shift)
+            return 0
+        ((count.shift,),) = session.run(_SHIFT, -jumped)
+    return jumped

@@ -10,11 +10,13 @@ import apsw
 
 from perdure.kernel.questions import Line
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.clocks import Count
 from perdure.stores.protocol import (
     CommitAnswer,
     Committed,
     Fenced,
     Letter,
+    Pace,
     Transition,
     Unknown,
 )
@@ -22,6 +24,7 @@ from perdure.stores.sqlite.catalog import Catalog
 from perdure.stores.sqlite.database import (
     BUSY_MILLISECONDS,
     explain,
+    explained,
     needs_migration,
     open_for_reading,
     open_for_writing,
@@ -30,6 +33,7 @@ from perdure.stores.sqlite.leasing import Leases
 from perdure.stores.sqlite.owning import Ownership
 from perdure.stores.sqlite.reading import Reads
 from perdure.stores.sqlite.runway import Runway
+from perdure.stores.sqlite.timekeeping import set_count
 from perdure.stores.sqlite.writing import BatchWriter
 from perdure.stores.syncing import SyncThread
 
@@ -41,13 +45,20 @@ CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewe
 
 
 class SqliteStore(Ownership, Reads, Leases, Catalog):
+    pace = Pace(share=1.0, sweep=1.0)  # a look costs microseconds, and nobody tells
+
     def __init__(
-        self, path: Path, now: Callable[[], Instant], vfs: str | None = None, *, must_exist: bool = False
+        self, path: Path, now: Callable[[], Instant] | None = None, vfs: str | None = None, *, must_exist: bool = False
     ) -> None:
-        """With `must_exist` nothing is created, and nothing is written before something has to be."""
+        """With `must_exist` nothing is created, and nothing is written before something has to be.
+
+        `now` is another clock than the store's own, for tests.
+        """
         super().__init__()
         self.path = path
-        self._now = now
+        self.timepiece = Count()
+        self._counts = now is None
+        self._now = now or self.timepiece.now
         self._vfs = vfs
         self._turn = asyncio.Lock()  # one write transaction at a time
         self._thread = SyncThread(f"perdure-sync {path.name}")
@@ -64,10 +75,22 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
         self._reader = open_for_reading(self.path, self._vfs)
         if needs_migration(self._reader):
             self._open_for_writing()
+        if self._writing is None:
+            self._set_count(self._reader, writes=False)
         self._seen = -1
+
+    def _set_count(self, connection: apsw.Connection, *, writes: bool) -> None:
+        if self._counts:
+            with explained(self.path):
+                set_count(self.timepiece, connection, self.path, writes=writes)
 
     def _open_for_writing(self) -> tuple[apsw.Connection, BatchWriter]:
         connection = open_for_writing(self.path, self._vfs)
+        try:
+            self._set_count(connection, writes=True)
+        except BaseException:
+            connection.close()
+            raise
         connection.set_busy_timeout(0)
         connection.set_wal_hook(self._count_pages)
         self._sync_cost = 0.0  # seconds, a moving average
@@ -321,6 +344,13 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
         self._look_at_locks()
         before, self._seen = self._seen, self._reader.pragma("data_version")
         return before != self._seen
+
+    def catalog_mark(self) -> int:
+        mark: int = self._reader.pragma("data_version")
+        return mark
+
+    def listen(self, woken: Callable[[], None]) -> None:
+        """A file tells nothing by itself."""
 
     # Care.
 

@@ -1,0 +1,92 @@
+"""Where time comes from: the one place that asks the machine.
+
+A store's clock is a count that no setting of a wall clock moves: the time since the machine was booted, sleep included,
+plus an offset that is kept in the store (ARCHITECTURE.md, invariant 30). `sources` is what tests replace.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+from perdure.kernel.values import SECOND, Instant
+from perdure.stores.errors import StoreClockBehind
+
+MOST_BEHIND: Instant = 86_400 * SECOND
+_LATEST: Instant = 253_402_300_799 * SECOND  # the last second of the year 9999
+_NANOSECONDS = 1_000
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+    _COUNTS_SLEEP = time.CLOCK_BOOTTIME
+elif sys.platform == "darwin":
+    _COUNTS_SLEEP = time.CLOCK_MONOTONIC_RAW
+else:
+    _COUNTS_SLEEP = time.CLOCK_MONOTONIC
+
+
+def _boot() -> Instant:
+    return time.clock_gettime_ns(_COUNTS_SLEEP) // _NANOSECONDS
+
+
+def _wall() -> Instant:
+    return time.time_ns() // _NANOSECONDS
+
+
+@cache
+def _machine() -> str:
+    try:
+        if sys.platform == "darwin":
+            return subprocess.check_output(["sysctl", "-n", "kern.bootsessionuuid"], text=True).strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, subprocess.CalledProcessError):
+        return str(uuid4())  # a count of this process alone
+
+
+class Sources:
+    """`boot` never jumps and goes on while the machine sleeps; `machine` names the boot that it counts from."""
+
+    def __init__(self) -> None:
+        self.boot: Callable[[], Instant] = _boot
+        self.wall: Callable[[], Instant] = _wall
+        self.machine: Callable[[], str] = _machine
+
+
+sources = Sources()
+
+
+class Timepiece(Protocol):
+    def now(self) -> Instant:
+        """The store's clock."""
+
+    def wall(self) -> Instant:
+        """What a clock on the wall shows: that of the machine that has the store."""
+
+
+class Count:
+    """Boot time and an offset: at first the one that makes it agree with the wall."""
+
+    def __init__(self) -> None:
+        self.offset: Instant = sources.wall() - sources.boot()
+
+    def now(self) -> Instant:
+        return sources.boot() + self.offset
+
+    def wall(self) -> Instant:
+        return sources.wall()
+
+
+def refuse_behind(store: str, wall: Instant, last: Instant) -> None:
+    """A clock that is far behind what is recorded is wrong: what is due would wait for days."""
+    if wall < last - MOST_BEHIND:
+        raise StoreClockBehind(
+            f"{store}: the clock says {shown(wall)}, but the last record of the store is of {shown(last)}"
+        )
+
+
+def shown(at: Instant) -> str:
+    return f"{datetime.fromtimestamp(min(max(at, 0), _LATEST) // SECOND, UTC):%Y-%m-%d %H:%M:%S} UTC"
