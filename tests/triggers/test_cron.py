@@ -180,6 +180,24 @@ async def test_each_strike_starts_one_run_with_its_own_inputs(tmp_path: Path) ->
         assert status["schedules"]["five"]["lastScheduled"] == "2027-01-15T10:10:00Z"
 
 
+async def test_schedules_go_by_the_wall_however_it_is_set(tmp_path: Path) -> None:
+    """Invariant 30: forward, the latest strike that was passed over counts; back, none counts again (STY-161)."""
+    async with Ticking(tmp_path, clockwork({**EVERY, "cron": "0 * * * *"})) as scene:
+        scene.world.clock.set_wall(3_510 * SECOND)  # the wall shows 11:00:30
+        await scene.until("2027-01-15T10:03:00")
+        assert len(await scene.runs()) == 1
+        await scene.until("2027-01-15T11:00:00")  # 11:58:30
+        assert len(await scene.runs()) == 1
+        await scene.until("2027-01-15T11:02:00")  # 12:00:30
+        assert len(await scene.runs()) == 2
+        scene.world.clock.set_wall(-7_110 * SECOND)  # 10:02
+        await scene.until("2027-01-15T13:01:00")  # 12:01, once more
+        assert len(await scene.runs()) == 2
+        await scene.until("2027-01-15T14:01:00")  # 13:01
+        times = [run["spec"]["inputs"]["_cron"]["triggeredAt"] for run in await scene.runs()]
+        assert [time[11:16] for time in times] == ["11:00", "12:00", "13:00"]
+
+
 async def test_templates_see_a_run_id_that_no_hash_counts(tmp_path: Path) -> None:
     """STY-161 STY-162"""
     from tests.dialects.story.world import story

@@ -8,7 +8,7 @@ from perdure.kernel.values import SECOND, Instant
 from perdure.stores.clocks import Count, Timepiece
 
 LONGEST_NAP: Instant = SECOND
-"""A long wait is taken in pieces: the event loop does not count the time that the machine sleeps."""
+"""A long wait is taken in pieces: the event loop does not count while the machine sleeps, and walls may be set."""
 
 
 class Alarm(Protocol):
@@ -23,6 +23,9 @@ class Clock(Protocol):
         """What a clock on the wall shows; may be set at any time, and then jumps."""
 
     def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm: ...
+
+    def call_at_wall(self, at: Instant, callback: Callable[[], None]) -> Alarm:
+        """When the wall shows that instant, however its clock is set meanwhile."""
 
 
 class SystemClock:
@@ -46,23 +49,26 @@ class SystemClock:
         return self._timepiece.wall()
 
     def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm:
-        return _SystemAlarm(self, at, callback)
+        return _SystemAlarm(self.now, at, callback)
+
+    def call_at_wall(self, at: Instant, callback: Callable[[], None]) -> Alarm:
+        return _SystemAlarm(self.wall, at, callback)
 
 
 class _SystemAlarm:
-    def __init__(self, clock: SystemClock, at: Instant, callback: Callable[[], None]) -> None:
-        self._clock = clock
+    def __init__(self, now: Callable[[], Instant], at: Instant, callback: Callable[[], None]) -> None:
+        self._now = now
         self._at = at
         self._callback = callback
         self._loop = asyncio.get_running_loop()
         self._nap()
 
     def _nap(self) -> None:
-        left = self._at - self._clock.now()
+        left = self._at - self._now()
         self._handle = self._loop.call_later(max(0, min(left, LONGEST_NAP)) / SECOND, self._wake)
 
     def _wake(self) -> None:
-        if self._clock.now() < self._at:
+        if self._now() < self._at:
             self._nap()
         else:
             self._callback()

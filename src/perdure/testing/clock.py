@@ -1,7 +1,7 @@
 """A clock that stands still until it is told to move."""
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from perdure.engine.clock import Alarm
 from perdure.kernel.values import Instant
@@ -12,7 +12,7 @@ START: Instant = 1_800_000_000_000_000
 class FakeClock:
     def __init__(self, start: Instant = START) -> None:
         self._now = start
-        self.set_forward: Instant = 0  # by how much somebody has set the clock on the wall; negative: back
+        self._ahead: Instant = 0  # by how much somebody has set the clock on the wall
         self._alarms: list[tuple[Instant, int, FakeAlarm]] = []
         self._count = 0
 
@@ -20,11 +20,22 @@ class FakeClock:
         return self._now
 
     def wall(self) -> Instant:
-        return self._now + self.set_forward
+        return self._now + self._ahead
+
+    def set_wall(self, by: Instant) -> None:
+        """Somebody sets the clock on the wall: forward, or back."""
+        self._ahead += by
+        self._alarms = [(at - by if alarm.is_on_wall else at, n, alarm) for at, n, alarm in self._alarms]
+        heapify(self._alarms)
 
     def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm:
+        return self._call(at, FakeAlarm(callback))
+
+    def call_at_wall(self, at: Instant, callback: Callable[[], None]) -> Alarm:
+        return self._call(at - self._ahead, FakeAlarm(callback, is_on_wall=True))
+
+    def _call(self, at: Instant, alarm: "FakeAlarm") -> Alarm:
         self._count += 1
-        alarm = FakeAlarm(callback)
         heappush(self._alarms, (at, self._count, alarm))
         return alarm
 
@@ -45,8 +56,9 @@ class FakeClock:
 
 
 class FakeAlarm:
-    def __init__(self, callback: Callable[[], None]) -> None:
+    def __init__(self, callback: Callable[[], None], *, is_on_wall: bool = False) -> None:
         self.callback: Callable[[], None] | None = callback
+        self.is_on_wall = is_on_wall
 
     def cancel(self) -> None:
         self.callback = None

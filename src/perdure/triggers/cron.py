@@ -1,7 +1,8 @@
 """Strikes of the clock for Impulses of the template `cron` (STY-160 to 162).
 
 A strike is named by its scheduled time, so that it counts once, however many processes keep the same schedules. What
-an Impulse knows of each schedule stands in its status: the last strike that was dealt with, and its run.
+an Impulse knows of each schedule stands in its status: the last strike that was dealt with, and its run. Schedules go
+by the clock on the wall, however it is set (invariant 30).
 """
 
 import asyncio
@@ -83,9 +84,10 @@ class CronKeeper:
             return None
         await self._tell_phase(row.key, "Running", "Initialized", "its schedules are kept")
         kept = Kept(impulse, schedules)
-        now = self._client.clock.now()
         editions = await self._client.store.editions(row.key)
-        since = max(now - schedules.deadline - 1, editions[-1].created_at if editions else row.created_at)
+        age = self._client.clock.now() - (editions[-1].created_at if editions else row.created_at)
+        now = self._client.clock.wall()
+        since = now - min(schedules.deadline + 1, age)
         for schedule in schedules.entries:
             if not schedule.is_enabled:
                 continue
@@ -118,10 +120,10 @@ class CronKeeper:
             self._alarm = None
         upcoming = [at for kept in self._kept.values() if kept for at in kept.next.values() if at is not None]
         if upcoming and not self._is_closed:
-            self._alarm = self._client.clock.call_at(min(upcoming), self._ring)
+            self._alarm = self._client.clock.call_at_wall(min(upcoming), self._ring)
 
     def _ring(self) -> None:
-        now = self._client.clock.now()
+        now = self._client.clock.wall()
         for kept in self._kept.values():
             if kept is None:
                 continue
