@@ -11,6 +11,7 @@ same instant. So a crash may cost a delivery and must not change how the scenari
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,9 @@ from perdure.engine.judging import Language
 from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.errors import Conflict
 from perdure.kernel.execution import Limits
+from perdure.kernel.guilt import Loss
 from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome
 from perdure.kernel.questions import Named
@@ -248,7 +251,8 @@ class Stage:
             assert not self.is_drained, f"nothing is at work on {path}"
             return  # it was lost once more when its engine left, and has ended of that
         self.outside.forget(RUN, number)
-        await self.tell(i.TaskLost(number, tasks[number].delivery, "its process ended before it did"))
+        with suppress(Conflict):  # heard before an engine died, and said again to the next: it has ended the run
+            await self.tell(i.TaskLost(number, tasks[number].delivery, "its process ended before it did", Loss.ALONE))
 
     async def apply(self, resource: Resource) -> None:
         """Into the catalog as it is, whatever a judge would say of it."""

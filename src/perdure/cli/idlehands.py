@@ -10,6 +10,12 @@ class IdleHands:
     def can_perform(self, provider: str) -> bool:
         return False
 
+    def keeps_apart(self, assignment: Assignment) -> bool:
+        return False
+
+    def can_keep_apart(self, assignment: Assignment) -> bool:
+        return False
+
     def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
         raise RuntimeError("nothing is handed to hands that can perform nothing")
 

@@ -12,12 +12,13 @@ from perdure.engine.waiting import Waiters
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import Execution
+from perdure.kernel.guilt import Loss, Place
 from perdure.kernel.values import Instant, Payload, RunId
 from perdure.kernel.work import Assignment
 
 
-def lost(one: Assignment, now: Instant) -> Mail:
-    return Mail(now, 0, i.TaskLost(one.task, one.delivery, "its process ended before it did"))
+def lost(one: Assignment, now: Instant, loss: Loss = Loss.PROCESS, reason: str | None = None) -> Mail:
+    return Mail(now, 0, i.TaskLost(one.task, one.delivery, reason or "its process ended before it did", loss))
 
 
 class Commands:
@@ -29,14 +30,22 @@ class Commands:
         clock: Clock,
         text: Callable[[RunId, Payload], Awaitable[bytes]],
         fetched: Callable[[Slot], None],
+        loss_of: Callable[[RunId], Loss],
+        let_go: dict[RunId, set[tuple[int, int]]],
     ) -> None:
-        """`fetched` hears of a slot that is leaving and waits for one thing less."""
+        """`fetched` hears of a slot that is leaving and waits for one thing less.
+
+        `loss_of` says what is known of the end of the process that had a run before us; in `let_go` are tasks, with
+        their deliveries, that this process has given up itself and lives.
+        """
         self._dispatcher = dispatcher
         self._waiters = waiters
         self._chores = chores
         self._clock = clock
         self._text = text
         self._fetched = fetched
+        self._loss_of = loss_of
+        self._let_go = let_go
 
     def carry_out(self, slot: Slot, events: list[e.Event]) -> None:
         assert slot.execution is not None
@@ -54,7 +63,7 @@ class Commands:
 
     def _lay_down(self, slot: Slot, execution: Execution, event: e.TasksLaidDown) -> None:
         slot.laying_down.difference_update(event.tasks)
-        if not slot.is_leaving:  # it stays after all
+        if event.tasks and not slot.is_leaving:  # it stays after all
             slot.mailbox.append(Mail(self._clock.now(), 0, i.TakeUp(event.tasks)))
 
     def hand_out(self, slot: Slot, execution: Execution, number: int) -> None:
@@ -74,19 +83,41 @@ class Commands:
         if slot.is_leaving:
             return
         laid_down: list[int] = []
+        orphans: list[Assignment] = []
+        not_begun: list[int] = []
         in_hand = slot.fetching | slot.laying_down
         for number, task in execution.state.tasks.items():
             if task.pool or task.held or number in in_hand or self._dispatcher.holds(slot.id, number, task.delivery):
                 continue
-            orphan = assignment(execution, number, b"", b"")
+            arguments = task.arguments if isinstance(task.arguments, bytes) else b""
+            orphan = assignment(execution, number, arguments, b"")
             if task.cancelling:
                 slot.mailbox.append(lost(orphan, self._clock.now()))
-            elif not task.laid_down:
-                self._dispatcher.restore(orphan)
-            elif not self._dispatcher.puts_aside(orphan):
-                laid_down.append(number)
+            elif task.laid_down:
+                if not self._dispatcher.puts_aside(orphan, Loss.STOPPED):
+                    laid_down.append(number)
+            elif task.suspicion and task.place == Place.UNKNOWN:
+                not_begun.append(number)
+            else:
+                orphans.append(orphan)
         if laid_down:
             slot.mailbox.append(Mail(self._clock.now(), 0, i.TakeUp(laid_down)))
+        if orphans:
+            self._restore(slot, orphans)
+        if not_begun:  # the begin of a suspect is recorded: nobody had these
+            for number in not_begun:
+                self.hand_out(slot, execution, number)
+            self._dispatcher.fill()
+
+    def _restore(self, slot: Slot, orphans: list[Assignment]) -> None:
+        """Hand out again what an earlier process may have begun, with what is known of its end."""
+        loss, let_go = self._loss_of(slot.id), self._let_go.pop(slot.id, set())
+        apart = {orphan.task for orphan in orphans if self._dispatcher.keeps_apart(orphan)}
+        if loss is Loss.ONLY and len(orphans) - len(apart) > 1:
+            loss = Loss.PROCESS
+        for orphan in orphans:
+            is_blameless = orphan.task in apart or (orphan.task, orphan.delivery) in let_go
+            self._dispatcher.restore(orphan, Loss.STOPPED if is_blameless else loss)
 
     async def _hand_out_large(self, slot: Slot, execution: Execution, number: int) -> None:
         task = execution.state.tasks[number]

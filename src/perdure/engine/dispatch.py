@@ -3,16 +3,21 @@
 Runs take turns: one run with ten thousand ready tasks does not starve the others. Languages have lanes of their own:
 one whose tasks wait at the worker for a place does not keep the others' tasks away from it.
 A task whose provider is not loaded waits, visibly, until it is.
+The begin of a suspect is recorded first; one that must not work beside others is begun apart, or alone (invariant 27).
 """
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
+from perdure.engine.alone import Alone
 from perdure.engine.clock import Alarm, Clock
-from perdure.kernel.outcomes import Cancelled, Outcome
+from perdure.kernel.guilt import ALONE_FROM, Loss, Place, pace
+from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.values import Instant, RunId
-from perdure.kernel.work import Assignment, Port
+from perdure.kernel.work import NOT_IMPORTED, Assignment, Port
 
 Key = tuple[RunId, int]
 
@@ -79,6 +84,12 @@ class Hands(Protocol):
 
     def can_perform(self, provider: str) -> bool: ...
 
+    def keeps_apart(self, assignment: Assignment) -> bool:
+        """Whether it is done in a process of its own by nature, as far as is known here."""
+
+    def can_keep_apart(self, assignment: Assignment) -> bool:
+        """Whether it could be done in a process of its own: then `perform` does, if the assignment says so."""
+
     def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
         """Begin the work; `done` is called once, on the event loop, perhaps before this returns."""
 
@@ -88,30 +99,48 @@ class Hands(Protocol):
     async def close(self) -> None: ...
 
 
+class Recorder(Protocol):
+    """Who has it recorded what happens to tasks."""
+
+    def port_for(self, one: Assignment) -> Port: ...
+
+    def task_done(self, one: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
+        """It has ended so. `recorded` is called once that is durable, or concerns nobody any more."""
+
+    def task_lost(self, one: Assignment, loss: Loss, reason: str | None = None) -> None:
+        """Whoever had it is gone: it is to be handed out again."""
+
+    def task_begins(self, one: Assignment, place: Place, recorded: Callable[[bool], None]) -> None:
+        """A suspect is to begin here. Called back once that is durable (True), or it may not (False)."""
+
+    def task_outlived(self, one: Assignment, recorded: Callable[[], None]) -> None:
+        """It was alone here for its whole time, and nothing happened."""
+
+
 class Dispatcher:
     def __init__(
         self,
         hands: Hands,
         clock: Clock,
         most_in_flight: int,
-        port_for: Callable[[Assignment], Port],
-        deliver: Callable[[Assignment, Outcome], None],
-        redeliver: Callable[[Assignment], None],
+        recorder: Recorder,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
         self._hands = hands
         self._clock = clock
         self._most = most_in_flight
-        self._port_for = port_for
-        self._deliver = deliver
-        self._redeliver = redeliver
+        self._recorder = recorder
         self._may_begin = may_begin
         self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
         self._lanes: dict[str, _Lane] = defaultdict(_Lane)  # by language
         self._running = _Held()
+        self._beginning = _Held()  # suspects whose begin is being recorded
+        self._apart = _Held()  # suspects to be begun in a process of their own
+        self._not_importable: set[str] = set()  # providers that another process has failed to import
+        self._alone = Alone(clock, self._is_empty, self._begin_alone, recorder.task_outlived, self.fill)
         self._graces: dict[Key, Alarm] = {}
         self._unprovided = _Held()
-        self._restored: set[Key] = set()  # those of them that an earlier process may have begun
+        self._restored: dict[Key, Loss] = {}  # those of them that an earlier process may have begun, and its end
         self._filling = False
         self._closed = False
 
@@ -119,24 +148,45 @@ class Dispatcher:
         if not self._hands.can_perform(assignment.provider):
             self._unprovided.add(assignment)
             return
+        if assignment.suspicion and self._is_set_apart(assignment):
+            return
         queue = self._queues.get(assignment.run)
         if queue is None:
             queue = self._queues[assignment.run] = OrderedDict()
             self._lanes[assignment.language].order[assignment.run] = None
         queue[assignment.task] = assignment
 
-    def restore(self, assignment: Assignment) -> None:
-        """A task of an earlier process. It is handed out again once that is recorded, and its provider is here."""
-        if not self.puts_aside(assignment):
-            self._redeliver(assignment)
+    def _is_set_apart(self, assignment: Assignment) -> bool:
+        """Whether it does not wait with the others: it works in another process, or must not work beside them."""
+        self._give_up(assignment.run, assignment.task)  # an earlier delivery, whose result counts no more
+        if self._hands.keeps_apart(assignment):
+            self._apart.add(assignment)
+        elif assignment.suspicion < ALONE_FROM:
+            return False
+        elif assignment.provider not in self._not_importable and self._hands.can_keep_apart(assignment):
+            self._apart.add(replace(assignment, apart=True))
+        else:
+            self._alone.add(assignment)
+        return True
 
-    def puts_aside(self, assignment: Assignment) -> bool:
+    def restore(self, assignment: Assignment, loss: Loss) -> None:
+        """A task of an earlier process. It is handed out again once that is recorded, and its provider is here."""
+        if not self.puts_aside(assignment, loss):
+            self._recorder.task_lost(assignment, loss)
+
+    def puts_aside(self, assignment: Assignment, loss: Loss) -> bool:
         """Whether a task of an earlier process has to wait for its provider; then it does."""
         if self._hands.can_perform(assignment.provider):
             return False
         self._unprovided.add(assignment)
-        self._restored.add((assignment.run, assignment.task))
+        self._restored[(assignment.run, assignment.task)] = loss
         return True
+
+    def keeps_apart(self, assignment: Assignment) -> bool:
+        """Whether its function works in a process of its own."""
+        return assignment.apart or (
+            self._hands.can_perform(assignment.provider) and self._hands.keeps_apart(assignment)
+        )
 
     def fill(self) -> None:
         """Hand out what there is room for. Called after additions and after each end."""
@@ -144,15 +194,20 @@ class Dispatcher:
             return  # an inline provider ended while we were handing out: the loop below goes on anyway
         self._filling = True
         try:
+            for assignment in list(self._apart):
+                self._apart.pop(assignment.run, assignment.task)
+                self._record_begin(assignment, Place.APART)
+            self._alone.look()
             while any(self._fill_lane(lane) for lane in list(self._lanes.values())):
                 pass  # an inline task that ended at once may have made another lane's task ready
+            self._alone.look()
         finally:
             self._filling = False
 
     def _fill_lane(self, lane: _Lane) -> bool:
         order, running = lane.order, self._running
         has_begun = False
-        while order and lane.running < self._most:
+        while order and lane.running < self._most and not self._alone.holds_up:
             has_begun = True
             run = next(iter(order))
             queue = self._queues[run]
@@ -162,22 +217,67 @@ class Dispatcher:
             else:
                 del order[run]
                 del self._queues[run]
+            if assignment.suspicion:
+                self._record_begin(assignment, Place.BESIDE_OTHERS)
+                continue
             running.add(assignment)
             lane.running += 1
-            self._hands.perform(assignment, self._port_for(assignment), self._ending(assignment))
+            self._hands.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
         return has_begun
 
+    def _begin_alone(self, assignment: Assignment) -> None:
+        self._record_begin(assignment, Place.ALONE)
+
+    def _is_empty(self) -> bool:
+        """Whether no function works in this process."""
+        return all(self.keeps_apart(assignment) for assignment in (*self._running, *self._beginning))
+
+    def _record_begin(self, assignment: Assignment, place: Place) -> None:
+        run, task = assignment.run, assignment.task
+        self._beginning.add(assignment)
+        self._lanes[assignment.language].running += 1
+
+        def recorded(may_begin: bool) -> None:
+            if self._closed or self._beginning.get(run, task) is not assignment:
+                return
+            self._beginning.pop(run, task)
+            if not may_begin or not self._may_begin():  # it is somebody else's now, or asked to stop
+                self._lanes[assignment.language].running -= 1
+                self._alone.ended(assignment)
+                self.fill()
+                return
+            self._running.add(assignment)
+            self._alone.begun(assignment)
+            self._hands.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
+
+        self._recorder.task_begins(assignment, place, recorded)
+
     def _ending(self, assignment: Assignment) -> Callable[[Outcome], None]:
+        is_paced = False
+
         def done(outcome: Outcome) -> None:
+            nonlocal is_paced
             run, task = assignment.run, assignment.task
             if self._closed or self._running.get(run, task) is not assignment:
                 return  # given up meanwhile: a late result is nobody's
+            if _has_died(assignment, outcome) and not is_paced and (wait := pace(assignment.losses)):
+                is_paced = True
+                self._clock.call_at(self._clock.now() + wait, lambda: done(outcome))
+                return
             self._running.pop(run, task)
             self._lanes[assignment.language].running -= 1
             grace = self._graces.pop((run, task), None)
             if grace is not None:
                 grace.cancel()
-            self._deliver(assignment, outcome)
+            if isinstance(outcome, Failed) and _has_died(assignment, outcome):
+                self._recorder.task_lost(assignment, Loss.ALONE, outcome.message)
+            elif assignment.apart and isinstance(outcome, Failed) and outcome.code == NOT_IMPORTED:
+                self._not_importable.add(assignment.provider)  # it has not begun, so it begins alone
+                self._alone.add(replace(assignment, apart=False))
+            elif self._alone.current is assignment:  # until its end is recorded, nobody may be lost beside it
+                self._recorder.task_done(assignment, outcome, lambda: self._alone.ended(assignment))
+            else:
+                self._recorder.task_done(assignment, outcome)
             self.fill()
 
         return done
@@ -186,6 +286,7 @@ class Dispatcher:
         """Whether this delivery is queued, waiting for its provider, or at work here."""
         held = self._running.get(run, task) or self._unprovided.get(run, task)
         held = held or self._queues.get(run, _NOTHING).get(task)
+        held = held or self._beginning.get(run, task) or self._apart.get(run, task) or self._alone.find((run, task))
         return held is not None and held.delivery == delivery
 
     @property
@@ -194,17 +295,24 @@ class Dispatcher:
 
     def running(self) -> Counter[RunId]:
         """How many tasks of each run are at work here."""
-        return Counter(one.run for one in self._running)
+        return Counter(one.run for one in (*self._running, *self._beginning))
 
     def is_at_work(self, run: RunId) -> bool:
-        return bool(self._running.of(run))
+        return bool(self._running.of(run) or self._beginning.of(run))
+
+    def at_work(self, run: RunId) -> list[Assignment]:
+        """Its tasks that have begun here."""
+        return list(self._running.of(run).values())
+
+    def is_alone(self, assignment: Assignment) -> bool:
+        """Whether it has begun alone in this process, and is still within its time."""
+        return self._alone.current is assignment
 
     def withdraw(self, run: RunId) -> list[int]:
         """Take back what was not begun; which. What an earlier process may have begun is not among it."""
         held = self._unprovided.pop_all(run)
-        waiting = [task for task in held if (run, task) not in self._restored]
-        self._restored.difference_update((run, task) for task in held)
-        return [*waiting, *self._drop_queue(run)]
+        waiting = [task for task in held if self._restored.pop((run, task), None) is None]
+        return [*waiting, *self._drop_queue(run), *self._apart.pop_all(run), *self._alone.take_all_back(run)]
 
     def _drop_queue(self, run: RunId) -> OrderedDict[int, Assignment]:
         queue = self._queues.pop(run, _NOTHING)
@@ -216,9 +324,11 @@ class Dispatcher:
         """Settles when the work agrees or the grace ends; at once when it has not begun."""
         key = (run, task)
         waiting = self._unprovided.pop(run, task) or self._unqueue(run, task)
+        waiting = waiting or self._apart.pop(run, task) or self._alone.take_back(key)
+        waiting = waiting or self._take_back_begin(run, task)
         if waiting is not None:
-            self._restored.discard(key)
-            self._deliver(waiting, Cancelled("before it began"))
+            self._restored.pop(key, None)
+            self._recorder.task_done(waiting, Cancelled("before it began"))
             return
         assignment = self._running.get(run, task)
         if assignment is None:
@@ -236,23 +346,41 @@ class Dispatcher:
             del self._lanes[found.language].order[run]
         return found
 
+    def _take_back_begin(self, run: RunId, task: int) -> Assignment | None:
+        """Not begun after all, whatever is recorded of it."""
+        found = self._beginning.pop(run, task)
+        if found is not None:
+            self._lanes[found.language].running -= 1
+            self._alone.ended(found)
+        return found
+
     def forget(self, run: RunId) -> None:
         """The run is over or not ours any more: what it still has here is stopped, nobody is told."""
-        self._drop_queue(run)
-        self._restored.difference_update((run, task) for task in self._unprovided.pop_all(run))
-        for task, assignment in self._running.pop_all(run).items():
-            self._lanes[assignment.language].running -= 1
-            grace = self._graces.pop((run, task), None)
-            if grace is not None:
-                grace.cancel()
-            self._hands.cancel(assignment)
+        self.withdraw(run)
+        for task in list(self._beginning.of(run)):
+            self._take_back_begin(run, task)
+        for task in list(self._running.of(run)):
+            self._give_up(run, task)
+
+    def _give_up(self, run: RunId, task: int) -> None:
+        """What it still does is stopped, and concerns nobody."""
+        assignment = self._running.pop(run, task)
+        if assignment is None:
+            return
+        self._lanes[assignment.language].running -= 1
+        grace = self._graces.pop((run, task), None)
+        if grace is not None:
+            grace.cancel()
+        self._alone.ended(assignment)
+        self._hands.cancel(assignment)
 
     def providers_changed(self) -> None:
         waiting, self._unprovided = self._unprovided, _Held()
-        restored, self._restored = self._restored, set()
+        restored, self._restored = self._restored, {}
         for assignment in waiting:
-            if (assignment.run, assignment.task) in restored:
-                self.restore(assignment)
+            loss = restored.get((assignment.run, assignment.task))
+            if loss is not None:
+                self.restore(assignment, loss)
             else:
                 self.add(assignment)
         self.fill()
@@ -262,8 +390,14 @@ class Dispatcher:
 
     async def close(self) -> None:
         self._closed = True
+        self._alone.stop()
         for grace in self._graces.values():
             grace.cancel()
         for assignment in self._running:
             self._hands.cancel(assignment)
         await self._hands.close()
+
+
+def _has_died(assignment: Assignment, outcome: Outcome) -> bool:
+    """Whether the process is gone that this had to itself because it was suspicious."""
+    return assignment.apart and isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED

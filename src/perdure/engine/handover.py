@@ -3,12 +3,13 @@
     begin ─▶ no letters, no new tasks ─▶ tasks in flight are recorded ─▶ runs leave memory ─▶ given up
                                       └─ takes too long: called off ─▶ goes on here
 
-A task that was not begun is laid down in its run's log: it costs no delivery.
+A task that was not begun is laid down in its run's log: it costs no delivery. One that is at work when a process ends
+in order is named there too: nothing is held against it (invariant 27).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from math import inf
 
@@ -157,12 +158,13 @@ class Handover:
         return not self._open
 
     def lay_down(self) -> None:
-        """Nothing more is waited for: what was not begun is written down, whatever else is in flight."""
+        """Nothing more is waited for: what was not begun is written down, and what is at work and will not end here."""
         for slot in list(self._slots.values()):
-            if slot.is_leaving and slot.unbegun:
-                self._lay_down(slot)
+            begun = [one.task for one in self._dispatcher.at_work(slot.id)]
+            if slot.is_leaving and (slot.unbegun or begun):
+                self._lay_down(slot, begun)
 
-    def _lay_down(self, slot: Slot) -> None:
+    def _lay_down(self, slot: Slot, begun: Sequence[int] = ()) -> None:
         unbegun, slot.unbegun = slot.unbegun, []
         slot.laying_down.update(unbegun)
-        self._offer(slot.id, i.LayDown(unbegun))
+        self._offer(slot.id, i.LayDown(unbegun, list(begun)))

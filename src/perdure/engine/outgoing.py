@@ -93,6 +93,8 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         task.hold_effects_in_doubt,
         task.sealed,
         execution.dialect.name,
+        task.suspicion,
+        task.losses,
     )
 
 

@@ -11,6 +11,9 @@ from perdure.kernel.work import Assignment, Claim
 
 _log = logging.getLogger("perdure.task")
 
+Ask = Callable[[RunId, i.Input], Awaitable[i.Answer]]
+Text = Callable[[RunId, Payload], Awaitable[bytes]]
+
 
 class TaskPort:
     __slots__ = ("_ask", "_assignment", "_text")
@@ -18,8 +21,8 @@ class TaskPort:
     def __init__(
         self,
         assignment: Assignment,
-        ask: Callable[[RunId, i.Input], Awaitable[i.Answer]],
-        text: Callable[[RunId, Payload], Awaitable[bytes]],
+        ask: Ask,
+        text: Text,
     ) -> None:
         self._assignment = assignment
         self._ask = ask

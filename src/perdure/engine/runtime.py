@@ -15,23 +15,23 @@ from perdure.engine.alarms import Alarms
 from perdure.engine.answering import answer
 from perdure.engine.chores import Chores
 from perdure.engine.clock import Clock
-from perdure.engine.commands import Commands, lost
+from perdure.engine.commands import Commands
 from perdure.engine.committing import Batch, Committer
 from perdure.engine.deciding import Decider
 from perdure.engine.dispatch import Dispatcher, Hands
 from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
 from perdure.engine.judging import Fetch
-from perdure.engine.large import lighten, lighten_outcome
+from perdure.engine.large import lighten
 from perdure.engine.loaded import brought_by_code
 from perdure.engine.newer import Newer
-from perdure.engine.port import TaskPort
 from perdure.engine.removal import Removal
 from perdure.engine.residents import Residents
 from perdure.engine.settings import Settings
 from perdure.engine.settling import Settler, Watcher
 from perdure.engine.sharing import Sharing, runs_of
 from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
+from perdure.engine.task_recorder import TaskRecorder
 from perdure.engine.trouble import Trouble
 from perdure.engine.waiting import Ended, Waiters
 from perdure.kernel import inputs as i
@@ -39,9 +39,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import is_family
-from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import Payload, RunId
-from perdure.kernel.work import Assignment, Port
 from perdure.stores.protocol import NewRun, Store
 
 _log = logging.getLogger("perdure.engine")
@@ -78,15 +76,8 @@ class Runtime:
             forgotten=self._start_over,
             fenced=self._fenced,
         )
-        self._dispatcher = Dispatcher(
-            hands,
-            clock,
-            settings.tasks_in_flight,
-            self._port_for,
-            self._task_done,
-            self._restored,
-            lambda: not store.is_late,
-        )
+        self._recorder = TaskRecorder(store, clock, self._chores, self._slots, self.offer, self.ask, self.text)
+        self._dispatcher = Dispatcher(hands, clock, settings.tasks_in_flight, self._recorder, lambda: not store.is_late)
         self._handover = Handover(
             store, self.partitions, self._slots, self._dispatcher, self._offer_now, self._forget, self._stay
         )
@@ -94,7 +85,14 @@ class Runtime:
             store, settings, self.partitions, self._handover, self._chores, self._take_up, self._wake, self._forget
         )
         self._commands = Commands(
-            self._dispatcher, self._waiters, self._chores, clock, self.text, self._handover.look_at
+            self._dispatcher,
+            self._waiters,
+            self._chores,
+            clock,
+            self.text,
+            self._handover.look_at,
+            store.loss_of,
+            self._recorder.let_go,
         )
         self._trouble = Trouble(
             store,
@@ -250,6 +248,7 @@ class Runtime:
         if self.stopped is not None:
             return
         self.stopped = reason
+        self._recorder.close()
         self._alarms.close()
         self._committer.close()
         self._residents.loader.close()
@@ -362,7 +361,7 @@ class Runtime:
         for slot in list(self._slots.values()):
             if slot.partition in partitions:
                 self._residents.drop(slot, ELSEWHERE)
-                self._dispatcher.forget(slot.id)
+                self._give_up_tasks(slot.id)
             elif not slot.partition:
                 if self.partitions:
                     self._residents.load_anew(slot)
@@ -373,6 +372,12 @@ class Runtime:
         self._newer.leave(partitions)
         self._inbox.leave(partitions)
         self._waiters.look_again()
+
+    def _give_up_tasks(self, run: RunId) -> None:
+        at_work = self._dispatcher.at_work(run)
+        alone = next((one for one in at_work if self._dispatcher.is_alone(one)), None)
+        self._dispatcher.forget(run)
+        self._recorder.lose(run, at_work, alone)
 
     def _stay(self, partitions: list[int]) -> None:
         """They were about to be handed over, and stay after all: what was held back is begun."""
@@ -411,25 +416,6 @@ class Runtime:
         self._residents.remove(slot)
         slot.phase = Phase.GONE
         self._removal.remove(slot.id, slot.taken)
-
-    # Tasks of this process.
-
-    def _port_for(self, one: Assignment) -> Port:
-        return TaskPort(one, self.ask, self.text)
-
-    def _task_done(self, one: Assignment, outcome: Outcome) -> None:
-        outcome, values = lighten_outcome(outcome)
-        result = i.TaskResult(one.task, one.attempt, one.delivery, outcome)
-        self.offer(one.run, Mail(self.clock.now(), 0, result, values=values))
-
-    def _restored(self, one: Assignment) -> None:
-        """A task that an earlier process had is to be begun here."""
-        slot = self._slots.get(one.run)
-        task = None if slot is None or slot.execution is None else slot.execution.state.tasks.get(one.task)
-        if task is not None and task.laid_down:
-            self.offer(one.run, Mail(self.clock.now(), 0, i.TakeUp([one.task])))
-        else:
-            self.offer(one.run, lost(one, self.clock.now()))
 
     # Letters, alarms, leases.
 

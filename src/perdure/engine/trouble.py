@@ -16,6 +16,9 @@ from perdure.stores.protocol import Letter, Store, Transition, added
 
 _log = logging.getLogger("perdure.engine")
 
+_FOLLOWS = (i.Wake, i.Proceed, i.TaskLost, i.Begin, i.Clear)
+"""What comes again from what is recorded, when the run is tried again."""
+
 
 class Trouble:
     def __init__(
@@ -69,7 +72,7 @@ class Trouble:
         self._inbox.forget(kept)
         change = Transition(slot.id, slot.partition, 0, stuck=text)
         for mail in kept:
-            if mail.position is None and not isinstance(mail.given, i.Wake | i.Proceed | i.TaskLost):
+            if mail.position is None and not isinstance(mail.given, _FOLLOWS):
                 change.letters = added(change.letters, [Letter(slot.id, mail.at, i.encode(mail.given))])
                 change.values = added(change.values, mail.values)
             mail.answer(i.Refused(f"the run is stuck: {text}"))

@@ -46,11 +46,13 @@ class TaskScheduled(Event, frozen=True, tag=2):
 
 
 class TaskRedelivered(Event, frozen=True, tag=3):
-    """Recorded before the task is handed out again, so that a task which kills its process runs out of deliveries."""
+    """Recorded before the task is handed out again, with what its loss says about it (see `guilt`)."""
 
     task: int
     delivery: int
     reason: str
+    suspicion: int = 0  # from now on; 0: it is like any other
+    charged: bool = False  # it was lost alone: this counts towards its cap
 
 
 class TaskEnded(Event, frozen=True, tag=4):
@@ -209,13 +211,17 @@ class RunForked(Event, frozen=True, tag=25):
 
 
 class TasksLaidDown(Event, frozen=True, tag=26):
-    """These were not begun when their run was handed over: their delivery is still to be had."""
+    """These were not begun when their run was handed over: their delivery is still to be had.
+
+    Those that were `begun` are lost to a process that stopped in order, which is not their doing.
+    """
 
     tasks: list[int]
+    begun: list[int] = []
 
 
 class TasksTakenUp(Event, frozen=True, tag=27):
-    """Recorded before tasks that were laid down are handed out after all. From here on a crash costs the delivery."""
+    """Recorded before tasks that were laid down are handed out after all. From here on they may have begun."""
 
     tasks: list[int]
 
@@ -247,6 +253,21 @@ class ChildBounded(Event, frozen=True, tag=37):
     timer: int
     due: Instant
     grace: Instant
+
+
+class TaskBegun(Event, frozen=True, tag=31):
+    """A suspect is about to begin: recorded before it does. The begin of any other task is not recorded."""
+
+    task: int
+    place: int  # `guilt.Place`
+
+
+class TaskCleared(Event, frozen=True, tag=32):
+    """A task is less suspicious than it was: it outlived its time alone, or the process that had it lives on."""
+
+    task: int
+    suspicion: int
+    uncharged: bool = False  # what it was charged with last was not its doing
 
 
 KERNEL_EVENTS: tuple[type[Event], ...] = (
@@ -284,4 +305,6 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunDisowned,
     WorkCounted,
     ChildBounded,
+    TaskBegun,
+    TaskCleared,
 )

@@ -40,6 +40,7 @@ class TaskLost(Input, frozen=True, tag=3):
     task: int
     delivery: int
     reason: str
+    loss: int = 0  # `guilt.Loss`: what is known of how
 
 
 class TaskReport(Input, frozen=True, tag=4):
@@ -142,9 +143,10 @@ class Wake(Input, frozen=True, tag=17):
 
 
 class LayDown(Input, frozen=True, tag=18):
-    """The run is handed over, and these of its tasks were never begun."""
+    """The run is handed over, and these of its tasks were never begun; those `begun` will not end here any more."""
 
     tasks: list[int]
+    begun: list[int] = []
 
 
 class TakeUp(Input, frozen=True, tag=19):
@@ -155,6 +157,22 @@ class TakeUp(Input, frozen=True, tag=19):
 
 class Disown(Input, frozen=True, tag=20):
     """From its parent: nobody has any use for the run. It stops if it is open, and is removed once it has ended."""
+
+
+class Begin(Input, frozen=True, tag=31):
+    """A suspect is to be begun here, at this `guilt.Place`, once that is recorded."""
+
+    task: int
+    delivery: int
+    place: int
+
+
+class Clear(Input, frozen=True, tag=32):
+    """The delivery was begun alone, and has outlived its time; or whoever had it lives on, and was only late."""
+
+    task: int
+    delivery: int
+    outlived: bool
 
 
 AnyInput = (
@@ -180,6 +198,8 @@ AnyInput = (
     | LayDown
     | TakeUp
     | Disown
+    | Begin
+    | Clear
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -10,6 +10,7 @@ from perdure.kernel import claiming
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Forgiving
+from perdure.kernel.guilt import Place, judge
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content, settlement
 from perdure.kernel.turn import Turn
@@ -72,11 +73,41 @@ def _task_lost(turn: Turn, given: i.TaskLost) -> None:
         return
     if task.cancelling:
         turn.emit(e.TaskEnded(given.task, Cancelled(given.reason)))
-    elif task.max_deliveries and task.delivery >= task.max_deliveries:
-        message = f"handed out {task.delivery} times without a result; the last time: {given.reason}"
+        return
+    suspicion, charged = judge(task, given.loss)
+    if charged and task.charges + 1 == task.max_deliveries:
+        times = "once" if task.max_deliveries == 1 else f"{task.max_deliveries} times"
+        message = f"its process was lost {times} while nothing else worked there; the last time: {given.reason}"
         turn.emit(e.TaskEnded(given.task, Failed(Code.DELIVERIES_EXHAUSTED, message, retryable=False)))
     else:
-        turn.emit(e.TaskRedelivered(given.task, given.delivery + 1, given.reason))
+        turn.emit(e.TaskRedelivered(given.task, given.delivery + 1, given.reason, suspicion, charged))
+
+
+def _begin(turn: Turn, given: i.Begin) -> None:
+    """The begin of a suspect, before it happens."""
+    task = _held(turn, given.task, given.delivery)
+    if task is None:
+        return
+    if task.cancelling:
+        turn.refuse(f"task {given.task} is asked to stop")
+        return
+    if task.place != given.place:
+        turn.emit(e.TaskBegun(given.task, given.place))
+    turn.changes_nothing = True  # for the program: it makes no move
+
+
+def _clear(turn: Turn, given: i.Clear) -> None:
+    task = turn.state.tasks.get(given.task)
+    is_current = task is not None and task.delivery == given.delivery and task.place == Place.ALONE
+    if task is not None and given.outlived and is_current:
+        turn.emit(e.TaskCleared(given.task, task.suspicion - 1))
+    elif task is not None and not given.outlived and is_current:
+        turn.emit(e.TasksLaidDown([], [given.task]))
+    elif task is not None and not given.outlived and task.charged_at == given.delivery:
+        turn.emit(e.TaskCleared(given.task, task.suspicion - 1, uncharged=True))
+    else:
+        _stale(turn, f"delivery {given.delivery} of task {given.task}")
+    turn.changes_nothing = True
 
 
 def _task_report(turn: Turn, given: i.TaskReport) -> None:
@@ -204,8 +235,9 @@ def _fork(turn: Turn, given: i.Fork) -> None:
 
 def _lay_down(turn: Turn, given: i.LayDown) -> None:
     tasks = [number for number in given.tasks if _is_laid_down(turn, number) is False]
-    if tasks:
-        turn.emit(e.TasksLaidDown(tasks))
+    begun = [number for number in given.begun if number in turn.state.tasks]
+    if tasks or begun:
+        turn.emit(e.TasksLaidDown(tasks, begun))
     turn.changes_nothing = True  # for the program: it makes no move
 
 
@@ -262,4 +294,6 @@ _RECORDERS: dict[type[i.Input], Any] = {
     i.LayDown: _lay_down,
     i.TakeUp: _take_up,
     i.Disown: _disown,
+    i.Begin: _begin,
+    i.Clear: _clear,
 }

@@ -12,7 +12,8 @@ import msgspec
 from perdure.kernel import effects
 from perdure.kernel import events as e
 from perdure.kernel.effects import Effect
-from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.guilt import Place
+from perdure.kernel.outcomes import Cancelled, Outcome, Status
 from perdure.kernel.values import NULL, Instant, Payload, RunId, digest
 
 GRACE_RANK = 1  # a bound: what happens at the same instant comes first
@@ -27,7 +28,7 @@ class OpenTask(msgspec.Struct, gc=False, array_like=True):
     delivery: int
     pool: str
     deadline: Instant | None
-    max_deliveries: int
+    max_deliveries: int  # how many charges end it
     grace: Instant
     hold_effects_in_doubt: bool
     cancelling: bool = False
@@ -36,6 +37,11 @@ class OpenTask(msgspec.Struct, gc=False, array_like=True):
     laid_down: bool = False  # not begun, and in nobody's hands
     timer: int = 0  # bounds it, and goes with it
     held: str = ""  # the effect that an operator has to settle first
+    suspicion: int = 0  # see `guilt`
+    place: int = Place.UNKNOWN  # of this delivery
+    losses: int = 0  # that made it more suspicious
+    charges: int = 0
+    charged_at: int = 0  # the delivery that was charged last
 
 
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -93,6 +99,8 @@ class State(msgspec.Struct, gc=False, array_like=True):
     enumerated: int = 0  # with `moves`, as long as the work goes on in slices
     caught: int = 0
     held_tasks: int = 0  # open tasks that wait for an operator
+    suspects: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """By site: suspicion and losses of a task that was called back, for the next one there."""
 
     @property
     def has_local_work(self) -> bool:
@@ -154,17 +162,43 @@ def _task_scheduled(state: State, event: e.TaskScheduled) -> None:
         sealed=event.sealed,
         key=event.key,
     )
+    if state.suspects and event.path in state.suspects:
+        task = state.tasks[event.task]
+        task.suspicion, task.losses = state.suspects.pop(event.path)
 
 
 def _task_redelivered(state: State, event: e.TaskRedelivered) -> None:
     task = state.tasks[event.task]
+    if event.charged:
+        task.charges += 1
+        task.charged_at = task.delivery
+    if event.suspicion > task.suspicion:
+        task.losses += 1
+    task.suspicion = event.suspicion
     task.delivery = event.delivery
+    task.place = Place.UNKNOWN
     task.laid_down = False
+
+
+def _task_begun(state: State, event: e.TaskBegun) -> None:
+    state.tasks[event.task].place = event.place
+
+
+def _task_cleared(state: State, event: e.TaskCleared) -> None:
+    task = state.tasks[event.task]
+    task.suspicion = event.suspicion
+    if event.uncharged:
+        task.charges -= 1
+        task.charged_at = 0
+    elif task.place == Place.ALONE:
+        task.place = Place.BESIDE_OTHERS
 
 
 def _task_ended(state: State, event: e.TaskEnded) -> None:
     state.tasks_ended += 1
     task = state.tasks.pop(event.task)
+    if task.suspicion and isinstance(event.outcome, Cancelled):
+        state.suspects[task.path] = (task.suspicion, task.losses)
     if task.held:
         state.held_tasks -= 1
     elif not task.pool:
@@ -277,6 +311,7 @@ def _run_forked(state: State, event: e.RunForked) -> None:
     for task in state.tasks.values():
         task.delivery = 1
         _take_up(state, task)
+        task.suspicion = task.losses = task.charges = task.charged_at = 0
     # What was claimed and not completed belonged to the other run; what was completed is a fact here too.
     state.effects = {key: effect for key, effect in state.effects.items() if effect.is_completed}
     for permit in state.permits.values():
@@ -286,6 +321,8 @@ def _run_forked(state: State, event: e.RunForked) -> None:
 def _tasks_laid_down(state: State, event: e.TasksLaidDown) -> None:
     for task in event.tasks:
         state.tasks[task].laid_down = True
+    for task in event.begun:
+        state.tasks[task].place = Place.LET_GO
 
 
 def _tasks_taken_up(state: State, event: e.TasksTakenUp) -> None:
@@ -295,6 +332,7 @@ def _tasks_taken_up(state: State, event: e.TasksTakenUp) -> None:
 
 def _take_up(state: State, task: OpenTask) -> None:
     task.laid_down = False
+    task.place = Place.UNKNOWN
     if task.held:
         task.held = ""
         state.held_tasks -= 1
@@ -345,4 +383,6 @@ CHANGES: dict[type[e.Event], Change] = {
     e.ChildrenDisowned: _ignored,
     e.RunDisowned: _run_disowned,
     e.WorkCounted: _work_counted,
+    e.TaskBegun: _task_begun,
+    e.TaskCleared: _task_cleared,
 }

@@ -23,6 +23,13 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     hold_effects_in_doubt: bool = False
     sealed: bool = False
     language: str = ""  # of the run
+    suspicion: int = 0  # whether its process may have been lost because of it, see `guilt`
+    losses: int = 0
+    apart: bool = False  # to be done in a process of its own, whatever its provider says
+
+
+NOT_IMPORTED = "Platform.NotImported"
+"""How an assignment ends that was to be done apart and could not be begun there. It is never recorded."""
 
 
 class Claim(msgspec.Struct, frozen=True):

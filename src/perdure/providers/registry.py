@@ -154,6 +154,28 @@ class Registry:
             return None
         return f"perdure[{extra}]"
 
+    def can_be_imported(self, provider: Provider) -> bool:
+        """Whether another process would find this provider by importing what we have imported.
+
+        A program's own file is not imported anew: that could begin the whole program once more.
+        """
+        if provider.name in SHIPPED or provider.name in self._installed():
+            return True
+        function = provider.stands_for or provider.function.call
+        module = sys.modules.get(getattr(function, "__module__", None) or "")
+        if (
+            module is None
+            or module.__name__ == "__main__"
+            or "<locals>" in getattr(function, "__qualname__", "<locals>")
+        ):
+            return False
+        if getattr(module, "__file__", None) in self.sources:
+            return True
+        try:
+            return importlib.util.find_spec(module.__name__) is not None
+        except (ImportError, ValueError):  # it was made by hand
+            return False
+
     def names(self) -> list[str]:
         return sorted({*self._providers, *SHIPPED, *self._installed()})
 

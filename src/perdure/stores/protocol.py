@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from perdure.kernel.guilt import Loss
 from perdure.kernel.outcomes import Status
 from perdure.kernel.questions import Line, Memory, Named
 from perdure.kernel.values import Instant, RunId
@@ -311,6 +312,12 @@ class Store(Protocol):
         """Bring these runs of ours, and letters to them, to live servers that read newer records than we do; which.
 
         Their new owner is woken. None of them may be in memory here. Without such a server nothing is changed.
+        """
+
+    def loss_of(self, run: RunId) -> Loss:
+        """What is known of the end of the process that had this run before we took it up; told once.
+
+        `ONLY`: it died, and no other run had work in it. `STOPPED`: the machine was restarted. `PROCESS`: nothing.
         """
 
     async def owned(self, partitions: Collection[int]) -> frozenset[int]:

@@ -9,7 +9,11 @@ from perdure.kernel.work import Assignment, Port
 
 
 class ScriptedHands:
-    """`functions` answer at once; every other name in `held` waits for `release`. Everything performed is recorded."""
+    """`functions` answer at once; every other name in `held` waits for `release`. Everything performed is recorded.
+
+    Names in `isolated` stand for functions that are done in a process of their own, those in `importable` for such that
+    could be.
+    """
 
     def __init__(
         self, functions: dict[str, Callable[[Any, Any], Any]] | None = None, held: set[str] | None = None
@@ -19,6 +23,8 @@ class ScriptedHands:
             **(functions or {}),
         }
         self.held = held or set()
+        self.isolated: set[str] = set()
+        self.importable: set[str] = set()
         self.performed: list[Assignment] = []
         self.waiting: dict[tuple[str, int], tuple[Assignment, Port, Callable[[Outcome], None]]] = {}
         self.cancelled: list[Assignment] = []
@@ -30,6 +36,12 @@ class ScriptedHands:
 
     def can_perform(self, provider: str) -> bool:
         return provider in self.functions or provider in self.held
+
+    def keeps_apart(self, assignment: Assignment) -> bool:
+        return assignment.provider in self.isolated
+
+    def can_keep_apart(self, assignment: Assignment) -> bool:
+        return assignment.provider in self.importable
 
     def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
         self.performed.append(assignment)

@@ -16,7 +16,7 @@ from perdure.kernel.outcomes import Outcome
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
-from perdure.providers.registry import Provider
+from perdure.providers.registry import Mode, Provider
 from perdure.providers.verdict import describe, settle
 from perdure.workers.secrets import MARK, DiscreetPort, Secrets
 
@@ -78,7 +78,7 @@ class Errand:
         self.coroutine: Coroutine[Any, Any, Any] | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.mode = provider.mode
+        self.mode = Mode.ISOLATED if assignment.apart else provider.mode
         self.arguments: dict[str, Any] = {}
 
     @property
@@ -103,7 +103,7 @@ class Errand:
     def take(self, arguments: dict[str, Any]) -> None:
         """These are the arguments of the call."""
         self.arguments = arguments
-        if self.provider.mode_for is not None:
+        if self.provider.mode_for is not None and not self.assignment.apart:
             self.mode = self.provider.mode_for(arguments)
 
     def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> Outcome | Coroutine[Any, Any, Any]:

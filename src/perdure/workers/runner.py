@@ -7,6 +7,7 @@ It knows nothing of runs, stores or languages, and it retries nothing.
     async     a task on the loop      cancelled, then abandoned
     thread    a thread of our own     told through its context, then abandoned
     isolated  a warm subprocess       SIGTERM, then SIGKILL
+    apart     a subprocess of its own, whatever its provider says; stopped as isolated ones are
 """
 
 import asyncio
@@ -16,10 +17,11 @@ from dataclasses import dataclass, field
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
 
+from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
-from perdure.providers.registry import DATABASE, Mode, Registry, shared
+from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
 from perdure.workers.errand import Done, Errand
@@ -44,6 +46,7 @@ class Limits:
     result_bytes: int = RESULT_LIMIT
     threads: int = 32
     processes: int = 4
+    processes_apart: int = 16  # for suspects; those that wait for a place are held up by no more than each other
     tasks_per_process: int = 1000
     process_memory: int | None = None  # bytes of address space
     grace: float = 5.0  # seconds
@@ -77,13 +80,35 @@ class Worker:
         self._groups = Groups(self._limits.groups)
         self._crowds = {name: Crowd(limit, self._begin) for name, limit in self._limits.languages.items()}
         self._threads: Threads[Errand, Outcome | Coroutine[Any, Any, Any]] | None = None
-        self._pool: Pool | None = None
+        self._pools: dict[bool, Pool] = {}  # True: for what is to be apart, which has a fresh child each time
         self._waits: set[asyncio.Future[Outcome]] = set()
         self._is_closed = False
 
     def can_perform(self, provider: str) -> bool:
         """False for a task that must wait until its provider is loaded."""
         return self._registry.knows(provider)
+
+    def keeps_apart(self, assignment: Assignment) -> bool:
+        """Whether it is done in a subprocess by nature. Sealed arguments that might say so say nothing here."""
+        provider = self._known(assignment.provider)
+        if provider is None or provider.mode_for is None or assignment.sealed or not assignment.arguments:
+            return provider is not None and provider.mode is Mode.ISOLATED
+        try:
+            arguments = jsontext.decode(assignment.arguments)
+        except ValueError:
+            return False  # it fails when it is begun, and says why
+        return isinstance(arguments, dict) and provider.mode_for(arguments) is Mode.ISOLATED
+
+    def can_keep_apart(self, assignment: Assignment) -> bool:
+        """Whether a subprocess could import its function."""
+        provider = self._known(assignment.provider)
+        return provider is not None and self._registry is shared and self._registry.can_be_imported(provider)
+
+    def _known(self, name: str) -> Provider | None:
+        try:
+            return self._registry.find(name)
+        except Exception:  # it cannot be imported, which `perform` tells
+            return None
 
     def perform(self, assignment: Assignment, port: Port, done: Done) -> None:
         """Start the assignment and call `done` once, with its outcome.
@@ -173,8 +198,8 @@ class Worker:
         for errand in errands:
             errand.done = _unheard
             self._stop(errand, Cancelled("the worker was closed"))
-        if self._pool is not None:
-            await self._pool.close()
+        for pool in self._pools.values():
+            await pool.close()
         if tasks := [errand.task for errand in errands if errand.task is not None]:
             await asyncio.wait(tasks, timeout=self._limits.grace)
         for errand in list(self._errands.values()):
@@ -262,14 +287,16 @@ class Worker:
     async def _isolate(self, errand: Errand) -> Outcome:
         from perdure.providers.isolation.pool import Pool
 
-        if self._pool is None:
-            self._pool = Pool(
-                limit=self._limits.processes,
-                orders_per_child=self._limits.tasks_per_process,
+        is_apart = errand.assignment.apart
+        pool = self._pools.get(is_apart)
+        if pool is None:
+            pool = self._pools[is_apart] = Pool(
+                limit=self._limits.processes_apart if is_apart else self._limits.processes,
+                orders_per_child=1 if is_apart else self._limits.tasks_per_process,
                 memory=self._limits.process_memory,
                 grace=self._limits.grace / 2,  # killed before it would be given up
             )
-        return await self._pool.run(errand.order(self._registry.sources), errand.answer, errand.hear)
+        return await pool.run(errand.order(self._registry.sources), errand.answer, errand.hear)
 
     def _track(self, errand: Errand) -> None:
         self._errands[_key(errand.assignment)] = errand

@@ -14,6 +14,7 @@ from perdure.dialects.flow.middleware.retry import gap
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.guilt import Loss
 from perdure.kernel.outcomes import Cancelled, Failed
 from perdure.kernel.values import SECOND
 from tests.dialects.flow.documents import call, cleanup, codes, flow, inner, mock, retry, returns, task, timeout
@@ -470,7 +471,7 @@ def test_lost_deliveries_are_no_attempts_until_they_are_exhausted() -> None:
     document = flow({"c": call(task("deadly"), catch=CATCH), "caught": returns("{{ failure }}"), "done": returns()})
     world = World(document, work={"deadly": lambda arguments, given: Answer(after=100 * SECOND)})
     for delivery in range(1, 6):
-        world._offer(START + delivery * SECOND, 0, i.TaskLost(1, delivery, "the process died"))
+        world._offer(START + delivery * SECOND, 0, i.TaskLost(1, delivery, "the process died", Loss.ALONE))
 
     failure = world.run()["value"]
 

@@ -8,6 +8,7 @@ from perdure.dialects.playbook import events as p
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.guilt import Loss
 from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.values import SECOND
 from tests.dialects.playbook.world import START, Answer, World, playbook
@@ -88,9 +89,9 @@ def test_a_lost_worker_costs_no_attempt_and_the_third_loss_is_an_outcome() -> No
     (task,) = world.execution.state.tasks
 
     for delivery in (1, 2):
-        world.tell(i.TaskLost(task, delivery, "the process is gone"))
+        world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
         assert world.execution.state.tasks[task].attempt == 1
-    world.tell(i.TaskLost(task, 3, "the process is gone"))
+    world.tell(i.TaskLost(task, 3, "the process is gone", Loss.ALONE))
 
     shown = world.show()
     assert shown["failures"][0]["error"]["kind"] == "lease_lost"
@@ -109,7 +110,7 @@ def test_the_third_loss_is_no_business_of_rules() -> None:
     (task,) = world.execution.state.tasks
 
     for delivery in (1, 2, 3):
-        world.tell(i.TaskLost(task, delivery, "the process is gone"))
+        world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
 
     assert world.show()["failures"][0]["error"]["kind"] == "lease_lost"
 
@@ -132,7 +133,7 @@ def test_a_lost_pipeline_may_begin_again() -> None:
     world.pass_time(1)
     (task,) = world.execution.state.tasks
 
-    world.tell(i.TaskLost(task, 1, "the process is gone"))
+    world.tell(i.TaskLost(task, 1, "the process is gone", Loss.ALONE))
     world.tell(i.TaskResult(task, 1, 2, Succeeded(b'"too late"')))
     shown = world.run()
 
@@ -146,14 +147,14 @@ def test_a_lost_pipeline_may_begin_again() -> None:
 
 
 def test_a_pipeline_that_kills_its_worker_begins_three_times() -> None:
-    """PBK-195: at most three deliveries."""
+    """PBK-195: at most three charged losses."""
     work: Any = {"say": lambda given: given["key"], "hang": lambda _: Answer("end", after=SECOND * 100)}
     world = World(RESTART, work=work, crash=True)
     for _ in range(3):
         world.pass_time(1)
         (task,) = [number for number, task in world.execution.state.tasks.items() if not task.cancelling]
         assert not world.is_over
-        world.tell(i.TaskLost(task, 1, "the process is gone"))
+        world.tell(i.TaskLost(task, 1, "the process is gone", Loss.ALONE))
     shown = world.show()
 
     assert shown["status"] == "failed" and shown["failures"][0]["error"]["kind"] == "lease_lost"
@@ -204,8 +205,8 @@ workflow:
 
 
 @pytest.mark.parametrize("losses", [(1, 0, 1), (0, 2, 0), (2, 1, 0), (1, 1, 1), (0, 0, 3)])
-def test_a_pipeline_is_handed_out_three_times_in_all(losses: tuple[int, int, int]) -> None:
-    """PBK-195: deliveries are the step-run's, whichever of its tasks lost its worker."""
+def test_a_pipeline_bears_three_charges_in_all(losses: tuple[int, int, int]) -> None:
+    """PBK-195: charges are the step-run's, whichever of its tasks lost its worker."""
     text = playbook("workflow: [{step: s, tool: [{name: a, kind: w}, {name: b, kind: w}, {name: c, kind: w}]}]")
     world = World(text, work={"w": lambda _: Answer(1, after=SECOND * 1000)}, crash=True)
     world.pass_time(1)
@@ -214,7 +215,7 @@ def test_a_pipeline_is_handed_out_three_times_in_all(losses: tuple[int, int, int
             break
         (task,) = world.execution.state.tasks
         for delivery in range(1, times + 1):
-            world.tell(i.TaskLost(task, delivery, "the process is gone"))
+            world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
         if not world.is_over:
             world.tell(i.TaskResult(task, 1, times + 1, Succeeded(b"1")))
     shown = world.show()
@@ -224,11 +225,11 @@ def test_a_pipeline_is_handed_out_three_times_in_all(losses: tuple[int, int, int
     else:
         (failure,) = shown["failures"]
         assert shown["status"] == "failed" and failure["error"]["kind"] == "lease_lost"
-        assert "handed out 3 times" in failure["error"]["message"]
+        assert "lost 3 times" in failure["error"]["message"]
         assert "the process is gone" in failure["error"]["message"]
 
 
-def test_each_iteration_has_its_own_deliveries() -> None:
+def test_each_iteration_has_its_own_charges() -> None:
     """PBK-195."""
     text = playbook("workflow: [{step: s, loop: {in: [1, 2, 3], iterator: n}, tool: {kind: w}}]")
     world = World(text, work={"w": lambda _: Answer(1, after=SECOND * 1000)}, crash=True)
@@ -236,7 +237,7 @@ def test_each_iteration_has_its_own_deliveries() -> None:
     for _ in range(3):
         (task,) = world.execution.state.tasks
         for delivery in (1, 2):
-            world.tell(i.TaskLost(task, delivery, "the process is gone"))
+            world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
         world.tell(i.TaskResult(task, 1, 3, Succeeded(b"1")))
 
     assert world.show()["status"] == "success"

@@ -19,7 +19,7 @@ from perdure.dialects.playbook.values import NO_VARIABLES, NOTHING, Value, Varia
 from perdure.kernel.values import Instant, Payload
 
 WHOLE = 0  # the fork that is none: the execution itself
-DELIVERIES = 3  # of one pass through a pipeline
+CHARGES = 3  # of one pass through a pipeline: losses of its worker that are its own doing
 ALONE = -1  # the index of a thread that is no iteration
 ELSE = -1  # the rule that decided was the `else`
 NO_RULE = -2  # none did
@@ -164,6 +164,7 @@ class Thread(msgspec.Struct, gc=False, array_like=True):
     recipe: Payload | None = None  # of the attempt that works now
     prev_recipe: Payload | None = None  # of `prev`
     recipes: dict[str, Payload] = msgspec.field(default_factory=dict)  # of `results`
+    charges: int = 0  # of the workers that were lost, those that were its own doing
 
     @property
     def ordinal(self) -> int:
@@ -171,9 +172,9 @@ class Thread(msgspec.Struct, gc=False, array_like=True):
         return self.visits - self.earlier
 
     @property
-    def deliveries_left(self) -> int:
-        """How often the task that begins now may be handed out: its pipeline as a whole has three times (PBK-195)."""
-        return max(1, DELIVERIES - self.epoch + 1)
+    def charges_left(self) -> int:
+        """How many charges end the task that begins now: its pipeline as a whole bears three (PBK-195)."""
+        return max(1, CHARGES - self.charges)
 
 
 class LoopState(msgspec.Struct, gc=False, array_like=True):

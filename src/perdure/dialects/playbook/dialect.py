@@ -95,9 +95,9 @@ def _land(turn: Turn) -> None:
 
 
 def _worn_out(thread: b.Thread, outcome: Outcome) -> Error:
-    """The kernel counts the deliveries of a task; these are the pipeline's."""
+    """The kernel counts what a task is charged with; this is the pipeline's sum."""
     reason = outcome.message.partition("; ")[2] if isinstance(outcome, Failed) else ""
-    message = f"handed out {thread.epoch} times without coming to its end; {reason}"
+    message = f"its process was lost {thread.charges + 1} times while nothing else worked there; {reason}"
     return error("lease_lost", message, Code.DELIVERIES_EXHAUSTED, source=thread.label)
 
 

@@ -84,7 +84,7 @@ def start(call: Call, left: frozenset[str], makers: Makers) -> None:
         text,
         attempt=thread.attempt,
         deadline=deadline,
-        max_deliveries=thread.deliveries_left,
+        max_deliveries=thread.charges_left,
         hold_effects_in_doubt=task.holds_effects,
         sealed=True,
         key=task_key(thread),

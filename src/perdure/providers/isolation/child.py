@@ -160,7 +160,7 @@ class Child:
         try:
             provider = _find(order)
         except Exception as error:
-            return frames.Ended(Failed(Code.PROVIDER_FAULT, str(error), False))
+            return frames.Ended(Failed(Code.PROVIDER_FAULT, str(error), False), is_found=False)
         try:
             return frames.Ended(settle(self._call(provider, order), order.result_limit))
         except BaseException as error:  # SystemExit of a user's function ends the task, not the child

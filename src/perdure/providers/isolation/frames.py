@@ -53,10 +53,14 @@ class Remark(msgspec.Struct, array_like=True, tag=5):
 
 
 class Ended(msgspec.Struct, array_like=True, tag=6):
-    """`is_worn`: the child will not take another order, it has hit a limit it cannot recover from."""
+    """`is_worn`: the child will not take another order, it has hit a limit it cannot recover from.
+
+    `is_found`: whether it could import what it was to call.
+    """
 
     outcome: Outcome
     is_worn: bool = False
+    is_found: bool = True
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=repr)  # log fields may hold anything

@@ -14,6 +14,7 @@ from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Code, Failed, Outcome
+from perdure.kernel.work import NOT_IMPORTED
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.isolation import frames
 from perdure.providers.process import Process, inherited_environment, read_end
@@ -48,6 +49,8 @@ class Pool:
             try:
                 ended = await child.carry_out(order, answer, hear)
                 is_reusable = not ended.is_worn and child.orders < self._orders_per_child
+                if not ended.is_found and order.assignment.apart:
+                    return Failed(NOT_IMPORTED, "its function cannot be imported by another process", False)
                 return ended.outcome
             except ChildDied as death:
                 return death.outcome

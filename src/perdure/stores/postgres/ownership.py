@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 import psycopg
 
 from perdure.kernel import inputs
+from perdure.kernel.guilt import Loss
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.postgres.database import NOW, Database
 from perdure.stores.postgres.entrusting import entrust
@@ -221,6 +222,9 @@ class Ownership(Membership):
             return [Left(partition, runs) for partition, runs in at_work.items()]
 
         return await self._write(work)
+
+    def loss_of(self, run: RunId) -> Loss:
+        return Loss.PROCESS  # silent, dead or cut off: nobody sees which, nor what else it had at work
 
     async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
         if self._lease is None:

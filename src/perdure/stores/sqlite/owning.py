@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 
 import apsw
 
+from perdure.kernel.guilt import Loss
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import RECORDS
 from perdure.stores.protocol import Left, Server, Share
+from perdure.stores.sqlite.losses import Losses
 from perdure.stores.sqlite.ownership import PartitionLock, is_locked, try_lock
 from perdure.stores.sqlite.writing import BatchWriter
 
@@ -54,6 +56,7 @@ class Ownership(ABC):
         self._locks: dict[int, PartitionLock] = {}
         self._epochs: dict[int, int] = {}
         self._is_late = False
+        self._losses = Losses(lambda query, bindings: self._read(query, bindings))
 
     @property
     @abstractmethod
@@ -80,6 +83,7 @@ class Ownership(ABC):
         with _releasing(held):
             home, epoch = await self._explained_transaction(work)
             self._locks[home], self._epochs[home] = held.pop(0), epoch
+        self._locks[home].sign()
         return home
 
     def _lock_new(self, held: list[PartitionLock]) -> int:
@@ -147,6 +151,7 @@ class Ownership(ABC):
             return False
         self._locks[partition].abandon()
         self._locks[partition] = lock
+        lock.sign()
         _log.warning("%s was removed while its process lives; it is there again", lock.path)
         return True
 
@@ -182,6 +187,7 @@ class Ownership(ABC):
                 if (lock := try_lock(self.path, partition)) is not None:
                     held.append(lock)
                     free.append(partition)
+                    self._losses.look(lock, partition)
 
             def work() -> list[Left]:
                 epoch = self._connection.execute("SELECT epoch FROM partitions WHERE id = ?", (home,)).get
@@ -214,6 +220,9 @@ class Ownership(ABC):
             letters = _FAMILY.replace("id", "run")
             execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {letters}", bindings)
         return moved
+
+    def loss_of(self, run: RunId) -> Loss:
+        return self._losses.tell(run)
 
     async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
         return []  # locks do not tell what their owners read

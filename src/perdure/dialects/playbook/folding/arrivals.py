@@ -32,6 +32,13 @@ def _task_redelivered(body: Body, event: e.TaskRedelivered) -> None:
     number = body.awaited.get(event.task)
     if number is not None:
         body.threads[number].epoch += 1
+        body.threads[number].charges += event.charged
+
+
+def _task_cleared(body: Body, event: e.TaskCleared) -> None:
+    number = body.awaited.get(event.task)
+    if number is not None:
+        body.threads[number].charges -= event.uncharged
 
 
 def _timer_fired(body: Body, event: e.TimerFired) -> None:
@@ -53,6 +60,7 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     e.TaskEnded: _task_ended,
     e.ChildEnded: _child_ended,
     e.TaskRedelivered: _task_redelivered,
+    e.TaskCleared: _task_cleared,
     e.TimerFired: _timer_fired,
     e.TimerDropped: _timer_dropped,
 }

@@ -61,7 +61,12 @@ def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
     body.awaited.pop(thread.number, None)
     body.attempt_bounds.pop(thread.timer, None)
     body.threads[event.thread] = b.Thread(
-        thread.run, thread.index, visits=thread.visits + 1, epoch=thread.epoch, earlier=thread.visits
+        thread.run,
+        thread.index,
+        visits=thread.visits + 1,
+        epoch=thread.epoch,
+        earlier=thread.visits,
+        charges=thread.charges,
     )
     body.agenda[event.thread] = None
 

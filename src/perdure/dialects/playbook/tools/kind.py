@@ -84,7 +84,7 @@ class Call:
         turn = self.turn
         thread = turn.body.threads[self.thread]
         path = task_path(thread, turn.body.runs[thread.run], self.task)
-        key, most = task_key(thread), thread.deliveries_left
+        key, most = task_key(thread), thread.charges_left
         deadline = None if timeout is None else turn.now + int(timeout * SECOND)
         text = self._encoded(arguments)
         if text is None:

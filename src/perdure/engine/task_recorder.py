@@ -1,0 +1,102 @@
+"""What happens to the tasks of this process, offered to their runs: ends, losses, begins of suspects."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from perdure.engine.chores import Chores
+from perdure.engine.clock import Clock
+from perdure.engine.commands import lost
+from perdure.engine.large import lighten_outcome
+from perdure.engine.port import Ask, TaskPort, Text
+from perdure.engine.slot import Mail, Slot
+from perdure.kernel import inputs as i
+from perdure.kernel.guilt import Loss, Place
+from perdure.kernel.outcomes import Outcome
+from perdure.kernel.values import RunId
+from perdure.kernel.work import Assignment, Port
+from perdure.stores.errors import StoreError
+from perdure.stores.protocol import Letter, Store
+
+_log = logging.getLogger("perdure.engine")
+
+MOST_LET_GO = 10_000  # runs of which it is remembered; what is forgotten makes suspects, and charges nobody
+SPEAK_EVERY = 1.0  # seconds between tries to speak for a task, while the store is away
+
+
+class TaskRecorder:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        chores: Chores,
+        slots: Mapping[RunId, Slot],
+        offer: Callable[[RunId, Mail], None],
+        ask: Ask,
+        text: Text,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._chores = chores
+        self._slots = slots
+        self._offer = offer
+        self._ask = ask
+        self._text = text
+        self.let_go: dict[RunId, set[tuple[int, int]]] = {}
+        """Tasks, with their deliveries, that this process had to give up although it lives."""
+        self._is_closed = False
+
+    def port_for(self, one: Assignment) -> Port:
+        return TaskPort(one, self._ask, self._text)
+
+    def task_done(self, one: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
+        outcome, values = lighten_outcome(outcome)
+        result = i.TaskResult(one.task, one.attempt, one.delivery, outcome)
+        reply = None if recorded is None else lambda answer: recorded()
+        self._offer(one.run, Mail(self._clock.now(), 0, result, reply=reply, values=values))
+
+    def task_lost(self, one: Assignment, loss: Loss, reason: str | None = None) -> None:
+        slot = self._slots.get(one.run)
+        task = None if slot is None or slot.execution is None else slot.execution.state.tasks.get(one.task)
+        if task is not None and task.laid_down:
+            self._offer(one.run, Mail(self._clock.now(), 0, i.TakeUp([one.task])))
+        else:
+            self._offer(one.run, lost(one, self._clock.now(), loss, reason))
+
+    def task_begins(self, one: Assignment, place: Place, recorded: Callable[[bool], None]) -> None:
+        begin = i.Begin(one.task, one.delivery, place)
+        self._offer(
+            one.run,
+            Mail(self._clock.now(), 0, begin, reply=lambda answer: recorded(isinstance(answer, i.Accepted))),
+        )
+
+    def task_outlived(self, one: Assignment, recorded: Callable[[], None]) -> None:
+        cleared = i.Clear(one.task, one.delivery, outlived=True)
+        self._offer(one.run, Mail(self._clock.now(), 0, cleared, reply=lambda answer: recorded()))
+
+    def lose(self, run: RunId, at_work: list[Assignment], alone: Assignment | None) -> None:
+        """The run is not ours any more, and its tasks are stopped: that is not their doing.
+
+        The next owner may be another process, which cannot know that we live. If it is, and has charged the task that
+        was alone here, that is taken back.
+        """
+        if at_work:
+            if len(self.let_go) >= MOST_LET_GO:
+                self.let_go.clear()
+            self.let_go[run] = {(one.task, one.delivery) for one in at_work}
+        if alone is not None:
+            self._chores.spawn(self._speak_for(alone))
+
+    def close(self) -> None:
+        """Nothing more is said."""
+        self._is_closed = True
+
+    async def _speak_for(self, one: Assignment) -> None:
+        word = i.encode(i.Clear(one.task, one.delivery, outlived=False))
+        while not self._is_closed:
+            try:
+                await self._store.send(Letter(one.run, self._clock.now(), word))
+                return
+            except StoreError as error:
+                _log.info("task %s of run %s cannot be spoken for yet: %s", one.task, one.run, error)
+                await asyncio.sleep(SPEAK_EVERY)

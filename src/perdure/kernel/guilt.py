@@ -1,0 +1,72 @@
+"""Who is held responsible for the loss of a process (invariant 27).
+
+A process that dies takes everything down that was at work in it. One of its tasks may have been the cause, the others
+are innocent, and nobody has seen which. So a loss makes suspects first; only what was lost while nothing else worked
+beside it is *charged*, and only charges count towards a task's cap.
+
+    nothing known ──lost──▶ suspect ──lost while begun──▶ begun alone ──lost──▶ charged, begun alone again
+                               ▲                              │
+                               └──── outlived its time ◀──────┘
+"""
+
+from enum import IntEnum
+from typing import Protocol
+
+from perdure.kernel.values import SECOND, Instant
+
+ALONE_FROM = 2
+"""How suspicious a task is that must not work beside others."""
+
+FIRST_TIME_ALONE: Instant = 60 * SECOND
+_LONGEST_DOUBLING = 20  # about two years: longer than any task waits
+
+_PACED_FROM = 10  # losses: before, a cap has ended most tasks
+_LONGEST_PACE: Instant = 60 * SECOND
+
+
+class Place(IntEnum):
+    """Where a delivery was begun, as far as it is recorded. Only the begin of a suspect is."""
+
+    UNKNOWN = 0  # it may have begun; a suspect has not
+    BESIDE_OTHERS = 1
+    ALONE = 2  # in the engine's process, while no other function works there
+    APART = 3  # in a process of its own
+    LET_GO = 4  # its process gave it up in order: whatever comes next is not its doing
+
+
+class Loss(IntEnum):
+    """What is known of how a delivery was lost."""
+
+    PROCESS = 0  # its process is gone; where it had begun stands in the log
+    ONLY = 1  # the same, and no other task was open in that process
+    BESIDE_OTHERS = 2  # its worker is gone, and had begun it
+    ALONE = 3  # its worker, or the process of its own, is gone, and had nothing else in hand
+    STOPPED = 4  # not its doing: an orderly stop, a lease that ended, a machine that restarted
+
+
+class Suspect(Protocol):
+    suspicion: int
+    place: int
+
+
+_TOLD = {Loss.BESIDE_OTHERS: Place.BESIDE_OTHERS, Loss.ALONE: Place.ALONE}
+
+
+def judge(task: Suspect, loss: int) -> tuple[int, bool]:
+    """How suspicious the task is after this loss, and whether it is charged with it."""
+    place = _TOLD.get(Loss(loss), task.place)
+    if loss == Loss.STOPPED or place in (Place.APART, Place.LET_GO):
+        return task.suspicion, False
+    if task.suspicion and place == Place.UNKNOWN:
+        return task.suspicion, False  # the begin of a suspect is recorded, and this one's is not
+    return task.suspicion + 1, place == Place.ALONE or loss == Loss.ONLY
+
+
+def time_alone(losses: int) -> Instant:
+    """For how long a task that was lost so often keeps others from beginning beside it."""
+    return FIRST_TIME_ALONE << min(max(losses - ALONE_FROM, 0), _LONGEST_DOUBLING)
+
+
+def pace(losses: int) -> Instant:
+    """How long a task without a cap that was lost so often, in a process of its own, waits before it is lost again."""
+    return 0 if losses < _PACED_FROM else min(SECOND << min(losses - _PACED_FROM, _LONGEST_DOUBLING), _LONGEST_PACE)
