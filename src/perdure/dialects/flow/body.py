@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
+from perdure.dialects.flow.chains import Chain
+from perdure.dialects.flow.frozen import decode_hook, encode_hook
 from perdure.dialects.flow.program import Program
-from perdure.dialects.flow.values import NOTHING, Carried, Cell, Result, Vars, decode_hook, encode_hook
+from perdure.dialects.flow.values import NOTHING, Carried, Cell, Place, Result, Vars
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant
 
@@ -213,10 +215,20 @@ class Body(msgspec.Struct, gc=False):
             return Cell(carried)
         if "grows" in carried:
             return held(frame, carried["grows"]).grown(carried["added"], carried.get("sealed"))
+        if "links" in carried:
+            return _linked(frame, carried)
         if carried["place"] == "landed":
             assert self.landed is not None and self.landed.cell is not None
             return self.landed.cell
         return held(frame, carried["place"])
+
+
+def _linked(frame: Frame, carried: Place) -> Chain:
+    links = tuple(map(Cell, carried["links"]))
+    if "follows" not in carried:
+        return Chain(links)
+    before = held(frame, carried["follows"])
+    return before.linked(links) if isinstance(before, Chain) else Chain((before, *links))
 
 
 def held(frame: Frame, place: str) -> Cell:

@@ -195,7 +195,7 @@ def settle(move: Move, index: int, outcome: Outcome | None, status: Status | Non
     content: Carried | None = None
     if call.imposed is not None:
         # It was interrupted: what it says now is in the history, its Result is the cancellation (MWL-708).
-        ok, content = False, call.imposed.payload
+        ok, content = False, call.imposed.kept(move.turn)
     elif isinstance(outcome, Succeeded):
         content = LANDED
     elif outcome is not None:
@@ -231,7 +231,7 @@ def _is_left(move: Move, call: Call, ok: bool) -> bool:
 def interrupt(move: Move, call: Call, imposed: Carried) -> None:
     """Ask the call's target to stop; the call settles once it has."""
     turn = move.turn
-    payload = move.body.cell(move.frame, imposed).payload
+    payload = move.body.cell(move.frame, imposed).kept(move.turn)
     move.emit(f.CallInterrupted(move.number, call.index, imposed))
     match call.kind:
         case Kind.MOCK:

@@ -16,9 +16,6 @@ TRUNCATED = "System.FailureChainTruncated"
 
 MEMBERS = ("type", "code", "message", "details", "retryable", "previous")
 
-LONGEST_CHAIN = 200
-"""Links that are kept. Only a graph that fails in a circle gets there, and would grow without bound (MWL-518)."""
-
 
 class Fault(Exception):
     """A field or an argument failed; carries the envelope of that failure."""
@@ -48,12 +45,11 @@ def invalid(message: str, path: str, value: Any) -> Fault:
 
 
 def link(new: Envelope, superseded: Envelope) -> Envelope:
-    """`new` with the superseded failure at the end of its chain: no history is overwritten (MWL-517)."""
+    """`new` with the superseded failure, itself, at the end of its chain: no history is overwritten (MWL-517)."""
     links = [new]
     while isinstance(links[-1].get("previous"), dict):
         links.append(links[-1]["previous"])
-    room = LONGEST_CHAIN - len(links)
-    chain = cut(superseded, room) if room > 0 else failure(TRUNCATED)
+    chain = superseded
     for envelope in reversed(links):
         chain = {**envelope, "previous": chain}
     return chain

@@ -5,20 +5,24 @@ from typing import Any
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Body, Call, Entry, Frame, Position, Step
+from perdure.dialects.flow.chains import LARGE, LONGEST, LONGEST_OF_LARGE, Chain, links_of, without_history
 from perdure.dialects.flow.envelopes import TRUNCATED, Envelope, cut, failure, link
 from perdure.dialects.flow.program import Flow, Program
 from perdure.dialects.flow.program import Step as StepProgram
 from perdure.dialects.flow.records import entry_record, step_record
-from perdure.dialects.flow.scope import Maker, Scope
-from perdure.dialects.flow.values import Result, is_deeper
+from perdure.dialects.flow.scope import GROWTH_SINCE, Maker, Scope
+from perdure.dialects.flow.values import Carried, Place, Result, is_deeper
 from perdure.kernel import jsontext
 from perdure.kernel.events import Event
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, Payload
 
 DEEPEST_FAILURE = 600  # levels of nesting
-LARGE_HISTORY = 256 * 1024  # bytes
-LINKS_OF_LARGE_HISTORY = 20  # so many are always kept, however large they are
+DEEPEST_LINK = 300  # so that a chain of the longest is never deeper than that
+
+
+def _is_deep(link: Envelope) -> bool:
+    return is_deeper(link.get("details"), DEEPEST_LINK)
 
 
 class Move:
@@ -38,19 +42,53 @@ class Move:
     def text(self, data: Any) -> Payload:
         return self.turn.keep(jsontext.encode(data))
 
-    def envelope(self, envelope: Envelope) -> Payload:
-        """A failure as text.
+    def envelope(self, envelope: Envelope) -> Carried:
+        """A failure as an event carries it: link by link, behind the failure that a place holds already.
 
-        A graph that fails in a circle piles history upon history. Where that gets too deep to be read again, or so
-        large that every further failure would cost more, the older part of the chain goes.
+        A graph that fails in a circle piles history upon history. Where that gets too deep to be read again, or too
+        large, the older part of the chain goes.
         """
+        links = links_of(envelope)
+        if len(links) > 1 and self._can_link(links):
+            return self._chain(links)
         if is_deeper(envelope, DEEPEST_FAILURE):
             envelope = {name: value for name, value in envelope.items() if name not in ("details", "previous")}
             envelope["previous"] = failure(TRUNCATED)
-        text = jsontext.encode(envelope)
-        if len(text) > LARGE_HISTORY:
-            text = jsontext.encode(cut(envelope, LINKS_OF_LARGE_HISTORY))
+        text = jsontext.encode(cut(envelope, LONGEST))
+        if len(text) > LARGE:
+            text = jsontext.encode(cut(envelope, LONGEST_OF_LARGE))
         return self.turn.keep(text)
+
+    def following(self, envelope: Envelope, place: str) -> Carried:
+        """A failure with the one that a place holds, if it holds one, at the end of its chain."""
+        before = self.frame.failure if place == "failure" else None if self._risen is None else self._risen.cell
+        if before is None:
+            return self.envelope(envelope)
+        links = links_of(envelope)
+        if isinstance(before, Chain) and self._can_link(links):
+            return Place(follows=place, links=self._told(links))
+        return self.envelope(link(envelope, before.read(self.turn)))
+
+    def _can_link(self, links: list[Envelope]) -> bool:
+        return self.turn.spoken >= GROWTH_SINCE and not any(map(_is_deep, links))
+
+    def _told(self, links: list[Envelope], is_all: bool = False) -> list[Payload]:
+        return [self.text(one) for one in without_history(links, is_all)]
+
+    def _chain(self, links: list[Envelope]) -> Place:
+        """`links`, the newest first. Those that a place holds as a chain, or as a single link, are not told again."""
+        for place in ("failure", "rising"):
+            cell = self.frame.failure if place == "failure" else None if self._risen is None else self._risen.cell
+            at = None if cell is None else next((at for at, link in enumerate(links) if cell.holds(link)), None)
+            if at and (isinstance(cell, Chain) or at == len(links) - 1):
+                return Place(follows=place, links=self._told(links[:at]))
+        kept = links[: LONGEST + 1]  # one more than is shown, so that it is seen that there were
+        return Place(links=self._told(kept, is_all=len(kept) == len(links)))
+
+    @property
+    def _risen(self) -> Result | None:
+        rising = self.frame.rising
+        return None if rising is None or rising.ok else rising
 
     @property
     def flow(self) -> Flow:
@@ -111,12 +149,12 @@ class Move:
 
     def resolve_failed(self, envelope: Envelope) -> None:
         """The Step on top resolves to a failure; one it was recovering from goes to the end of its chain (MWL-515)."""
-        handled = self.frame.failure
-        linked = envelope if handled is None else link(envelope, handled.read(self.turn))
-        self.emit(f.StepFailed(self.number, self.envelope(linked), self.now))
+        self.emit(f.StepFailed(self.number, self.following(envelope, "failure"), self.now))
 
-    def superseding(self, envelope: Envelope, risen: Result | None) -> Payload:
+    def superseding(self, envelope: Envelope, risen: Result | None) -> Carried:
         """A failure that takes the place of what was rising: a failure is chained, a success disappears (MWL-516)."""
-        if risen is not None and not risen.ok:
-            envelope = link(envelope, risen.cell.read(self.turn))
-        return self.envelope(envelope)
+        if risen is None or risen.ok:
+            return self.envelope(envelope)
+        if risen is self.frame.rising:
+            return self.following(envelope, "rising")
+        return self.envelope(link(envelope, risen.cell.read(self.turn)))

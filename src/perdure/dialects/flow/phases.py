@@ -17,9 +17,9 @@ from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.program import Entry as EntryProgram
 from perdure.dialects.flow.program import Phase
 from perdure.dialects.flow.scope import Scope
-from perdure.dialects.flow.values import NOTHING, RISING, Cell, Result
+from perdure.dialects.flow.values import NOTHING, RISING, Carried, Cell, Result
 from perdure.kernel import jsontext
-from perdure.kernel.values import Payload
+from perdure.kernel.values import NULL, Payload
 
 FIRST_BOUND_RANK = 1  # ends of waits have rank 0; bounds come after them, the outermost first (O-23)
 
@@ -92,7 +92,8 @@ def _ascend(move: Move, entry: Entry, program: EntryProgram) -> None:
                 _run_again(move, entry, phase, scope, directive, risen)
             case Emit(result=result) if result is not None:
                 ok, content = _content(result)
-                _emit(move, entry, phase, Result(ok, Cell(move.text(content), content)), directive, is_new=True)
+                new = move.text(content) if ok else move.envelope(content)
+                _emit(move, entry, phase, Result(ok, Cell(NULL, content)), directive, new)
             case _:
                 _emit(move, entry, phase, risen, directive)
     except Fault as fault:
@@ -108,12 +109,14 @@ class _PhaseFault(Fault):
         self.risen = risen
 
 
-def _superseded(move: Move, risen: Result, fault: Fault) -> Payload:
+def _superseded(move: Move, risen: Result, fault: Fault) -> Carried:
     return move.superseding(fault.envelope, fault.risen if isinstance(fault, _PhaseFault) else risen)
 
 
-def _emit(move: Move, entry: Entry, phase: Phase, risen: Result, directive: Directive, is_new: bool = False) -> None:
-    """Shape what the entry emits, then `assign`."""
+def _emit(
+    move: Move, entry: Entry, phase: Phase, risen: Result, directive: Directive, new: Carried | None = None
+) -> None:
+    """Shape what the entry emits, then `assign`; `new` carries a Result that the action put in place of what rose."""
     revealed = entry
     if directive.reveals:
         revealed = Entry(entry.site, entry.at, entry.input, entry.output)
@@ -129,9 +132,9 @@ def _emit(move: Move, entry: Entry, phase: Phase, risen: Result, directive: Dire
         bound = scope.bindings(phase.assign)
     except Fault as fault:
         raise _PhaseFault(fault.envelope, risen) from None
-    if content is None and is_new:
-        content = risen.cell.payload
-    if is_new and risen.ok and move.frame.rising is not None and not move.frame.rising.ok:
+    if content is None:
+        content = new
+    if new is not None and risen.ok and move.frame.rising is not None and not move.frame.rising.ok:
         move.turn.caught += 1
     move.emit(f.PhaseRan(move.number, move.now, risen.ok, content, bound))
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.flow.body import Body, Call, Entry, Frame, Step
+from perdure.dialects.flow.chains import Chain, chained
 from perdure.dialects.flow.instants import write_timestamp
 from perdure.dialects.flow.values import Cell, Grown
 from perdure.kernel import jsontext
@@ -67,6 +68,8 @@ def _scope(scope: Step | Entry | Call) -> str:
 def _read(cell: Cell, texts: Mapping[bytes, bytes]) -> Any:
     if isinstance(cell, Grown):
         return jsontext.decode(cell.text(lambda pieces: _texts(pieces, texts)))
+    if isinstance(cell, Chain):
+        return chained([*map(jsontext.decode, _texts([link.payload for link in cell.links], texts))], cell.is_cut)
     payload = cell.payload
     if isinstance(payload, bytes):
         return jsontext.decode(payload)

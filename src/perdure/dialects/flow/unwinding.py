@@ -37,11 +37,11 @@ def _arrive(move: Move, owner: Entry, boundary: int) -> None:
     is_bare = owner.fired.is_same(arrived.cell)
     outer = boundary_of(move.frame, below=boundary)
     if not is_bare:
-        content = arrived.cell.payload
+        content = arrived.cell.kept(move.turn)
     elif outer is None:
         content = owner.explanation.payload
     else:
-        content = imposed_at(move.frame, outer).payload
+        content = imposed_at(move.frame, outer).kept(move.turn)
     move.emit(f.BoundConverted(move.number, content))
 
 
@@ -51,7 +51,7 @@ def _leave_call(move: Move, call: Call) -> None:
         return
     # A Result accepted before the interruption is dropped with its scope; one that came out of the target's own
     # unwind goes on upward, for a failed cleanup must not hide behind a converted timeout (O-25).
-    content = call.result.cell.payload if call.imposed is not None else None
+    content = call.result.cell.kept(move.turn) if call.imposed is not None else None
     move.emit(f.CallDropped(move.number, content))
 
 
@@ -67,5 +67,5 @@ def _leave_step(move: Move, step: Step) -> None:
         calls.interrupt(move, fan.calls[next(reversed(fan.running))], RISING)
     else:
         failed = fan.calls.get(fan.cleanup_failed)
-        content = None if failed is None or failed.result is None else failed.result.cell.payload
+        content = None if failed is None or failed.result is None else failed.result.cell.kept(move.turn)
         move.emit(f.StepDropped(move.number, content))

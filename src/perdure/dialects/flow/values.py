@@ -2,7 +2,7 @@
 
 An event carries a value as JSON text, as a reference to large text beside the log, or as the *name of a place*
 that holds it already (`step.input`, `vars.x`), so that a value passing through many Steps is written once. A list or
-a text that has grown is carried as the place of what it was before, and what was added.
+a text that has grown is carried as the place of what it was before, and what was added; so is the history of a failure.
 """
 
 from typing import Any, TypedDict
@@ -20,13 +20,16 @@ class Place(TypedDict, total=False):
     """Stands in an event for the value that a `place` of the frame holds already.
 
     Or for one that `grows` out of what a place holds: by what was `added` at its end. `sealed` is the text of all that
-    it has grown by before and that is not beside the log yet. There is always one of `place` and `grows`.
+    it has grown by before and that is not beside the log yet. Or for a failure with its history: the `links` of it, the
+    oldest first, behind which is what the place holds that it `follows`, if any.
     """
 
     place: str
     grows: str
     added: Payload
     sealed: Ref
+    follows: str
+    links: list[Payload]
 
 
 Carried = bytes | Ref | Place
@@ -62,13 +65,17 @@ class Cell:
                 raise _too_deep() from None
         return self.data
 
+    def head(self, turn: Turn) -> Any:
+        """Of a failure, what is said of it without its history; perhaps more."""
+        return self.read(turn)
+
     def holds(self, data: Any) -> bool:
         """These very data, not merely equal ones."""
         return self.data is data
 
     def is_same(self, other: "Cell") -> bool:
-        """Whether both hold one text; what has grown is nobody's double."""
-        return not isinstance(other, Grown) and self.payload == other.payload
+        """Whether both hold one text; what has grown, or has a history, is nobody's double."""
+        return type(other) is Cell and self.payload == other.payload
 
     def kept(self, turn: Turn) -> Payload:
         """The value as an event or a task may carry it."""
@@ -157,10 +164,6 @@ class Grown(Cell):
     def grown(self, added: Payload, sealed: Ref | None = None) -> "Grown":
         return Grown(self.buffer.add(self.count, added, sealed), self.count + 1)
 
-    @property
-    def frozen(self) -> dict[str, list[Payload]]:
-        return {"pieces": self.buffer.frozen(self.count)}
-
 
 class Vars:
     """The variables of a frame. Binding is constant time; the object that expressions read is kept up to date."""
@@ -228,35 +231,6 @@ class Result(msgspec.Struct, gc=False, array_like=True):
         """The Result as the language shows it."""
         content = self.cell.read(turn)
         return {"type": "success", "value": content} if self.ok else content
-
-
-def encode_hook(item: Any) -> Any:
-    if isinstance(item, Grown):
-        return item.frozen
-    if isinstance(item, Cell):
-        return item.payload
-    if isinstance(item, Vars):
-        return item.cells
-    raise TypeError(f"{type(item).__name__} is no part of a snapshot")
-
-
-def decode_hook(kind: type, item: Any) -> Any:
-    if kind is Cell:
-        return _cell(item)
-    if kind is Vars:
-        return Vars({name: _cell(payload) for name, payload in item.items()})
-    raise TypeError(f"{kind.__name__} is no part of a snapshot")
-
-
-def _cell(item: Any) -> Cell:
-    if not isinstance(item, dict):
-        return Cell(_payload(item))
-    pieces = [_payload(piece) for piece in item["pieces"]]
-    return Grown(Buffer(pieces), len(pieces))
-
-
-def _payload(item: Any) -> Payload:
-    return item if isinstance(item, bytes) else Ref(*item)
 
 
 def is_deeper(data: Any, levels: int) -> bool:

@@ -2,7 +2,7 @@
 
 from perdure.dialects.flow import events as f
 from perdure.dialects.flow.body import Step
-from perdure.dialects.flow.envelopes import Fault, link, matches
+from perdure.dialects.flow.envelopes import Fault, matches
 from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.values import FAILURE, Result
 
@@ -10,7 +10,7 @@ from perdure.dialects.flow.values import FAILURE, Result
 def catch(move: Move, step: Step) -> None:
     assert step.failed is not None and step.exited is not None
     clauses = move.step_program(step).catch
-    envelope = step.failed.read(move.turn) if clauses else {}
+    envelope = step.failed.head(move.turn) if clauses else {}
     for index, clause in enumerate(clauses):
         if not matches(clause.match or {}, envelope):
             continue
@@ -19,8 +19,7 @@ def catch(move: Move, step: Step) -> None:
             output, bound = scope.carried(clause.output), scope.bindings(clause.assign)
         except Fault as fault:
             # A new failure over the one being handled; this Step's clauses do not see it (O-09).
-            chained = move.envelope(link(fault.envelope, envelope))
-            move.emit(f.StepEnded(move.number, False, chained))
+            move.emit(f.StepEnded(move.number, False, move.following(fault.envelope, "failure")))
         else:
             move.turn.caught += 1
             move.emit(f.StepCaught(move.number, index, clause.next, move.now, move.next_step, output, bound))

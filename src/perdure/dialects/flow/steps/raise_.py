@@ -43,9 +43,9 @@ class RaiseAction(Plain):
         except Fault as fault:
             move.resolve_failed(fault.envelope)
             return
-        if active is not None and "previous" not in members:
-            envelope["previous"] = active.read(move.turn)
-        move.emit(f.StepEnded(move.number, False, move.envelope(envelope)))
+        severed = active is None or "previous" in members
+        content = move.envelope(envelope) if severed else move.following(envelope, "failure")
+        move.emit(f.StepEnded(move.number, False, content))
 
     def _constructed(self, move: Move, step: Step, members: dict[str, Field]) -> Envelope:
         scope = move.step_scope(step)
