@@ -231,7 +231,7 @@ async def test_a_report_is_answered_after_it_is_recorded_and_survives(tmp_path: 
         world.hands.release(Succeeded(b"null"))
         await world.settle()
 
-        assert b"report" in answer
+        assert answer is not None and b"report" in answer
         assert await run.result() == {"task": 3}
 
 

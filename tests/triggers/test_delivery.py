@@ -96,6 +96,33 @@ def test_keys_that_cannot_be_made(template: str) -> None:
         token_for(found, impulse(), {"blank": "  "}, None)
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "order-{{ inputs.none }}",
+        "{{ inputs.id }}{{ if inputs.none }}x{{ end }}",
+        "{{ inputs.none | toJson }}",
+        '{{ get inputs "none" }}-{{ inputs.id }}',
+        "{{ coalesce inputs.none inputs.other }}",
+    ],
+)
+def test_a_key_that_reads_something_absent_is_refused(template: str) -> None:
+    """STY-280: else every delivery without it would be the same one."""
+    found = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
+    with pytest.raises(BadDelivery, match=r"absent|missing"):
+        token_for(found, impulse(), {"id": 7}, None)
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ inputs.text }}", '{{ default "7" inputs.none }}', '{{ inputs.none | default "7" }}']
+)
+def test_a_key_may_say_what_to_use_for_something_absent_or_hold_any_text(template: str) -> None:
+    """STY-280: absent is what is not there, whatever a text that is there looks like."""
+    found = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
+
+    assert token_for(found, impulse(), {"text": "<no value>"}, None)
+
+
 def test_a_mapping_makes_inputs_of_an_event() -> None:
     """STY-013"""
     event = {"body": {"order": {"id": 7, "lines": [1, 2]}}}

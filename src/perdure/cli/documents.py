@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from perdure.cli.errors import BadUsage
-from perdure.engine.answering import answer
 from perdure.engine.client import Client
 from perdure.engine.entries import Finding
 from perdure.engine.judging import Judge, Language, in_no_language, nothing_known
@@ -78,7 +77,7 @@ def judge_for(languages: Mapping[str, Language], store: Callable[[], Client | No
 
     async def fetch(asked: Sequence[Question]) -> Answers:
         client = store()
-        return await (nothing_known(asked) if client is None else answer(client.store, asked))
+        return await (nothing_known(asked) if client is None else client.known(asked))
 
     return Judge(languages, fetch)
 

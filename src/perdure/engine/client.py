@@ -21,6 +21,7 @@ from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_na
 from perdure.engine.judging import Judge, Language, in_no_language
 from perdure.engine.removal import descendants
 from perdure.engine.runtime import Runtime
+from perdure.engine.runviews import find_part
 from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -116,7 +117,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.languages = languages
         self.clock = clock
         self.runtime = runtime
-        self.judge = Judge(languages, self._known)
+        self.judge = Judge(languages, self.known)
         self.catalog = Catalog(store, languages, self.judge)
         # Asked once: every start would pay for looking a protocol's members up.
         # Asked once: looking for the members of a protocol costs more than most of a start.
@@ -237,27 +238,27 @@ class Client(AbstractAsyncContextManager["Client"]):
         )
         return await answer
 
-    async def _known(self, asked: Sequence[Question]) -> Answers:
+    async def known(self, asked: Sequence[Question]) -> Answers:
         """What judgements ask: entries of the catalog, and runs where their language shows them as resources."""
         found = await answer(self.store, asked)
         for one in asked:
             if isinstance(one, Named) and found[one] is None and one.kind in self._run_kinds:
-                found[one] = await self._named_run(one)
+                found[one] = await (self._named_run(one) if self._run_kinds[one.kind][2] else find_part(self, one))
         return found
 
     @cached_property
-    def _run_kinds(self) -> dict[str, tuple[str, Resourceful]]:
-        """By kind, the language that shows its runs as resources of this kind, where they can be asked for."""
+    def _run_kinds(self) -> dict[str, tuple[str, Resourceful, bool]]:
+        """By kind: the language that shows its runs as resources of this kind, and whether one is a run itself."""
         shows = [(name, one) for name, one in self.languages.items() if isinstance(one, Resourceful)]
         return {
-            kind.name: (name, one)
+            kind.name: (name, one, kind.is_request)
             for name, one in reversed(shows)
             for kind in self.languages[name].kinds
-            if kind.of_runs and kind.is_request
+            if kind.of_runs
         }
 
     async def _named_run(self, key: Named) -> Resource | None:
-        name, language = self._run_kinds[key.kind]
+        name, language, _ = self._run_kinds[key.kind]
         row = await self.store.find(run_id_for_name(name, key.namespace, key.name))
         return None if row is None else language.resources(await self.show(row.id))[0]
 

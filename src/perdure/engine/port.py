@@ -53,7 +53,7 @@ class TaskPort:
     async def emit_signal(self, name: str, value: bytes) -> None:
         await self._must(i.Signal(name, value, by=f"task {self._assignment.path}"))
 
-    async def report(self, body: bytes) -> Any:
+    async def report(self, body: bytes) -> bytes | None:
         answer = await self._must(i.TaskReport(self._assignment.task, self._assignment.delivery, body))
         return answer.body if isinstance(answer, i.Accepted) else None
 

@@ -7,6 +7,7 @@ from perdure.kernel.dialect import Resourceful
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.judging import Resource
 from perdure.kernel.kinds import Kind
+from perdure.kernel.questions import Named
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter, RunRow
 
@@ -51,6 +52,13 @@ async def find_views(client: "Client", kind: Kind, name: str, namespace: str | N
     if kind.is_request:  # the run itself: the store knows all its names
         return []
     return [view for view in (await list_views(client, kind, namespace))[0] if _name(view[1]) == name]
+
+
+async def find_part(client: "Client", key: Named) -> Resource | None:
+    """A resource that a run shows of a part of itself, by the names that such a run may have."""
+    kind = client.catalog.kind(key.kind)
+    views = [view for row in await _holders(client, kind, key.name) for view in await _views(client, kind, row)]
+    return next((one for _, one in views if _is_in(one, key.namespace) and _name(one) == key.name), None)
 
 
 async def _holders(client: "Client", kind: Kind, name: str) -> list[RunRow]:

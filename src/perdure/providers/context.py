@@ -219,8 +219,9 @@ class TaskContext(_Facts):
         await self._port.emit_signal(name, jsontext.encode(value))
 
     async def report(self, body: Any) -> Any:
-        """Say something that only the language of the run understands; answers once it is recorded."""
-        return await self._port.report(jsontext.encode(body))
+        """Say something that only the language of the run understands; its answer comes once that is recorded."""
+        answer = await self._port.report(jsontext.encode(body))
+        return None if answer is None else jsontext.decode(answer)
 
 
 class BlockingContext(_Facts):
@@ -310,8 +311,9 @@ class CallPort:
     async def emit_signal(self, name: str, value: bytes) -> None:
         self._ask("emit_signal", name, value)
 
-    async def report(self, body: bytes) -> Any:
-        return self._ask("report", body)
+    async def report(self, body: bytes) -> bytes | None:
+        answer: bytes | None = self._ask("report", body)
+        return answer
 
     def heartbeat(self, detail: bytes | None) -> None:
         self._tell("heartbeat", detail)

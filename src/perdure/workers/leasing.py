@@ -127,7 +127,7 @@ class _LeasedPort:
     async def emit_signal(self, name: str, value: bytes) -> None:
         raise Conflict("signals need a connection to the engine, which a leased task does not have yet")
 
-    async def report(self, body: bytes) -> Any:
+    async def report(self, body: bytes) -> bytes | None:
         raise Conflict("reports need a connection to the engine, which a leased task does not have yet")
 
     def heartbeat(self, detail: bytes | None) -> None:

@@ -108,7 +108,7 @@ class DiscreetPort:
     async def emit_signal(self, name: str, value: bytes) -> None:
         await self._port.emit_signal(name, self._mask.json(value))
 
-    async def report(self, body: bytes) -> Any:
+    async def report(self, body: bytes) -> bytes | None:
         return await self._port.report(self._mask.json(body))
 
     def heartbeat(self, detail: bytes | None) -> None:

@@ -62,7 +62,8 @@ RULES = """
 246 end of a stream|247 primitives per packet|248 recording|249 what the hub had|250 cross-namespace policy|251 grants
 252 references again at run time|253 version pins|254 pins at run time|255 runs snapshot|256 structured errors
 257 types by text|258 defaults of errors|259 redaction|260 metrics|261 events|262 trace and labels|263 logs
-264 history|265 what is missing is refused|282 effects among callers of one execution
+264 history|265 what is missing is refused|280 absent data in identities|281 conditions that are never true
+282 effects among callers
 """
 
 ABSENT = {

@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
+from perdure.dialects.story.ending import said
 from perdure.dialects.story.fitting import misfits
 from perdure.dialects.story.identity import canonical
 from perdure.dialects.story.naming import step_run_name
@@ -38,16 +39,20 @@ class Lookup(msgspec.Struct, frozen=True):
         return "hit" if self.found is not None else "miss"
 
 
+class NoKey(Exception):
+    """The key cannot be made; the sentence says why. Nothing is kept then, and nothing found (STY-280)."""
+
+
 def look(
     turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any] | None, inputs: dict[str, Any]
 ) -> Lookup | None:
-    """None when nothing is to be kept; a key that cannot be made never fails the step (STY-224)."""
+    """None when nothing is to be kept. Raises `NoKey`, which never fails the step (STY-224)."""
     if policy is None or step.has_side_effects:
         return None
     mode = policy.get("mode") or "readWrite"
-    key = _material(turn, step, engram, policy, inputs)
-    if mode not in MODES or key is None:
+    if mode not in MODES:
         return None
+    key = _material(turn, step, engram, policy, inputs)
     name, version = engram.reference.name, engram.version or "latest"
     entry = f"cache/{engram.reference.namespace}/{name}/{version}/{sha256(key.encode()).hexdigest()}.json"
     ttl = policy.get("ttlSeconds")
@@ -56,7 +61,7 @@ def look(
     return Lookup(entry, mode, seconds, found)
 
 
-def _material(turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any], inputs: dict[str, Any]) -> str | None:
+def _material(turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any], inputs: dict[str, Any]) -> str:
     """STY-225."""
     body: Body = turn.body
     program: Program = turn.program
@@ -70,11 +75,11 @@ def _material(turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any],
         }
         try:
             rendered = compile_template(written, under(CACHE_KEY, program.settings)).render(roots)
-        except TemplateError:
-            return None
+        except TemplateError as problem:
+            raise NoKey(said(problem)) from None
         key = rendered if isinstance(rendered, str) else canonical(rendered)
         if not key.strip():
-            return None
+            raise NoKey("it gives nothing")
         head += f"|key:{key}"
     else:
         head += f"|step:{step.name}|input:{canonical(inputs)}"

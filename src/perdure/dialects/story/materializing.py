@@ -61,7 +61,9 @@ class Split:
         return lambda results: rendered
 
 
-def request(program: Program, mode: str, template: Any, variables: dict[str, Any]) -> dict[str, Any]:
+def request(
+    program: Program, mode: str, template: Any, variables: dict[str, Any], *, refuses_absent: bool = False
+) -> dict[str, Any]:
     """The input of a helper."""
     settings = program.settings
     limits: dict[str, Any] = {"maxOutputBytes": settings.max_output_bytes}
@@ -69,6 +71,8 @@ def request(program: Program, mode: str, template: Any, variables: dict[str, Any
         limits["deterministic"] = True
     if settings.has_typed_functions:
         limits["typedFunctions"] = True
+    if refuses_absent:
+        limits["refusesAbsent"] = True
     return {"mode": mode, "template": template, "vars": variables, "limits": limits}
 
 

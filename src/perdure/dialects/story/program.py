@@ -145,6 +145,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         return under(BATCH, self.settings)
 
     @cached_property
+    def key_environment(self) -> Environment:
+        """The same, where what they give tells one thing from another."""
+        return msgspec.structs.replace(self.environment, refuses_absent=True)
+
+    @cached_property
     def output_environment(self) -> Environment:
         return under(OUTPUT, self.settings)
 

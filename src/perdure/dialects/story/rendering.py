@@ -42,6 +42,11 @@ class Scope:
         """A value with its templates replaced by their results. Raises `TemplateError`, or `Asked` for a helper."""
         return self.fill(value, Structure(value, self._program.environment), purpose)
 
+    def render_key(self, template: str, purpose: str) -> Any:
+        """As `render`, where the result is an identity: what reads something absent fails (STY-280)."""
+        environment = self._program.key_environment
+        return self._filled(self._rendered(template, Structure(template, environment), environment, purpose))
+
     def fill(self, value: Any, structure: Structure, purpose: str) -> Any:
         """As `render`, of what was compiled before."""
         if structure.is_constant:
@@ -90,7 +95,9 @@ class Scope:
         split = materializing.Split(lambda part: self._part(part, environment))
         give = split.part(value)
         roots = self._roots(Structure(split.holes, environment).references)
-        inputs = materializing.request(self._program, materializing.OBJECT, split.holes, roots)
+        inputs = materializing.request(
+            self._program, materializing.OBJECT, split.holes, roots, refuses_absent=environment.refuses_absent
+        )
         return give(materializing.result(self._turn, purpose, self._name, inputs))
 
     def _part(self, value: Any, environment: Environment) -> Any:

@@ -14,8 +14,8 @@ BATCH = Environment(frozenset({"inputs", "steps"}), "batch-runtime", RUNTIME)
 OUTPUT = Environment(frozenset({"inputs", "steps"}), "story-output", RUNTIME)
 STREAMING_STATIC = Environment(frozenset({"inputs"}), "realtime-static", DETERMINISTIC)
 STREAMING_RUNTIME = Environment(frozenset({"inputs", "steps", "packet"}), "realtime-runtime", RUNTIME)
-CACHE_KEY = Environment(frozenset({"inputs", "step", "engram"}), "cache-key", DETERMINISTIC)
-TRIGGER_KEY = Environment(frozenset({"inputs", "story", "impulse"}), "trigger-key", DETERMINISTIC)
+CACHE_KEY = Environment(frozenset({"inputs", "step", "engram"}), "cache-key", DETERMINISTIC, refuses_absent=True)
+TRIGGER_KEY = Environment(frozenset({"inputs", "story", "impulse"}), "trigger-key", DETERMINISTIC, refuses_absent=True)
 MAPPING = Environment(frozenset({"context"}), "impulse-mapping", RUNTIME)
 
 

@@ -10,7 +10,7 @@ planner, and then values at work: access, comparison, formatting, functions. `st
 from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.aliases import alias_of
 from perdure.expressions.gotemplate.budget import Limits
-from perdure.expressions.gotemplate.conditions import holds
+from perdure.expressions.gotemplate.conditions import holds, is_condition
 from perdure.expressions.gotemplate.environment import Environment
 from perdure.expressions.gotemplate.errors import (
     BadStructure,
@@ -52,5 +52,6 @@ __all__ = [
     "alias_of",
     "compile_template",
     "holds",
+    "is_condition",
     "is_template",
 ]

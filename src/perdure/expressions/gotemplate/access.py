@@ -26,7 +26,10 @@ def look_up(frame: Frame, value: Value, step: str | int) -> Value:
         return element_at(value, step)
     if isinstance(value, dict):
         name = frame.name_in(require_present(value), step)
-        return None if name is None else value[name]
+        if name is None:
+            frame.absent = frame.absent or step
+            return None
+        return value[name]
     if isinstance(value, Version) and (field := value.field(step)) is not None:
         return field
     raise EvaluationFault(f"{describe(value)} has no field {step!r}")

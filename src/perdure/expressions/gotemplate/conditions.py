@@ -8,6 +8,11 @@ _TRUE = frozenset({"true", "1", "yes", "y"})
 _FALSE = frozenset({"false", "0", "no", "n", ""})
 
 
+def is_condition(text: str) -> bool:
+    """Whether a text without braces is one of the words that a condition may be."""
+    return text.strip().lower() in _TRUE | _FALSE
+
+
 def holds(result: Any) -> bool:
     """A bool as it is, a few words in any case; anything else is an error."""
     if isinstance(result, bool):

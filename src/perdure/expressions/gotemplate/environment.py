@@ -20,7 +20,7 @@ class Environment(msgspec.Struct, frozen=True):
     library: Library = DETERMINISTIC
     limits: Limits = DEFAULT_LIMITS
     typed_functions: bool = False  # STY-199: every single action keeps a type, not only Go's builtins
-
+    refuses_absent: bool = False  # STY-280: who reads a missing key fails, where its result is an identity
     variables: frozenset[str] = frozenset()  # roots bound by the value around the template (STY-193)
 
     @property

@@ -25,7 +25,7 @@ class Ambient(msgspec.Struct, frozen=True):
 class Frame:
     """Owned by one rendering, thrown away after it."""
 
-    __slots__ = ("_limits", "_steps", "_written", "ambient", "budget", "dot", "parts", "slots")
+    __slots__ = ("_limits", "_steps", "_written", "absent", "ambient", "budget", "dot", "parts", "slots")
 
     def __init__(self, roots: Mapping[str, Any], slots: int, limits: Limits, ambient: Ambient | None) -> None:
         self.dot: Value = roots
@@ -33,6 +33,7 @@ class Frame:
         self.budget = Budget(limits)
         self.ambient = ambient
         self.parts: list[str] = []
+        self.absent = ""  # the first missing key that was read, unless somebody said what to use in its place
         self._limits = limits
         self._steps = roots.get("steps")
         self._written = 0

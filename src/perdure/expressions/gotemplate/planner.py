@@ -30,6 +30,8 @@ from perdure.expressions.gotemplate.syntax import (
 )
 from perdure.expressions.gotemplate.values import Value, describe, is_true, require_present
 
+ANSWERS = frozenset({"default", "coalesce", "dig", "empty", "exists"})
+
 Expression = Callable[[Frame], Value]
 Stage = Callable[..., Value]  # of a frame and, from the second stage on, the value piped into it
 Performer = Callable[[Frame], str | None]
@@ -133,9 +135,13 @@ class _Planner:
         slots = pipeline.slots
         if not others and not slots:
             return first
+        is_answered = len(pipeline.commands) > 1 and _answers_absence(pipeline.commands[1])
 
         def evaluate(frame: Frame) -> Value:
+            absent = frame.absent
             value = first(frame)
+            if is_answered and value is None:
+                frame.absent = absent  # the next stage says what to use instead
             for stage in others:
                 value = stage(frame, value)
             for slot in slots:
@@ -167,12 +173,17 @@ class _Planner:
 
     def _call(self, name: str, arguments: tuple[Expression, ...], command: Command) -> Stage:
         call = self._library.functions[name].call
+        is_answer = _answers_absence(command)
 
         def stage(frame: Frame, *piped: Value) -> Value:
+            absent = frame.absent
             values = [argument(frame) for argument in arguments]
             values += piped
             try:
-                return call(frame, values)
+                result = call(frame, values)
+                if is_answer:
+                    frame.absent = absent if result is not None else frame.absent or name
+                return result
             except EvaluationFault as fault:
                 named = EvaluationFault(f"{name}: {fault.message}")
                 named.blame(command)
@@ -215,6 +226,12 @@ class _Planner:
             return value
 
         return evaluate
+
+
+def _answers_absence(command: Command) -> bool:
+    """Whether a function says what to use for, or asks about, what may be missing (STY-200)."""
+    word = command.words[0]
+    return isinstance(word, Name) and word.name in ANSWERS
 
 
 def _plan_short_circuit(stops_at: bool, arguments: tuple[Expression, ...], command: Command) -> Stage:

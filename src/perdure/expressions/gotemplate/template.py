@@ -8,7 +8,7 @@ from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.access import follow_path
 from perdure.expressions.gotemplate.checks import check
 from perdure.expressions.gotemplate.environment import DEFAULT, Environment
-from perdure.expressions.gotemplate.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
+from perdure.expressions.gotemplate.errors import EvaluationFault, Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.gotemplate.frame import Ambient, Frame
 from perdure.expressions.gotemplate.functions import GO_BUILTINS
 from perdure.expressions.gotemplate.json_text import NotJson, decode
@@ -76,6 +76,8 @@ class Template:
         frame = Frame(data, self._slots, self._environment.limits, ambient)
         try:
             self._perform(frame)
+            if frame.absent and self._environment.refuses_absent:
+                raise EvaluationFault(f"it reads {frame.absent!r}, which is absent")
             return "".join(frame.parts)
         except Failure as failure:
             self._tell(failure)

@@ -93,7 +93,10 @@ class EngramContext:
         return self._inner.emit_signal(key, value)
 
     def replay_signals(self, since: int = 0, step: str | None = None) -> Any:
-        """Signals of a step (this one, unless another is named) with a number above `since`, oldest first."""
+        """Signals of a step (this one, unless another is named) with a number above `since`, oldest first.
+
+        `{"events": [{"seq", "key", "emittedAt", "payload"}, …], "firstRetainedSeq": n}`: those before are gone.
+        """
         return self._inner.report({"replaySignals": {"step": step or self.step, "sinceSeq": since}})
 
     def store(self, key: str, value: Any) -> dict[str, str]:

@@ -240,6 +240,32 @@ def test_references_that_make_no_edge_are_warnings(text: str, path: str, message
     assert [one for one in warnings(text) if one[2] == "Doubtful"] == [(path, message, "Doubtful")]
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (steps("{name: a, ref: e, if: 'inputs.ready'}"), "spec.steps[0].if"),
+        (steps("{name: a, type: wait, with: {until: 'steps.b.done'}}"), "spec.steps[0].with.until"),
+        (
+            steps("{name: p, type: parallel, with: {steps: [{name: a, ref: e, if: maybe}]}}"),
+            "spec.steps[0].with.steps[0].if",
+        ),
+    ],
+    ids=["if", "until", "branch"],
+)
+def test_a_plain_text_that_can_never_be_true_is_a_warning(text: str, path: str) -> None:
+    """STY-281"""
+    assert errors(text) == []
+    ((where, message, _),) = [one for one in warnings(text) if one[2] == "Doubtful"]
+    assert where == path
+    assert "can never be true" in message
+
+
+@pytest.mark.parametrize("word", ["true", " YES ", "0", "n", "", "{{ inputs.ready }}"])
+def test_words_for_true_and_false_are_no_warning(word: str) -> None:
+    """STY-061, STY-281"""
+    assert [one for one in warnings(steps(f"{{name: a, ref: e, if: {word!r}}}")) if one[2] == "Doubtful"] == []
+
+
 def test_one_broken_template_does_not_hide_what_others_read() -> None:
     """STY-019"""
     text = steps("{name: a, ref: e, with: {x: '{{ nope }}', y: '{{ steps.zzz.output }}'}}")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from perdure.dialects.story.document.look import INVALID, Look, listed
 from perdure.dialects.story.document.shapes import ReferenceShape, shown
-from perdure.dialects.story.document.templates import is_literal
+from perdure.dialects.story.document.templates import check_condition, is_literal
 from perdure.dialects.story.durations import SHORTEST_POLL, BadDuration, read_positive
 from perdure.dialects.story.resources import read_reference
 from perdure.expressions.gotemplate import is_template
@@ -47,6 +47,8 @@ def wait(look: Look, name: str) -> None:
         given.problem(f"step '{name}' of type 'wait' requires 'with.until' to be set")
     elif not isinstance(until.value, str):
         until.problem(f"must be a text or a template, not {shown(until.value)}")
+    else:
+        check_condition(until)
     _pause(given, name, "wait")
 
 

@@ -268,6 +268,7 @@ def _templates(look: Look, name: str, block: str, tale: Tale) -> None:
     elif inline_stories(step.get("with")):
         look = Look(look.findings, {**step, "with": without_stories(step["with"])}, look.path)
     sight.check(look, "if", runtime if streams else scopes.BATCH, is_edge=True)
+    templates.check_condition(look.at("if"))
     sight.check(look, "with", given, is_edge=makes_edges)
     sight.check(look, "idempotencyKeyTemplate", scopes.BATCH)
     if step.get("execution") is not None:

@@ -3,9 +3,18 @@
 from typing import Any
 
 from perdure.dialects.story.document.look import INVALID, Found, Look
+from perdure.dialects.story.document.shapes import shown
 from perdure.dialects.story.graph import NO_REFERENCES, references_in
 from perdure.dialects.story.scopes import under
-from perdure.expressions.gotemplate import BadStructure, Environment, References, Structure, is_template
+from perdure.expressions.gotemplate import BadStructure, Environment, References, Structure, is_condition, is_template
+
+
+def check_condition(look: Look) -> None:
+    """A plain text is a literal, and only a few of them mean anything (STY-061, STY-281)."""
+    text = look.value
+    if isinstance(text, str) and not is_template(text) and not is_condition(text):
+        message = f"{shown(text)} can never be true: it is not a template, and not one of the words for true and false"
+        look.warn(message, hint="Write a template such as {{ eq inputs.kind 'x' }}, or true or false.")
 
 
 def check(look: Look, scope: Environment) -> References:

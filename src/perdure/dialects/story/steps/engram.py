@@ -26,6 +26,7 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
 NEAR_LIMIT = 0.8  # STY-223
+KEY_FAILED, CACHE_KEY_FAILED = "IdempotencyKeyFailed", "CacheKeyFailed"  # STY-280
 
 
 class EngramStep:
@@ -79,12 +80,13 @@ class _Refused(Exception):
 
 def _prepare(turn: Turn, step: Step, found: Engram) -> None:
     scope = Scope(turn, step)
-    key = _key(turn, step, scope)
+    key, warnings = _key(turn, step, scope)
     execution = found.execution
     try:
         inputs, text = _inputs(turn, step, found, scope)
         arguments = _envelope(turn, step, found, key, text)
     except _Refused as refused:
+        _warn(turn, step, warnings)
         turn.emit(_created(turn, found, key))
         error = StepError.make(refused.type, refused.message, retryable=False)
         end_step(turn, step.name, Phase.FAILED, refused.message, reason=refused.reason, error=error)
@@ -96,10 +98,16 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
                 references.block(turn, step, missing)
             return
         prepared = mapping.prepare(turn, step, inputs)
+        _warn(turn, step, warnings)
         turn.emit(_created(turn, found, key, turn.keep(arguments)))
         mapping.begin(turn, step, inputs, prepared, execution)
         return
-    lookup = None if step.purpose else caching.look(turn, step, found, execution.cache(), inputs)
+    lookup = None
+    try:
+        lookup = None if step.purpose else caching.look(turn, step, found, execution.cache(), inputs)
+    except caching.NoKey as problem:
+        warnings.append((CACHE_KEY_FAILED, f"nothing is kept: the cache's key cannot be made: {problem}"))
+    _warn(turn, step, warnings)
     if lookup is not None and lookup.found is not None:
         turn.emit(_created(turn, found, key, turn.keep(arguments)))
         turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "hit"))
@@ -125,18 +133,28 @@ def _created(turn: Turn, found: Engram, key: str, arguments: Payload | None = No
     return s.StepRunCreated(found.step.name, key, reference, template, generation, turn.now, arguments)
 
 
-def _key(turn: Turn, step: Step, scope: Scope) -> str:
-    """Who repeats the step's business elsewhere recognises it by this (STY-016)."""
+def _warn(turn: Turn, step: Step, warnings: list[tuple[str, str]]) -> None:
+    """Only now: what may still ask must not have emitted anything."""
+    for kind, message in warnings:
+        turn.emit(s.Noted(step.name, kind, message, turn.now))
+
+
+def _key(turn: Turn, step: Step, scope: Scope) -> tuple[str, list[tuple[str, str]]]:
+    """Who repeats the step's business elsewhere recognises it by this (STY-016); and why it is not the author's."""
     body: Body = turn.body
     usual = default_key(body.namespace, body.name, step.name)
     template = step.data.get("idempotencyKeyTemplate")
     if not isinstance(template, str) or not template:
-        return usual
+        return usual, []
+    why = "it gives nothing"
     try:
-        rendered = scope.render(template, KEY)
-    except TemplateError:
-        return usual
-    return business_key(rendered if isinstance(rendered, str) else jsontext.encode(rendered).decode()) or usual
+        rendered = scope.render_key(template, KEY)
+        written = business_key(rendered if isinstance(rendered, str) else jsontext.encode(rendered).decode())
+        if written:
+            return written, []
+    except TemplateError as problem:
+        why = said(problem)
+    return usual, [(KEY_FAILED, f"the default key is used: idempotencyKeyTemplate gives none: {why}")]
 
 
 def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> tuple[dict[str, Any], bytes]:

@@ -14,6 +14,13 @@ def make_map(frame: Frame, *pairs: Value) -> dict[str, Value]:
     return dict(zip(keys, values, strict=False))
 
 
+def get(frame: Frame, source: dict[str, Value], key: str) -> Value:
+    if key in source:
+        return source[key]
+    frame.absent = frame.absent or key
+    return ""
+
+
 def pick(source: dict[str, Value], *keys: str) -> dict[str, Value]:
     return {key: source[key] for key in keys if key in source}
 
@@ -42,7 +49,7 @@ def dig(first: Value, *others: Value) -> Value:
 FUNCTIONS = {
     "dict": takes_frame(make_map, rest=ANY),
     "dig": takes(dig, ANY, rest=ANY),
-    "get": takes(lambda source, key: source.get(key, ""), MAP, TEXT),
+    "get": takes_frame(get, MAP, TEXT),
     "hasKey": takes(lambda source, key: key in source, MAP, TEXT),
     "keys": takes(lambda *sources: [key for source in sources for key in sorted(source)], rest=MAP),
     "omit": takes(omit, MAP, rest=TEXT),

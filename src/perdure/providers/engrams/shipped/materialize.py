@@ -38,6 +38,7 @@ TEMPLATE = template(
                     "maxOutputBytes": {"type": "integer", "minimum": 1},
                     "deterministic": {"type": "boolean"},
                     "typedFunctions": {"type": "boolean"},
+                    "refusesAbsent": {"type": "boolean"},
                 },
             },
         },
@@ -52,7 +53,11 @@ async def materialize(inputs: dict[str, Any]) -> dict[str, Any]:
     environment = Environment(frozenset(roots) | {"inputs", "steps"}, "materialize", library)
     if "maxOutputBytes" in limits:
         environment = replace(environment, limits=replace(environment.limits, output=limits["maxOutputBytes"]))
-    environment = replace(environment, typed_functions=bool(limits.get("typedFunctions")))
+    environment = replace(
+        environment,
+        typed_functions=bool(limits.get("typedFunctions")),
+        refuses_absent=bool(limits.get("refusesAbsent")),
+    )
     ambient = Ambient(datetime.now(UTC), random.random)
     try:
         result = Structure(inputs["template"], environment).render({"inputs": {}, "steps": {}, **roots}, ambient)
