@@ -45,7 +45,7 @@ def test_python_on_the_page_runs(program: str) -> None:
 
 def test_every_limit_is_on_the_page_with_its_default() -> None:
     limits = Limits()
-    for name in ("source", "depth", "steps", "size"):
+    for name in ("source", "depth", "steps", "size", "memory"):
         assert f"| `{name}` | {getattr(limits, name):,} |" in PAGE
 
 

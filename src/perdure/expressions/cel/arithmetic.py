@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import Frame, allow_elements, allow_size, elements
+from perdure.expressions.cel.frame import Frame, allow_elements, allow_size, elements, width_of
 from perdure.expressions.cel.instants import Duration, Timestamp, time_between
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, UINT_MAX, CelList, Uint, Value, type_name
 
@@ -27,7 +27,9 @@ def add(frame: Frame, left: Value, right: Value) -> Value:
     match left, right:
         case (list(), list()):
             allow_elements(frame, len(left) + len(right))
-            return CelList([*elements(frame, left), *elements(frame, right)])
+            made = CelList(elements(frame, left))
+            made += elements(frame, right)
+            return made
         case (Timestamp(), Duration()) | (Duration(), Timestamp()):
             return Timestamp(left.nanos + right.nanos)
         case (Duration(), Duration()):
@@ -40,7 +42,10 @@ def add(frame: Frame, left: Value, right: Value) -> Value:
             return checked_int(left + right)
         if kind is Uint:
             return checked_uint(int(left) + int(right))
-        if kind is str or kind is bytes:
+        if kind is str:
+            allow_size(frame, len(left) + len(right), width=width_of(left, right))
+            return left + right
+        if kind is bytes:
             allow_size(frame, len(left) + len(right))
             return left + right
     raise _no_overload("+", left, right)

@@ -5,7 +5,7 @@ becoming a double when it meets one, as in the other implementations. Order exis
 """
 
 from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import Frame, charge, elements, entries
+from perdure.expressions.cel.frame import Frame, charge, each, entries
 from perdure.expressions.cel.instants import Duration, Timestamp
 from perdure.expressions.cel.values import CelList, CelMap, Optional, TypeValue, Uint, Value, type_name, wrap_key
 
@@ -52,14 +52,14 @@ def _numbers_equal(left: Value, right: Value) -> bool:
 def _lists_equal(frame: Frame, left: list[Value], right: list[Value]) -> bool:
     if len(left) != len(right):
         return False
-    charge(frame, 6 * len(left) + 6)
-    return all(equals(frame, a, b) for a, b in zip(elements(frame, left), elements(frame, right), strict=True))
+    charge(frame, 12 * len(left) + 20)
+    return all(equals(frame, a, b) for a, b in zip(each(frame, left), each(frame, right), strict=True))
 
 
 def _maps_equal(frame: Frame, left: Value, right: Value) -> bool:
     if len(left) != len(right):
         return False
-    charge(frame, 6 * len(left) + 6)
+    charge(frame, 16 * len(left) + 20)
     theirs = {wrap_key(key): value for key, value in entries(frame, right)}
     for key, value in entries(frame, left):
         wrapped = wrap_key(key)
@@ -73,10 +73,10 @@ def contains(frame: Frame, needle: Value, hay: Value) -> bool:
     kind = type(hay)
     if kind in _LISTS:
         if type(needle) is str:
-            charge(frame, len(hay) * (1 + (len(needle) >> 10)))
+            charge(frame, len(hay) * (2 + (len(needle) >> 10)))
             return any(type(item) is str and item == needle for item in hay)
-        charge(frame, 6 * len(hay))
-        return any(equals(frame, needle, item) for item in elements(frame, hay))
+        charge(frame, 8 * len(hay))
+        return any(equals(frame, needle, item) for item in each(frame, hay))
     if kind in _MAPS and (type(needle) in _NUMBERS or type(needle) is str or type(needle) is bool):
         if kind is dict:  # data have string keys only
             return type(needle) is str and needle in hay

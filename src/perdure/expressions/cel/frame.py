@@ -1,12 +1,13 @@
 """One evaluation's memory: a flat list, so that a planned closure reaches everything by a constant index.
 
-    [roots, steps left, limits, read_leaf, clock, local variables …]
+    [roots, steps left, limits, read_leaf, clock, bytes left, local variables …]
 
 Counting is coarse on purpose: a step is about one operation. Straight-line code is bounded by the size of the
-source, so only loops and operations that grow with their operands pay.
+source, so only loops and operations that grow with their operands pay, before they work: in steps for the time,
+in bytes for what is made.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -17,21 +18,25 @@ from perdure.expressions.cel.values import INT_MAX, INT_MIN, CelList, CelMap, Va
 Frame = list[Any]
 Closure = Callable[[Frame], Value]
 
-ROOTS, STEPS, LIMITS, READ_LEAF, CLOCK, FIRST_LOCAL = 0, 1, 2, 3, 4, 5
+ROOTS, STEPS, LIMITS, READ_LEAF, CLOCK, BYTES, FIRST_LOCAL = 0, 1, 2, 3, 4, 5, 6
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one expression may use. The defaults are generous for people and tight for attackers."""
+    """What one expression may use: about a second and a hundred megabytes."""
 
     source: int = 100_000  # characters of text
     depth: int = 120  # nesting of the expression
     steps: int = 20_000_000  # operations, roughly
     size: int = 10_000_000  # characters or bytes of any one value made; a list element counts as 8
+    memory: int = 100_000_000  # bytes of all values made
 
 
 DEFAULT_LIMITS = Limits()
 PRICE_OF_A_FAULT = 20  # an absorbed error is slow compared with a value
-PRICE_OF_TEXT = 12  # so is reading or writing a number or a time as text
+PRICE_OF_TEXT = 24  # so is reading or writing a number or a time as text
+BYTES_OF_A_TEXT = 56  # beside its characters
+BYTES_OF_AN_ELEMENT = 40  # its place in a list, and a number
+BYTES_OF_AN_ENTRY = 104  # of a map, on its way through a loop
 
 
 def charge(frame: Frame, steps: int) -> None:
@@ -40,17 +45,35 @@ def charge(frame: Frame, steps: int) -> None:
         raise LimitExceeded(f"more than {frame[LIMITS].steps} steps were needed")
 
 
-def allow_size(frame: Frame, size: int) -> None:
+def spend(frame: Frame, size: int) -> None:
+    """Pay for the memory of something about to be made."""
+    frame[BYTES] -= size
+    if frame[BYTES] < 0:
+        raise LimitExceeded(f"more than {frame[LIMITS].memory} bytes of values were made")
+
+
+def allow_size(frame: Frame, size: int, *, width: int = 1) -> None:
     """Refuse a value before it is built, and let the work of building it count."""
     if size > frame[LIMITS].size:
         raise LimitExceeded(f"a value of size {size} is larger than {frame[LIMITS].size}")
     charge(frame, size >> 3)
+    spend(frame, BYTES_OF_A_TEXT + width * size)
 
 
-def allow_elements(frame: Frame, count: int) -> None:
-    """The same for a list: elements weigh more than characters."""
-    allow_size(frame, 8 * count)
-    charge(frame, 3 * count)
+def width_of(*texts: str) -> int:
+    """How many bytes a character may take in a text made of these."""
+    for text in texts:
+        if not text.isascii():
+            return 4
+    return 1
+
+
+def allow_elements(frame: Frame, count: int, *, each: int = 8) -> None:
+    """The same for a list: elements weigh more than characters. `each` is what an element takes in memory."""
+    if 8 * count > frame[LIMITS].size:
+        raise LimitExceeded(f"a list of {count} elements is larger than {frame[LIMITS].size // 8}")
+    charge(frame, 4 * count)
+    spend(frame, BYTES_OF_A_TEXT + each * count)
 
 
 def read_int(value: int) -> Value:
@@ -66,14 +89,25 @@ def elements(frame: Frame, items: Value) -> list[Value]:
     if kind is CelList:
         return items  # type: ignore[no-any-return]
     if kind is list:
+        spend(frame, BYTES_OF_AN_ELEMENT * len(items))
         read = frame[READ_LEAF]
         return [read(item) if type(item) is int else item for item in items]
     raise EvaluationFault(f"a list is needed, not {type_name(items)}")
 
 
+def each(frame: Frame, items: list[Value]) -> Iterable[Value]:
+    """The same one by one, for who looks at each only once."""
+    if type(items) is CelList:
+        return items
+    read = frame[READ_LEAF]
+    return (read(item) if type(item) is int else item for item in items)
+
+
 def entries(frame: Frame, mapping: Value) -> list[tuple[Value, Value]]:
     """The entries of a map as CEL keys and values, in order."""
     kind = type(mapping)
+    if kind is CelMap or kind is dict:
+        spend(frame, BYTES_OF_AN_ENTRY * len(mapping))
     if kind is CelMap:
         return list(mapping.pairs())
     if kind is dict:

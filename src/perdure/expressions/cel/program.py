@@ -63,7 +63,8 @@ class Program:
         Raises `EvaluationFault` or `LimitExceeded`. `clock` is handed to functions that ask for it.
         """
         environment = self._environment
-        frame = [roots, environment.limits.steps, environment.limits, environment.read_leaf, clock, *self._blank]
+        limits = environment.limits
+        frame = [roots, limits.steps, limits, environment.read_leaf, clock, limits.memory, *self._blank]
         try:
             return self._run(frame)
         except Failure as failure:

@@ -2,8 +2,19 @@
 
 import json
 
+from perdure.expressions import pieces
 from perdure.expressions.cel import CelList, CelMap, EvaluationFault
-from perdure.expressions.cel.frame import READ_LEAF, Frame, allow_size, charge
+from perdure.expressions.cel.frame import (
+    BYTES_OF_AN_ELEMENT,
+    BYTES_OF_AN_ENTRY,
+    PRICE_OF_TEXT,
+    READ_LEAF,
+    Frame,
+    allow_size,
+    charge,
+    spend,
+    width_of,
+)
 from perdure.expressions.cel.functions.conversions import plain_digits, shortest_digits
 from perdure.expressions.cel.values import Value
 from perdure.expressions.mwl.results import Json, scalar_to_json, text_key
@@ -13,12 +24,17 @@ def canonical_json(frame: Frame, value: Value) -> str:
     """The text of a value; a fault when some part of it has no JSON form."""
     out: list[str] = []
     _write(frame, value, out)
-    allow_size(frame, sum(map(len, out)))
-    return "".join(out)
+    size, width = 0, 1
+    for part in out:
+        size += len(part)
+        width = width if part.isascii() else 4
+    allow_size(frame, size, width=width)
+    return pieces.join("", out)
 
 
 def _write(frame: Frame, value: Value, out: list[str]) -> None:
-    charge(frame, 8)
+    charge(frame, 30)
+    spend(frame, 2 * BYTES_OF_AN_ELEMENT)
     kind = type(value)
     if kind is str:
         out.append(_quoted(frame, value))
@@ -29,28 +45,41 @@ def _write(frame: Frame, value: Value, out: list[str]) -> None:
             _write(frame, frame[READ_LEAF](item) if kind is list and type(item) is int else item, out)
         out.append("]")
     elif kind is dict or kind is CelMap:
-        pairs = value.items() if kind is dict else value.pairs()
-        ordered = sorted(((text_key(key), item) for key, item in pairs), key=lambda pair: _utf16(pair[0]))
         out.append("{")
-        for at, (key, item) in enumerate(ordered):
+        for at, (key, item) in enumerate(_ordered(frame, value)):
             out.append(f"{',' if at else ''}{_quoted(frame, key)}:")
             _write(frame, frame[READ_LEAF](item) if kind is dict and type(item) is int else item, out)
         out.append("}")
     else:
+        charge(frame, PRICE_OF_TEXT)
         out.append(_written(scalar_to_json(value)))
 
 
-def _utf16(text: str) -> bytes:
-    return text.encode("utf-16-be", "surrogatepass")
+def _ordered(frame: Frame, value: Value) -> list[tuple[str, Value]]:
+    """The entries of a map by key, in order of UTF-16 code units."""
+    charge(frame, len(value) * (20 + 5 * len(value).bit_length()))
+    spend(frame, 2 * BYTES_OF_AN_ENTRY * len(value))
+    pairs = [(text_key(key), item) for key, item in (value.items() if type(value) is dict else value.pairs())]
+    keys: list[bytes] = []
+    longest = 0
+    for key, _ in pairs:
+        allow_size(frame, len(key), width=2)
+        keys.append(key.encode("utf-16-be", "surrogatepass"))
+        longest = max(longest, len(keys[-1]))
+    charge(frame, (longest >> 9) * len(keys) * len(keys).bit_length())
+    return [pairs[at] for at in pieces.order(keys, longest)]
 
 
 def _quoted(frame: Frame, text: str) -> str:
-    allow_size(frame, len(text))
+    allow_size(frame, len(text), width=2 * width_of(text))
     try:
         text.encode()
     except UnicodeEncodeError:
         raise EvaluationFault("a lone surrogate has no JSON form") from None
-    return json.dumps(text, ensure_ascii=False)
+    if len(text) <= pieces.CHARACTERS:
+        return json.dumps(text, ensure_ascii=False)
+    parts = [text[at : at + pieces.CHARACTERS] for at in range(0, len(text), pieces.CHARACTERS)]
+    return f'"{"".join([json.dumps(part, ensure_ascii=False)[1:-1] for part in parts])}"'
 
 
 def _written(value: Json) -> str:

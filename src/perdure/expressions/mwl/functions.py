@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from perdure.expressions import json_pieces
 from perdure.expressions.cel import Duration, EvaluationFault, Timestamp
 from perdure.expressions.cel.frame import CLOCK, PRICE_OF_TEXT, READ_LEAF, Frame, allow_size, charge
 from perdure.expressions.cel.functions import STANDARD, Function, Library, merge
@@ -14,6 +15,7 @@ from perdure.expressions.mwl.canonical import canonical_json
 from perdure.expressions.mwl.durations import format_iso_duration, parse_iso_duration
 from perdure.expressions.mwl.results import LARGEST_EXACT
 
+_BYTES_PER_CHARACTER = 28  # of JSON text, at most: an empty list or object and its place
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -46,10 +48,11 @@ def _timestamp(instant: datetime) -> Timestamp:
 
 def _from_json(frame: Frame, text: str) -> Value:
     """Data like any other: its numbers are read as doubles."""
-    allow_size(frame, 4 * len(text))
+    allow_size(frame, 4 * len(text), width=_BYTES_PER_CHARACTER // 4)
+    charge(frame, PRICE_OF_TEXT + len(text) // 2)
     try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError) as malformed:
+        value = json_pieces.decode(text, msgspec.json.decode, lambda steps: charge(frame, steps))
+    except (msgspec.DecodeError, UnicodeEncodeError, json_pieces.NotInPieces) as malformed:
         raise EvaluationFault(f"malformed JSON: {malformed}") from None
     return frame[READ_LEAF](value) if type(value) is int else value
 

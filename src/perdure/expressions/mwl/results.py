@@ -82,14 +82,15 @@ class JsonResult:
             self._sizes[key] = 0
             return
         if not self._sizes[key]:
-            self._sizes[key] = _measure(data)
+            self._sizes[key] = _measure(data, self._left)
         self._spend(self._sizes[key])
 
 
-def _measure(data: Value) -> int:
+def _measure(data: Value, limit: int) -> int:
+    """How large data are, or that they are larger than the limit."""
     size = 0
     waiting = [data]
-    while waiting:
+    while waiting and size <= limit:
         item = waiting.pop()
         size += 8
         if type(item) is str:

@@ -5,6 +5,6 @@ and every search pays for its steps through the `charge` it is given.
 """
 
 from perdure.expressions.regex.errors import BadPattern
-from perdure.expressions.regex.matcher import Pattern, compile_pattern
+from perdure.expressions.regex.matcher import Pattern, compile_pattern, price_of_compiling
 
-__all__ = ["BadPattern", "Pattern", "compile_pattern"]
+__all__ = ["BadPattern", "Pattern", "compile_pattern", "price_of_compiling"]

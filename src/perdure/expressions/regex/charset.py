@@ -1,6 +1,8 @@
 """Sets of characters: what one position of a pattern accepts."""
 
 import unicodedata
+from bisect import bisect_left
+from functools import lru_cache
 
 import msgspec
 
@@ -12,7 +14,7 @@ _SMALL = 512  # a range up to this size is folded character by character
 
 
 class CharSet(msgspec.Struct, frozen=True):
-    """Ranges and Unicode categories, perhaps negated, perhaps regardless of case."""
+    """Ranges in order and Unicode categories, perhaps negated, perhaps regardless of case."""
 
     ranges: tuple[Range, ...] = ()
     categories: tuple[tuple[str, bool], ...] = ()  # (prefix of the general category, wanted)
@@ -26,7 +28,8 @@ class CharSet(msgspec.Struct, frozen=True):
     def _holds(self, variants: tuple[str, ...]) -> bool:
         for variant in variants:
             code = ord(variant)
-            if any(low <= code <= high for low, high in self.ranges):
+            at = bisect_left(self.ranges, (code + 1,)) - 1
+            if at >= 0 and self.ranges[at][1] >= code:
                 return True
         if not self.categories:
             return False
@@ -35,14 +38,8 @@ class CharSet(msgspec.Struct, frozen=True):
 
     def folded(self) -> "CharSet":
         """The same set regardless of case."""
-        extra = [
-            (ord(variant), ord(variant))
-            for low, high in self.ranges
-            if high - low <= _SMALL
-            for code in range(low, high + 1)
-            for variant in _variants(chr(code))
-        ]
-        return CharSet((*self.ranges, *dict.fromkeys(extra)), self.categories, self.negated, True)
+        extra = [more for low, high in self.ranges if high - low <= _SMALL for more in _folded(low, high)]
+        return CharSet(joined([*self.ranges, *extra]), self.categories, self.negated, True)
 
 
 # Characters that fold to a letter without being its upper or lower case form by a simple mapping.
@@ -50,6 +47,24 @@ _ORBITS = {"k": "\u212a", "s": "\u017f", "å": "\u212b", "µ": "\u03bc", "ß": "
 _ORBIT_OF = {odd: letter for letter, odd in _ORBITS.items()}
 
 
+@lru_cache(maxsize=256)
+def _folded(low: int, high: int) -> tuple[Range, ...]:
+    codes = {ord(variant) for code in range(low, high + 1) for variant in _variants(chr(code))}
+    return joined([(code, code) for code in codes])
+
+
+def joined(ranges: list[Range]) -> tuple[Range, ...]:
+    """The same characters in as few ranges as possible, in order."""
+    made: list[Range] = []
+    for low, high in sorted(ranges):
+        if made and low <= made[-1][1] + 1:
+            made[-1] = made[-1][0], max(made[-1][1], high)
+        else:
+            made.append((low, high))
+    return tuple(made)
+
+
+@lru_cache(maxsize=2048)
 def _variants(char: str) -> tuple[str, ...]:
     plain = _ORBIT_OF.get(char, char)
     found = {char: None, plain: None}

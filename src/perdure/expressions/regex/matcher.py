@@ -12,8 +12,9 @@ from perdure.expressions.regex.program import MATCH, Automaton, build
 
 Charge = Callable[[int], None]
 
-_REMEMBERED = 50_000  # threads and transitions kept per pattern; beyond that the memory is emptied
-_CHUNK = 2048
+_REMEMBERED = 8_000  # threads and transitions kept per pattern; beyond that the memory is emptied
+_LONGEST_CHUNK = 2048  # characters paid for together, and
+_SPENT_AT_ONCE = 50_000  # what they may cost at most
 
 # What stands beside a position, as far as an assertion can tell.
 _EDGE, _NEWLINE, _WORD, _OTHER = range(4)
@@ -38,20 +39,22 @@ _MATCHED = _State(frozenset(), _EDGE, 0)
 class Pattern:
     """A compiled pattern."""
 
-    __slots__ = ("_automaton", "_room", "_states", "size")
+    __slots__ = ("_automaton", "_chunk", "_room", "_states", "size")
 
     def __init__(self, automaton: Automaton) -> None:
         self.size = len(automaton.code)
         self._automaton = automaton
         self._states: dict[tuple[frozenset[int], int], _State] = {}
         self._room = _REMEMBERED
+        self._chunk = min(_LONGEST_CHUNK, max(1, _SPENT_AT_ONCE // _price(self.size)))
 
     def search(self, text: str, charge: Charge) -> bool:
         """Whether the pattern matches anywhere in the text."""
         state = self._state(frozenset(), _EDGE)
-        for chunk in range(0, len(text), _CHUNK):
+        length = self._chunk
+        for chunk in range(0, len(text), length):
             spent = 0
-            for char in text[chunk : chunk + _CHUNK]:
+            for char in text[chunk : chunk + length]:
                 spent += state.cost
                 following = state.next.get(char)
                 if following is None:
@@ -82,12 +85,18 @@ class Pattern:
         if known is not None:
             return known
         if self._room < 0:
-            self._states = {}
-            self._room = _REMEMBERED
+            self._forget()
         state = _State(threads, before, self._cost(threads))
         self._states[threads, before] = state
         self._room -= len(threads) + 1
         return state
+
+    def _forget(self) -> None:
+        """States lead to each other in circles, which are taken apart so that their memory is free at once."""
+        known, self._states = self._states, {}
+        self._room = _REMEMBERED
+        for state in list(known.values()):
+            state.next = {}
 
     def _closure(self, state: _State, after: int) -> tuple[int, ...] | None:
         """The character instructions reachable from here, or None when a match is."""
@@ -126,7 +135,16 @@ class Pattern:
                 fresh = [to for to in instruction.to if to not in seen]
                 seen.update(fresh)
                 stack += fresh
-        return 2 + 3 * max(0, len(seen) - 6)
+        return _price(len(seen))
+
+
+def _price(threads: int) -> int:
+    return 2 + 8 * max(0, threads - 6)
+
+
+def price_of_compiling(pattern: str) -> int:
+    """In steps. Flags may ask for characters regardless of case, which takes longest."""
+    return 100 + (150 if "(?" in pattern else 30) * len(pattern)
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from perdure.expressions.regex.charset import (
     POSIX_CLASSES,
     CharSet,
     Range,
+    joined,
     named_class,
     single,
     unicode_class,
@@ -19,11 +20,10 @@ from perdure.expressions.regex.tree import (
     LARGEST_PROGRAM,
     Assertion,
     Char,
-    Choice,
-    Repeat,
-    Sequence,
     Tree,
-    program_size,
+    choice,
+    repeat,
+    sequence,
 )
 from perdure.kernel.late import late
 
@@ -71,7 +71,7 @@ class _Parser:
             if not self._accept("|"):
                 break
         self._depth -= 1
-        return branches[0] if len(branches) == 1 else Choice(tuple(branches)), flags
+        return branches[0] if len(branches) == 1 else choice(branches), flags
 
     def _sequence(self, flags: Flags) -> tuple[Tree, Flags]:
         parts: list[Tree] = []
@@ -85,7 +85,7 @@ class _Parser:
                 parts.append(self._atom(flags))
             if parts:
                 parts[-1] = self._repeated(parts[-1])
-        return Sequence(tuple(parts)), flags
+        return sequence(parts), flags
 
     def _repeated(self, part: Tree) -> Tree:
         start = self._at
@@ -98,8 +98,8 @@ class _Parser:
             self._at = start
             self._fail(f"bad repetition operator: {self._text[start : middle + 1]}")
         self._at = middle
-        repeated = Repeat(part, *counts)
-        if program_size(repeated) > LARGEST_PROGRAM:
+        repeated = repeat(part, *counts)
+        if repeated.size > LARGEST_PROGRAM:
             self._fail("the pattern is too large")
         return repeated
 
@@ -228,7 +228,7 @@ class _Parser:
             else:
                 ranges.append(self._range())
         # Without `s`, a negated class still accepts a newline: RE2 does so unless told otherwise by an option.
-        made = CharSet(tuple(ranges), tuple(categories), negated)
+        made = CharSet(joined(ranges), tuple(dict.fromkeys(categories)), negated)
         return made.folded() if "i" in flags else made
 
     def _bracket_class(self, flags: Flags) -> CharSet | None:

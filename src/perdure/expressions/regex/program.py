@@ -29,7 +29,7 @@ MATCH = 0
 
 
 def build(pattern: tree.Tree) -> Automaton:
-    if tree.program_size(pattern) > tree.LARGEST_PROGRAM:
+    if pattern.size > tree.LARGEST_PROGRAM:
         raise BadPattern("the pattern is too large")
     code = [Instruction()]
     start = _emit(code, pattern, MATCH)
@@ -39,17 +39,17 @@ def build(pattern: tree.Tree) -> Automaton:
 def _emit(code: list[Instruction], part: tree.Tree, then: int) -> int:
     """Add instructions for `part` that go on to `then`; the index where they begin."""
     match part:
-        case tree.Char(accepted):
+        case tree.Char(accepted=accepted):
             return _add(code, Instruction(accepts=accepted, to=[then]))
-        case tree.Assertion(kind):
+        case tree.Assertion(kind=kind):
             return _add(code, Instruction(asserts=kind, to=[then]))
-        case tree.Sequence(parts):
+        case tree.Sequence(parts=parts):
             for last in reversed(parts):
                 then = _emit(code, last, then)
             return then
-        case tree.Choice(branches):
+        case tree.Choice(branches=branches):
             return _add(code, Instruction(to=[_emit(code, branch, then) for branch in branches]))
-        case tree.Repeat(inner, fewest, most):
+        case tree.Repeat(inner=inner, fewest=fewest, most=most):
             return _emit_repeat(code, inner, fewest, most, then)
 
 

@@ -1,4 +1,7 @@
-"""The tree of a pattern. Groups are gone: nothing is extracted."""
+"""The tree of a pattern. Groups are gone: nothing is extracted.
+
+Each part knows its `size`: how many instructions it compiles to, before any is made.
+"""
 
 import msgspec
 
@@ -9,20 +12,24 @@ LARGEST_PROGRAM = 5000  # instructions
 
 class Char(msgspec.Struct, frozen=True):
     accepted: CharSet
+    size: int = 1
 
 
 class Assertion(msgspec.Struct, frozen=True):
     """`kind` is begin_text, end_text, begin_line, end_line, word, or not_word."""
 
     kind: str
+    size: int = 1
 
 
 class Sequence(msgspec.Struct, frozen=True):
     parts: tuple["Tree", ...]
+    size: int
 
 
 class Choice(msgspec.Struct, frozen=True):
     branches: tuple["Tree", ...]
+    size: int
 
 
 class Repeat(msgspec.Struct, frozen=True):
@@ -31,19 +38,20 @@ class Repeat(msgspec.Struct, frozen=True):
     inner: "Tree"
     fewest: int
     most: int | None
+    size: int
 
 
 Tree = Char | Assertion | Sequence | Choice | Repeat
 
 
-def program_size(tree: Tree) -> int:
-    """How many instructions the tree compiles to, known before any is made."""
-    match tree:
-        case Sequence(parts):
-            return sum(map(program_size, parts))
-        case Choice(branches):
-            return sum(map(program_size, branches)) + 2 * len(branches)
-        case Repeat(inner, fewest, most):
-            copies = fewest + 1 if most is None else most
-            return (program_size(inner) + 1) * max(copies, 1)
-    return 1
+def sequence(parts: list[Tree]) -> Sequence:
+    return Sequence(tuple(parts), sum(part.size for part in parts))
+
+
+def choice(branches: list[Tree]) -> Choice:
+    return Choice(tuple(branches), sum(branch.size + 2 for branch in branches))
+
+
+def repeat(inner: Tree, fewest: int, most: int | None) -> Repeat:
+    copies = fewest + 1 if most is None else most
+    return Repeat(inner, fewest, most, (inner.size + 1) * max(copies, 1))

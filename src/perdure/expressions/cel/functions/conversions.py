@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 from perdure.expressions.cel.arithmetic import checked_int, checked_uint
-from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import PRICE_OF_TEXT, Frame, allow_size, charge
+from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
+from perdure.expressions.cel.frame import BYTES_OF_A_TEXT, PRICE_OF_TEXT, Frame, allow_size, charge, spend, width_of
 from perdure.expressions.cel.functions.library import ANY, Function, Implementation, Library
 from perdure.expressions.cel.instants import (
     NANOS,
@@ -22,6 +22,7 @@ from perdure.expressions.cel.values import TypeValue, Uint, Value, type_of
 from perdure.kernel.late import late
 
 _DECIMAL = late(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LONGEST_NUMBER = 100_000
 _WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
 
@@ -78,7 +79,7 @@ def _uint_from_double(_: Frame, value: float) -> Uint:
 
 
 def _read_digits(frame: Frame, text: str, what: str) -> int:
-    charge(frame, PRICE_OF_TEXT)
+    charge(frame, PRICE_OF_TEXT + (len(text) >> 2))
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()) or (text[:1] in ("+", "-") and what == "uint"):
         raise EvaluationFault(f"{text[:60]!r} is no {what}")
@@ -89,7 +90,9 @@ def _read_digits(frame: Frame, text: str, what: str) -> int:
 
 
 def _double_from_string(frame: Frame, text: str) -> float:
-    charge(frame, PRICE_OF_TEXT + (len(text) >> 3))
+    charge(frame, PRICE_OF_TEXT + (len(text) >> 1))
+    if len(text) > _LONGEST_NUMBER:
+        raise LimitExceeded(f"a number of {len(text)} characters is longer than {_LONGEST_NUMBER}")
     if _DECIMAL.fullmatch(text):
         value = float(text)
         if math.isinf(value):
@@ -108,7 +111,7 @@ def _bool_from_string(_: Frame, text: str) -> bool:
 
 
 def _string_from_bytes(frame: Frame, value: bytes) -> str:
-    allow_size(frame, len(value))
+    allow_size(frame, len(value), width=1 if value.isascii() else 4)
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -116,7 +119,7 @@ def _string_from_bytes(frame: Frame, value: bytes) -> str:
 
 
 def encode_text(frame: Frame, text: str) -> bytes:
-    allow_size(frame, len(text))
+    allow_size(frame, len(text), width=width_of(text))
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -128,6 +131,7 @@ def _as_text(convert: Callable[[Any], Value]) -> Implementation:
 
     def pay_and_convert(frame: Frame, value: Value) -> Value:
         charge(frame, PRICE_OF_TEXT)
+        spend(frame, BYTES_OF_A_TEXT)
         return convert(value)
 
     return pay_and_convert

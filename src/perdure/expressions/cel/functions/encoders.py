@@ -9,13 +9,13 @@ from perdure.expressions.cel.functions.library import Function, Library
 
 
 def _encode(frame: Frame, value: bytes) -> str:
-    allow_size(frame, len(value) * 4 // 3)
+    allow_size(frame, len(value) * 4 // 3, width=2)
     return base64.b64encode(value).decode("ascii")
 
 
 def _decode(frame: Frame, text: str) -> bytes:
     """With padding or without."""
-    allow_size(frame, len(text))
+    allow_size(frame, len(text), width=3)
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):

@@ -2,10 +2,23 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from perdure.expressions import pieces
 from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import Frame, allow_size, charge, elements, entries
+from perdure.expressions.cel.frame import (
+    BYTES_OF_A_TEXT,
+    BYTES_OF_AN_ELEMENT,
+    LIMITS,
+    PRICE_OF_TEXT,
+    Frame,
+    allow_size,
+    charge,
+    each,
+    entries,
+    spend,
+    width_of,
+)
 from perdure.expressions.cel.functions.conversions import encode_text, format_double, plain_double
 from perdure.expressions.cel.instants import Duration, Timestamp, format_duration, format_timestamp
 from perdure.expressions.cel.values import CelList, CelMap, TypeValue, Uint, Value, type_name
@@ -16,18 +29,21 @@ _MOST_DIGITS = 1000
 
 
 def format_text(frame: Frame, template: str, args: Value) -> str:
-    values = iter(elements(frame, args))
+    values = iter(each(frame, args))
     out: list[str] = []
     size = at = 0
+    allow_size(frame, len(template), width=width_of(template))
     for clause in _CLAUSE.finditer(template):
+        charge(frame, 2 * PRICE_OF_TEXT)
+        spend(frame, 3 * BYTES_OF_A_TEXT)
         out.append(template[at : clause.start()])
         at = clause.end()
         out.append("%" if clause[0] == "%%" else _render(frame, clause, values))
-        size += len(out[-1]) + len(out[-2])
-        allow_size(frame, size)
+        size += len(out[-1])
+        if size > frame[LIMITS].size:
+            break
     out.append(template[at:])
-    allow_size(frame, size + len(out[-1]))
-    return "".join(out)
+    return _joined(frame, "", out)
 
 
 def _render(frame: Frame, clause: re.Match[str], values: Iterator[Value]) -> str:
@@ -59,6 +75,7 @@ def _as_number(frame: Frame, verb: str, precision: int, value: Value) -> str | N
         case "d" if kind is float:
             return plain_double(value)
         case "f" | "e" if is_whole or kind is float:
+            allow_size(frame, precision)
             return f"{float(value):.{precision}{verb}}"
         case "b" if is_whole or kind is bool:
             return f"{int(value):b}"
@@ -75,7 +92,8 @@ def _as_number(frame: Frame, verb: str, precision: int, value: Value) -> str | N
 
 def _as_string(frame: Frame, value: Value) -> str:
     """Lists and maps in brackets, recursively; map entries sorted by the text of their key."""
-    charge(frame, 6)
+    charge(frame, 16)
+    spend(frame, BYTES_OF_A_TEXT + BYTES_OF_AN_ELEMENT)
     match value:
         case None:
             return "null"
@@ -84,10 +102,12 @@ def _as_string(frame: Frame, value: Value) -> str:
         case str():
             return value
         case float():
+            charge(frame, PRICE_OF_TEXT)
             return format_double(value)
         case int():
             return str(int(value))
         case bytes():
+            allow_size(frame, len(value), width=1 if value.isascii() else 4)
             return value.decode("utf-8", "replace")
         case TypeValue():
             return value.name
@@ -96,13 +116,20 @@ def _as_string(frame: Frame, value: Value) -> str:
         case Duration():
             return format_duration(value)
     if type(value) in (list, CelList):
-        return f"[{_joined(frame, [_as_string(frame, item) for item in elements(frame, value)])}]"
+        return f"[{_joined(frame, ', ', [_as_string(frame, item) for item in each(frame, value)])}]"
     if type(value) in (dict, CelMap):
-        pairs = sorted((_as_string(frame, key), _as_string(frame, item)) for key, item in entries(frame, value))
-        return f"{{{_joined(frame, [f'{key}: {item}' for key, item in pairs])}}}"
+        pairs = [(_as_string(frame, key), _as_string(frame, item)) for key, item in entries(frame, value)]
+        longest = max([len(key) for key, _ in pairs], default=0)
+        charge(frame, 2 * len(pairs) * len(pairs).bit_length() * (1 + (longest >> 9)))
+        ordered = [pairs[at] for at in pieces.order(pairs, longest)]
+        return f"{{{_joined(frame, ', ', [_joined(frame, ': ', pair) for pair in ordered])}}}"
     raise EvaluationFault(f"%s does not take {type_name(value)}")
 
 
-def _joined(frame: Frame, parts: list[str]) -> str:
-    allow_size(frame, sum(map(len, parts)) + 2 * len(parts))
-    return ", ".join(parts)
+def _joined(frame: Frame, separator: str, parts: Sequence[str]) -> str:
+    size, width = len(separator) * len(parts), 1
+    for part in parts:
+        size += len(part)
+        width = width if part.isascii() else 4
+    allow_size(frame, size, width=width)
+    return pieces.join(separator, parts)

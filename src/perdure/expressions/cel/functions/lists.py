@@ -3,21 +3,35 @@
 from functools import cmp_to_key
 from typing import Any
 
+from perdure.expressions import pieces
 from perdure.expressions.cel.comparison import compare, equals
-from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import Frame, allow_elements, charge, elements
+from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
+from perdure.expressions.cel.frame import (
+    BYTES_OF_AN_ELEMENT,
+    LIMITS,
+    Frame,
+    allow_elements,
+    charge,
+    each,
+    elements,
+    spend,
+)
 from perdure.expressions.cel.functions.library import LIST, Function, Library
 from perdure.expressions.cel.values import NONE, CelList, Optional, Uint, Value, type_name
 
 _HASHABLE = frozenset({str, bytes, bool, int, Uint, float, type(None)})
 _NUMBERS = frozenset({int, Uint, float})
+_BYTES_OF_A_SEEN_ITEM = 152
 
 
 def _range(frame: Frame, count: int) -> CelList:
     if count < 0:
         raise EvaluationFault(f"a range cannot have {count} elements")
-    allow_elements(frame, count)
-    return CelList(range(count))
+    allow_elements(frame, count, each=BYTES_OF_AN_ELEMENT)
+    made = CelList()
+    for first in range(0, count, pieces.PARTS):
+        made += range(first, min(first + pieces.PARTS, count))
+    return made
 
 
 def _slice(frame: Frame, items: Value, start: int, end: int) -> CelList:
@@ -36,9 +50,11 @@ def _flatten(frame: Frame, items: Value, depth: int = 1) -> CelList:
 
 
 def _flatten_into(frame: Frame, out: CelList, items: Value, depth: int) -> None:
-    allow_elements(frame, len(out) + len(items))
-    charge(frame, len(items) + 1)
-    for item in elements(frame, items):
+    allow_elements(frame, len(items), each=BYTES_OF_AN_ELEMENT)
+    if 8 * (len(out) + len(items)) > frame[LIMITS].size:
+        raise LimitExceeded(f"a list of {len(out) + len(items)} elements is larger than {frame[LIMITS].size // 8}")
+    charge(frame, 4 * len(items) + 20)
+    for item in each(frame, items):
         if depth > 0 and type(item) in LIST:
             _flatten_into(frame, out, item, depth - 1)
         else:
@@ -50,8 +66,9 @@ def _distinct(frame: Frame, items: Value) -> CelList:
     seen: set[tuple[Any, Any]] = set()
     odd: list[Value] = []
     out = CelList()
-    charge(frame, len(items))
-    for item in elements(frame, items):
+    charge(frame, 8 * len(items))
+    spend(frame, _BYTES_OF_A_SEEN_ITEM * len(items))
+    for item in each(frame, items):
         kind: Any = type(item)
         if kind in _HASHABLE:
             key = (int if kind in _NUMBERS else kind, item)
@@ -59,7 +76,7 @@ def _distinct(frame: Frame, items: Value) -> CelList:
                 continue
             seen.add(key)
         else:
-            charge(frame, 6 * len(odd))
+            charge(frame, 10 * len(odd))
             if any(equals(frame, item, other) for other in odd):
                 continue
             odd.append(item)
@@ -79,23 +96,28 @@ def _sort(frame: Frame, items: Value) -> CelList:
 
 def sort_by(frame: Frame, values: list[Value], keys: list[Value]) -> CelList:
     """Values in the order of their keys; equal keys keep their order. Keys must be comparable with each other."""
-    charge(frame, len(keys) * max(1, len(keys).bit_length()))
+    charge(frame, 2 * len(keys))
+    spend(frame, 2 * BYTES_OF_AN_ELEMENT * len(keys))
     for key in keys:
         if type(key) is not type(keys[0]) and not (type(key) in _NUMBERS and type(keys[0]) in _NUMBERS):
             raise EvaluationFault(f"{type_name(keys[0])} and {type_name(key)} have no order")
 
-    def arrange(one: int, other: int) -> int:
-        result = compare(frame, keys[one], keys[other])
+    def arrange(one: Value, other: Value) -> int:
+        result = compare(frame, one, other)
         if result is None:
             raise EvaluationFault("NaN has no place in an order")
         return result
 
-    order = list(range(len(keys)))
+    comparisons = len(keys) * len(keys).bit_length()
     if keys and type(keys[0]) is str:
-        order.sort(key=lambda at: keys[at])
+        longest = 0
+        for key in keys:
+            longest = max(longest, len(key))
+        charge(frame, 5 * comparisons + comparisons * (longest >> 9))
+        order = pieces.order(keys, longest)
     else:
-        charge(frame, 3 * len(keys) * len(keys).bit_length())
-        order.sort(key=cmp_to_key(arrange))
+        charge(frame, 10 * comparisons)
+        order = pieces.order([*map(cmp_to_key(arrange), keys)])
     return CelList([values[at] for at in order])
 
 

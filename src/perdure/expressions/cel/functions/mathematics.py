@@ -6,31 +6,31 @@ from collections.abc import Callable
 from perdure.expressions.cel.arithmetic import checked_int
 from perdure.expressions.cel.comparison import compare
 from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import Frame, charge, elements
+from perdure.expressions.cel.frame import Frame, charge, each
 from perdure.expressions.cel.functions.library import LIST, NUMBER, Function, Library, no_overload
-from perdure.expressions.cel.values import UINT_MAX, Uint, Value
+from perdure.expressions.cel.values import UINT_MAX, CelList, Uint, Value
 
 
 def _extreme(name: str, wanted: int) -> Function:
     """The first of the greatest (or least) values, keeping its own type."""
 
     def pick(frame: Frame, values: list[Value]) -> Value:
-        charge(frame, len(values))
-        if not values or any(type(value) not in NUMBER for value in values):
-            raise no_overload(name, tuple(values[:4]), is_method=False)
-        best = values[0]
-        for value in values[1:]:
-            if compare(frame, value, best) == wanted:
+        charge(frame, 12 * len(values))
+        best: Value = None
+        for value in each(frame, values):
+            if type(value) not in NUMBER:
+                raise no_overload(name, tuple(values[:4]), is_method=False)
+            if best is None or compare(frame, value, best) == wanted:
                 best = value
         return best
 
     def of_arguments(frame: Frame, *values: Value) -> Value:
-        return pick(frame, list(values))
+        return pick(frame, CelList(values))
 
     def of_list(frame: Frame, values: Value) -> Value:
         if not values:
             raise EvaluationFault(f"{name}() of an empty list")
-        return pick(frame, elements(frame, values))
+        return pick(frame, values)
 
     return Function(((NUMBER,), of_arguments), ((LIST,), of_list), variadic=of_arguments)
 

@@ -1,6 +1,6 @@
 """Functions on optional values. `optMap` and `optFlatMap` are macros; `.?` and `[?]` are syntax."""
 
-from perdure.expressions.cel.frame import Frame, elements
+from perdure.expressions.cel.frame import Frame, allow_elements
 from perdure.expressions.cel.functions.library import ANY, LIST, Function, Library
 from perdure.expressions.cel.instants import Duration
 from perdure.expressions.cel.values import NONE, CelList, Optional, Value
@@ -22,7 +22,8 @@ def _of_non_zero(_: Frame, value: Value) -> Optional:
 
 
 def _unwrap(frame: Frame, items: Value) -> CelList:
-    return CelList(item.value for item in elements(frame, items) if type(item) is Optional and item.has_value)
+    allow_elements(frame, len(items))
+    return CelList(item.value for item in items if type(item) is Optional and item.has_value)
 
 
 _UNWRAP = Function(((LIST,), _unwrap))

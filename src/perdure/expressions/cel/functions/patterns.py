@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import Frame, charge
+from perdure.expressions.cel.frame import Frame, charge, spend
 
 if TYPE_CHECKING:
     from perdure.expressions.regex import Pattern
@@ -19,9 +19,12 @@ def search_compiled(frame: Frame, text: str, pattern: "Pattern") -> bool:
 
 def compile_at_run_time(frame: Frame, pattern: str) -> "Pattern":
     """A pattern known only now is paid for even when it is remembered, so that costs never vary."""
-    charge(frame, 100 + 4 * len(pattern))
+    from perdure.expressions.regex import price_of_compiling
+
+    charge(frame, price_of_compiling(pattern))
     compiled = compile_checked(pattern)
-    charge(frame, 4 * compiled.size)
+    charge(frame, 40 * compiled.size)
+    spend(frame, 1000 + 400 * compiled.size)
     return compiled
 
 

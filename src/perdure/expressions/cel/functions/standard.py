@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from datetime import datetime
 
+from perdure.expressions import pieces
 from perdure.expressions.cel.frame import Frame, charge
 from perdure.expressions.cel.functions.library import LIST, MAP, Function, Library
 from perdure.expressions.cel.functions.patterns import search
+from perdure.expressions.cel.functions.strings import charge_search
 from perdure.expressions.cel.instants import NANOS, Duration, Timestamp
 from perdure.expressions.cel.values import Value
 from perdure.expressions.cel.zones import civil_time
@@ -16,17 +18,17 @@ def _size(_: Frame, value: Value) -> int:
 
 
 def _contains(frame: Frame, text: str, part: str) -> bool:
-    charge(frame, (len(text) + len(part)) >> 4)
-    return part in text
+    charge_search(frame, text, part)
+    return pieces.find(text, part) >= 0
 
 
 def _starts_with(frame: Frame, text: str, part: str) -> bool:
-    charge(frame, len(part) >> 10)
+    charge(frame, len(part) >> 9)
     return text.startswith(part)
 
 
 def _ends_with(frame: Frame, text: str, part: str) -> bool:
-    charge(frame, len(part) >> 10)
+    charge(frame, len(part) >> 9)
     return text.endswith(part)
 
 

@@ -2,8 +2,19 @@
 
 from collections.abc import Callable
 
-from perdure.expressions.cel.errors import EvaluationFault
-from perdure.expressions.cel.frame import Frame, allow_elements, allow_size, charge, elements
+from perdure.expressions import pieces
+from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
+from perdure.expressions.cel.frame import (
+    BYTES_OF_A_TEXT,
+    LIMITS,
+    Frame,
+    allow_elements,
+    allow_size,
+    charge,
+    each,
+    spend,
+    width_of,
+)
 from perdure.expressions.cel.functions.formatting import format_text
 from perdure.expressions.cel.functions.library import LIST, Function, Library
 from perdure.expressions.cel.values import CelList, Value, type_name
@@ -22,6 +33,13 @@ def _within(text: str, position: int) -> None:
         raise EvaluationFault(f"position {position} is out of range: the string has {len(text)} code points")
 
 
+def charge_search(frame: Frame, text: str, part: str) -> None:
+    """What looking for a part costs. A long part cannot be looked for in pieces."""
+    if len(part) > pieces.LONGEST_PART:
+        raise LimitExceeded(f"a part of more than {pieces.LONGEST_PART} characters is too long to be looked for")
+    charge(frame, 12 + ((len(text) + len(part)) >> 2))
+
+
 def _char_at(_: Frame, text: str, position: int) -> str:
     _within(text, position)
     return text[position : position + 1]
@@ -29,69 +47,110 @@ def _char_at(_: Frame, text: str, position: int) -> str:
 
 def _index_of(frame: Frame, text: str, part: str, start: int = 0) -> int:
     _within(text, start)
-    charge(frame, len(text) >> 4)
-    return text.find(part, start)
+    charge_search(frame, text, part)
+    return pieces.find(text, part, start)
 
 
 def _last_index_of(frame: Frame, text: str, part: str, start: int | None = None) -> int:
     start = len(text) if start is None else start
     _within(text, start)
-    charge(frame, len(text) >> 4)
-    return text.rfind(part, 0, start + len(part))
+    charge_search(frame, text, part)
+    return pieces.rfind(text, part, 0, min(start + len(part), len(text)))
 
 
-def _substring(_: Frame, text: str, start: int, end: int | None = None) -> str:
+def _substring(frame: Frame, text: str, start: int, end: int | None = None) -> str:
     end = len(text) if end is None else end
     _within(text, start)
     _within(text, end)
     if start > end:
         raise EvaluationFault(f"a substring cannot end at {end} before its start at {start}")
+    allow_size(frame, end - start, width=width_of(text))
     return text[start:end]
 
 
 def _replace(frame: Frame, text: str, old: str, new: str, limit: int = -1) -> str:
-    charge(frame, len(text) >> 4)
-    count = text.count(old)
-    count = count if limit < 0 else min(count, limit)
-    allow_size(frame, len(text) + count * (len(new) - len(old)))
-    return text.replace(old, new, count)
+    charge_search(frame, text, old)
+    width = width_of(text, new)
+    if len(text) <= pieces.CHARACTERS or not old:
+        count = text.count(old) if len(text) <= pieces.CHARACTERS else len(text) + 1
+        count = count if limit < 0 else min(count, limit)
+        charge(frame, count)
+        allow_size(frame, len(text) + count * (len(new) - len(old)), width=width)
+        return pieces.replace(text, old, new, limit, _pay_for_parts(frame, width))
+    parts = pieces.split(text, old, limit, _pay_for_parts(frame, width))
+    allow_size(frame, len(text) + (len(parts) - 1) * (len(new) - len(old)), width=width)
+    return pieces.join(new, parts)
 
 
 def _split(frame: Frame, text: str, separator: str, limit: int = -1) -> CelList:
     if limit == 0:
         return CelList()
-    charge(frame, len(text) >> 2)
-    pieces = text.split(separator, limit - 1 if limit > 0 else -1) if separator else _characters(text, limit)
-    allow_elements(frame, len(pieces))
-    return CelList(pieces)
-
-
-def _characters(text: str, limit: int) -> list[str]:
+    width = width_of(text)
+    charge_search(frame, text, separator)
+    spend(frame, width * len(text))
+    if separator:
+        return CelList(pieces.split(text, separator, limit - 1 if limit > 0 else -1, _pay_for_parts(frame, width)))
+    allow_elements(frame, len(text) if limit < 0 else min(limit, len(text)), each=8 if width == 1 else 88)
     if limit < 0 or limit >= len(text):
-        return list(text)
-    return [*text[: limit - 1], text[limit - 1 :]]
+        return CelList(pieces.characters(text))
+    return CelList([*pieces.characters(text[: limit - 1]), text[limit - 1 :]])
+
+
+def _pay_for_parts(frame: Frame, width: int) -> Callable[[int], None]:
+    made = 0
+
+    def pay(count: int) -> None:
+        nonlocal made
+        made += count
+        if 8 * made > frame[LIMITS].size:
+            raise LimitExceeded(f"more than {frame[LIMITS].size // 8} parts are too many")
+        charge(frame, 4 * count)
+        spend(frame, count * (8 + BYTES_OF_A_TEXT + (0 if width == 1 else 24)))
+
+    return pay
 
 
 def _join(frame: Frame, parts: Value, separator: str = "") -> str:
-    texts = elements(frame, parts)
-    for part in texts:
+    charge(frame, 4 * len(parts))
+    spend(frame, 8 * len(parts))
+    size, width = 0, width_of(separator)
+    for part in each(frame, parts):
         if type(part) is not str:
             raise EvaluationFault(f"join() needs a list of strings, this one holds {type_name(part)}")
-    allow_size(frame, sum(map(len, texts)) + len(separator) * len(texts))
-    return separator.join(texts)
+        size += len(part) + len(separator)
+        width = width if part.isascii() else 4
+    allow_size(frame, size, width=width)
+    return pieces.join(separator, parts)
 
 
-def _sized(transform: Callable[[str], str]) -> Callable[[Frame, str], str]:
+def _trim(frame: Frame, text: str) -> str:
+    charge(frame, len(text) >> 2)
+    allow_size(frame, len(text), width=width_of(text))
+    return pieces.strip(text, _BLANKS)
+
+
+def _reverse(frame: Frame, text: str) -> str:
+    allow_size(frame, len(text), width=width_of(text))
+    return text[::-1]
+
+
+def _change_case(plain: Callable[[str], str], table: dict[int, int]) -> Callable[[Frame, str], str]:
+    """Of ASCII letters. What is ASCII altogether has a quick way."""
+
     def apply(frame: Frame, text: str) -> str:
-        allow_size(frame, len(text))
-        return transform(text)
+        allow_size(frame, len(text), width=width_of(text))
+        if text.isascii():
+            return plain(text)
+        charge(frame, 4 * len(text))
+        return pieces.translate(text, table)
 
     return apply
 
 
 def _quote(frame: Frame, text: str) -> str:
-    allow_size(frame, 2 * len(text))
-    return f'"{text.translate(_QUOTES)}"'
+    charge(frame, 4 * len(text))
+    allow_size(frame, 2 * len(text), width=width_of(text))
+    return f'"{pieces.translate(text, _QUOTES)}"'
 
 
 LIBRARY = Library(
@@ -104,10 +163,10 @@ LIBRARY = Library(
         "replace": Function(((str, str, str), _replace), ((str, str, str, int), _replace)),
         "split": Function(((str, str), _split), ((str, str, int), _split)),
         "join": Function(((LIST,), _join), ((LIST, str), _join)),
-        "trim": Function(((str,), _sized(lambda text: text.strip(_BLANKS)))),
-        "lowerAscii": Function(((str,), _sized(lambda text: text.translate(_LOWER)))),
-        "upperAscii": Function(((str,), _sized(lambda text: text.translate(_UPPER)))),
-        "reverse": Function(((str,), _sized(lambda text: text[::-1]))),
+        "trim": Function(((str,), _trim)),
+        "lowerAscii": Function(((str,), _change_case(str.lower, _LOWER))),
+        "upperAscii": Function(((str,), _change_case(str.upper, _UPPER))),
+        "reverse": Function(((str,), _reverse)),
         "format": Function(((str, LIST), format_text)),
     },
 )

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from perdure.expressions.cel import syntax
 from perdure.expressions.cel.errors import EvaluationFault, Failure
 from perdure.expressions.cel.frame import (
+    BYTES_OF_AN_ELEMENT,
+    BYTES_OF_AN_ENTRY,
     PRICE_OF_A_FAULT,
     STEPS,
     Closure,
@@ -17,6 +19,7 @@ from perdure.expressions.cel.frame import (
     charge,
     elements,
     entries,
+    spend,
 )
 from perdure.expressions.cel.functions.lists import sort_by
 from perdure.expressions.cel.values import CelList, CelMap, Value, type_name
@@ -63,7 +66,10 @@ def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Fra
             charge(frame, len(holder) * weight if type(holder) in _LISTS or type(holder) in _MAPS else 1)
             if type(holder) in _LISTS:
                 found = elements(frame, holder)
-                return list(enumerate(found)) if pairs else found
+                if not pairs:
+                    return found
+                spend(frame, BYTES_OF_AN_ENTRY * len(found))
+                return list(enumerate(found))
             if type(holder) in _MAPS:
                 found = entries(frame, holder)
                 return found if pairs else [key for key, _ in found]
@@ -154,7 +160,9 @@ def _filter(node: syntax.Loop, items: Callable[[Frame], Items], slot: int, condi
     def run(frame: Frame) -> CelList:
         kept = CelList()
         keep = kept.append
-        for item in items(frame):
+        found = items(frame)
+        spend(frame, 8 * len(found))
+        for item in found:
             frame[slot] = item
             value = condition(frame)
             if value is True:
@@ -184,7 +192,7 @@ def _map_each(node: syntax.Loop, items: Callable[[Frame], Items], slot: int, res
 
 def _allow(frame: Frame, node: syntax.Loop, count: int) -> None:
     try:
-        allow_elements(frame, count)
+        allow_elements(frame, count, each=BYTES_OF_AN_ELEMENT)
     except Failure as failure:
         failure.blame(node)
         raise
@@ -252,6 +260,7 @@ def _transform(
                 if node.kind == "map_values":
                     made.put(item[0], value)
                     continue
+                charge(frame, 4 * len(value) if type(value) in _MAPS else 1)
                 for key, entry in entries(frame, value):
                     made.put(key, entry)
             except Failure as failure:
@@ -267,6 +276,7 @@ def _sort(
 ) -> Closure:
     def run(frame: Frame) -> CelList:
         found = items(frame)
+        spend(frame, BYTES_OF_AN_ELEMENT * len(found))
         keys: list[Value] = []
         for item in found:
             bind(frame, item)

@@ -38,7 +38,7 @@ def binary(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
 
 def _equal(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
     constant = _constant(node.right)
-    if type(constant) is str:
+    if type(constant) is str and len(constant) < _SHORT:
 
         def equal_text(frame: Frame) -> bool:
             value = left(frame)
@@ -180,10 +180,10 @@ def _constant(node: Node) -> Value:
 
 
 def _constant_texts(node: Node) -> frozenset[str] | None:
-    """The strings of a list literal that holds nothing else. Only asked for membership: its order is never seen."""
+    """The short strings of a list literal of nothing else. Only asked for membership: its order is never seen."""
     if not isinstance(node, syntax.ListLiteral):
         return None
     texts = [_constant(element) for optional, element in node.elements if not optional]
-    if len(texts) < len(node.elements) or any(type(text) is not str for text in texts):
+    if len(texts) < len(node.elements) or any(type(text) is not str or len(text) >= _SHORT for text in texts):
         return None
     return frozenset(texts)

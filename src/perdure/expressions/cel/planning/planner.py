@@ -7,7 +7,7 @@ import msgspec
 
 from perdure.expressions.cel import syntax
 from perdure.expressions.cel.errors import EvaluationFault, Failure
-from perdure.expressions.cel.frame import FIRST_LOCAL, Closure, Frame
+from perdure.expressions.cel.frame import FIRST_LOCAL, Closure, Frame, spend
 from perdure.expressions.cel.functions import Library
 from perdure.expressions.cel.names import Scope, dotted_path, qualified_function
 from perdure.expressions.cel.planning import calls, logic, loops, matching, operators, paths
@@ -151,11 +151,18 @@ class _Planner:
 
     def _list(self, node: syntax.ListLiteral) -> Closure:
         parts = [self.plan(element) for _, element in node.elements]
+        size = _BYTES_OF_A_LIST + 8 * len(parts)
         if not any(optional for optional, _ in node.elements):
-            return lambda frame: CelList([part(frame) for part in parts])
+
+            def build_plain(frame: Frame) -> CelList:
+                spend(frame, size)
+                return CelList([part(frame) for part in parts])
+
+            return build_plain
         planned = [(optional, part, element) for (optional, element), part in zip(node.elements, parts, strict=True)]
 
         def build(frame: Frame) -> CelList:
+            spend(frame, size)
             made = CelList()
             for optional, part, element in planned:
                 value = part(frame)
@@ -170,7 +177,10 @@ class _Planner:
     def _map(self, node: syntax.MapLiteral) -> Closure:
         planned = [(optional, self.plan(key), self.plan(value), value) for optional, key, value in node.entries]
 
+        size = _BYTES_OF_A_MAP + _BYTES_OF_A_MEMBER * len(planned)
+
         def build(frame: Frame) -> CelMap:
+            spend(frame, size)
             made = CelMap()
             for optional, plan_key, plan_value, shown in planned:
                 key, value = plan_key(frame), plan_value(frame)
@@ -238,6 +248,7 @@ class _Planner:
 
 
 _TYPES = type_denotations()
+_BYTES_OF_A_LIST, _BYTES_OF_A_MAP, _BYTES_OF_A_MEMBER = 72, 168, 48
 
 
 def _outward(node: Node, selections: int) -> Node:

@@ -1,0 +1,143 @@
+"""Large work in pieces: each call into C does a few milliseconds of work at most, so that other threads get their turn.
+
+Small operands take the plain way. The answers are those of the methods of `str` and `list` with the same names.
+Who calls pays first; `split` is told as it goes how many parts it makes, for nobody knows it before.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+CHARACTERS = 200_000  # of text that one call looks at
+LONGEST_PART = 1_000_000  # of a text to look for, which no piece may be shorter than
+PARTS = 50_000  # elements that one call makes or reads
+_RUN = 4_096  # elements sorted by one call
+_LONG_KEY = 256  # longer keys are compared so slowly that fewer of them are sorted by one call
+_RUN_OF_LONG_KEYS = 8
+
+Pay = Callable[[int], None]
+
+
+def find(text: str, part: str, start: int = 0, end: int | None = None) -> int:
+    end = len(text) if end is None else end
+    if end - start <= CHARACTERS:
+        return text.find(part, start, end)
+    reach = max(CHARACTERS, len(part))
+    while True:
+        stop = min(end, start + reach + len(part) - 1)
+        at = text.find(part, start, stop)
+        if at >= 0 or stop == end:
+            return at
+        start += reach
+
+
+def rfind(text: str, part: str, start: int, end: int) -> int:
+    if end - start <= CHARACTERS:
+        return text.rfind(part, start, end)
+    reach = max(CHARACTERS, len(part))
+    while True:
+        first = max(start, end - reach - len(part) + 1)
+        at = text.rfind(part, first, end)
+        if at >= 0 or first == start:
+            return at
+        end -= reach
+
+
+def split(text: str, separator: str, limit: int, pay: Pay) -> list[str]:
+    """As `text.split(separator, limit)`; `limit` is negative for no limit, `separator` is not empty."""
+    parts: list[str] = []
+    begin = at = 0  # of the part that is open, and of what was not looked at
+    length, width = len(text), len(separator)
+    while at < length and limit != 0:
+        stop = min(length, at + max(CHARACTERS, width) + width - 1)
+        piece = text[at:stop]
+        pay(1 + (piece.count(separator) if limit < 0 else min(limit, piece.count(separator))))
+        found = piece.split(separator, limit)
+        if len(found) > 1:
+            parts.append(text[begin:at] + found[0])
+            parts += found[1:-1]
+            begin = stop - len(found[-1])
+            limit -= len(found) - 1 if limit > 0 else 0
+        at = length if stop == length else max(begin, stop - width + 1)
+    pay(1)
+    parts.append(text[begin:])
+    return parts
+
+
+def characters(text: str) -> list[str]:
+    """As `list(text)`."""
+    made: list[str] = []
+    for at in range(0, len(text), PARTS):
+        made += text[at : at + PARTS]
+    return made
+
+
+def join(separator: str, parts: Sequence[str]) -> str:
+    if len(parts) <= PARTS:
+        return separator.join(parts)
+    return separator.join([separator.join(parts[at : at + PARTS]) for at in range(0, len(parts), PARTS)])
+
+
+def strip(text: str, characters: str, *, left: bool = True, right: bool = True) -> str:
+    """As `text.strip(characters)`, or only on one side. The work grows with the product of both lengths."""
+    step = max(1, CHARACTERS // (2 + len(characters)))
+    first, last = 0, len(text)
+    while left and first < last:
+        rest = text[first : first + step].lstrip(characters)
+        first = min(first + step, last) - len(rest)
+        if rest:
+            break
+    while right and first < last:
+        rest = text[max(first, last - step) : last].rstrip(characters)
+        last = max(first, last - step) + len(rest)
+        if rest:
+            break
+    return text[first:last]
+
+
+def replace(text: str, old: str, new: str, limit: int, pay: Pay) -> str:
+    """As `text.replace(old, new, limit)`; `limit` is negative for no limit."""
+    if old:
+        return join(new, split(text, old, limit, pay))
+    count = len(text) + 1 if limit < 0 else min(limit, len(text) + 1)
+    pay(count)
+    before = new + join(new, characters(text[:count])) if count else ""
+    return before + (new if count > len(text) > 0 else "") + text[count:]
+
+
+def translate(text: str, table: Mapping[int, Any]) -> str:
+    step = CHARACTERS // 4
+    if len(text) <= step:
+        return text.translate(table)
+    return "".join([text[at : at + step].translate(table) for at in range(0, len(text), step)])
+
+
+def order(keys: Sequence[Any], longest: int = 0) -> list[int]:
+    """The places of the keys in ascending order, equal keys in the order they stand. `longest` is a key's length."""
+    step = _RUN if longest <= _LONG_KEY else _RUN_OF_LONG_KEYS
+    at = keys.__getitem__
+    runs = [sorted(range(first, min(first + step, len(keys))), key=at) for first in range(0, len(keys), step)]
+    while len(runs) > 1:
+        pairs = [runs[first : first + 2] for first in range(0, len(runs), 2)]
+        runs = [pair[0] if len(pair) == 1 else _merged(keys, *pair) for pair in pairs]
+    return runs[0] if runs else []
+
+
+def _merged(keys: Sequence[Any], left: list[int], right: list[int]) -> list[int]:
+    if not keys[right[0]] < keys[left[-1]]:
+        return left + right
+    made: list[int] = []
+    add = made.append
+    rest, other = iter(left), iter(right)
+    one, two = next(rest), next(other)
+    key, key_of_two = keys[one], keys[two]
+    while True:
+        if key_of_two < key:
+            add(two)
+            if (two := next(other, -1)) < 0:
+                return [*made, one, *rest]
+            key_of_two = keys[two]
+        else:
+            add(one)
+            if (one := next(rest, -1)) < 0:
+                return [*made, two, *other]
+            key = keys[one]
