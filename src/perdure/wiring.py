@@ -34,16 +34,23 @@ def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Langua
     from perdure.dialects.flow import Flow
     from perdure.dialects.playbook import Playbook
     from perdure.dialects.story import Story
+    from perdure.providers.policy import policy_in_force
     from perdure.providers.registry import shared
     from perdure.testing.drill import Drill
 
+    policy_in_force()  # one that cannot be read stops us here
+
+    def refusal(provider: str, namespace: str = "default") -> str | None:
+        return policy_in_force().refusal(provider, namespace)
+
     spoken: tuple[Language, ...] = (
-        Flow(shared.find, shared.names),
-        Playbook(shared.knows, shared.names, shared.lacks),
+        Flow(shared.find, shared.names, refusal),
+        Playbook(shared.knows, shared.names, shared.lacks, refusal),
         Story(
             _engram_resource,
             lambda template, version: (has_code or shared.knows)(f"engram:{template}@{version}"),
             story_settings(os.environ.get("PERDURE_STORY_SETTINGS", "")),
+            refusal,
         ),
         Drill(),
     )

@@ -73,4 +73,5 @@ class Code(StrEnum):
     EFFECT_UNFIT = "Platform.EffectUnfit"  # performed, but what it gave has no JSON form
     WORKER_DIED = "Platform.WorkerDied"
     MOVES_EXHAUSTED = "Platform.MovesExhausted"
+    NOT_ALLOWED = "Platform.NotAllowed"  # by the operator's policy
     CANNOT_BEGIN = "Platform.CannotBegin"

@@ -22,7 +22,6 @@ object, `PERDURE_KEYCHAIN_ENV` and `PERDURE_KEYCHAIN_FILES` are lists with comma
 import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,6 +81,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return f"the operator's policy does not allow {provider!r}, which runs code ({place}.code is 'deny')"
         return None
 
+    def refusal_everywhere(self, provider: str) -> str | None:
+        """As `refusal`, for one who does not know the namespace: None where any namespace may use it."""
+        if self.providers is None and self.code == "allow":
+            return None
+        refusal = self.refusal(provider)
+        return None if any(self.refusal(provider, name) is None for name in self.namespaces) else refusal
+
     @property
     def judges_addresses(self) -> bool:
         return self.network == "closed" or bool(self.denied_addresses)
@@ -101,8 +107,8 @@ class _Settings(msgspec.Struct):
     keychain: dict[str, Any] = {}
 
 
-SERVER = Policy(code="deny", network="closed", sqlite_folders=[], duckdb_folders=[])
-"""Where nothing is said, a server that strangers can send documents to begins with this."""
+SERVER = Policy(network="closed", sqlite_folders=[], duckdb_folders=[])
+"""What a server begins with where nothing is said."""
 
 EMBEDDED = Policy()
 
@@ -157,6 +163,8 @@ def _settings(environment: Mapping[str, str]) -> _Settings:
 
 def _check_address(text: str) -> None:
     """A network, an address, or the exact name of a host."""
+    from ipaddress import ip_network
+
     try:
         ip_network(text, strict=False)
     except ValueError:
@@ -179,3 +187,10 @@ def use_policy(policy: Policy | None) -> None:
     """From now on this one; None: read it again when it is needed."""
     global _in_force
     _in_force = policy
+
+
+def serve_under_policy() -> None:
+    """As a server: what is not said is closed. Processes that this one starts are told the same."""
+    policy = read_policy(os.environ, SERVER)
+    os.environ[POLICY] = msgspec.json.encode(policy).decode()
+    use_policy(policy)

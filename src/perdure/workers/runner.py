@@ -21,6 +21,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
+from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
@@ -126,6 +127,10 @@ class Worker:
             return
         if provider is None:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
+            return
+        refusal = policy_in_force().refusal_everywhere(assignment.provider)
+        if refusal is not None:  # the policy may have changed since the document was judged
+            done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
         secrets = Secrets(self._resolve_secret, self._masks.of(assignment.run))
         errand = Errand(assignment, port, provider, done, secrets, self._limits.result_bytes)

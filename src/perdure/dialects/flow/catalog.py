@@ -45,6 +45,7 @@ class Catalog(msgspec.Struct):
 
     find: Callable[[str], Described | None] = lambda name: None
     names: Callable[[], Iterable[str]] = lambda: ()
+    refusal: Callable[[str], str | None] = lambda name: None  # why the operator does not allow a provider
     middleware: dict[str, Middleware] = msgspec.field(default_factory=lambda: KNOWN)
     _calls: dict[str, CallProvider] = msgspec.field(default_factory=dict)
 

@@ -35,16 +35,19 @@ class Flow:
         self,
         find: "Callable[[str], Described | None]" = lambda name: None,
         names: Callable[[], Iterable[str]] = lambda: (),
+        refusal: Callable[[str], str | None] = lambda name: None,
     ) -> None:
+        """`refusal`: why the operator does not let documents use a provider; None where they may."""
         self._find = find
         self._names = names
+        self._refusal = refusal
 
     @cached_property
     def _behind(self) -> "FlowDialect":
         from perdure.dialects.flow.catalog import Catalog
         from perdure.dialects.flow.dialect import FlowDialect
 
-        return FlowDialect(Catalog(self._find, self._names))
+        return FlowDialect(Catalog(self._find, self._names, self._refusal))
 
     # Documents.
 

@@ -36,8 +36,11 @@ class Playbook:
         provides: Callable[[str], bool] = lambda name: False,
         kinds: Callable[[], Iterable[str]] = lambda: (),
         lacks: Callable[[str], str | None] = lambda kind: None,
+        refusal: Callable[[str], str | None] = lambda name: None,
     ) -> None:
+        """`refusal`: why the operator does not let documents use a provider; None where they may."""
         self._lacks = lacks
+        self._refusal = refusal
         self._provides = provides
         self._kinds = kinds
 
@@ -46,7 +49,7 @@ class Playbook:
         from perdure.dialects.playbook.dialect import PlaybookDialect
         from perdure.dialects.playbook.document.reading import Surroundings
 
-        return PlaybookDialect(Surroundings(self._provides, lambda: tuple(self._kinds()), self._lacks))
+        return PlaybookDialect(Surroundings(self._provides, lambda: tuple(self._kinds()), self._lacks, self._refusal))
 
     # Documents.
 

@@ -36,7 +36,10 @@ class Story:
         provided: Callable[[str, str, str], dict[str, Any] | None] = lambda kind, namespace, name: None,
         implements: Callable[[str, str], bool] | None = None,
         settings: Mapping[str, Any] | None = None,
+        refusal: Callable[[str, str], str | None] = lambda provider, namespace: None,
     ) -> None:
+        """`refusal`: why the operator does not let a namespace use a provider; None where it may."""
+        self._refusal = refusal
         self._provided = provided
         self._implements = implements
         self._given = settings or {}
@@ -115,7 +118,7 @@ class Story:
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
         from perdure.dialects.story.document.parsing import parse
 
-        return parse(text, around, self.load, self.provided, self.has_code, self._settings)
+        return parse(text, around, self.load, self.provided, self.has_code, self._settings, self._refusal)
 
     def foresee(self, text: bytes, around: Surroundings) -> None:
         from perdure.dialects.story.document.parsing import foresee

@@ -26,6 +26,9 @@ class Known(Protocol):
     def implements(self, template: str, version: str) -> bool | None:
         """Whether there is something to run for an EngramTemplate; None when nobody can tell."""
 
+    def refusal(self, provider: str, namespace: str) -> str | None:
+        """Why the operator does not let a namespace use a provider; None where it may."""
+
 
 class Shelf:
     """Resources by kind, namespace and name; what is not here is looked for in what lies beneath."""
@@ -52,6 +55,9 @@ class Shelf:
 
     def implements(self, template: str, version: str) -> bool | None:
         return None if self._beneath is None else self._beneath.implements(template, version)
+
+    def refusal(self, provider: str, namespace: str) -> str | None:
+        return None if self._beneath is None else self._beneath.refusal(provider, namespace)
 
 
 NOTHING: Known = Shelf()

@@ -196,9 +196,12 @@ def _call_provider(look: Look) -> None:
     if not _is_uri(look, "provider.call"):
         return
     catalog = look.findings.catalog
-    if catalog.call(look.value) is None:
+    call = catalog.call(look.value)
+    if call is None:
         message = f"there is no provider {look.value!r}{look.guess(look.value, catalog.call_uris())}"
         look.problem("MWL-031", message, hint="Bring providers of your own with --load.")
+    elif call.name and (refusal := catalog.refusal(call.name)) is not None:
+        look.problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
 
 
 def _is_uri(look: Look, wanted: str) -> bool:

@@ -29,8 +29,10 @@ class Surroundings:
         provides: Callable[[str], bool],
         kinds: Callable[[], Sequence[str]],
         lacks: Callable[[str], str | None] = lambda kind: None,
+        refusal: Callable[[str], str | None] = lambda name: None,
     ) -> None:
         self.lacks = lacks
+        self.refusal = refusal
         self.provides = lambda name: not name.startswith(PRIVATE) and provides(name)
         self.kinds = lambda: tuple(name for name in kinds() if not name.startswith(PRIVATE))
 
@@ -38,7 +40,7 @@ class Surroundings:
         workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
         bodies = {name: body for name, (_, body) in workbook.items()}
         keychain = names_of(data.get("keychain") if isinstance(data, dict) else None)
-        return Known(self.provides, self.kinds, bodies, self.lacks, keychain)
+        return Known(self.provides, self.kinds, bodies, self.lacks, keychain, self.refusal)
 
 
 def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Problem]]:

@@ -29,6 +29,7 @@ class Known(msgspec.Struct, frozen=True):
     workbook: Mapping[str, Any]
     lacks: Callable[[str], str | None] = lambda kind: None  # what to install before a kind can work here
     keychain: frozenset[str] = frozenset()
+    refusal: Callable[[str], str | None] = lambda name: None  # why the operator does not allow a provider
 
 
 def pipeline(look: Look, step: str, known: Known, iterator: str | None) -> None:
@@ -105,6 +106,8 @@ def task(look: Look, known: Known) -> None:
             look.at("kind").warn("PBK-101", f"the kind {kind!r} cannot work on this machine", hint=hint)
     elif not known.provides(kind):
         _unknown_kind(look.at("kind"), kind, known)
+    if (refusal := _refusal(kind, known)) is not None:
+        look.at("kind").problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
     if body.get("args") is not None and (texts.plain(look.at("args")) or not isinstance(body["args"], dict | str)):
         look.at("args").problem(
             "PBK-020", f"'args' must be a map, not {body['args']!r}", hint="Write args: {name: value}."
@@ -115,6 +118,15 @@ def task(look: Look, known: Known) -> None:
             sensitive.field(look.at(name), kind, known.keychain)
     if "spec" in body and look.at("spec").has("a map", "PBK-020"):
         _spec(look.at("spec"))
+
+
+def _refusal(kind: str, known: Known) -> str | None:
+    """Why the operator does not let documents use the kind, by its own name or by that of the provider behind it."""
+    if kind == tools.WORKBOOK or (kind not in tools.KINDS and not known.provides(kind)):
+        return None
+    provider = (tools.kind_of(kind).provider or kind).format(kind=kind)
+    refusal = known.refusal(provider)
+    return None if refusal is None or known.refusal(kind) is None else refusal
 
 
 def _unknown_kind(look: Look, kind: str, known: Known) -> None:

@@ -30,6 +30,13 @@ Find = Callable[[str, str, str], Resource | None]
 Implements = Callable[[str, str], bool]
 
 
+Refusal = Callable[[str, str], str | None]
+
+
+def _no_refusal(provider: str, namespace: str) -> str | None:
+    return None
+
+
 def _nothing(kind: str, namespace: str, name: str) -> Resource | None:
     return None
 
@@ -37,10 +44,13 @@ def _nothing(kind: str, namespace: str, name: str) -> Resource | None:
 class Beside:
     """`Known`, as a judgement has it: its surroundings, and beneath them what loaded code stands for."""
 
-    def __init__(self, around: Surroundings, provided: Find, implements: Implements | None) -> None:
+    def __init__(
+        self, around: Surroundings, provided: Find, implements: Implements | None, refusal: Refusal = _no_refusal
+    ) -> None:
         self._around = around
         self._provided = provided
         self._implements = implements
+        self.refusal = refusal
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
         place = "" if KINDS[kind].is_global else namespace
@@ -71,10 +81,11 @@ def parse(
     provided: Find = _nothing,
     implements: Implements | None = None,
     settings: Settings = DEFAULTS,
+    refusal: Refusal = _no_refusal,
 ) -> Judged:
     """Every problem, and if there are no errors the program `load` makes of the bundle of the Story that is meant."""
     around = around or Surroundings()
-    known = Beside(around, provided, implements)
+    known = Beside(around, provided, implements, refusal)
     found = judge(text, known, settings, stored=Stored(around), namespace=around.namespace, read=around.reading)
     problems = list(found.problems)
     stories = [resource for resource in found.resources if resource["kind"] == "Story"]

@@ -223,13 +223,22 @@ def _idle(look: Look, name: str, kind: Any) -> None:
             look.at(*path).warn(f"step '{name}' of type '{kind}': {word} has no effect here, only on Engrams")
 
 
+def _comes_from_data(told: Any) -> bool:
+    """Whether the Story of a stage, or all of the stage, would be what a template gives."""
+    return isinstance(told, str) or (isinstance(told, dict) and isinstance(told.get("story"), str))
+
+
 def _map(look: Look, name: str, tale: Tale) -> None:
     """The Stories that a map runs for its items and over their results, named or written in place (STY-271)."""
     if not maps(look.value.get("ref"), tale.namespace, tale.around):
         return
     for stage in STAGES:
         told = look.at("with", stage)
-        if stage in inline_stories(look.value.get("with")):
+        given = look.value.get("with")
+        if isinstance(given, dict) and stage in given and _comes_from_data(given[stage]):
+            message = f"step '{name}': {stage}.story must be written in the document; a template would run data"
+            look.at("with").at(stage).problem(message, code="InvalidConfiguration")
+        if stage in inline_stories(given):
             tale.judge_inline(told.at("story"), compose("mapreduce", name), tale)
         at = told.at("storyRef")
         if at.value is not None and not any("{{" in str(one) for one in (at.value, at.at("name").value)):

@@ -4,13 +4,15 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.code import WAYS, place_of
+from perdure.dialects.story.code import WAYS, place_of, provider_for
 from perdure.dialects.story.document.around import Around
 from perdure.dialects.story.document.engrams import check_fit
 from perdure.dialects.story.document.look import ENGRAM_REFERENCE, NO_TEMPLATE, NOT_FOUND, Look
 from perdure.dialects.story.inline_stories import MAP_TEMPLATE
 from perdure.dialects.story.merging import merged
 from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of, version_of
+
+REFUSED = "PolicyRefused"
 
 
 def check_step(look: Look, name: str, namespace: str, is_streaming: bool, around: Around) -> None:
@@ -37,6 +39,10 @@ def check_step(look: Look, name: str, namespace: str, is_streaming: bool, around
         message = f"step '{name}': EngramTemplate '{use.template_name}' of Engram '{target.key}' not found"
         at.problem(message, code=ENGRAM_REFERENCE)
         return
+    provider = provider_for(use.template, use.template["metadata"]["name"], version_of(use.template))
+    refusal = around.known.refusal(provider, namespace)
+    if refusal is not None:
+        at.problem(f"step '{name}': {refusal}", code=REFUSED, hint="An operator can allow it; see docs/security.md.")
     if use.lacks_code:
         called = use.template["metadata"]["name"]
         message = f"step '{name}': nothing here implements the template '{called}': the step will wait"

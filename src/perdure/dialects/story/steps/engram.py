@@ -13,7 +13,7 @@ from perdure.dialects.story.errors import StepError
 from perdure.dialects.story.fitting import fitted
 from perdure.dialects.story.helping import INPUTS, KEY
 from perdure.dialects.story.identity import business_key, default_key
-from perdure.dialects.story.inline_stories import MAP_TEMPLATE, with_stories
+from perdure.dialects.story.inline_stories import MAP_TEMPLATE, STAGES, with_stories
 from perdure.dialects.story.naming import step_run_name, step_run_uid
 from perdure.dialects.story.payloads import malformed, may_refer
 from perdure.dialects.story.phases import Phase, Reason
@@ -173,11 +173,22 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> tuple[dict[s
     completed, problems = fitted(found.pair.input_schema, whole)
     if problems:
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
+    if found.template_name == MAP_TEMPLATE:
+        _keep_to_document(completed, found)
     try:
         whole = mapping.with_items(turn, step, completed) if found.template_name == MAP_TEMPLATE else completed
     except TemplateError as problem:
         raise _Refused(Reason.EXECUTION_FAILED, said(problem), "initialization_error") from None
     return whole, text if whole is inputs else jsontext.encode(whole)
+
+
+def _keep_to_document(inputs: dict[str, Any], found: Engram) -> None:
+    """A Story that a map runs stands in the document: what a template or a reference gives is data, and never run."""
+    for stage in STAGES:
+        told = inputs.get(stage)
+        if isinstance(told, dict) and told.get("story") is not None and stage not in found.stories:
+            message = f"{stage}.story must be written in the document; it cannot come from a template"
+            raise _Refused(Reason.INVALID_CONFIGURATION, message)
 
 
 def _hydrated(turn: Turn, inputs: dict[str, Any]) -> dict[str, Any]:
