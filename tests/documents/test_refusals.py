@@ -129,3 +129,21 @@ def test_hostile_texts_end_in_a_clear_error(text: bytes, limits: Limits, words: 
         read_documents(text, limits)
 
     assert words in refused.value.problems[-1].message
+
+
+def test_aliases_of_long_texts_are_counted_as_if_they_were_written_out() -> None:
+    """A hundred kilobytes, named twenty thousand times, are two gigabytes once anything is made of them."""
+    text = b"a: &a " + b"x" * 100_000 + b"\nb: [" + b", ".join([b"*a"] * 20_000) + b"]\n"
+    (problem,) = problems_of(text)
+
+    assert (problem.code, problem.line) == ("DOC-LIMIT", 2)
+    assert "characters, aliases written out" in problem.message
+
+
+def test_texts_inside_of_what_an_alias_names_count_as_well() -> None:
+    lines = [b"a0: &a0 {k: " + b"x" * 1000 + b"}"]
+    for level in range(1, 5):
+        lines.append(b"a%d: &a%d [%s]" % (level, level, b", ".join([b"*a%d" % (level - 1)] * 10)))
+    (problem,) = problems_of(b"\n".join(lines), Limits(text=1_000_000))
+
+    assert problem.code == "DOC-LIMIT"

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.cli.talk import harmless, harmless_json
 from perdure.kernel import jsontext
 
 _has_given = False
@@ -12,16 +13,24 @@ _has_given = False
 
 def give_json(value: Any) -> None:
     text = msgspec.json.format(jsontext.encode(value), indent=2) if sys.stdout.isatty() else jsontext.encode(value)
-    give_text(text.decode())
+    _write(harmless_json(text.decode()))
 
 
 def give_value(text: bytes) -> None:
     """What a run returned: a string as it is, everything else as readable JSON."""
     value = jsontext.decode(text)
-    give_text(value if isinstance(value, str) else msgspec.json.format(text, indent=2).decode())
+    if isinstance(value, str) and not sys.stdout.isatty():
+        _write(value)  # for a program, which gets it as it is
+    else:
+        given = value if isinstance(value, str) else harmless_json(msgspec.json.format(text, indent=2).decode())
+        give_text(given)
 
 
 def give_text(text: str) -> None:
+    _write(harmless(text))
+
+
+def _write(text: str) -> None:
     global _has_given
     _has_given = True
     sys.stdout.write(text + "\n")

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from perdure.cli.exits import Exit
 from perdure.cli.habits import PARAGRAPH, understood
-from perdure.cli.talk import Talk
+from perdure.cli.talk import Talk, harmless
 from perdure.cli.verbs import UNLISTED, VERBS
 
 EXIT_CODES = """\
@@ -59,6 +59,7 @@ def _perform(words: Sequence[str]) -> int:
     talk = Talk(sys.stderr)
     as_json = _Parser.as_json = "--json" in words  # so also when the words are not understood
     try:
+        _check_text(words)
         words = understood(words)
         asked = _parser(words).parse_args(words)
         if asked.verb is None:
@@ -74,6 +75,13 @@ def _perform(words: Sequence[str]) -> int:
         from perdure.cli.complaints import complain
 
         return complain(error, talk, as_json=as_json)
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """Bytes that are not UTF-8 come as halves of characters, which no store and no JSON can hold."""
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            _parser(()).error(f"the argument {word.encode('utf-8', 'surrogateescape')!r} is not UTF-8 text")
 
 
 def _answered(code: int, as_json: bool) -> int:
@@ -149,7 +157,7 @@ class _Parser(argparse.ArgumentParser):
             import json
 
             print(json.dumps({"error": {"code": "USAGE", "message": message, "hint": hint}}), flush=True)
-        self.exit(Exit.USAGE, f"perdure: {message}\nhint: {hint}\n")
+        self.exit(Exit.USAGE, harmless(f"perdure: {message}\nhint: {hint}\n"))
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

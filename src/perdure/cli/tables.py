@@ -6,7 +6,7 @@ In a narrow terminal the columns that may go are left out, then those that may s
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perdure.cli.talk import Paint, cut
+from perdure.cli.talk import Paint, cut, harmless
 
 GAP = "  "
 
@@ -22,6 +22,7 @@ def table(
     columns: Sequence[Column], rows: Sequence[Sequence[tuple[str, str]]], width: int | None, paint: Paint
 ) -> list[str]:
     """Lines of a table of (text, style) cells. `width` is the terminal's; in a pipe (None) nothing is cut."""
+    rows = [[(cut(harmless(text), None), style) for text, style in row] for row in rows]
     widths = [max([len(column.title), *(len(row[n][0]) for row in rows)]) for n, column in enumerate(columns)]
     kept = [n for n, column in enumerate(columns) if not (column.may_go and _excess(widths, width) > 0)]
     columns, widths = [columns[n] for n in kept], [widths[n] for n in kept]

@@ -1,10 +1,15 @@
 """What is said to people, on stderr: lines, and in a terminal a small block that is redrawn in place."""
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from typing import TextIO
 
+_ESCAPE = f"\ufdd0{os.urandom(8).hex()}\ufdd1"
+"""Our own escape character on its way to a stream. Data cannot spell it: it is another one in every process."""
+
+_HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -15,7 +20,21 @@ class Paint:
         self.is_on = is_terminal(stream) and not os.environ.get("NO_COLOR")
 
     def __call__(self, text: str, style: str) -> str:
-        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.is_on and style and text else text
+        return f"{_ESCAPE}[{_STYLES[style]}m{text}{_ESCAPE}[0m" if self.is_on and style and text else text
+
+
+def harmless(text: str) -> str:
+    """The text as people may get it: what would steer a terminal, or turn the order of letters, is spelled out."""
+    return _HARMFUL.sub(_spelled, text).replace(_ESCAPE, "\x1b")
+
+
+def harmless_json(text: str) -> str:
+    """The same for JSON, in which these characters stand only inside of texts: it stays the same JSON."""
+    return _HARMFUL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def _spelled(found: "re.Match[str]") -> str:
+    return found.group().encode("unicode_escape", "surrogatepass").decode()
 
 
 class Talk:
@@ -53,11 +72,11 @@ class Talk:
         return width_of(self._stream) or 80
 
     def _erasure(self) -> str:
-        return f"\x1b[{len(self._block)}F\x1b[J" if self._block else ""
+        return f"{_ESCAPE}[{len(self._block)}F{_ESCAPE}[J" if self._block else ""
 
     def _write(self, text: str) -> None:
         try:
-            self._stream.write(text)
+            self._stream.write(harmless(text))
             self._stream.flush()
         except BrokenPipeError:
             pass  # nobody listens to talk; the work goes on

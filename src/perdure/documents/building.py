@@ -46,9 +46,10 @@ class Builder:
         self._parser = parser
         self._text = text
         self._limits = limits
-        self._anchors: dict[str, tuple[Any, int]] = {}  # name: the value, and how many nodes it unfolds to
+        self._anchors: dict[str, tuple[Any, int, int]] = {}  # name: the value; how many nodes and characters it has
         self._open: list[_Open] = []
         self._nodes = 0
+        self._characters = 0
         self.problems: list[Problem] = []
 
     def documents(self) -> Iterator[tuple[Any, tuple[int, int]]]:
@@ -74,12 +75,13 @@ class Builder:
             if self._nodes > limit:
                 self._refuse(LIMIT, event, f"the document has more than {limit} keys and values, aliases written out")
             if kind is ScalarEvent:
+                self._characters += len(event.value)
                 if top is not None and top.awaits_key:
                     self._take_key(top, event)
                     continue
                 value = self._scalar(event)
                 if event.anchor is not None:
-                    self._anchors[event.anchor] = value, 1
+                    self._anchors[event.anchor] = value, 1, len(event.value)
             elif kind is MappingStartEvent or kind is SequenceStartEvent:
                 top = self._enter(top, event, kind is MappingStartEvent)
                 continue
@@ -87,7 +89,8 @@ class Builder:
                 closed = opened.pop()
                 value = closed.finish()
                 if closed.anchor is not None:
-                    self._anchors[closed.anchor] = value, self._nodes - closed.nodes_before
+                    size = self._characters - closed.characters_before
+                    self._anchors[closed.anchor] = value, self._nodes - closed.nodes_before, size
                 top = opened[-1] if opened else None
             elif kind is AliasEvent:
                 value = self._alias(event)
@@ -114,7 +117,7 @@ class Builder:
             self._refuse(LIMIT, event, f"lists and mappings are nested deeper than {self._limits.depth}")
         if not is_container_tag(event.tag, "map" if is_mapping else "seq"):
             self._complain(VALUE, event, f"the tag {spell_tag(event.tag)} is not supported", "Remove the tag.")
-        entered = _Open(is_mapping, event.anchor, self._nodes - 1)
+        entered = _Open(is_mapping, event.anchor, self._nodes - 1, self._characters)
         self._open.append(entered)
         return entered
 
@@ -160,8 +163,12 @@ class Builder:
             self._refuse(
                 ALIAS, event, f"there is no anchor &{name} before *{name}", "A text that begins with * needs quotes."
             )
-        value, nodes = found
+        value, nodes, characters = found
         self._nodes += nodes
+        self._characters += characters
+        if self._characters > self._limits.text:
+            message = f"the document has more than {self._limits.text} characters, aliases written out"
+            self._refuse(LIMIT, event, message)
         return value
 
     def _merge(self, top: "_Open", value: Any, event: Any) -> None:
@@ -213,12 +220,23 @@ class Builder:
 class _Open:
     """A list or mapping whose end has not been seen."""
 
-    __slots__ = ("anchor", "awaits_key", "is_mapping", "key", "keys", "merged", "nodes_before", "value")
+    __slots__ = (
+        "anchor",
+        "awaits_key",
+        "characters_before",
+        "is_mapping",
+        "key",
+        "keys",
+        "merged",
+        "nodes_before",
+        "value",
+    )
 
-    def __init__(self, is_mapping: bool, anchor: str | None, nodes_before: int) -> None:
+    def __init__(self, is_mapping: bool, anchor: str | None, nodes_before: int, characters_before: int) -> None:
         self.is_mapping = self.awaits_key = is_mapping
         self.anchor = anchor
         self.nodes_before = nodes_before
+        self.characters_before = characters_before
         self.value: Any = {} if is_mapping else []
         self.key: Any = None
         self.keys: dict[str, Any] = {}  # name: the event it was first seen in

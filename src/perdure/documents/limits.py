@@ -9,6 +9,7 @@ class Limits(msgspec.Struct, frozen=True):
     size: int = 4_194_304  # bytes of text
     depth: int = 100  # lists and mappings inside each other
     nodes: int = 1_000_000  # keys and values once every alias is written out
+    text: int = 33_554_432  # characters of them, likewise
     documents: int = 1_000  # in one text
     problems: int = 100  # told at once; then reading ends
 

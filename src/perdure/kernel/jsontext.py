@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from perdure.kernel.late import late
+
 _encoder = msgspec.json.Encoder()
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
 
@@ -55,11 +57,14 @@ def canonical(value: Any) -> bytes:
 
 
 def read_strict(text: bytes | str) -> Any:
-    """Decode text from outside: UTF-8, no repeated member, no NaN or infinity, bounded nesting."""
+    """Decode text from outside: UTF-8, no repeated member, no NaN or infinity, no half character, bounded nesting."""
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        return json.loads(text, object_pairs_hook=_unique_members, parse_constant=_no_constant, parse_float=_finite)
+        value = json.loads(text, object_pairs_hook=_unique_members, parse_constant=_no_constant, parse_float=_finite)
+        if _SURROGATE.search(text) is not None:
+            _refuse_half_characters(value)
+        return value
     except json.JSONDecodeError as error:
         raise NotJson(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
@@ -68,6 +73,17 @@ def read_strict(text: bytes | str) -> Any:
         raise NotJson("nested too deeply") from None
     except ValueError as error:
         raise NotJson(str(error)) from None
+
+
+_SURROGATE = late(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+
+
+def _refuse_half_characters(value: Any) -> None:
+    """A surrogate without its other half has no UTF-8 form: no store and no answer could hold it."""
+    try:
+        _encoder.encode(value)
+    except UnicodeEncodeError:
+        raise NotJson("a text holds an unpaired surrogate (half a character), as in \\ud800") from None
 
 
 def _unique_members(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

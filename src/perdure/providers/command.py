@@ -16,7 +16,8 @@ from perdure.providers.failure import ProviderFailure
 from perdure.providers.process import Capture, Process, inherited_environment, read_end, write_end
 from perdure.providers.text import excerpt, readable
 
-LARGEST_OUTPUT = 1024 * 1024  # bytes of each stream
+USUAL_OUTPUT = 1024 * 1024  # bytes of each stream that are kept
+LARGEST_OUTPUT = 16 * 1024 * 1024  # whatever a document asks for
 GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 
 _DRAIN = 0.5  # seconds that output may take to arrive after the process has ended
@@ -33,18 +34,19 @@ class Command:
     cwd: str | None = None
     timeout: float | None = None
     grace: float = GRACE
-    limit: int = LARGEST_OUTPUT
+    limit: int = USUAL_OUTPUT
     stop: Callable[[], Awaitable[None]] | None = None  # what else has to end when it is stopped
 
     async def run(self) -> "Ended":
+        limit = max(0, min(self.limit, LARGEST_OUTPUT))
         with ExitStack() as ours, ExitStack() as theirs:
             feed, stdin = await write_end()
             ours.callback(feed.abort)
             theirs.callback(os.close, stdin)
-            out_pipe, out, stdout = await read_end(lambda: Capture(self.limit))
+            out_pipe, out, stdout = await read_end(lambda: Capture(limit))
             ours.callback(out_pipe.close)
             theirs.callback(os.close, stdout)
-            err_pipe, err, stderr = await read_end(lambda: Capture(self.limit))
+            err_pipe, err, stderr = await read_end(lambda: Capture(limit))
             ours.callback(err_pipe.close)
             theirs.pop_all()  # from here on they belong to the process
             process = await self._start(stdin, stdout, stderr)

@@ -32,7 +32,7 @@ async def shell(
 ) -> dict[str, Any]:
     """Run `argv`, or `script` with `interpreter` (default `/bin/sh -c`); answer with exit code and output.
 
-    `max_output` bounds each of stdout and stderr, `expect` lists the exit codes that count as success,
+    `max_output` (at most 16 MiB) bounds each of stdout and stderr, `expect` lists the exit codes that count as success,
     `parse: json` reads stdout. After `timeout` seconds or a cancel: SIGTERM, `grace` seconds, SIGKILL.
     """
     ended = await Command(

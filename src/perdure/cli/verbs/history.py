@@ -10,7 +10,7 @@ from perdure.cli.answer import give_json, give_text
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
 from perdure.cli.opening import open_observer
-from perdure.cli.talk import Paint, Talk, cut, width_of
+from perdure.cli.talk import Paint, Talk, cut, harmless_json, width_of
 from perdure.cli.times import iso, local, read_instant
 from perdure.kernel import jsontext
 
@@ -92,7 +92,7 @@ async def _stream_json(events: AsyncIterator[dict[str, Any]], asked: argparse.Na
     """One JSON list, whose items appear as they happen."""
     mark = "["
     async for event in events:
-        sys.stdout.write(mark + jsontext.encode(_plain(event)).decode())
+        sys.stdout.write(mark + harmless_json(jsontext.encode(_plain(event)).decode()))
         sys.stdout.flush()
         mark = ",\n"
     give_text("]" if mark != "[" else "[]")
