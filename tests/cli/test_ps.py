@@ -25,6 +25,7 @@ def test_a_list_for_programs_has_everything_and_a_table_for_people_the_rest_in_a
         "ended_at": "",
         "live": False,
         "stuck": None,
+        "pending": [],
     }
     assert parent["created_at"] < parent["ended_at"]
     assert "kid" not in perdure("ps").out

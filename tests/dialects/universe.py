@@ -8,7 +8,7 @@ Children are runs of their own on the same clock; permits are granted by the ker
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any
 
@@ -195,7 +195,7 @@ class Universe:
         self.settle(self.now + int(seconds * SECOND))
 
     def _next(self) -> None:
-        at, _, _, _, run, given = heappop(self.queue)
+        at, _, _, _, run, given = self._first()
         life = self.lives.get(run)
         if life is None or (life.is_over and not isinstance(given, i.Start | i.Reopen)):
             if isinstance(given, i.TaskResult):
@@ -207,6 +207,19 @@ class Universe:
             return  # dropped meanwhile: no time passes for it
         self.now = max(self.now, at)
         self.take(life, given, at)
+
+    def _first(self) -> tuple[Instant, int, float, int, RunId, i.Input]:
+        """A wait for a word runs out when nothing else is there for its run, whichever side of its due time it came."""
+        first = heappop(self.queue)
+        if first[1] >= i.WORD_RANK:
+            now = max(self.now, first[0])
+            other = next((one for one in sorted(self.queue) if one[0] <= now and one[4] == first[4]), None)
+            if other is not None and other[1] < i.WORD_RANK:
+                self.queue.remove(other)
+                heapify(self.queue)
+                heappush(self.queue, first)
+                return other
+        return first
 
     def take(self, life: Life, given: i.Input, arrived: Instant) -> Turn:
         if isinstance(given, i.TaskResult):

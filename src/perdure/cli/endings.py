@@ -6,7 +6,7 @@ from perdure.cli.advice import resume_command
 from perdure.cli.answer import give_json, give_value
 from perdure.cli.errors import RunStuck
 from perdure.cli.exits import Exit, exit_of_status
-from perdure.cli.following import LETTERS_LOOKED_AT, End, Ended, Idle, Stuck
+from perdure.cli.following import End, Ended, Idle, Stuck
 from perdure.cli.notable import outcome_text, words
 from perdure.cli.progress import ended_text
 from perdure.cli.served import is_served
@@ -14,7 +14,6 @@ from perdure.cli.standing import standing
 from perdure.cli.talk import Talk
 from perdure.engine.client import Client
 from perdure.kernel.dialect import Telling
-from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter
@@ -65,10 +64,8 @@ async def give_result(client: Client, run: RunId, end: End, asked: argparse.Name
 
 async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> None:
     """A run may end before children that it does not wait for; they are durable, but nobody drives them now."""
-    row = await client.find(run)
-    letters = await client.store.inbox([row.partition], LETTERS_LOOKED_AT)
     born = {child.id for child in await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING), parent=run))}
-    unborn = {one.letter.to for one in letters if one.letter.to != run and is_family(one.letter.to, run)} - born
+    unborn = set(await client.store.unborn(run))
     count = len(born | unborn)
     if count:
         named = () if unborn or count > CHILDREN_NAMED else sorted(born)

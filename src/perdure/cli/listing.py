@@ -1,10 +1,13 @@
 """Runs in a list: as JSON data, by owner, by family."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.cli.times import iso
 from perdure.engine.client import Client
+from perdure.engine.rehearsal import Pending
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter, RunRow
@@ -24,7 +27,24 @@ class Ownership:
         return not row.status.is_final and row.partition in self._live
 
 
-def plain(row: RunRow, owners: Ownership) -> dict[str, Any]:
+Words = Mapping[RunId, Sequence[Pending]]
+"""What is recorded of runs and not decided yet."""
+
+
+async def undecided(client: Client, rows: Sequence[RunRow], owners: Ownership) -> tuple[list[RunRow], Words]:
+    """The rows as they would stand; only runs that their row marks, and that nobody drives, are looked into."""
+    found: dict[RunId, Sequence[Pending]] = {}
+    shown = []
+    for row in rows:
+        if row.has_words and not owners.is_live(row):
+            _, execution, found[row.id] = await client.outlook(row.id)
+            state = execution.state
+            row = replace(row, status=state.activity, ended_at=state.ended_at)
+        shown.append(row)
+    return shown, found
+
+
+def plain(row: RunRow, owners: Ownership, words: Words) -> dict[str, Any]:
     return {
         "id": row.id,
         "status": row.status,
@@ -36,6 +56,7 @@ def plain(row: RunRow, owners: Ownership) -> dict[str, Any]:
         "ended_at": iso(row.ended_at),
         "live": owners.is_live(row),
         "stuck": row.stuck or None,
+        "pending": [one.plain() for one in words.get(row.id, ())],
     }
 
 

@@ -41,6 +41,8 @@ class Notable:
                 return f"asked to stop{f': {event.reason}' if event.reason else ''}"
             case e.Steered():
                 return f"asked to {event.verb}"
+            case e.InputDeclined():
+                return f"{event.kind}{f' by {event.by}' if event.by else ''} does not count: {event.reason}"
             case e.RunReopened():
                 return f"reopened, life {event.incarnation}"
             case e.RunForked():

@@ -1,4 +1,4 @@
-"""What the steering verbs have in common: a message to a run, on disk before we answer."""
+"""What the steering verbs have in common: a message to a run, and what becomes of it."""
 
 import argparse
 from collections.abc import Awaitable, Callable
@@ -9,28 +9,41 @@ from perdure.cli.exits import Exit
 from perdure.cli.opening import open_observer
 from perdure.cli.served import is_served
 from perdure.cli.talk import Talk
+from perdure.engine.addressing import Told
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
 
-Send = Callable[[Client, RunId], Awaitable[None]]
+Send = Callable[[Client, RunId], Awaitable[Told]]
 
 
 async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send, *, late: str = "") -> Exit:
-    """Send, and say whether a live process hears of it now or the next owner will; `late`, if it comes too late."""
+    """Send, and say what a live owner has made of it, or when the next one will; `late`, if it comes too late."""
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
-        # Asked before: a live owner may take the message, end the run and be gone before we could ask.
-        row = await observer.find(run)
-        is_live = bool(await observer.store.owned([row.partition])) or await is_served(observer)
-        await send(observer, run)
-        is_late = bool(late) and row.status.is_final
+        is_late = bool(late) and (await observer.find(run)).status.is_final
+        told = await send(observer, run)
+        is_live = told.is_live or await is_served(observer)
         if asked.json:
-            give_json({"id": run, "recorded": not is_late, "live": is_live})
+            give_json(
+                {
+                    "id": run,
+                    "recorded": not is_late,
+                    "live": is_live,
+                    "decided": told.is_decided,
+                    "remarks": list(told.remarks),
+                }
+            )
         if is_late:
             talk.say(f"run {run}: {late}")
-        elif is_live:
-            talk.say(f"run {run}: {done}")
-        else:
-            talk.say(f"run {run}: {done}; it is recorded, and counts when the run is resumed")
+            return Exit.OK
+        said = [done, *([] if told.is_decided else [_not_decided(told, is_live)]), *told.remarks]
+        talk.say(f"run {run}: {'; '.join(said)}")
+        if not is_live:
             talk.say(f"Go on with: {resume_command(asked, run)}")
         return Exit.OK
+
+
+def _not_decided(told: Told, is_live: bool) -> str:
+    if is_live:
+        return "it is recorded, its owner has not read it yet"
+    return "it is recorded, and counts when the run is resumed"

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from perdure.engine.removal import unborn
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect, Stocked
 from perdure.kernel.judging import Resource
@@ -37,7 +36,7 @@ async def answer(store: Store, asked: Sequence[Question], dialects: Iterable[Dia
 async def _is_stranded(store: Store, parent: RunId, run: RunId) -> bool:
     row = await store.find(run)
     if row is None:
-        return run not in await unborn(store, parent)
+        return run not in await store.unborn(parent)
     return not row.status.is_final and (bool(row.stuck) or not await store.owned([row.partition]))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from perdure.engine import views
+from perdure.engine.addressing import PATIENCE, Told, refused, send
 from perdure.engine.answering import answer
 from perdure.engine.catalog import Catalog
 from perdure.engine.clock import Clock
@@ -19,6 +20,7 @@ from perdure.engine.entries import Change, Finding
 from perdure.engine.forking import Past
 from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
 from perdure.engine.judging import Judge, Language, in_no_language
+from perdure.engine.rehearsal import Pending, Rehearsal
 from perdure.engine.removal import descendants
 from perdure.engine.runtime import Runtime
 from perdure.engine.runviews import find_part
@@ -30,19 +32,17 @@ from perdure.kernel.dialect import Chronicler, Naming, Particular, Resourceful
 from perdure.kernel.errors import (
     Conflict,
     InvalidDocument,
-    NewerRecord,
     PerdureError,
     RunNotFound,
     StartRefused,
     UnfitInput,
 )
-from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.execution import Execution
 from perdure.kernel.judging import Applied, Judged, Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.questions import Answers, Called, Named, Question
-from perdure.kernel.recording import record
-from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId, digest
+from perdure.kernel.words import is_word
 from perdure.stores.protocol import Filter, Letter, NewRun, RunRow, Store
 
 PRUNED_AT_ONCE = range(100, 1_000)  # runs in one transaction: at first, and at most
@@ -87,11 +87,11 @@ class Handle:
             return jsontext.decode(await self._engine.text(self.id, outcome.value))
         raise RunFailed(self.id, status, outcome)
 
-    async def cancel(self, reason: str = "", by: str = "") -> None:
-        await self._engine.cancel(self.id, reason, by)
+    async def cancel(self, reason: str = "", by: str = "") -> Told:
+        return await self._engine.cancel(self.id, reason, by)
 
-    async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> None:
-        await self._engine.signal(self.id, name, value, key=key, by=by)
+    async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> Told:
+        return await self._engine.signal(self.id, name, value, key=key, by=by)
 
     async def show(self, at: int | None = None) -> Any:
         return await self._engine.show(self.id, at)
@@ -124,7 +124,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         self._naming = {name: one for name, one in languages.items() if isinstance(one, Naming)}
         self._particular = {name: one for name, one in languages.items() if isinstance(one, Particular)}
         if runtime is not None:
-            runtime.answer_with(self._answers)
+            runtime.answer_with(self.answers)
 
     async def __aenter__(self) -> Self:
         if self.runtime is not None:
@@ -262,7 +262,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         row = await self.store.find(run_id_for_name(name, key.namespace, key.name))
         return None if row is None else language.resources(await self.show(row.id))[0]
 
-    async def _answers(self, asked: Sequence[Question]) -> Answers:
+    async def answers(self, asked: Sequence[Question]) -> Answers:
         """What runs of this engine ask."""
         plain = [one for one in asked if not isinstance(one, Called)]
         found = await answer(self.store, plain, self.languages.values())
@@ -343,15 +343,35 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def body(self, run: RunId, ref: str) -> Any:
         """The body behind a reference of this run; the run's own result when the reference is empty."""
-        return await views.body_of(self.store, await self.execution(run), ref, self.clock.now())
+        _, execution, _ = await self.outlook(run)
+        return await views.body_of(self.store, execution, ref, self.clock.now())
 
     async def execution(self, run: RunId) -> Execution:
         """The run as it is recorded, to look at."""
         return await views.load(self.store, self.languages, await self.find(run))
 
+    async def outlook(self, run: RunId) -> tuple[RunRow, Execution, list[Pending]]:
+        """The run as it stands, and what is recorded and not decided yet.
+
+        Where a live process drives it that is what was decided. Where nobody does, what is recorded is rehearsed.
+        """
+        row = await self.find(run)
+        execution = await views.load(self.store, self.languages, row)
+        now = self.clock.now()
+        bounds = (timer.due for timer in execution.state.timers.values() if timer.rank < i.WORD_RANK)
+        if not (row.has_words or any(due <= now for due in bounds)) or await self.store.owned([row.partition]):
+            return row, execution, []
+        rehearsal = Rehearsal(self.store, self.answers, execution, now)
+        if row.stuck:  # what it cannot decide is not tried here either
+            return row, execution, await rehearsal.waiting()
+        await rehearsal.play()
+        return row, execution, rehearsal.pending
+
     async def show(self, run: RunId, at: int | None = None) -> Any:
-        execution = await views.load(self.store, self.languages, await self.find(run), at)
-        return await views.show(self.store, execution)
+        if at is not None:
+            return await views.show(self.store, await views.load(self.store, self.languages, await self.find(run), at))
+        _, execution, pending = await self.outlook(run)
+        return views.with_pending(await views.show(self.store, execution), pending)
 
     async def text(self, run: RunId, payload: Any) -> bytes:
         if isinstance(payload, bytes):
@@ -440,66 +460,58 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     # Steering.
 
-    async def cancel(self, run: RunId, reason: str = "", by: str = "", *, cascade: bool = False) -> None:
+    async def cancel(self, run: RunId, reason: str = "", by: str = "", *, cascade: bool = False) -> Told:
         """Ask the run to stop; answers once the request is on disk.
 
         How it treats children that it waits for is its language's business. `cascade` asks every run below it too,
         also those that nobody waits for.
         """
         asked = i.Cancel(reason, by)
-        # The ended ones are looked through too: their children may live on.
-        below = [row for row in await descendants(self.store, run) if not row.status.is_final] if cascade else []
+        if not cascade:
+            return await self.tell(run, asked)
+        # The ended ones are looked through too: their children may live on. Some are only about to begin.
+        below = [row.id for row in await descendants(self.store, run) if not row.status.is_final]
+        below += await self.store.unborn(run)
         try:
-            await self.tell(run, asked)  # first: it must not answer to the end of a child
+            return await self.tell(run, asked, along=below)
         except Conflict:
             if not below:
                 raise
-        for row in below:
-            with suppress(Conflict):  # it has ended meanwhile
-                await self.tell(row.id, asked)
+            letters = [Letter(one, self.clock.now(), i.encode(asked), is_word(asked)) for one in below]
+            await self.store.send_together(letters)
+            return Told(False, False)
 
-    async def signal(self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> None:
-        await self.tell(run, i.Signal(name, jsontext.encode(value), key or new_key(), by))
+    async def signal(self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> Told:
+        return await self.tell(run, i.Signal(name, jsontext.encode(value), key or new_key(), by))
 
-    async def steer(self, run: RunId, verb: str, body: Any = None, *, key: str | None = None, by: str = "") -> None:
-        await self.tell(run, i.Steer(verb, jsontext.encode(body), key or new_key(), by))
+    async def steer(self, run: RunId, verb: str, body: Any = None, *, key: str | None = None, by: str = "") -> Told:
+        return await self.tell(run, i.Steer(verb, jsontext.encode(body), key or new_key(), by))
 
-    async def redrive(self, run: RunId, body: Any = None, *, key: str | None = None, by: str = "") -> None:
+    async def redrive(self, run: RunId, body: Any = None, *, key: str | None = None, by: str = "") -> Told:
         """Reopen a run that has ended: a further life under the same id."""
-        await self.tell(run, i.Reopen(jsontext.encode(body), key or new_key(), by))
+        return await self.tell(run, i.Reopen(jsontext.encode(body), key or new_key(), by))
 
-    async def tell(self, run: RunId, given: i.Input) -> None:
-        """Offer an input to a run of ours, or put it durably into the inbox of one that is not."""
+    async def tell(
+        self, run: RunId, given: i.Input, *, patience: float = PATIENCE, along: Sequence[RunId] = ()
+    ) -> Told:
+        """Offer a word to a run of ours, or put it durably into the inbox of one that is not.
+
+        What will not count is refused, as far as anybody can know: see `addressing`. An owner elsewhere gets so many
+        seconds of `patience` to answer. `along`: other runs that are told the same, at once.
+        """
+        if isinstance(given, i.Signal | i.Steer | i.Reopen) and not given.key:
+            given = msgspec.structs.replace(given, key=new_key())
         row = await self.find(run)
-        if self.runtime is not None and row.partition in self._partitions():
+        if self.runtime is not None and row.partition in self._partitions() and not along:
             answer = await self.runtime.ask(run, given)
             if answer is not ELSEWHERE:
                 if isinstance(answer, i.Refused):
-                    kind = Conflict if answer.conflict else PerdureError
-                    raise kind(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.", run=run)
-                return
+                    if answer.conflict:
+                        raise refused(run, answer.reason)
+                    raise PerdureError(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.")
+                return Told(True, True)
             row = await self.find(run)
-        if (
-            await self._counts(row, given)
-            and await self.store.send(Letter(run, self.clock.now(), i.encode(given))) is None
-        ):
-            raise RunNotFound(f"there is no run {run!r}")
-
-    async def _counts(self, row: RunRow, given: i.Input) -> bool:
-        """What the recorded state already speaks against is refused now, instead of being dropped later.
-
-        False for a repetition: it has been taken before, or waits in the inbox already.
-        """
-        execution = await views.load(self.store, self.languages, row)
-        for delivered in await self.store.inbox([row.partition], 1_000):
-            if delivered.letter.to == row.id:
-                with suppress(NewerRecord):  # which the run cannot take now either
-                    _take(execution, i.decode(delivered.letter.body), delivered.letter.at)
-        tried = _try(execution, given, self.clock.now())
-        if isinstance(tried.answer, i.Refused):
-            reason = f"run {row.id}: {tried.answer.reason}"
-            raise Conflict(reason, hint=f"Look at it with `perdure show {row.id}`.", run=row.id)
-        return not tried.changes_nothing
+        return await send(self, row, given, patience, along)
 
     async def apply(self, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
         """Put what these texts declare into the catalog; runs that wait for some of it hear of it at once."""
@@ -525,18 +537,6 @@ class Client(AbstractAsyncContextManager["Client"]):
                 at_once = max(at_once // 2, 1)
             elif lasted < PRUNED_WITHIN / 4:
                 at_once = min(at_once * 2, PRUNED_AT_ONCE.stop)
-
-
-def _take(execution: Execution, given: i.Input, at: Instant) -> None:
-    """What the run will make of a letter that waits for it, as far as that needs nothing but the letter."""
-    decide(Turn(execution, given, at, at), Limits(slice=0))
-
-
-def _try(execution: Execution, given: i.Input, at: Instant) -> Turn:
-    """How the run would answer at the door, found out on a copy that nobody keeps."""
-    turn = Turn(execution, given, at, at)
-    record(turn)
-    return turn
 
 
 def _file_name(document: str | Path | bytes | Mapping[str, Any]) -> str:

@@ -13,7 +13,6 @@ from perdure.engine.outgoing import transition
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Phase, Slot
 from perdure.engine.trouble import Trouble
-from perdure.kernel import inputs as i
 from perdure.kernel.execution import decide
 from perdure.kernel.turn import Needs, Turn
 from perdure.kernel.values import Instant
@@ -106,7 +105,7 @@ class Decider:
             if not slot.take(self._clock.now(), self._heard):
                 self._listen_first(slot)
                 return
-            if execution.state.status.is_final and any(isinstance(mail.given, i.Disown) for mail in slot.taken):
+            if execution.state.status.is_final and slot.is_disowned and not slot.puts_words_first():
                 self._erase(slot)
                 return
         try:
@@ -115,9 +114,15 @@ class Decider:
                 turn = slot.unfinished
                 if turn is None:
                     turn = Turn(execution, mail.given, mail.at, self._clock.now(), self._store.spoken)
+                    turn.is_acknowledged = mail.position is not None
                     if mail.values:
                         turn.texts.update(mail.values)
-                needs = decide(turn, self._settings.limits)
+                needs = decide(
+                    turn,
+                    self._settings.limits,
+                    is_held=slot.decided in slot.held,
+                    owes_moves=slot.decided - 1 in slot.held,
+                )
                 if needs is not None:
                     slot.unfinished = turn
                     slot.phase = Phase.FETCHING

@@ -40,14 +40,13 @@ class Inbox:
 
     async def read(self) -> None:
         began, partitions = self._clock.now(), list(self._partitions)
-        limit = found = 0
-        while found == limit:
-            # What we know of is still there until it is decided; it must not hide what is new.
-            limit = len(self._taken) + len(self._kept) + READ_AT_ONCE
-            letters = await self._store.inbox(partitions, limit)
-            found = len(letters)
-            for delivered in letters:
-                self.take(delivered)
+        # What we know of is still there until it is decided; it must not hide what is new. Nothing is taken before all
+        # is known: words that wait together are accepted together.
+        limit = len(self._taken) + len(self._kept) + READ_AT_ONCE
+        while len(letters := await self._store.inbox(partitions, limit)) >= limit:
+            limit *= 2
+        for delivered in letters:
+            self.take(delivered)
         for partition in partitions:
             self._heard[partition] = max(began, self._heard.get(partition, 0))
 
@@ -72,7 +71,7 @@ class Inbox:
             return
         self._kept.pop(position, None)
         self._taken.add(position)
-        mail = Mail(delivered.letter.at, 0, given, position=position, borrowed=_borrowed(run, given))
+        mail = Mail(delivered.letter.at, 0, given, position=position, borrowed=borrowed_by(run, given))
         mail.partition = delivered.partition
         self._offer(run, mail)
 
@@ -96,7 +95,7 @@ class Inbox:
             self.forget(mails)
 
 
-def _borrowed(run: RunId, given: i.Input) -> tuple[tuple[RunId, bytes | None], ...]:
+def borrowed_by(run: RunId, given: i.Input) -> tuple[tuple[RunId, bytes | None], ...]:
     """Large values that a letter names and that lie with its sender; they are copied with the commit that takes it."""
     match given:
         case i.Start(input=Ref(name), parent=(source, _)):

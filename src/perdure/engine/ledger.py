@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import views
+from perdure.engine.addressing import Told
 from perdure.engine.identity import new_key
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -74,13 +75,13 @@ async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
 
 async def settle(
     client: "Client", run: RunId, effect: str, result: bytes | None, *, key: str | None = None, by: str = ""
-) -> None:
+) -> Told:
     """Say what came of an effect in doubt: its result as JSON text, or None when it was not performed."""
     execution, is_owned = await _looked_at(client, run)
     full = _found(execution, effect)
     claimed = execution.state.effects[full]
     holder = (claimed.task, claimed.delivery)
-    await client.tell(run, i.EffectSettle(full, result, holder, not is_owned, key or new_key(), by))
+    return await client.tell(run, i.EffectSettle(full, result, holder, not is_owned, key or new_key(), by))
 
 
 async def _looked_at(client: "Client", run: RunId) -> tuple[Execution, bool]:

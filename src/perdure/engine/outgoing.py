@@ -147,13 +147,13 @@ def _task_cancel_requested(change: Transition, slot: Slot, execution: Execution,
 
 
 def _timer_set(change: Transition, slot: Slot, execution: Execution, event: e.TimerSet) -> None:
-    if event.timer in execution.state.timers:
-        slot.set_timer(event.due, event.timer)
+    if (timer := execution.state.timers.get(event.timer)) is not None:
+        slot.set_timer(timer, event.timer)
 
 
 def _child_bounded(change: Transition, slot: Slot, execution: Execution, event: e.ChildBounded) -> None:
-    if event.timer in execution.state.timers:
-        slot.set_timer(event.due, event.timer)
+    if (timer := execution.state.timers.get(event.timer)) is not None:
+        slot.set_timer(timer, event.timer)
 
 
 def _child_started(change: Transition, slot: Slot, execution: Execution, event: e.ChildStarted) -> None:

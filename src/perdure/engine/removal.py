@@ -11,12 +11,8 @@ from perdure.engine.clock import Clock
 from perdure.engine.inbox import Inbox
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
-from perdure.kernel.errors import NewerRecord
-from perdure.kernel.ids import is_family
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter, Letter, RunRow, Store
-
-LETTERS_LOOKED_AT = 10_000
 
 
 class Removal:
@@ -41,34 +37,30 @@ class Removal:
 
     async def _remove(self, run: RunId, mails: list[Mail]) -> None:
         below = await descendants(self._store, run)
-        still_open = [row.id for row in below if not row.status.is_final] + await unborn(self._store, run)
+        still_open = [row.id for row in below if not row.status.is_final] + await self._store.unborn(run)
         if still_open:
             self._held[run] = [*self._held.get(run, ()), *mails]
             for one in still_open:
                 if one not in self._told:
                     self._told.add(one)
-                    await self._store.send(Letter(one, self._clock.now(), i.encode(i.Disown())))
+                    await self._store.send_together([Letter(one, self._clock.now(), i.encode(i.Disown()))])
             await self._inbox.read()
             return
-        await self._store.remove([*(row.id for row in reversed(below)), run])
+        gone = await self._store.remove([*(row.id for row in reversed(below)), run])
+        if run not in gone and (row := await self._store.find(run)) is not None:
+            await self._wait_for_words(row, mails)
+            return
         self._inbox.forget(mails)
         self._told.discard(run)
         self.look_again()
 
-
-async def unborn(store: Store, run: RunId) -> list[RunId]:
-    """Runs below this one whose start is still a letter."""
-    row = await store.find(run)
-    letters = [] if row is None else await store.inbox([row.partition], LETTERS_LOOKED_AT)
-    family = [one.letter for one in letters if is_family(one.letter.to, run)]
-    return [letter.to for letter in family if _may_be_start(letter)]
-
-
-def _may_be_start(letter: Letter) -> bool:
-    try:
-        return isinstance(i.decode(letter.body), i.Start)
-    except NewerRecord:
-        return True
+    async def _wait_for_words(self, row: RunRow, mails: list[Mail]) -> None:
+        """Somebody has said something to it, or to a run below it: that is decided first, then we come back."""
+        if row.has_words:
+            self._inbox.forget(mails)  # what removes the run is read again, together with the words
+        else:
+            self._held[row.id] = [*self._held.get(row.id, ()), *mails]
+        await self._inbox.read()
 
 
 async def descendants(store: Store, run: RunId) -> list[RunRow]:

@@ -25,6 +25,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import NewerRecord, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId
+from perdure.kernel.words import kind_of
 from perdure.stores.protocol import NewRun, Store, Stored, Summary
 
 _log = logging.getLogger("perdure.engine")
@@ -174,6 +175,8 @@ class Residents:
         mail, start = next(((one, one.given) for one in slot.mailbox if isinstance(one.given, i.Start)), (None, None))
         if mail is None or start is None:
             mails = slot.mailbox
+            for lost in [mail for mail in mails if mail.is_acknowledged_word]:  # a store keeps runs that have words
+                _log.warning("run %s is not there any more; a %s to it is dropped", slot.id, kind_of(lost.given))
             self.drop(slot, i.Refused("there is no such run"))
             await self._inbox.discard(mails)
             return

@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.engine import views
 from perdure.engine.client import Client
-from perdure.engine.removal import descendants, unborn
+from perdure.engine.removal import descendants
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Keeping, Retaining
 from perdure.kernel.errors import NewerRecord
@@ -74,14 +74,15 @@ class Sweeper:
         return Swept(cleaned, 1)
 
     async def remove(self, run: RunId) -> bool:
-        """The run, its children before it; False when some of them have not ended."""
+        """The run, its children before it; False when some of them have not ended, or have words to be decided."""
         store = self._client.store
         below = await descendants(store, run)
-        if any(not row.status.is_final for row in below) or await unborn(store, run):
+        if any(not row.status.is_final for row in below) or await store.unborn(run):
+            return False
+        if any(row.has_words for row in (await self._client.find(run), *below)):
             return False
         await self._remove_entries(run)
-        await self._client.store.remove([*(one.id for one in reversed(below)), run])
-        return True
+        return run in await self._client.store.remove([*(one.id for one in reversed(below)), run])
 
     async def disown(self, run: RunId) -> None:
         """Have a run removed, by whoever owns it, once what is below it has been cancelled and has stopped."""

@@ -14,9 +14,23 @@ from operator import attrgetter
 import msgspec
 
 from perdure.kernel.execution import Execution
-from perdure.kernel.inputs import TIMER_RANK, Answer, Input, Proceed, Refused, TakeUp, TaskLost, TimerDue, Wake
+from perdure.kernel.inputs import (
+    TIMER_RANK,
+    WORD_RANK,
+    Answer,
+    Disown,
+    Input,
+    Proceed,
+    Refused,
+    TakeUp,
+    TaskLost,
+    TimerDue,
+    Wake,
+)
+from perdure.kernel.state import OpenTimer
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
+from perdure.kernel.words import held, is_word
 from perdure.stores.protocol import NewRun, Summary
 
 
@@ -51,6 +65,11 @@ class Mail(msgspec.Struct):
             self.reply(given)
 
     @property
+    def is_acknowledged_word(self) -> bool:
+        """Whether somebody was told that it is recorded, and it is to leave a trace if it does not count."""
+        return self.position is not None and is_word(self.given)
+
+    @property
     def comes_again(self) -> bool:
         """Whether the next owner of the run has it anyway: it lies in the store, or follows from what is recorded."""
         return self.position is not None or isinstance(self.given, Wake | Proceed | TaskLost | TimerDue | TakeUp)
@@ -67,6 +86,7 @@ class Slot:
         "execution",
         "failures",
         "fetching",
+        "held",
         "id",
         "is_leaving",
         "laying_down",
@@ -86,6 +106,7 @@ class Slot:
         "unbegun",
         "unfinished",
         "unsynced",
+        "waits",
     )
 
     def __init__(self, id: RunId, partition: int) -> None:
@@ -98,7 +119,8 @@ class Slot:
         self.lived: Sequence[tuple[int, bytes]] = ()  # a fork's past, as the other run recorded it
         self.summary: Summary | None = None  # as the store has it
         self.mailbox: list[Mail] = []
-        self.timers: list[tuple[Instant, int]] = []
+        self.timers: list[tuple[Instant, int]] = []  # bounds, which arrive when they are due
+        self.waits: list[tuple[Instant, int]] = []  # ends of waits for a word, which come after everything else
         self.alarm: Instant | None = None  # when this process will look at the timers again
         self.pooled: set[int] = set()
         self.tail_bytes = 0
@@ -112,6 +134,7 @@ class Slot:
         # The decision in progress.
         self.taken: list[Mail] = []
         self.decided = 0
+        self.held: frozenset[int] = frozenset()  # places in `taken` after which no move is made yet
         self.turns: list[Turn] = []
         self.unfinished: Turn | None = None
         self.unsynced: dict[bytes, bytes] = {}  # large values that came with its mail or were kept by its turns
@@ -127,50 +150,87 @@ class Slot:
 
     def install(self, execution: Execution) -> None:
         self.execution = execution
-        self.timers = [(timer.due, number) for number, timer in execution.state.timers.items()]
+        self.timers, self.waits = [], []
+        for number, timer in execution.state.timers.items():
+            (self.waits if timer.rank >= WORD_RANK else self.timers).append((timer.due, number))
         heapify(self.timers)
+        heapify(self.waits)
         self.pooled = {number for number, task in execution.state.tasks.items() if task.pool}
 
-    def set_timer(self, due: Instant, number: int) -> None:
-        heappush(self.timers, (due, number))
+    def set_timer(self, timer: OpenTimer, number: int) -> None:
+        heappush(self.waits if timer.rank >= WORD_RANK else self.timers, (timer.due, number))
 
     def next_due(self) -> Instant | None:
+        bound, wait = self._first(self.timers), self._first(self.waits)
+        return bound if wait is None or (bound is not None and bound <= wait) else wait
+
+    def _first(self, timers: list[tuple[Instant, int]]) -> Instant | None:
         assert self.execution is not None
         open_timers = self.execution.state.timers
-        timers = self.timers
         while timers and timers[0][1] not in open_timers:
             heappop(timers)
         return timers[0][0] if timers else None
 
     def take(self, now: Instant, heard: Callable[["Slot"], Instant]) -> bool:
-        """Take the mail up, timers that are due among it, in order of arrival; on a tie a result is first.
+        """Take the mail up, bounds that are due among it, in order of arrival; on a tie a result is first.
 
-        `heard` says until when all letters are known. False: nothing can be taken, because a timer is due since then,
-        and a letter may have come before it.
+        A wait for a word runs out only when there is nothing else to take up. `heard` says until when all letters are
+        known. False: nothing can be taken, because a timer is due since then, and a letter may have come before it.
         """
-        assert self.execution is not None
         taken, self.mailbox = self.mailbox, []
-        due = self.next_due()
+        due = self._first(self.timers)
         if due is not None and due <= now:
             known = min(now, heard(self))
             while due is not None and due <= known:
-                _, number = heappop(self.timers)
-                rank = TIMER_RANK + self.execution.state.timers[number].rank
-                taken.append(Mail(due, rank, TimerDue(number)))
-                due = self.next_due()
+                taken.append(self._ring(self.timers))
+                due = self._first(self.timers)
             if due is not None and due <= now:
                 self.mailbox = [mail for mail in taken if mail.at > due]
                 taken = [mail for mail in taken if mail.at <= due]
                 if not taken:
                     return False
+        if not taken and self.waits and not self._end_waits(taken, now, heard):
+            return False
         if len(taken) > 1:
             taken.sort(key=_order)
+            self.held = held([mail.given for mail in taken])
+        else:
+            self.held = frozenset()
         self.taken = taken
         self.decided = 0
         self.turns = []
         self.unfinished = None
         self.unsynced = {name: text for mail in taken for name, text in mail.values}
         return True
+
+    def _end_waits(self, taken: list[Mail], now: Instant, heard: Callable[["Slot"], Instant]) -> bool:
+        """Take waits that have run out; False when the inbox has to be read first."""
+        due = self._first(self.waits)
+        if due is None or due > now or self.is_leaving:  # letters to a run that leaves are for its next owner
+            return True
+        known = min(now, heard(self))
+        while due is not None and due <= known:
+            taken.append(self._ring(self.waits))
+            due = self._first(self.waits)
+        return bool(taken)
+
+    def _ring(self, timers: list[tuple[Instant, int]]) -> Mail:
+        assert self.execution is not None
+        due, number = heappop(timers)
+        return Mail(due, TIMER_RANK + self.execution.state.timers[number].rank, TimerDue(number))
+
+    @property
+    def is_disowned(self) -> bool:
+        return any(isinstance(mail.given, Disown) for mail in self.taken)
+
+    def puts_words_first(self) -> bool:
+        """Whether words were taken up, which are decided before the run is removed; the rest waits."""
+        words = [mail for mail in self.taken if mail.is_acknowledged_word]
+        if words:
+            self.mailbox[:0] = [mail for mail in self.taken if not mail.is_acknowledged_word]
+            self.taken = words
+            self.held = frozenset()
+        return bool(words)
 
     def finish(self, turn: Turn) -> None:
         """A turn is decided; its values are at hand for those behind it, although no disk has them yet."""

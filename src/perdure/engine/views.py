@@ -1,12 +1,13 @@
 """A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NoReturn
 
 import msgspec
 
+from perdure.engine.rehearsal import Pending
 from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Chronicler, Dialect, Referring
@@ -121,6 +122,13 @@ async def show(store: Store, execution: Execution) -> Any:
             if not found:
                 raise RunNotFound(f"large values of run {execution.id} are not in the store") from None
             texts |= found
+
+
+def with_pending(picture: Any, pending: Sequence[Pending]) -> Any:
+    """A picture with what is recorded and not decided yet, behind whatever else waits in it."""
+    if not pending or not isinstance(picture, dict):
+        return picture
+    return {**picture, "pending": [*picture.get("pending", ()), *(one.plain() for one in pending)]}
 
 
 async def body_of(store: Store, execution: Execution, ref: str, now: Instant) -> Any:

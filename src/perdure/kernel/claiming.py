@@ -3,9 +3,9 @@
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.effects import Effect, effect_key, has_holder
+from perdure.kernel.effects import effect_key, has_holder
 from perdure.kernel.outcomes import Code, Failed, Outcome
-from perdure.kernel.state import OpenTask
+from perdure.kernel.state import OpenTask, State
 from perdure.kernel.turn import Turn
 
 HELD_SINCE = 3  # the vocabulary in which a task can be held; before, it failed instead
@@ -62,11 +62,6 @@ def effect_to_hold(turn: Turn, task: OpenTask, outcome: Outcome) -> str:
 
 def settle(turn: Turn, given: i.EffectSettle) -> None:
     """An operator says what came of an effect in doubt; tasks that are held for it go on."""
-    effect = turn.state.effects.get(given.effect)
-    reason = _unsettleable(turn, given, effect)
-    if reason:
-        turn.refuse(reason, conflict=True)
-        return
     result = None if given.result is None else turn.keep(given.result)
     turn.emit(e.EffectSettled(given.effect, result, given.key, given.by))
     tasks = [number for number, task in turn.state.tasks.items() if task.held == given.effect and not task.cancelling]
@@ -74,7 +69,9 @@ def settle(turn: Turn, given: i.EffectSettle) -> None:
         turn.emit(e.TasksTakenUp(tasks))
 
 
-def _unsettleable(turn: Turn, given: i.EffectSettle, effect: Effect | None) -> str:
+def why_not_settled(state: State, given: i.EffectSettle) -> str | None:
+    """Why an effect cannot be settled so; None when it can."""
+    effect = state.effects.get(given.effect)
     if effect is None:
         return f"it has no effect {given.effect!r}"
     if effect.is_completed:
@@ -83,6 +80,6 @@ def _unsettleable(turn: Turn, given: i.EffectSettle, effect: Effect | None) -> s
         return f"the effect {given.effect!r} was not performed and is not in doubt; there is nothing to settle"
     if (effect.task, effect.delivery) != given.holder:
         return f"the effect {given.effect!r} was claimed again meanwhile; look at it and decide anew"
-    if has_holder(turn.state, effect) and not given.is_holder_gone:
+    if has_holder(state, effect) and not given.is_holder_gone:
         return f"the effect {given.effect!r} is being performed now; it can be settled once its task is gone"
-    return ""
+    return None

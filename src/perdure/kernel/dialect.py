@@ -136,6 +136,20 @@ class Forgiving(Protocol):
 
 
 @runtime_checkable
+class Conversant(Protocol):
+    """A language may say what words to its runs are about; without this, signals are about their name."""
+
+    def subjects(self, given: Signal | Steer | Reopen) -> frozenset[str]:
+        """What the word sets; of two that set the same the later one wins."""
+
+    def phrase(self, given: Signal | Steer | Reopen) -> str:
+        """The word in a few words, such as `gate 'ok' approved`."""
+
+    def unreached(self, execution: "Execution", given: Signal | Steer | Reopen) -> str:
+        """What the run has to reach before the word applies, such as `gate 'ok'`; often nothing."""
+
+
+@runtime_checkable
 class Telling(Protocol):
     """A language whose ends tell scripts something else than the kernel's status does."""
 

@@ -75,7 +75,7 @@ class TaskReported(Event, frozen=True, tag=6):
 class TimerSet(Event, frozen=True, tag=7):
     timer: int
     due: Instant
-    rank: int = 0  # orders timers that are due at the same instant; ends of waits before bounds
+    rank: int = 0  # orders timers that are due at the same instant; from `WORD_RANK` on it ends a wait for a word
     task: int = 0  # the open task that it bounds: with its end the timer is gone too
 
 
@@ -270,6 +270,22 @@ class TaskCleared(Event, frozen=True, tag=32):
     uncharged: bool = False  # what it was charged with last was not its doing
 
 
+class InputDeclined(Event, frozen=True, tag=30):
+    """A word was acknowledged before it was decided, and does not count. It may stand behind the run's end."""
+
+    kind: str  # signal, steer, cancel, reopen, settle
+    key: str
+    by: str
+    arrived: Instant
+    reason: str
+
+
+class MoreInputsDeclined(Event, frozen=True, tag=45):
+    """So many words were declined by now; after the first hundred of a run they are counted, not listed."""
+
+    total: int
+
+
 KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunStarted,
     TaskScheduled,
@@ -307,4 +323,6 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     ChildBounded,
     TaskBegun,
     TaskCleared,
+    InputDeclined,
+    MoreInputsDeclined,
 )

@@ -69,21 +69,28 @@ class Execution:
         return idempotency_key(self.id, self.state.incarnation, path)
 
 
-def decide(turn: Turn, limits: Limits) -> Needs | None:
-    """Run the turn to its end, or until it needs a value; then call again with `turn.texts` filled."""
+def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: bool = False) -> Needs | None:
+    """Run the turn to its end, or until it needs a value; then call again with `turn.texts` filled.
+
+    `is_held`: the input is accepted and no move is made, because words that wait with it come first (`words.held`).
+    `owes_moves`: the input before it was held, so moves are made even if this one changes nothing.
+    """
     dialect = turn.execution.dialect
     state = turn.state
     mark = len(turn.events)
     try:
         if turn.stage < Stage.RECORDED:
             record(turn)
-            if turn.changes_nothing:
-                return None
             turn.stage = Stage.RECORDED
             mark = len(turn.events)
+        if turn.changes_nothing and not owes_moves:
+            return None
         if turn.stage < Stage.ACCEPTED:
-            dialect.accept(turn, turn.given)
+            if not turn.changes_nothing:
+                dialect.accept(turn, turn.given)
             turn.stage = Stage.ACCEPTED
+        if is_held:
+            return None
         if turn.stage < Stage.DONE:
             budget = limits.slice
             may_catch = limits.caught - (state.caught if isinstance(turn.given, i.Proceed) else 0)

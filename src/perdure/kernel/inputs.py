@@ -218,6 +218,10 @@ TIMER_RANK = 1
 """Results come first among the inputs of one instant, then timers by their own rank: a result that is there at a
 deadline beats it, on every machine and after every restart."""
 
+WORD_RANK = 1 << 20
+"""From this rank on a timer ends a wait for a word; all others are bounds, which arrive when they are due. A wait runs
+out only when the inbox was read after its due time and nothing else is there to be taken up (invariant 8)."""
+
 
 # Answers to the one who offered an input, given once the decision is durable.
 

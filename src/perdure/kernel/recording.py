@@ -4,22 +4,47 @@ Results, timers and child ends are checked against what is open; signals, steeri
 their keys; effects against who holds the claim. What comes too late changes nothing and is answered so.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import claiming
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Forgiving
 from perdure.kernel.guilt import Place, judge
+from perdure.kernel.instants import written
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content, settlement
 from perdure.kernel.turn import Turn
+from perdure.kernel.words import kind_of
+
+if TYPE_CHECKING:
+    from perdure.kernel.execution import Execution
+
+Keyed = i.Signal | i.Steer | i.Reopen | i.EffectSettle
+
+DECLINED_LISTED = 100
+SPOKEN_SINCE = 3  # the vocabulary that knows of declined words
 
 
 def record(turn: Turn) -> None:
     """Check the input against the state and record it as a fact, or answer that it came too late."""
     handler = _RECORDERS[type(turn.given)]
     handler(turn, turn.given)
+    if turn.is_acknowledged and isinstance(turn.answer, i.Refused) and turn.spoken >= SPOKEN_SINCE:
+        _decline(turn, turn.answer.reason)
+
+
+def _decline(turn: Turn, reason: str) -> None:
+    """Whoever was told that his word is recorded finds in the history why it does not count (invariant 26)."""
+    given, state = turn.given, turn.state
+    kind = kind_of(given)
+    word = kind, getattr(given, "key", ""), getattr(given, "by", ""), turn.arrived
+    if not kind or word in state.declined_words:  # it may be offered again, after a commit of unknown end
+        return
+    if state.declined < DECLINED_LISTED:
+        turn.emit(e.InputDeclined(*word, reason))
+    else:
+        turn.emit(e.MoreInputsDeclined(state.declined + 1))
 
 
 def _stale(turn: Turn, what: str) -> None:
@@ -153,62 +178,92 @@ def _permit_grant(turn: Turn, given: i.PermitGrant) -> None:
         _stale(turn, f"permit {given.permit}")
 
 
-def _has_ended(turn: Turn) -> bool:
-    if turn.state.status.is_final:
-        turn.refuse(f"the run has already {turn.state.status.done}", conflict=True)
-    return turn.state.status.is_final
+def ended(execution: "Execution") -> str:
+    """That a run is over, and since when."""
+    state = execution.state
+    return f"the run has already {state.status.done} (at {written(state.ended_at or state.at)})"
+
+
+def is_repeated(execution: "Execution", given: Keyed) -> bool:
+    return bool(given.key) and execution.state.keys.get(given.key) == _said(given)
+
+
+def why_not(execution: "Execution", given: i.Input) -> str | None:
+    """Why a word would be refused as the run is now; None when it would be taken, or had been."""
+    is_over = execution.state.status.is_final
+    match given:
+        case i.Cancel():
+            return ended(execution) if is_over and not _is_cancelled(execution) else None
+        case i.Signal() | i.Steer() | i.Reopen() | i.EffectSettle():
+            if is_repeated(execution, given):
+                return None
+            if given.key and given.key in execution.state.keys:
+                return f"the key {given.key!r} was used before for something else; use another one"
+            if isinstance(given, i.Signal | i.EffectSettle) and is_over:
+                return ended(execution)
+            if isinstance(given, i.EffectSettle):
+                return claiming.why_not_settled(execution.state, given)
+            if isinstance(given, i.Reopen) and not is_over:
+                return "only a run that has ended can be reopened"
+            return execution.dialect.refusal(execution, given)
+        case _:
+            return None
+
+
+def _said(given: Keyed) -> bytes:
+    match given:
+        case i.Signal(name, value):
+            return content("signal", name, value)
+        case i.Steer(verb, body):
+            return content("steer", verb, body)
+        case i.EffectSettle(effect, result):
+            return settlement(effect, result)
+        case _:
+            return content("reopen", "", given.body)
+
+
+def _is_cancelled(execution: "Execution") -> bool:
+    """Whether one more cancel changes nothing: it was asked for before, or there is nothing left to stop."""
+    dialect, state = execution.dialect, execution.state
+    if state.status.is_final:
+        is_forgiven = isinstance(dialect, Forgiving) and dialect.late_cancel_is_nothing
+        return is_forgiven or (state.cancel_requested and state.status is Status.CANCELLED)
+    return state.cancel_requested
+
+
+def is_said_before(execution: "Execution", given: i.Input) -> bool:
+    """Whether the word changes nothing, because the same was said before or nothing is left to be stopped."""
+    if isinstance(given, i.Cancel):
+        return _is_cancelled(execution)
+    return isinstance(given, Keyed) and is_repeated(execution, given)
+
+
+def _counts(turn: Turn, given: i.Cancel | Keyed) -> bool:
+    """Whether a word is to be recorded; if not, it was said before, or is refused."""
+    if is_said_before(turn.execution, given):
+        turn.changes_nothing = True
+    elif reason := why_not(turn.execution, given):
+        turn.refuse(reason, conflict=True)
+    return not turn.changes_nothing
 
 
 def _cancel(turn: Turn, given: i.Cancel) -> None:
-    dialect = turn.execution.dialect
-    is_forgiven = isinstance(dialect, Forgiving) and dialect.late_cancel_is_nothing
-    is_over = turn.state.status.is_final
-    if is_over and (is_forgiven or (turn.state.cancel_requested and turn.state.status is Status.CANCELLED)):
-        turn.changes_nothing = True
-    elif turn.state.cancel_requested and not is_over:
-        turn.changes_nothing = True  # asked before
-    elif not _has_ended(turn):
+    if _counts(turn, given):
         turn.emit(e.CancelRequested(given.reason, given.by))
 
 
-def _is_repeated(turn: Turn, key: str, said: bytes) -> bool:
-    """Whether this key was used before; then the answer is the old one, or a conflict."""
-    known = turn.state.keys.get(key) if key else None
-    if known is None:
-        return False
-    turn.changes_nothing = True
-    if known != said:
-        turn.refuse(f"the key {key!r} was used before for something else; use another one", conflict=True)
-    return True
-
-
-def _is_refused(turn: Turn, given: i.Signal | i.Steer | i.Reopen) -> bool:
-    reason = turn.execution.dialect.refusal(turn.execution, given)
-    if reason is not None:
-        turn.refuse(reason, conflict=True)
-    return reason is not None
-
-
 def _signal(turn: Turn, given: i.Signal) -> None:
-    if _is_repeated(turn, given.key, content("signal", given.name, given.value)) or _has_ended(turn):
-        return
-    if not _is_refused(turn, given):
+    if _counts(turn, given):
         turn.emit(e.SignalReceived(given.name, given.value, given.key, given.by))
 
 
 def _steer(turn: Turn, given: i.Steer) -> None:
-    if _is_repeated(turn, given.key, content("steer", given.verb, given.body)):
-        return
-    if not _is_refused(turn, given):
+    if _counts(turn, given):
         turn.emit(e.Steered(given.verb, given.body, given.key, given.by))
 
 
 def _reopen(turn: Turn, given: i.Reopen) -> None:
-    if _is_repeated(turn, given.key, content("reopen", "", given.body)):
-        return
-    if not turn.state.status.is_final:
-        turn.refuse("only a run that has ended can be reopened", conflict=True)
-    elif not _is_refused(turn, given):
+    if _counts(turn, given):
         turn.emit(e.RunReopened(turn.state.incarnation + 1, given.body, given.key, given.by))
 
 
@@ -225,7 +280,7 @@ def _effect_end(turn: Turn, given: claiming.Ending) -> None:
 
 
 def _effect_settle(turn: Turn, given: i.EffectSettle) -> None:
-    if not (_is_repeated(turn, given.key, settlement(given.effect, given.result)) or _has_ended(turn)):
+    if _counts(turn, given):
         claiming.settle(turn, given)
 
 

@@ -101,6 +101,8 @@ class State(msgspec.Struct, gc=False, array_like=True):
     held_tasks: int = 0  # open tasks that wait for an operator
     suspects: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     """By site: suspicion and losses of a task that was called back, for the next one there."""
+    declined: int = 0  # words that were acknowledged and did not count
+    declined_words: list[tuple[str, str, str, Instant]] = msgspec.field(default_factory=list)  # those that are listed
 
     @property
     def has_local_work(self) -> bool:
@@ -348,6 +350,15 @@ def _work_counted(state: State, event: e.WorkCounted) -> None:
     state.caught = event.caught
 
 
+def _input_declined(state: State, event: e.InputDeclined) -> None:
+    state.declined += 1
+    state.declined_words.append((event.kind, event.key, event.by, event.arrived))
+
+
+def _more_inputs_declined(state: State, event: e.MoreInputsDeclined) -> None:
+    state.declined = event.total
+
+
 def _ignored(state: State, event: e.Event) -> None:
     """The dialect's business, or only for the history."""
 
@@ -385,4 +396,6 @@ CHANGES: dict[type[e.Event], Change] = {
     e.WorkCounted: _work_counted,
     e.TaskBegun: _task_begun,
     e.TaskCleared: _task_cleared,
+    e.InputDeclined: _input_declined,
+    e.MoreInputsDeclined: _more_inputs_declined,
 }

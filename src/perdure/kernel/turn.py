@@ -92,6 +92,7 @@ class Turn:
         "events",
         "execution",
         "given",
+        "is_acknowledged",
         "moves",
         "now",
         "program",
@@ -117,6 +118,7 @@ class Turn:
         self.events: list[e.Event] = []
         self.answer: Answer = ACCEPTED
         self.changes_nothing = False
+        self.is_acknowledged = False  # whoever sent it was told that it is recorded, before it was decided
         self.moves = 0
         self.enumerated = 0  # elements of Gathers, loops, maps: each allows the run further moves
         self.caught = 0  # failures that the program goes on from

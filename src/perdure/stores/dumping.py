@@ -46,7 +46,7 @@ class Dump(ABC):
         yield from r.batches(map(_memory, self.select("SELECT key, value, created_at, expires_at FROM memories")))
         yield from self._all(r.ProgramRecord, "SELECT digest, language, text FROM programs")
         yield from self._runs()
-        yield from self._all(r.LetterRecord, "SELECT run, at, body FROM inbox ORDER BY position")
+        yield from r.batches(map(_letter, self.select("SELECT run, at, body, is_word FROM inbox ORDER BY position")))
         yield from r.batches(map(_permit, self.select(f"SELECT {_PERMIT} FROM permits")))
         yield from r.batches(map(_task, self.select(f"SELECT {_TASK} FROM tasks")))
 
@@ -133,6 +133,11 @@ def _entry(row: tuple[Any, ...]) -> r.EntryRecord:
 def _memory(row: tuple[Any, ...]) -> r.MemoryRecord:
     key, *rest = row
     return r.MemoryRecord(key.decode() if isinstance(key, bytes) else key, *rest)
+
+
+def _letter(row: tuple[Any, ...]) -> r.LetterRecord:
+    to, at, body, is_word = row
+    return r.LetterRecord(to, at, body, bool(is_word))
 
 
 def _permit(row: tuple[Any, ...]) -> r.PermitRecord:

@@ -45,6 +45,7 @@ class Letter(msgspec.Struct, gc=False, frozen=True):
     to: RunId
     at: Instant
     body: bytes
+    is_word: bool = False  # somebody was told that it is recorded: its run is not removed before it is decided
 
 
 class PermitAsked(msgspec.Struct, gc=False, frozen=True):
@@ -149,6 +150,7 @@ class RunRow(msgspec.Struct, gc=False):
     created_at: Instant
     ended_at: Instant | None
     stuck: str | None
+    has_words: bool = False  # some lie in its inbox, not decided yet
 
 
 class Stored(msgspec.Struct, gc=False):
@@ -343,6 +345,11 @@ class Store(Protocol):
     async def send(self, letter: Letter) -> int | None:
         """Put an input into a run's inbox, durably; None when there is no such run."""
 
+    async def send_together(self, letters: Sequence[Letter]) -> None:
+        """Put inputs into the inboxes of several runs, all of them or none; what is for a run that is not there waits
+        with the start of that run, and is left out where there is no such start.
+        """
+
     async def discard(self, positions: Sequence[int]) -> None:
         """Remove inbox rows that concern no run (any more)."""
 
@@ -350,13 +357,16 @@ class Store(Protocol):
         """Configure how many permits of a scope may be held at once, over all runs and processes."""
 
     async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
-        """Remove up to `limit` runs whose whole tree ended before then, leaves first.
+        """Remove up to `limit` runs whose whole tree ended before then, leaves first; none with words to be decided.
 
         A call that finds none, the last one of a series, clears what no run names any more.
         """
 
     async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
-        """Remove these runs, in this order, with all they have; which. One that is open, or has children, stays."""
+        """Remove these runs, in this order, with all they have; which.
+
+        One that is open, has children or words to be decided stays.
+        """
 
     # Reading.
 
@@ -395,6 +405,12 @@ class Store(Protocol):
 
     async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
         """What has arrived and is not decided yet, oldest first."""
+
+    async def letters(self, run: RunId) -> list[Delivered]:
+        """The same, of one run."""
+
+    async def unborn(self, run: RunId) -> list[RunId]:
+        """Runs below this one that are not there yet: a letter to them is, which may be their start."""
 
     def changed(self) -> bool:
         """Whether anything was committed by anyone since the last call; cheap enough to ask often."""

@@ -111,6 +111,7 @@ class LetterRecord(Record, frozen=True):
     to: RunId
     at: Instant
     body: bytes
+    is_word: bool
 
 
 class PermitRecord(Record, frozen=True):

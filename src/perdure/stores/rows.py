@@ -8,7 +8,8 @@ from perdure.kernel.questions import Named
 from perdure.stores.protocol import ResourceRow, RunRow
 
 RUN_COLUMNS = (
-    "id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck"
+    "id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck,"
+    " EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id AND inbox.is_word = 1)"
 )
 RESOURCE_COLUMNS = (
     "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
@@ -16,7 +17,9 @@ RESOURCE_COLUMNS = (
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
-    id, partition, language, name, program, parent, labels, key, status, has_work, due, created, ended, stuck = row
+    id, partition, language, name, program, parent, labels, key, status, has_work, due, created, ended, stuck, words = (
+        row
+    )
     return RunRow(
         id,
         partition,
@@ -32,6 +35,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         created,
         ended,
         stuck,
+        bool(words),
     )
 
 

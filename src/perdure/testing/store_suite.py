@@ -201,6 +201,18 @@ class StoreSuite(CatalogSuite):
         assert [one.letter.to for one in await store.inbox([home], 10)] == ["a.1"]
         await store.close()
 
+    async def test_letters_are_sent_together_also_to_who_is_about_to_start(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home, letters=[Letter(RunId("a.1"), 5, b"start")]))
+        assert await store.unborn(RunId("a")) == ["a.1"]
+        await store.send_together([Letter(RunId(to), 6, b"stop", is_word=True) for to in ("a", "a.1", "a.2", "b")])
+
+        found = [(one.letter.to, one.letter.body) for one in await store.inbox([home], 10)]
+        assert found == [("a.1", b"start"), ("a", b"stop"), ("a.1", b"stop")]
+        assert await store.unborn(RunId("a.1")) == []
+        await store.close()
+
     async def test_due_times_and_open_work_are_found_without_reading_logs(self, tmp_path: Path) -> None:
         """Invariant 9."""
         store = self.open(tmp_path)
@@ -412,6 +424,26 @@ class StoreSuite(CatalogSuite):
         assert removed[0] == ["done.1"]
         assert await store.history(RunId("done")) == []
         assert await store.program(PROGRAM) is not None, "an open run keeps its document"
+        await store.close()
+
+    async def test_a_run_that_has_words_to_be_decided_is_marked_and_not_removed(self, tmp_path: Path) -> None:
+        """Invariant 26: neither pruned nor removed; other letters do not keep it."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        over = Summary(Status.SUCCEEDED, False, None, ended_at=50)
+        await self.commit(store, created("a", home, over), created("b", home, over))
+        await store.send(Letter(RunId("b"), 60, b"no word"))
+        word = await store.send(Letter(RunId("a"), 60, b"a word", is_word=True))
+
+        assert [(row.id, row.has_words) for row in await store.search(Filter())] == [("b", False), ("a", True)]
+        assert [one.letter.body for one in await store.letters(RunId("a"))] == [b"a word"]
+        assert await store.prune(100, 10) == ["b"]
+        assert await store.prune(100, 10) == []
+        assert await store.remove([RunId("a")]) == []
+        assert word is not None
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[word]))
+        assert not any(row.has_words for row in await store.search(Filter()))
+        assert await store.remove([RunId("a")]) == ["a"]
         await store.close()
 
     async def test_runs_are_removed_by_name_children_first(self, tmp_path: Path) -> None:

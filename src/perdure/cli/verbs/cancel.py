@@ -12,6 +12,7 @@ from perdure.cli.opening import open_observer
 from perdure.cli.progress import progress_for
 from perdure.cli.steering import steer
 from perdure.cli.talk import Talk
+from perdure.engine.addressing import Told
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
 
@@ -41,7 +42,7 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 
 
 async def _cancel(asked: argparse.Namespace, talk: Talk) -> int:
-    def send(client: Client, run: RunId) -> Awaitable[None]:
+    def send(client: Client, run: RunId) -> Awaitable[Told]:
         return client.cancel(run, asked.reason, cascade=asked.cascade)
 
     code = await steer(asked, talk, "asked to stop", send, late="has ended; there is nothing to stop")

@@ -57,7 +57,9 @@ async def _delete(asked: argparse.Namespace, talk: Talk) -> int:
         for run in runs.values():
             if not await Sweeper(client).remove(run):  # sub-runs of it are open: they stop first (STY-091)
                 await Sweeper(client).disown(run)
-                talk.say(f"run {run} is removed as soon as its sub-runs have stopped")
+                talk.say(
+                    f"run {run} is removed as soon as its sub-runs have stopped and what was said to them is decided"
+                )
         gone = [*await client.catalog.delete(list(there)), *runs]
         if asked.json:
             give_json([{"kind": key.kind, "namespace": key.namespace or None, "name": key.name} for key in gone])
@@ -73,6 +75,9 @@ async def _ended(client: Client, kind: Kind, key: Named) -> list[RunId]:
         if not row.status.is_final:
             hint = f"Cancel it first: `perdure cancel {row.id}`."
             raise Conflict(f"{kind.title(key.name)} has not ended; nothing was removed", hint=hint)
+        if row.has_words:
+            hint = f"Have it decided: `perdure resume {row.id}`; then remove it."
+            raise Conflict(f"{kind.title(key.name)} was told something that is not decided yet; it stays", hint=hint)
     return [row.id for row in found]
 
 

@@ -28,7 +28,7 @@ SILENT_TOLD = frozenset(
 
 HEAD = frozenset({"seq", "at", "event", "event_type", "event_id", "execution_id", "timestamp", "payload"})
 
-INSTANTS = frozenset({"due", "deadline", "own_at"})
+INSTANTS = frozenset({"due", "deadline", "own_at", "arrived"})
 
 EXAMPLES = """\
 examples:

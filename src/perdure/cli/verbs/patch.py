@@ -10,6 +10,7 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.interruption import complete
 from perdure.cli.steering import steer
 from perdure.cli.talk import Talk
+from perdure.engine.addressing import Told
 from perdure.engine.client import Client
 from perdure.engine.runviews import find_views
 from perdure.kernel.dialect import Resourceful
@@ -84,7 +85,7 @@ def _check_parts(patch: dict[str, Any], part: str | None) -> None:
         raise BadUsage("the status is changed with --subresource status")
 
 
-async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace) -> None:
+async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace) -> Told:
     """What the language makes of the patch, in order."""
     kind = client.catalog.kind(word)
     language = client.catalog.language_of(kind)
@@ -96,5 +97,10 @@ async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace
         told = language.patched(await client.execution(run), kind.name, asked.patch)
     except ValueError as error:
         raise BadUsage(f"{kind.name.lower()} {asked.run}: {error}") from None
-    for given in told:
-        await client.tell(run, given)
+    answers = [await client.tell(run, given) for given in told]
+    return Told(
+        all(one.is_decided for one in answers),
+        all(one.is_live for one in answers),
+        any(one.is_new for one in answers),
+        tuple(dict.fromkeys(remark for one in answers for remark in one.remarks)),
+    )

@@ -22,7 +22,8 @@ examples:
 
 Without --older-than Stories are cleaned and removed by their own policy: StepRuns and sub-runs after
 `ttlSecondsAfterFinished`, the run after `storyRunRetentionSeconds`. Flows and Playbooks have no such policy.
-Open runs are never removed, nor is a run whose parent or children are still wanted.
+Open runs are never removed, nor is a run whose parent or children are still wanted, or one that was told something
+that is not decided yet.
 """
 
 
@@ -75,7 +76,7 @@ def _ripe(rows: Sequence[RunRow], before: Instant) -> set[RunId]:
     """What a store would remove: ended runs under ended parents, once nothing descends from them any more."""
     old = {row.id for row in rows if row.ended_at is not None and row.ended_at < before}
     kept = {row.id for row in rows} - old
-    ripe = {row.id for row in rows if row.id in old and row.parent not in kept}
+    ripe = {row.id for row in rows if row.id in old and row.parent not in kept and not row.has_words}
     left = [row for row in rows if row.id not in ripe]
     while left:  # a run that stays keeps its ancestors
         keeping = {row.parent for row in left if row.parent is not None} & ripe

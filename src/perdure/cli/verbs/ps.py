@@ -10,7 +10,7 @@ from perdure.cli.answer import give_json, give_text
 from perdure.cli.complaints import complain
 from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
-from perdure.cli.listing import Ownership, plain
+from perdure.cli.listing import Ownership, Words, plain, undecided
 from perdure.cli.notable import words
 from perdure.cli.opening import open_observer
 from perdure.cli.served import is_served
@@ -100,17 +100,22 @@ async def _list(asked: argparse.Namespace, talk: Talk) -> int:
         if asked.json:
             rows = await observer.search(wanted)
             owners = await Ownership.of(observer, rows)
-            give_json([plain(row, owners) for row in rows])
+            rows, pending = await undecided(observer, rows, owners)
+            give_json([plain(row, owners, pending) for row in rows])
             return Exit.OK
         if asked.all or asked.status or asked.limit is not None:
             rows, hidden = await observer.search(wanted), 0
         else:
             rows, hidden = await _recent(observer, wanted)
         owners = await Ownership.of(observer, rows)
+        shown, pending = await undecided(observer, rows, owners)
         if rows:
-            cells = [_cells(row, owners, observer.clock.now()) for row in rows]
+            cells = [_cells(row, owners, pending, observer.clock.now()) for row in shown]
             give_text("\n".join(table(COLUMNS, cells, width_of(sys.stdout), Paint(sys.stdout))))
         _tell_rest(rows, hidden, talk)
+        for run, waiting in pending.items():
+            for one in waiting:
+                talk.say(f"run {run}: {one.text}")
         if any(not row.status.is_final and not owners.is_live(row) for row in rows):
             goes_on = "are taken up by a server" if await is_served(observer) else "go on with `perdure resume`"
             talk.say(f"interrupted runs {goes_on}")
@@ -126,10 +131,12 @@ async def _recent(client: Client, wanted: Filter) -> tuple[list[RunRow], int]:
     return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True), len(ended) - len(ended[:RECENT])
 
 
-def _cells(row: RunRow, owners: Ownership, now: Instant) -> list[tuple[str, str]]:
+def _cells(row: RunRow, owners: Ownership, pending: Words, now: Instant) -> list[tuple[str, str]]:
     age = span((row.ended_at or now) - row.created_at)
     if row.stuck:
         owner, style = f"stuck: {row.stuck}", "red"
+    elif waiting := pending.get(row.id):
+        owner, style = f"interrupted, {waiting[-1].kind} pending", "yellow"
     elif row.status.is_final:
         owner, style = "-", "dim"
     elif owners.is_live(row):

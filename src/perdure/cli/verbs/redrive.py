@@ -7,6 +7,7 @@ from perdure.cli import arguments as a
 from perdure.cli.interruption import complete
 from perdure.cli.steering import steer
 from perdure.cli.talk import Talk
+from perdure.engine.addressing import Told
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
 
@@ -33,12 +34,11 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
     return complete(steer(asked, talk, "reopened", lambda client, run: _send(client, run, asked)))
 
 
-async def _send(client: Client, run: RunId, asked: argparse.Namespace) -> None:
+async def _send(client: Client, run: RunId, asked: argparse.Namespace) -> Told:
     said: dict[str, Any] | None = None
     if asked.step or asked.key:
         said = {"step": asked.step, "token": asked.key or ""}
     row = await client.find(run)
     if row.status.is_final:
-        await client.redrive(run, said, key=asked.key, by=asked.by)
-    else:
-        await client.steer(run, "redrive", said or {}, key=asked.key, by=asked.by)
+        return await client.redrive(run, said, key=asked.key, by=asked.by)
+    return await client.steer(run, "redrive", said or {}, key=asked.key, by=asked.by)

@@ -85,7 +85,7 @@ async def _tell(engine: Client, ends: dict[RunId, End], asked: argparse.Namespac
         rows = [await engine.find(run) for run in ends]
         owners = await Ownership.of(engine, rows)
         if asked.json:
-            give_json([plain(row, owners) for row in rows])
+            give_json([plain(row, owners, {}) for row in rows])
         elif rows:
             give_text("\n".join(f"{row.id}  {row.status}" for row in rows))
     return next((code for code in codes if code is not Exit.OK), Exit.OK)

@@ -20,9 +20,12 @@ from perdure.cli.talk import Paint, Talk, cut, width_of
 from perdure.cli.times import local, span
 from perdure.engine import views
 from perdure.engine.client import Client
+from perdure.engine.rehearsal import Pending
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Failed, Succeeded
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import RunRow
 
 EXAMPLES = """\
 examples:
@@ -56,10 +59,9 @@ async def _show(asked: argparse.Namespace, talk: Talk) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         at = None if asked.at is None else await event_at(observer, run, asked.at)
-        row = await observer.find(run)
-        execution = await views.load(observer.store, observer.languages, row, at)
+        row, execution, pending = await _looked_at(observer, run, at)
         if asked.json:
-            shown = await views.show(observer.store, execution)
+            shown = views.with_pending(await views.show(observer.store, execution), pending)
             give_json({**shown, "checksum": views.checksum(execution)} if asked.checksum else shown)
             return Exit.OK
         stand = await stands(observer, row, execution)
@@ -68,12 +70,20 @@ async def _show(asked: argparse.Namespace, talk: Talk) -> int:
         is_taken_up = waits_for_owner and await is_served(observer)
         owner = TAKEN_UP if is_taken_up else "interrupted" if waits_for_owner else "a live process drives it"
         head = await _head(observer, stand, execution, owner)
+        head += [("pending", one.text) for one in pending]
         if asked.checksum:
             head.append(("checksum", views.checksum(execution)))
         give_text("\n".join([*_aligned(head, Paint(sys.stdout)), *_rest(picture)]))
         if waits_for_owner and not is_taken_up and asked.at is None:
             talk.say(f"no live process drives it; go on with: {resume_command(asked, run)}")
         return Exit.OK
+
+
+async def _looked_at(client: Client, run: RunId, at: int | None) -> tuple[RunRow, Execution, list[Pending]]:
+    if at is None:
+        return await client.outlook(run)
+    row = await client.find(run)
+    return row, await views.load(client.store, client.languages, row, at), []
 
 
 async def _head(client: Client, stand: Standing, execution: Execution, owner: str) -> list[tuple[str, str]]:

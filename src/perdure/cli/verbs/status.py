@@ -41,9 +41,8 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 async def _status(asked: argparse.Namespace, talk: Talk) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
-        row = await observer.find(run)
-        execution = await views.load(observer.store, observer.languages, row)
-        told = await _told(observer, await stands(observer, row, execution), execution)
+        row, execution, pending = await observer.outlook(run)
+        told = views.with_pending(await _told(observer, await stands(observer, row, execution), execution), pending)
         if asked.json:
             give_json(told)
         else:

@@ -9,13 +9,13 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook import lending
 from perdure.dialects.playbook.admission import can_be_opened, is_disabled, reads_of
-from perdure.dialects.playbook.durations import BOUND_RANK
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.names import run_id, token_id
 from perdure.dialects.playbook.program import Admission, OnFailure, OnFinalFailure, OnStranded, Program
 from perdure.dialects.playbook.references import reference_of
 from perdure.dialects.playbook.values import NOTHING, Value
 from perdure.kernel import jsontext
+from perdure.kernel.inputs import WORD_RANK
 from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
 
@@ -60,7 +60,7 @@ def _settle_pending(turn: Turn, body: b.Body, program: Program) -> None:
         is_lost = verdict(body, program)[0] == "failed"
         if policy is OnStranded.WAIT or not is_lost:
             patience = program.completion.wait_timeout
-            timer = 0 if patience is None else turn.set_timer(turn.now + patience, BOUND_RANK)
+            timer = 0 if patience is None else turn.set_timer(turn.now + patience, WORD_RANK)
             turn.emit(p.WorkflowWaiting(tuple((number, reads_of(gate)) for number, gate in gates.items()), timer))
             return
     for number, gate in gates.items():

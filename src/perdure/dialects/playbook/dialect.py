@@ -16,9 +16,11 @@ from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Code, Failed, Outcome, Status, Succeeded
 from perdure.kernel.problems import Problem
+from perdure.kernel.recording import ended
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
+TIMED_OUT = "EXECUTION_TIMEOUT"
 ENDS = (e.TaskEnded, e.ChildEnded)
 
 
@@ -128,7 +130,7 @@ def _ring(turn: Turn, timer: int) -> None:
         if run:
             ending.expire(turn, run)
         elif not body.begun:
-            ending.end_at_once(turn, "EXECUTION_TIMEOUT", "the execution did not end in time")
+            ending.end_at_once(turn, TIMED_OUT, "the execution did not end in time")
         else:
             ending.time_out(turn)
 
@@ -160,7 +162,9 @@ def refusal(execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str |
         case i.Reopen():
             return "a Playbook ends once; start it again instead"
         case i.Steer(verb) if execution.state.status.is_final:
-            return f"the run has already {execution.state.status.done}"
+            return ended(execution)
+        case i.Steer("patch") if (stopped := execution.body.stopped) is not None and stopped.code == TIMED_OUT:
+            return f"{stopped.message}; nothing of it reads ctx any more"
         case i.Steer("patch", body):
             return _why_no_patch(execution.body, body)
         case i.Steer("pause"):

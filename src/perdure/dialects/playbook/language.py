@@ -118,6 +118,19 @@ class Playbook:
 
         return refusal(execution, given)
 
+    def subjects(self, given: i.Signal | i.Steer | i.Reopen) -> frozenset[str]:
+        from perdure.dialects.playbook.wording import subjects
+
+        return subjects(given)
+
+    def phrase(self, given: i.Signal | i.Steer | i.Reopen) -> str:
+        from perdure.dialects.playbook.wording import phrase
+
+        return phrase(given)
+
+    def unreached(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str:
+        return ""  # a patch is there when a gate is asked, however early it came
+
     @cached_property
     def evolve(self) -> Callable[[Any, Event], None]:
         from perdure.dialects.playbook.folding import evolve

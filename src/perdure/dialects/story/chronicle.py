@@ -211,6 +211,11 @@ def _cancel(event: e.CancelRequested) -> Iterator[Told]:
     yield "storyrun.cancelRequested", {"reason": event.reason, "actor": event.by}
 
 
+def _declined(event: e.InputDeclined) -> Iterator[Told]:
+    said = {"kind": event.kind, "key": event.key, "arrived": timestamp(event.arrived), "reason": event.reason}
+    yield "input.declined", {**said, "actor": event.by}
+
+
 def _help(event: s.HelpWanted) -> Iterator[Told]:
     said: dict[str, Any] = {"step": event.target, "purpose": event.purpose, "materialize": event.step}
     yield "step.offloadedData", {**said, "message": event.message}
@@ -243,6 +248,7 @@ def _child_ended(event: e.ChildEnded) -> Iterator[Told]:
 
 _TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
     s.StoryStarted: _started,
+    e.InputDeclined: _declined,
     s.StepsSkipped: _skipped,
     s.StepQueued: _queued,
     s.StepBlocked: _blocked,

@@ -205,6 +205,21 @@ class Story:
 
         return refusal(execution, given)
 
+    def subjects(self, given: i.Signal | i.Steer | i.Reopen) -> frozenset[str]:
+        from perdure.dialects.story.wording import subjects
+
+        return subjects(given)
+
+    def phrase(self, given: i.Signal | i.Steer | i.Reopen) -> str:
+        from perdure.dialects.story.wording import phrase
+
+        return phrase(given)
+
+    def unreached(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str:
+        from perdure.dialects.story.wording import unreached
+
+        return unreached(execution, given)
+
     @cached_property
     def evolve(self) -> Callable[[Any, Event], None]:
         from perdure.dialects.story.folding import evolve

@@ -62,11 +62,7 @@ def _redrive(execution: Execution, name: str, value: Any) -> Iterator[i.Input]:
 
 def _decision(step: str, decision: Any) -> i.Input:
     if not isinstance(decision, dict) or not set(decision) <= {"state", "message", "updatedBy", "updatedAt"}:
-        raise ValueError(f"status.gates.{step} is {{state, message?, updatedBy?}}")
-    said = {
-        "step": step,
-        "state": decision.get("state"),
-        "message": decision.get("message") or "",
-        "by": decision.get("updatedBy") or "",
-    }
-    return i.Steer("gate", jsontext.encode(said))
+        raise ValueError(f"status.gates.{step} is {{state?, message?, updatedBy?}}")
+    names = {"state": "state", "message": "message", "updatedBy": "by"}
+    said = {names[name]: value for name, value in decision.items() if name in names}
+    return i.Steer("gate", jsontext.encode({"step": step, **said}))

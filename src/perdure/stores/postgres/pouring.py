@@ -71,7 +71,7 @@ class Pour:
         found = self._connection.execute("SELECT nextval('inbox_positions')").fetchone()
         assert found is not None
         for place, one in enumerate(batch):
-            yield (birthplace(one.to, SOMEWHERE_SHARED), found[0] + place, one.to, one.at, one.body)
+            yield (birthplace(one.to, SOMEWHERE_SHARED), found[0] + place, one.to, one.at, one.body, int(one.is_word))
 
 
 def storable_record(record: r.R) -> r.R:
@@ -131,7 +131,7 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
     r.LogRecord: ("log", _typed("run int8, seq int8, body bytea"), Pour._of_runs),
     r.LetterRecord: (
         "inbox",
-        _typed("partition int4, position int8, run text, at int8, body bytea"),
+        _typed("partition int4, position int8, run text, at int8, body bytea, is_word int2"),
         Pour._letters,
     ),
     r.PermitRecord: (

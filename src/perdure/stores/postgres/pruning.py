@@ -15,17 +15,25 @@ UNUSED_FOR: Instant = 3_600 * SECOND  # much longer than `writing.PROGRAM_IS_KNO
 FORGOTTEN_AT_ONCE = 1_000
 LETTERS_UP_TO: Instant = 1_800 * SECOND
 
-_PRUNE = Statement(
-    "DELETE FROM runs WHERE id IN (SELECT id FROM runs r WHERE ended_at < {0} AND NOT EXISTS"
+_NO_WORDS = "NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
+_RIPE = Statement(
+    "SELECT id FROM runs r WHERE ended_at < {0} AND NOT EXISTS"
     " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
     " (SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended_at IS NULL OR p.ended_at >= {0})))"
-    " ORDER BY ended_at LIMIT {1}) AND ended_at < {0} RETURNING ended_at, number, id, partition",
+    f" AND {_NO_WORDS} ORDER BY ended_at LIMIT {{1}}",
     INT,
+    INT,
+)
+_LOCK = Statement("SELECT 1 FROM runs WHERE id = ANY({}) ORDER BY id FOR UPDATE", TEXTS)
+_PRUNE = Statement(
+    f"DELETE FROM runs r WHERE id = ANY({{}}) AND ended_at < {{}} AND {_NO_WORDS}"
+    " RETURNING ended_at, number, id, partition",
+    TEXTS,
     INT,
 )
 _REMOVE = Statement(
     "DELETE FROM runs r WHERE id = ANY({}) AND ended_at IS NOT NULL"
-    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id) RETURNING number, id, partition",
+    f" AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id) AND {_NO_WORDS} RETURNING number, id, partition",
     TEXTS,
 )
 _ERASE = "DELETE FROM {table} WHERE run = ANY({{}})"
@@ -51,9 +59,10 @@ _FORGET = Statement(
 def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> list[RunId]:
     """A run goes when it has ended and nothing that descends from it is left: leaves first."""
     with session.transaction():
-        gone = [(number, id, home) for _, number, id, home in sorted(session.run(_PRUNE, ended_before, limit))]
+        ripe = [id for (id,) in session.run(_RIPE, ended_before, limit)]
+        gone = [(number, id, home) for _, number, id, home in sorted(_deleted(session, ripe, ended_before))]
         _erase(session, gone)
-        if not gone:  # the last call of a series: what nobody names any more
+        if not ripe:  # the last call of a series: what nobody names any more
             session.run(_MARK, now)
             session.run(_SWEEP, now - UNUSED_FOR, now - LETTERS_UP_TO)
         session.run(_FORGET, now, FORGOTTEN_AT_ONCE)
@@ -62,10 +71,19 @@ def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> 
 
 def remove(session: Session, runs: Sequence[RunId]) -> list[RunId]:
     with session.transaction():
+        session.run(_LOCK, runs)
         # One by one: a parent can go once its children have, and the order is the caller's.
         gone = [row for run in runs for row in session.run(_REMOVE, [run])]
         _erase(session, gone)
     return [id for _, id, _ in gone]
+
+
+def _deleted(session: Session, ripe: Sequence[RunId], ended_before: Instant) -> list[tuple[Instant, int, RunId, int]]:
+    """Locked first: who sends a word is either seen by the next statement, or finds the run gone."""
+    if not ripe:
+        return []
+    session.run(_LOCK, ripe)
+    return session.run(_PRUNE, ripe, ended_before)
 
 
 def _erase(session: Session, gone: Sequence[tuple[int, RunId, int]]) -> None:

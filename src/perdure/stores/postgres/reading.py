@@ -82,6 +82,19 @@ _AWAITED = Statement(
     TEXT,
     INTS,
 )
+
+_UNBORN = Statement(
+    "SELECT DISTINCT run FROM inbox WHERE run >= {} AND run < {}"
+    " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = inbox.run)",
+    TEXT,
+    TEXT,
+)
+_LETTERS = Statement(
+    "SELECT position, inbox.partition, at, body FROM runs JOIN inbox ON inbox.partition = runs.partition"
+    " AND inbox.run = runs.id WHERE runs.id = {} ORDER BY position",
+    TEXT,
+)
+
 _LINE = Statement(
     "SELECT count(*) FILTER (WHERE granted), max(priority + CASE WHEN ageing > 0 AND NOT granted"
     " THEN ({} - asked_at) / ageing ELSE 0 END) FILTER (WHERE run <> {}) FROM permits WHERE scope = {}",
@@ -210,3 +223,10 @@ class Reads(ABC):
         if strays:
             await self._forward(strays)
         return found
+
+    async def unborn(self, run: RunId) -> list[RunId]:
+        return [id for (id,) in await self._read(_UNBORN, f"{run}.", f"{run}.{_LAST}")]
+
+    async def letters(self, run: RunId) -> list[Delivered]:
+        rows = await self._read(_LETTERS, run)
+        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, at, body in rows]

@@ -12,10 +12,22 @@ SHARED = 64
 LETTER_BITS = 20
 
 _SEND = Statement(
-    "INSERT INTO inbox (partition, position, run, at, body)"
-    " SELECT partition, nextval('inbox_positions'), id, {}, {} FROM runs WHERE id = {} RETURNING position, partition",
+    # Whoever removes the run waits until the letter is there, and then sees it.
+    "INSERT INTO inbox (partition, position, run, at, body, is_word)"
+    " SELECT partition, nextval('inbox_positions'), id, {}, {}, {} FROM runs WHERE id = {} FOR KEY SHARE"
+    " RETURNING position, partition",
     INT,
     BLOB,
+    INT,
+    TEXT,
+)
+_SEND_UNBORN = Statement(
+    "INSERT INTO inbox (partition, position, run, at, body, is_word)"
+    " SELECT partition, nextval('inbox_positions'), run, {}, {}, {} FROM inbox WHERE run = {}"
+    " ORDER BY position LIMIT 1 RETURNING position, partition",
+    INT,
+    BLOB,
+    INT,
     TEXT,
 )
 _SEND_ALL = Statement(
@@ -39,8 +51,22 @@ def birthplace(run: RunId, sender: int) -> int:
 
 def send(session: Session, letter: Letter) -> tuple[int, int] | None:
     """Position and partition; None when there is no such run."""
-    rows = session.run(_SEND, letter.at, letter.body, letter.to)
+    rows = session.run(_SEND, letter.at, letter.body, int(letter.is_word), letter.to)
     return (rows[0][0], rows[0][1]) if rows else None
+
+
+def send_together(session: Session, letters: Sequence[Letter]) -> list[Delivered]:
+    """In one transaction; to a run that is not there yet, where its start is."""
+    sent = []
+    with session.transaction():
+        for letter in letters:
+            found = send(session, letter)
+            if found is None:
+                rows = session.run(_SEND_UNBORN, letter.at, letter.body, int(letter.is_word), letter.to)
+                found = (rows[0][0], rows[0][1]) if rows else None
+            if found is not None:
+                sent.append(Delivered(*found, letter))
+    return sent
 
 
 def send_all(session: Session, letters: Sequence[tuple[Letter, int]]) -> list[Delivered]:

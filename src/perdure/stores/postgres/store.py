@@ -15,7 +15,7 @@ from perdure.stores.postgres.lease import NOTIFY_OWNERS
 from perdure.stores.postgres.leasing import Leases
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.reading import Reads
-from perdure.stores.postgres.sending import send, send_all
+from perdure.stores.postgres.sending import send, send_all, send_together
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.timekeeping import begin
 from perdure.stores.postgres.wire import INT, INTS, TEXT, Statement
@@ -117,6 +117,11 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
             return None
         await self._tell([Delivered(sent[0], sent[1], letter)])
         return sent[0]
+
+    async def send_together(self, letters: Sequence[Letter]) -> None:
+        sent = await self._write(lambda session, again: send_together(session, letters))
+        if sent:
+            await self._tell(sent)
 
     async def discard(self, positions: Sequence[int]) -> None:
         await self._write(lambda session, again: session.run(_DISCARD, sorted(self._owned), positions))

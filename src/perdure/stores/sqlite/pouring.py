@@ -80,7 +80,7 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
     ),
     r.ValueRecord: (_insert("large_values", "run, digest, text"), Pour._of_runs),
     r.LogRecord: (_insert("log", "run, seq, body"), Pour._of_runs),
-    r.LetterRecord: (_insert("inbox", "partition, run, at, body"), Pour._letters),
+    r.LetterRecord: (_insert("inbox", "partition, run, at, body, is_word"), Pour._letters),
     r.PermitRecord: (
         _insert("permits", "scope, run, permit, priority, capacity, asked_at, granted, ageing"),
         Pour._plain,

@@ -144,6 +144,21 @@ class Reads(ABC):
         ]
         return [Delivered(position, partition, Letter(run, at, body)) for position, partition, run, at, body in rows]
 
+    async def unborn(self, run: RunId) -> list[RunId]:
+        rows = self._read(
+            "SELECT DISTINCT run FROM inbox WHERE run GLOB ? AND NOT EXISTS (SELECT 1 FROM runs WHERE id = inbox.run)",
+            (f"{literal(run)}.*",),
+        )
+        return [id for (id,) in rows]
+
+    async def letters(self, run: RunId) -> list[Delivered]:
+        rows = self._read(
+            "SELECT position, partition, at, body FROM inbox"
+            " WHERE partition = (SELECT partition FROM runs WHERE id = ?1) AND run = ?1 ORDER BY position",
+            (run,),
+        )
+        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, at, body in rows]
+
 
 def literal(prefix: str) -> str:
     """The text as GLOB sees it: its own special characters taken literally."""

@@ -176,6 +176,19 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
 
         return await self._explained_transaction(work)
 
+    async def send_together(self, letters: Sequence[Letter]) -> None:
+        def work() -> None:
+            for letter in letters:
+                where = self._connection.execute(
+                    "SELECT coalesce((SELECT partition FROM runs WHERE id = ?1),"
+                    " (SELECT partition FROM inbox WHERE run = ?1 ORDER BY position LIMIT 1))",
+                    (letter.to,),
+                ).get
+                if where is not None:
+                    self._writer.send(letter, where)
+
+        await self._explained_transaction(work)
+
     async def discard(self, positions: Sequence[int]) -> None:
         def work() -> None:
             self._connection.executemany(
@@ -214,6 +227,7 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
                     "SELECT number, id FROM runs r WHERE ended_at < ?1 AND NOT EXISTS"
                     " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
                     " (SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended_at IS NULL OR p.ended_at >= ?1)))"
+                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
                     " ORDER BY ended_at LIMIT ?2",
                     (ended_before, limit),
                 )
@@ -238,7 +252,8 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
             for id in runs:
                 number = self._connection.execute(
                     "SELECT number FROM runs r WHERE id = ? AND ended_at IS NOT NULL"
-                    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id)",
+                    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id)"
+                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)",
                     (id,),
                 ).get
                 if number is not None:

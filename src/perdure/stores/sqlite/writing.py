@@ -136,8 +136,8 @@ class BatchWriter:
         found = self._execute("SELECT partition FROM runs WHERE id = ?", (letter.to,)).get
         partition = sender if found is None else found
         self._execute(
-            "INSERT INTO inbox (partition, run, at, body) VALUES (?, ?, ?, ?)",
-            (partition, letter.to, letter.at, letter.body),
+            "INSERT INTO inbox (partition, run, at, body, is_word) VALUES (?, ?, ?, ?, ?)",
+            (partition, letter.to, letter.at, letter.body, letter.is_word),
         )
         return Delivered(self._connection.last_insert_rowid(), partition, letter)
 

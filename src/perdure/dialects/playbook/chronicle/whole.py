@@ -7,7 +7,7 @@ from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook.chronicle.telling import Told, View, error_of, of_token, patched, rule_of, told
 from perdure.dialects.playbook.chronicle.tokens import created
-from perdure.dialects.playbook.names import token_id
+from perdure.dialects.playbook.names import timestamp, token_id
 from perdure.kernel import events as e
 from perdure.kernel.values import Payload, Ref, digest
 
@@ -84,6 +84,11 @@ def _pause(view: View, event: p.Paused | p.Resumed) -> Iterator[Told]:
     yield Told(name, "", {"reason": event.reason, "principal": event.by}, {})
 
 
+def _declined(view: View, event: e.InputDeclined) -> Iterator[Told]:
+    said = {"kind": event.kind, "key": event.key, "arrived": timestamp(event.arrived), "reason": event.reason}
+    yield Told("input.declined", "", {**said, "principal": event.by}, {}, status="skipped")
+
+
 TELLERS: dict[type[e.Event], Callable[[View, Any], Iterator[Told]]] = {
     e.RunStarted: _requested,
     p.RequestEvaluated: _evaluated,
@@ -95,4 +100,5 @@ TELLERS: dict[type[e.Event], Callable[[View, Any], Iterator[Told]]] = {
     p.WorkflowFinished: _finished,
     p.Paused: _pause,
     p.Resumed: _pause,
+    e.InputDeclined: _declined,
 }

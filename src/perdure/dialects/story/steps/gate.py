@@ -7,9 +7,9 @@ from perdure.dialects.story.ending import end_step
 from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.steps.waiting import time_out, timeout_of
-from perdure.dialects.story.timers import BOUND_RANK
 from perdure.dialects.story.verifying import succeed
 from perdure.kernel import jsontext
+from perdure.kernel.inputs import WORD_RANK
 from perdure.kernel.turn import Turn
 
 DECISIONS = ("Approved", "Rejected", "Pending")
@@ -26,7 +26,7 @@ class GateStep:
         if timeout is None and _DEFAULT_TIMEOUT in program.settings.written:  # only if somebody set it (STY-104)
             timeout = read_positive(program.settings.approval_timeout)
         due = None if timeout is None else turn.now + timeout
-        timer = 0 if due is None else turn.set_timer(due, BOUND_RANK)
+        timer = 0 if due is None else turn.set_timer(due, WORD_RANK)
         turn.emit(s.StepStarted(step.name, Phase.PAUSED, WAITING, turn.now, timer, due))
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:

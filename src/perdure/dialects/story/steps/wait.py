@@ -15,7 +15,6 @@ from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.rendering import Scope
 from perdure.dialects.story.steps.waiting import time_out, timeout_of
-from perdure.dialects.story.timers import BOUND_RANK
 from perdure.dialects.story.verifying import succeed
 from perdure.expressions.gotemplate import (
     DETERMINISTIC,
@@ -26,6 +25,7 @@ from perdure.expressions.gotemplate import (
     compile_template,
     is_template,
 )
+from perdure.kernel.inputs import WORD_RANK
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
 
@@ -54,7 +54,7 @@ class Wait:
             wanted = asked
         timeout = timeout_of(step)
         due = None if timeout is None else turn.now + timeout
-        timer = 0 if due is None else turn.set_timer(due, BOUND_RANK)
+        timer = 0 if due is None else turn.set_timer(due, WORD_RANK)
         poll = turn.set_timer(turn.now + _interval(step)) if reads_clock else 0
         turn.emit(s.StepStarted(step.name, Phase.PAUSED, WAITING, turn.now, timer, due, poll, reads_steps=reads_steps))
         if wanted is not None:  # a helper looks into offloaded data; the wait's own clock runs meanwhile (STY-100)

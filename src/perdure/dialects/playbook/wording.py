@@ -1,0 +1,34 @@
+"""What words to a Playbook are about."""
+
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+
+Word = i.Signal | i.Steer | i.Reopen
+
+
+def subjects(given: Word) -> frozenset[str]:
+    match given:
+        case i.Steer("patch", body):
+            return frozenset(f"ctx.{name}" for name in _members(body))
+        case i.Steer("pause" | "resume"):
+            return frozenset({"pause"})
+        case _:
+            return frozenset()
+
+
+def phrase(given: Word) -> str:
+    match given:
+        case i.Steer("patch", body):
+            return f"patch of {', '.join(sorted(subjects(given))[:5])}" if _members(body) else "patch"
+        case i.Steer(verb):
+            return verb
+        case i.Signal(name):
+            return f"signal {name!r}"
+        case _:
+            return "redrive"
+
+
+def _members(body: object) -> list[str]:
+    said = jsontext.decode(body) if isinstance(body, bytes) else None
+    members = said.get("ctx") if isinstance(said, dict) else None
+    return list(members) if isinstance(members, dict) else []

@@ -1,0 +1,12 @@
+"""Instants in sentences."""
+
+from datetime import UTC, datetime, timedelta
+
+from perdure.kernel.values import Instant
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def written(at: Instant) -> str:
+    """RFC 3339 in UTC, to the second."""
+    return (_EPOCH + timedelta(microseconds=at)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,50 @@
+"""Words: what people and programs say to a run, apart from results, timers and what runs say to each other."""
+
+from collections.abc import Sequence
+
+from perdure.kernel import inputs as i
+
+PARENT = "parent"
+"""Who cancels a child when its parent does; that is no word, but a message of the engine's own."""
+
+_KINDS: dict[type[i.Input], str] = {
+    i.Signal: "signal",
+    i.Steer: "steer",
+    i.Cancel: "cancel",
+    i.Reopen: "reopen",
+    i.EffectSettle: "settle",
+}
+_IN_ROWS = (i.Signal, i.Steer, i.Cancel)
+_BETWEEN_ROWS = (i.Start, i.TaskResult, i.TaskLost, i.ChildResult, i.TimerDue, i.Reopen, i.Fork, i.Disown)
+
+RESULTS = (i.TaskResult, i.TaskLost, i.ChildResult)
+
+
+def kind_of(given: i.Input) -> str:
+    """Of a word; empty for everything else."""
+    if isinstance(given, i.Cancel) and given.by == PARENT:
+        return ""
+    return _KINDS.get(type(given), "")
+
+
+def is_word(given: i.Input) -> bool:
+    return bool(kind_of(given))
+
+
+def held(inputs: Sequence[i.Input]) -> frozenset[int]:
+    """Places of inputs after which the run makes no move yet, because a word that waits with them is accepted first.
+
+    A row begins and ends with a word. What only tells or grants something does not part it; results, bounds and what
+    begins a life of the run do.
+    """
+    found: set[int] = set()
+    first = None
+    for place, given in enumerate(inputs):
+        if isinstance(given, _IN_ROWS):
+            if first is None:
+                first = place
+            else:
+                found.update(range(first, place))
+        elif isinstance(given, _BETWEEN_ROWS):
+            first = None
+    return frozenset(found)
