@@ -6,10 +6,11 @@ import pytest
 
 from perdure.engine.settings import Settings
 from perdure.kernel.outcomes import Code, Failed, Succeeded
-from perdure.kernel.values import RunId
+from perdure.kernel.values import SECOND, RunId
 from perdure.kernel.work import Assignment
 from perdure.testing import World
 from perdure.testing.world import RunInWorld
+from perdure.workers.leasing import LeasingWorker
 from tests.engine.documents import drill
 
 DEADLY = drill({"call": "deadly", "deliveries": 3}, {"return": "lived"})
@@ -303,3 +304,108 @@ async def test_a_fork_of_a_suspect_is_none(tmp_path: Path) -> None:
         fork = await world.engine.fork(run.id, at=seq)
         await world.settle()
         assert {task.suspicion for task in world.hands.performed if task.run == RunId(fork.id)} <= {0}
+
+
+# Pools: the same per worker.
+
+POOLED = drill({"call": "deadly", "pool": "gpu", "deliveries": 3}, {"return": "lived"})
+
+
+class Workers:
+    """Workers on leased tasks, one after the other under the same clock."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._count = 0
+
+    async def come(self) -> LeasingWorker:
+        self._count += 1
+        assert self.world.engine is not None
+        store, clock = self.world.engine.store, self.world.clock
+        worker = LeasingWorker(store, self.world.hands, clock, pool="gpu", name=f"w{self._count}", lease=30 * SECOND)
+        await worker.take()
+        return worker
+
+    async def silence(self) -> None:
+        """Nobody renews anything for longer than a lease."""
+        assert self.world.engine is not None
+        await self.world.engine.runtime.read_inbox()
+        self.world.clock.move_to(self.world.clock.now() + 31 * SECOND)
+        await self.world.engine.runtime.expire_leases()
+        await self.world.settle()
+
+
+@pytest.mark.every_store
+async def test_a_killer_among_others_in_a_pool_ends_alone_too(tmp_path: Path) -> None:
+    """Invariant 27: what its worker had begun stands in the log, and only what was alone there is charged."""
+    async with World(tmp_path, held=BOTH) as world:
+        workers = Workers(world)
+        killer = await world.start(POOLED)
+        good = await world.start(drill({"call": "good", "pool": "gpu", "deliveries": 1, "save": "x"}, {"return": "$x"}))
+        deaths = 0
+        while await killer.status() != "failed":
+            worker = await workers.come()
+            while not at_work(world, "deadly"):
+                world.hands.release(Succeeded(b'"done"'))
+                await worker.finish()
+                await worker.take()
+            deaths += 1
+            world.hands.waiting.clear()
+            await workers.silence()
+            assert deaths < 10
+        while await good.status() != "succeeded":
+            worker = await workers.come()
+            world.hands.release(Succeeded(b'"done"'))
+            await worker.finish()
+            assert world.engine is not None
+            await world.engine.runtime.read_inbox()
+            await world.settle()
+
+        assert deaths == 2 + 3
+        assert (await killer.show())["outcome"]["code"] == Code.DELIVERIES_EXHAUSTED
+        assert await good.result() == "done"
+
+
+async def test_leases_that_end_without_a_death_charge_nobody(tmp_path: Path) -> None:
+    """Invariant 27: a worker that was only late speaks for the task that was alone with it."""
+    async with World(tmp_path, held=BOTH) as world:
+        workers = Workers(world)
+        run = await world.start(drill({"call": "good", "pool": "gpu", "deliveries": 2, "save": "x"}, {"return": "$x"}))
+        for _ in range(8):
+            worker = await workers.come()
+            await workers.silence()
+            await worker.beat()
+            assert world.engine is not None
+            await world.engine.runtime.read_inbox()
+            await world.settle()
+        worker = await workers.come()
+        world.hands.release(Succeeded(b'"done"'))
+        await worker.finish()
+        assert world.engine is not None
+        await world.engine.runtime.read_inbox()
+        await world.settle()
+
+        assert await run.result() == "done"
+        assert await told(run, "TaskCleared")
+
+
+async def test_a_suspect_of_a_pool_may_have_a_process_of_its_own(tmp_path: Path) -> None:
+    """Invariant 27: its deaths are charged, and the worker goes on with the rest."""
+    async with World(tmp_path, held=BOTH) as world:
+        world.hands.importable = {"deadly"}
+        workers = Workers(world)
+        killer = await world.start(POOLED)
+        for _ in range(2):
+            await workers.come()
+            await workers.silence()
+        for _ in range(3):
+            worker = await workers.come()
+            (one,) = at_work(world, "deadly")
+            assert one.apart
+            world.hands.release(Failed(Code.WORKER_DIED, "the subprocess exited with code 9", True), one)
+            await worker.finish()
+            assert world.engine is not None
+            await world.engine.runtime.read_inbox()
+            await world.settle()
+
+        assert (await killer.show())["outcome"]["code"] == Code.DELIVERIES_EXHAUSTED

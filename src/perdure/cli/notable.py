@@ -23,7 +23,8 @@ class Notable:
                 is_good = not isinstance(event.outcome, Failed)
                 return None if is_good else f"task {event.task} ({name}) failed: {outcome_text(event.outcome)}"
             case e.TaskRedelivered():
-                return f"task {event.task} is handed out again (delivery {event.delivery}): {event.reason}"
+                charged = ", charged" if event.charged else ""
+                return f"task {event.task} is handed out again (delivery {event.delivery}{charged}): {event.reason}"
             case e.TaskHeld():
                 return f"task {event.task} is held: nobody knows whether the effect {event.effect!r} happened"
             case e.EffectUnfit():
