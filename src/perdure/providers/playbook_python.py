@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import CodeType
 from typing import Any
 
+import msgspec
+
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Mode, Provider
 from perdure.providers.sources import Script, read_text
@@ -18,11 +20,18 @@ from perdure.providers.sources import Script, read_text
 FILE = "<code>"
 
 
+class Library(msgspec.Struct, forbid_unknown_fields=True):
+    """Something to import: `from` names a module, `import` what is wanted of it."""
+
+    from_: str | None = msgspec.field(default=None, name="from")
+    import_: str | None = msgspec.field(default=None, name="import")
+
+
 def run(
     code: str | None = None,
     script: Script | str | None = None,
     names: dict[str, Any] | None = None,
-    libs: dict[str, str] | None = None,
+    libs: dict[str, str | Library] | None = None,
     token_args: dict[str, Any] | None = None,
     snapshot: dict[str, Any] | None = None,
 ) -> Any:
@@ -33,10 +42,28 @@ def run(
     given = dict(names or {})
     context = dict(snapshot or {})
     variables: dict[str, Any] = {"__name__": "__playbook__", "args": token_args or {}, "context": context}
-    variables |= {alias: importlib.import_module(module) for alias, module in (libs or {}).items()}
+    variables |= {alias: _imported(library) for alias, library in (libs or {}).items()}
     variables |= {"input_data": dict(given), **given}
     exec(_compiled(source), variables)  # noqa: S102 - running the document's own code is what this provider is for
     return _Answer(variables, given, context).value()
+
+
+def _imported(library: str | Library) -> Any:
+    """A module, or what it has under a name: `from datetime import timedelta`, `from os import path`."""
+    if isinstance(library, str):
+        return importlib.import_module(library)
+    if library.from_ is None or library.import_ is None:
+        module = library.from_ or library.import_
+        if module is None:
+            raise ProviderFailure(
+                "schema", "a library is {from: module, import: name}, or one of them", retryable=False
+            )
+        return importlib.import_module(module)
+    found = importlib.import_module(library.from_)
+    try:
+        return getattr(found, library.import_)
+    except AttributeError:
+        return importlib.import_module(f"{library.from_}.{library.import_}")
 
 
 def _compiled(code: str) -> CodeType:

@@ -149,8 +149,10 @@ def test_a_lost_worker_gives_its_lease_back() -> None:
     world.tell(i.TaskLost(task, 1, "the process is gone"))
     world.tell(i.TaskLost(task, 2, "the process is gone"))
 
+    assert not [event for event in told(world) if "lease_epoch" in event["payload"]], "it stands in the envelope"
+    assert [event["lease_epoch"] for event in by_name(world, "step.started")] == [1]
     leases = by_name(world, "command.claimed", "command.released")
-    assert [(event["event_type"], event["payload"]["lease_epoch"]) for event in leases] == [
+    assert [(event["event_type"], event["lease_epoch"]) for event in leases] == [
         ("command.claimed", 1),
         *(("command.released", 1), ("command.claimed", 2)),
         *(("command.released", 2), ("command.claimed", 3)),

@@ -541,6 +541,33 @@ workflow:
     assert "pa55" not in json.dumps(shown)
 
 
+async def test_a_bare_name_in_an_entry_is_the_workloads_in_profile_io(
+    tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PBK-158 PBK-180: when entries are resolved there is nothing else; a scope's name stays the scope's."""
+    monkeypatch.setenv("PERDURE_SECRET_API_EU", "pa55-eu")
+    text = playbook(f"""
+keychain:
+  - {{name: k, kind: secret_manager, map: {{a: "API_{{{{ region }}}}"}}}}
+  - {{name: t, kind: bearer, token: "{{{{ keychain.k.a }}}}-{{{{ workload.region }}}}"}}
+workload: {{region: EU}}
+workflow:
+  - step: s
+    tool:
+      kind: http
+      input: {{key: "{{{{ keychain.k.a }}}}"}}
+      url: "{server.address}/io"
+      auth: t
+      headers: {{X-Key: "{{{{ key }}}}"}}
+""")
+
+    shown = await run(tmp_path, text)
+
+    assert shown["status"] == "success", shown["failures"]
+    assert (server.seen[-1]["x-key"], server.seen[-1]["authorization"]) == ("pa55-eu", "Bearer pa55-eu-EU")
+    assert "pa55" not in json.dumps(shown)
+
+
 # While the keychain is being resolved.
 
 

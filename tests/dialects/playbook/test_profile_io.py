@@ -44,6 +44,23 @@ def test_a_document_with_words_of_the_profile_alone_is_read_in_it(body: str) -> 
     assert bool(refused) == ("output" not in body and "call.done" not in body)
 
 
+def test_a_bare_name_may_be_the_label_of_an_earlier_task_of_the_step() -> None:
+    """PBK-158: before a step of that name; after what the task's own args and ctx have."""
+    text = playbook("""
+workflow:
+  - step: fetch
+    tool: {kind: noop, result: of the step}
+    next: {arcs: [{step: use}]}
+  - step: use
+    set: {ctx.seen: "{{ output.data }}"}
+    tool:
+      - {name: fetch, kind: noop, result: {rows: [1, 2]}}
+      - {name: rows, kind: noop, input: {fetched: "{{ fetch.rows }}"}, result: "{{ fetched }}"}
+""")
+
+    assert World(text).run()["ctx"] == {"seen": [1, 2]}
+
+
 @pytest.mark.parametrize(
     "body",
     [

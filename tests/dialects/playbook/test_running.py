@@ -477,6 +477,14 @@ def test_a_request_may_choose_the_entry_and_seed_ctx() -> None:
     assert shown["result"] == 10.0 and list(shown["steps"]) == ["b"]
 
 
+@pytest.mark.parametrize("feature", ["result_storage", "references", "join", "keychain", "loop"])
+def test_features_that_are_there_are_not_missing(feature: str) -> None:
+    """PBK-008."""
+    requires = f"executor: {{requires: {{features: [{feature}]}}}}"
+
+    assert World(playbook(f"{requires}\nworkflow: [{{step: a, tool: {{kind: noop}}}}]")).run()["status"] == "success"
+
+
 def test_what_the_executor_lacks_is_listed() -> None:
     """PBK-008."""
     requires = "executor: {requires: {tools: [http, postgres, snowflake], features: [joins]}}"

@@ -139,16 +139,23 @@ CODE = {
     "a coroutine": ("async def main(x):\n    import asyncio\n    await asyncio.sleep(0)\n    return x", 1),
     "input_data": ("result = input_data", {"x": 1}),
     "libs": ("result = m.floor(1.5)", 1),
+    "libs of a module": (
+        "result = [later(seconds=90).total_seconds(), p.basename('a/b'), j.dumps(1)]",
+        [90.0, "b", "1"],
+    ),
     "status is data": ("result = {'status': 'error'}", {"status": "error"}),
     "iter outside of a loop": ("result = context['iter']", {}),
     "context is a copy": ("context['ctx']['k'] = 1\nresult = context['workload']", {"w": [1]}),
 }
 
 
+LIBRARIES = "{m: math, later: {from: datetime, import: timedelta}, p: {from: os, import: path}, j: {import: json}}"
+
+
 async def test_python(tmp_path: Path) -> None:
     """PBK-094."""
     steps = "\n".join(
-        f"      - {{name: t{n}, kind: python, args: {{x: 1}}, libs: {{m: math}}, code: {json.dumps(code)}}}\n"
+        f"      - {{name: t{n}, kind: python, args: {{x: 1}}, libs: {LIBRARIES}, code: {json.dumps(code)}}}\n"
         f"      - {{name: n{n}, kind: noop, result: null}}"
         for n, (code, _) in enumerate(CODE.values())
     )

@@ -1,7 +1,8 @@
 """Profile "io" at run time: what a bare name means, and the scopes `output`, `step` and `job` (PBK-158).
 
-A bare name is looked for in the task's args, the iterator, `iter`, `args`, `ctx`, the results of steps by their names,
-and `workload`, in this order; the first that has it wins.
+A bare name is looked for in the task's args, the iterator, `iter`, `args`, `ctx`, the results of earlier tasks of the
+pipeline by their labels and of steps by their names, and `workload`, in this order; the first that has it wins. In an
+entry of the keychain there is only `workload`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.errors import said
-from perdure.dialects.playbook.program import Declared, Program
+from perdure.dialects.playbook.program import SCOPES, Declared, Program
 from perdure.expressions.jinja import Reads, Template, TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.sealing import Asking, CannotOpen, Document, Entry, Fields, Found, Lookup, Stored
@@ -49,10 +49,17 @@ def _own(turn: Turn, program: Program, names: frozenset[str] | None, workload: P
         reads |= program.keychain[name].fields.reads
     given = body.workload.payload if workload is None else workload
     found: dict[str, Any] = {"dues": dict(body.dues)} if body.dues else {}
-    if "workload" in reads.members:
-        value, members = jsontext.decode(turn.text(given)), reads.members["workload"]
-        found["workload"] = value if members is None else {name: value[name] for name in members if name in value}
+    bare = _bare(program, reads)
+    if "workload" in reads.members or bare:
+        value, members = jsontext.decode(turn.text(given)), reads.members.get("workload", frozenset())
+        wanted = value if members is None else members | bare
+        found["workload"] = {name: value[name] for name in wanted if name in value}
     return found
+
+
+def _bare(program: Program, reads: Reads) -> frozenset[str]:
+    """Names that entries read without a scope: in profile "io" they are the workload's (PBK-158)."""
+    return reads.names - SCOPES if program.is_io else frozenset()
 
 
 def _with_earlier(keychain: Mapping[str, Declared], names: frozenset[str] | None) -> list[str]:
@@ -159,7 +166,9 @@ class Chain(msgspec.Struct, frozen=True):
     def _fields(self, declared: Declared) -> Asking[Fields]:
         """What is written, filled in with earlier entries; `auth` becomes the credential it names."""
         template = declared.fields
-        scope: dict[str, Any] = {"workload": self.workload or {}, "execution_id": self.run}
+        given = self.workload or {}
+        scope: dict[str, Any] = {name: given[name] for name in _bare(self.program, template.reads) if name in given}
+        scope |= {"workload": given, "execution_id": self.run}
         if "keychain" in template.reads.members:
             earlier = list(self.program.keychain)[: list(self.program.keychain).index(declared.name)]
             members = template.reads.members["keychain"]

@@ -16,7 +16,7 @@ from perdure.expressions.jinja import Guard, Template
 FEATURES = frozenset(
     {
         *("admission", "final_step", "loop", "fanout", "routing", "task_policy", "workbook", "playbook"),
-        *("references", "join", "keychain"),
+        *("references", "result_storage", "join", "keychain"),
     }
 )
 QUEUE_TTL = 600  # seconds that a task waits for a worker of its pool, unless the document says otherwise

@@ -70,10 +70,12 @@ def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables 
 def _bare_names(turn: Turn, makers: Makers, event: b.Boundary | None = None) -> Maker:
     results = bare.results_by_step(turn.body, turn.text, event)
     first = [makers[name] for name in ("iter", "args") if name in makers]
+    by_label = [makers["results"]] if "results" in makers else []
 
     def find(names: Members) -> dict[str, Any]:
         assert names is not None
-        return bare.look_up([*first, lambda _: makers["ctx"](None), results, makers["workload"]], names)
+        layers = [*first, lambda _: makers["ctx"](None), *by_label, results, makers["workload"]]
+        return bare.look_up(layers, names)
 
     return find
 

@@ -21,7 +21,8 @@ from perdure.dialects.playbook.chronicle.tokens import created
 from perdure.dialects.playbook.names import run_id, token_id
 from perdure.kernel.events import Event
 
-LEASE = {"worker": WORKER, "lease_epoch": 1, "expires_at": None}
+LEASE = {"worker": WORKER, "expires_at": None}
+FIRST = {"lease_epoch": 1}  # of a lease, in the envelope (PBK-161)
 
 
 def _step_started(view: View, event: p.StepStarted) -> Iterator[Told]:
@@ -31,8 +32,8 @@ def _step_started(view: View, event: p.StepStarted) -> Iterator[Told]:
     has_work = bool(event.tasks) and event.error is None
     yield Told("step.scheduled", about, {"step_run_id": about, "pool": None}, rest)
     if has_work and event.items is None:
-        yield Told("command.claimed", about, dict(LEASE), rest)
-    yield Told("step.started", about, {"lease_epoch": 1}, rest, "worker" if has_work else "server")
+        yield Told("command.claimed", about, dict(LEASE), rest | FIRST)
+    yield Told("step.started", about, {}, rest | FIRST, "worker" if has_work else "server")
     if event.items is None:
         return
     said = {"total": event.total, "mode": event.mode, "max_in_flight": event.limit}
@@ -48,7 +49,7 @@ def _iteration(view: View, event: p.IterationStarted) -> Iterator[Told]:
     about = rest["iteration_id"]
     shard = is_fanout(view.body.runs[event.run])
     yield Told("loop.shard.enqueued" if shard else "loop.iteration.scheduled", about, {"index": event.index}, rest)
-    yield Told("command.claimed", about, dict(LEASE), rest)
+    yield Told("command.claimed", about, dict(LEASE), rest | FIRST)
     name = "loop.shard.started" if shard else "loop.iteration.started"
     yield Told(name, about, {"index": event.index}, rest, "worker")
 

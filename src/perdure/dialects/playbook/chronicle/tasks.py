@@ -122,9 +122,9 @@ def _redelivered(view: View, event: e.TaskRedelivered) -> Iterator[Told]:
     rest = of_task(view.body, number)
     about = rest["parent_id"]
     epoch = rest["lease_epoch"]
-    lost = {"worker": WORKER, "lease_epoch": epoch, "reason": event.reason}
+    lost = {"worker": WORKER, "reason": event.reason}
     yield Told("command.released", about, lost, rest)
-    given = {"worker": WORKER, "lease_epoch": epoch + 1, "expires_at": None}
+    given = {"worker": WORKER, "expires_at": None}
     yield Told("command.claimed", about, given, {**rest, "lease_epoch": epoch + 1})
 
 

@@ -1,6 +1,7 @@
 """Tasks that are jobs of their own: a script outside of the document, and how it runs (PBK-092, 098)."""
 
 from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.document.texts import plain
 
 SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them
 RUNTIME = ("image", "namespace", "command", "args", "env", "timeoutSeconds", "cleanup", "files")
@@ -29,3 +30,20 @@ def runtime(look: Look, *, needs_image: bool) -> None:
     look.closed(RUNTIME, "PBK-098", "a runtime")
     if needs_image and "image" not in look.value:
         look.problem("PBK-098", "a container needs an image", hint="Write runtime: {image: name}.")
+
+
+def libraries(look: Look) -> None:
+    """What `python` imports under names of its own: a module, or something of a module (PBK-094)."""
+    hint = "Write libs: {name: module}, or libs: {name: {from: module, import: name}}."
+    if plain(look) or not isinstance(look.value, dict | str):
+        look.problem("PBK-094", "'libs' must be a map", hint=hint)
+        return
+    for name in look.value if isinstance(look.value, dict) else ():
+        item = look.at(name)
+        if isinstance(item.value, dict):
+            if not item.value or not set(item.value) <= {"from", "import"}:
+                item.problem("PBK-094", "a library has 'from' and 'import', or one of them", hint=hint)
+            elif not all(isinstance(module, str) and module for module in item.value.values()):
+                item.problem("PBK-094", "'from' and 'import' of a library are names", hint=hint)
+        elif not (isinstance(item.value, str) and item.value):
+            item.problem("PBK-094", f"a library is the name of a module, not {item.value!r}", hint=hint)

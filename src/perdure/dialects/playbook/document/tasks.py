@@ -96,6 +96,8 @@ def task(look: Look, known: Known) -> None:
         _call_of_workbook(look, known)
     elif kind in tools.KINDS:
         _fields(look, kind, tools.KINDS[kind])
+        if kind == "python" and body.get("libs") is not None:
+            jobs.libraries(look.at("libs"))
         if "script" in tools.KINDS[kind].text and "script" in body:
             jobs.script(look.at("script"))
         if kind in ("container", "script") and "runtime" in body:
