@@ -13,6 +13,7 @@ from typing import Any
 
 from perdure.expressions.subpaths import NothingAt, follow
 from perdure.kernel import jsontext
+from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.text import is_file_name
 
@@ -32,9 +33,10 @@ def put(settings: Mapping[str, Any], namespace: str, step_run: str, key: str, va
     kind = "raw" if isinstance(value, str) else "json"
     text = jsontext.encode({"contentType": kind, "data": value})
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        mode = private_mode(os.environ.get(SETTING, ""))
+        _make_folders(place.parent, folder_mode(mode))
         draft = place.with_name(f".{place.name}.{os.getpid()}")
-        with draft.open("wb") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -56,6 +58,12 @@ def get(reference: Mapping[str, Any]) -> Any:
         raise _problem(f"the storage reference {name!r} leads to a file that is none of ours") from None
     except NothingAt as nothing:
         raise _problem(f"the storage reference {name!r}: {nothing}") from None
+
+
+def _make_folders(folder: Path, mode: int) -> None:
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode, exist_ok=True)
 
 
 def _place(reference: str) -> Path:

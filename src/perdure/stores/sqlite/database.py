@@ -16,6 +16,7 @@ from perdure.stores.errors import (
     StoreNewer,
     StoreReadOnly,
 )
+from perdure.stores.sqlite.privacy import make_private
 
 APPLICATION_ID = 0x50455244  # "PERD": tells our files from other people's
 BUSY_MILLISECONDS = 10_000
@@ -35,6 +36,7 @@ def open_for_writing(path: Path, vfs: str | None = None) -> apsw.Connection:
         folder = path.absolute().parent
         if not folder.is_dir():
             raise StoreMissing(f"{folder} is not a folder", hint="Create the folder, or choose another file with --db.")
+        make_private(path)
         connection = apsw.Connection(str(path), vfs=vfs)
         connection.set_busy_timeout(BUSY_MILLISECONDS)
         _refuse_foreign(connection, path)

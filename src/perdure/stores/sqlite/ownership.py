@@ -13,6 +13,8 @@ import time
 from functools import cache
 from pathlib import Path
 
+from perdure.stores.sqlite.privacy import file_mode
+
 _MOST_READ = 200  # bytes; such a name has less
 
 
@@ -61,7 +63,7 @@ def lock_path(store: Path, partition: int) -> Path:
 def try_lock(store: Path, partition: int) -> PartitionLock | None:
     path = lock_path(store, partition)
     for _ in range(3):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_mode())
         if not _try(descriptor, fcntl.LOCK_EX):
             os.close(descriptor)
             time.sleep(0.002)  # it may be somebody who only looks whether it is free, see `is_locked`

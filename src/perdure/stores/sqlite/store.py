@@ -31,6 +31,7 @@ from perdure.stores.sqlite.database import (
 )
 from perdure.stores.sqlite.leasing import Leases
 from perdure.stores.sqlite.owning import Ownership
+from perdure.stores.sqlite.privacy import make_private
 from perdure.stores.sqlite.reading import Reads
 from perdure.stores.sqlite.runway import Runway
 from perdure.stores.sqlite.timekeeping import set_count
@@ -372,6 +373,7 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
     async def backup(self, target: str) -> None:
         def copy() -> None:
             source = open_for_reading(self.path, self._vfs)
+            make_private(Path(target))
             destination = apsw.Connection(target)
             try:
                 with destination.backup("main", source, "main") as copying:

@@ -1,0 +1,28 @@
+"""Who may read what is written: its owner alone, unless the operator says otherwise."""
+
+from perdure.kernel.errors import PerdureError
+
+SETTING = "PERDURE_FILE_MODE"
+PRIVATE = 0o600
+
+
+def private_mode(written: str) -> int:
+    """The mode of new files, from an octal number as `chmod` takes it."""
+    text = written.strip()
+    if not text:
+        return PRIVATE
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = 0
+    if not mode & 0o600 == 0o600 or mode & ~0o666:
+        raise PerdureError(
+            f"{SETTING} is {written!r}, which is not the mode of a file that its owner reads and writes",
+            hint="For example 0600 (the owner alone) or 0660 (the owner's group as well).",
+        )
+    return mode
+
+
+def folder_mode(mode: int) -> int:
+    """Whoever may read files may also enter the folders that hold them."""
+    return mode | (mode & 0o444) >> 2
