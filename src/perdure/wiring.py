@@ -196,7 +196,12 @@ class Engine(Client):
         clock: Clock | None = None,
         hands: "Hands | None" = None,
         spoken: Mapping[str, Language] | None = None,
+        recover: bool = True,
     ) -> None:
+        """`recover`: take up runs that other processes left behind, if what they need is loaded here; at opening and
+        while the engine lives.
+        """
+        self._recovers = recover
         clock = clock or SystemClock()
         spoken = languages() if spoken is None else spoken
         opened = open_store(store, clock) if isinstance(store, str) else store
@@ -211,6 +216,8 @@ class Engine(Client):
         loop = asyncio.get_running_loop()
         self._unwatch = shared.watch(lambda: loop.call_soon_threadsafe(self.runtime.providers_changed))
         await self.settle_requests()
+        if self._recovers:
+            self.runtime.recover()
         return self
 
     async def __aexit__(

@@ -232,3 +232,11 @@ def test_the_database_comes_from_the_option_then_from_the_environment(perdure: C
     sleeper = perdure.drill({"sleep": "1h"}, name="sleeper")
     detached = perdure("run", sleeper, "--db", "sqlite:///one.db", "--detach", "--json").json
     assert detached["resume"].endswith("--db sqlite:///one.db")
+
+
+def test_run_takes_up_nothing_of_others(perdure: CommandLine) -> None:
+    """Invariant 32: it drives what it was asked for."""
+    left = perdure.here("run", perdure.drill({"call": "echo"}, name="left"), "--detach").out.strip()
+    perdure("run", perdure.drill({"sleep": "3s"}, name="mine"))
+
+    assert perdure.row(left)["status"] == "running" and not perdure.row(left)["live"]

@@ -90,12 +90,12 @@ async def run_suite(scenarios: list[Scenario], store: Path, *, virtual_time: boo
     """Run all scenarios side by side on one store; in virtual time a sleep of an hour takes no time."""
     url = f"sqlite:///{store}"
     if not virtual_time:
-        async with Engine(url, clock=SystemClock()) as engine:
+        async with Engine(url, clock=SystemClock(), recover=False) as engine:
             return list(await asyncio.gather(*(_judge(engine, one) for one in scenarios)))
     from perdure.testing.clock import FakeClock
 
     clock = FakeClock()
-    async with Engine(url, clock=clock) as engine:
+    async with Engine(url, clock=clock, recover=False) as engine:
         judging = asyncio.gather(*(_judge(engine, one) for one in scenarios))
         while not judging.done():
             await _let_time_pass(engine, clock)

@@ -33,7 +33,7 @@ def open_engine(
     clock = SystemClock()
     store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, patience=patience)
     hands = IdleHands() if getattr(asked, "detach", False) else None
-    return Engine(store, clock=clock, hands=hands, settings=settings)
+    return Engine(store, clock=clock, hands=hands, settings=settings, recover=False)
 
 
 def open_observer(asked: argparse.Namespace, talk: Talk) -> Observer:

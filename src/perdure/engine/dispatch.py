@@ -388,6 +388,9 @@ class Dispatcher:
     def waiting_for_provider(self, run: RunId) -> dict[int, str]:
         return {task: one.provider for task, one in self._unprovided.of(run).items()}
 
+    def runs_without_provider(self) -> set[RunId]:
+        return {assignment.run for assignment in self._unprovided}
+
     async def close(self) -> None:
         self._closed = True
         self._alone.stop()

@@ -25,7 +25,8 @@ from perdure.engine.judging import Fetch
 from perdure.engine.large import lighten
 from perdure.engine.loaded import brought_by_code
 from perdure.engine.newer import Newer
-from perdure.engine.removal import Removal
+from perdure.engine.recovery import Recovery
+from perdure.engine.removal import Removal, descendants
 from perdure.engine.residents import Residents
 from perdure.engine.settings import Settings
 from perdure.engine.settling import Settler, Watcher
@@ -83,6 +84,15 @@ class Runtime:
         )
         self.sharing = Sharing(
             store, settings, self.partitions, self._handover, self._chores, self._take_up, self._wake, self._forget
+        )
+        self._recovery = Recovery(
+            store,
+            dialects,
+            self.partitions,
+            hands.can_perform,
+            self._dispatcher.runs_without_provider,
+            self.adopt,
+            self._give_back,
         )
         self._commands = Commands(
             self._dispatcher,
@@ -164,6 +174,40 @@ class Runtime:
         """Take up what has no live owner: all of it, or these runs with their children."""
         home = await self.birthplace(families[0] if families else RunId(""))
         await self._wake(runs_of(await self.store.move(families, home)))
+
+    def recover(self) -> None:
+        """From here on, take up what others left behind and can be done here. A server shares with others instead."""
+        if not self._settings.serves:
+            self._every("recovery", self._settings.recover_every, self._look_for_orphans)
+
+    def _look_for_orphans(self) -> None:
+        if self.partitions and not self.sharing.is_leaving:
+            self._chores.spawn(self._recovery.look())
+
+    async def _give_back(self, family: RunId) -> bool:
+        """Leave a family to whoever can do it, once nothing of it moves here; its tasks were not begun."""
+        slots = [slot for slot in self._slots.values() if is_family(slot.id, family)]
+        if any(self._dispatcher.is_at_work(slot.id) for slot in slots) or self.is_moving(family):
+            return False
+        for slot in slots:
+            slot.is_leaving = True
+            if unbegun := self._dispatcher.withdraw(slot.id):
+                slot.laying_down.update(unbegun)
+                await self.ask(slot.id, i.LayDown(unbegun))
+        below = [row.id for row in await descendants(self.store, family)]
+        if self.is_moving(family):  # something has come for it meanwhile
+            self._stay_with([slot for slot in slots if not slot.is_gone])
+            return False
+        self._newer.moving.update([family, *below])
+        try:
+            for slot in [slot for slot in self._slots.values() if is_family(slot.id, family)]:
+                self._residents.drop(slot, ELSEWHERE)
+                self._dispatcher.forget(slot.id)
+            await self.store.let_go([family], self.home)
+        finally:
+            self._newer.moving.difference_update([family, *below])
+        self._waiters.look_again()
+        return True
 
     async def _take_up(self, partitions: Sequence[int]) -> None:
         """Drive the runs of these partitions from what is recorded of them."""
@@ -381,19 +425,21 @@ class Runtime:
 
     def _stay(self, partitions: list[int]) -> None:
         """They were about to be handed over, and stay after all: what was held back is begun."""
-        for slot in list(self._slots.values()):
-            if slot.partition in partitions and slot.is_leaving:
-                slot.is_leaving = False
-                unbegun, slot.unbegun = slot.unbegun, []
-                if slot.execution is None:
-                    continue  # its tasks find hands when it is loaded
-                for number in unbegun:
-                    self._commands.hand_out(slot, slot.execution, number)
-                slot.seeks_hands = True
-                if slot.phase is Phase.IDLE:
-                    self._settler.rest(slot)
-        self._dispatcher.fill()
+        self._stay_with([slot for slot in self._slots.values() if slot.partition in partitions and slot.is_leaving])
         self._chores.spawn(self._take_up(partitions))
+
+    def _stay_with(self, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            slot.is_leaving = False
+            unbegun, slot.unbegun = slot.unbegun, []
+            if slot.execution is None:
+                continue  # its tasks find hands when it is loaded
+            for number in unbegun:
+                self._commands.hand_out(slot, slot.execution, number)
+            slot.seeks_hands = True
+            if slot.phase is Phase.IDLE:
+                self._settler.rest(slot)
+        self._dispatcher.fill()
 
     def _fenced(self, batch: Batch, partitions: Sequence[int]) -> None:
         """Nothing was written, and some of it is not ours any more; the rest is tried again."""
@@ -509,6 +555,7 @@ class Runtime:
         """Code was loaded: what waited for it goes on."""
         if self.stopped is None:
             self._dispatcher.providers_changed()
+            self._recovery.code_changed()
             self._chores.spawn(self._tell_of_code(list(self.partitions)))
 
 

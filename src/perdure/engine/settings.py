@@ -15,5 +15,6 @@ class Settings(msgspec.Struct, frozen=True):
     commit_tries: int = 3  # commits of unknown end in a row before the engine gives up
     serves: bool = False  # take up what has no owner, and share it with others who serve
     share_every: float | None = None  # seconds between looks at who came and who left; else as the store likes it
+    recover_every: float = 2.0  # seconds between looks for runs that have no owner, where an engine takes them up
     drain: float = 3.0  # seconds a partition may take to be handed over to another server; else it stays
     grace: float = 10.0  # seconds for tasks in flight to end, when a server leaves

@@ -16,6 +16,11 @@ def is_family(run: str, ancestor: str) -> bool:
     return run == ancestor or run.startswith(f"{ancestor}.")
 
 
+def root_of(run: str) -> RunId:
+    """The run at the top of its family."""
+    return RunId(run.partition(".")[0])
+
+
 def idempotency_key(run: RunId, incarnation: int, path: str) -> str:
     """Stable over attempts and deliveries, so that an outside system can recognise a repetition.
 

@@ -328,6 +328,12 @@ class Store(Protocol):
     async def orphaned(self) -> list[int]:
         """Partitions with open runs or letters, and no live owner."""
 
+    async def families(self, partitions: Sequence[int]) -> list[RunId]:
+        """The roots of all open runs in these partitions, and of all to whom letters lie there."""
+
+    async def let_go(self, families: Sequence[RunId], home: int) -> None:
+        """Bring these runs of ours and their descendants into a partition that nobody owns. None may be in memory."""
+
     async def servers(self) -> list[Server]:
         """Live owners, where the store keeps a list of them."""
 

@@ -272,6 +272,25 @@ class StoreSuite(CatalogSuite):
         assert await store.values(RunId("c"), [first, second]) == {first: b"one", second: b"two"}
         await store.close()
 
+    async def test_families_are_found_by_their_roots_and_can_be_left_to_others(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home), created("a.1", home), created("b", home))
+        await self.commit(store, Transition(RunId("b"), home, 2, row=b"x", letters=[Letter(RunId("c.1"), 1, b"x")]))
+
+        assert sorted(await store.families([home])) == ["a", "b", "c"]
+        assert await store.families([home + 1]) == []
+        await store.let_go([RunId("a")], home)
+
+        rows = [await store.find(RunId(name)) for name in ("a", "a.1", "b")]
+        places = [row.partition for row in rows if row is not None]
+        assert places[0] == places[1] != home and places[2] == home
+        assert await store.orphaned() == places[:1]
+        assert await store.families(places[:1]) == ["a"]
+        await store.move([RunId("a")], home)
+        assert await store.orphaned() == []
+        await store.close()
+
     async def test_who_waits_for_a_permit_is_found_by_the_beginning_of_its_scope(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()

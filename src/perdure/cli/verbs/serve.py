@@ -87,7 +87,7 @@ async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
         return open_store(asked.db, clock, lease=lease, patience=PATIENCE)
 
     async with health_page(asked.health) as page:
-        engine = Engine(await opened(open, asked.db, most, talk), clock=clock, settings=settings)
+        engine = Engine(await opened(open, asked.db, most, talk), clock=clock, settings=settings, recover=False)
         engine.runtime.sharing.tell = talk.say
         goes_on = "Go on with: perdure serve"
         try:

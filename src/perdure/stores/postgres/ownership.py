@@ -75,6 +75,18 @@ _CLAIM = Statement(
     INT,
     INT,
 )
+_NOBODYS = Statement(
+    "INSERT INTO partitions (id, owner, is_shared)"
+    " SELECT greatest({}, (SELECT max(id) FROM partitions) + 1, (SELECT max(partition) FROM runs) + 1), NULL, false"
+    " RETURNING id",
+    INT,
+)
+_FAMILIES = Statement(
+    "SELECT split_part(found.run, '.', 1) FROM (SELECT id AS run, number FROM runs WHERE partition = ANY({0})"
+    " AND ended_at IS NULL UNION ALL SELECT run, 9223372036854775807 FROM inbox WHERE partition = ANY({0})) AS found"
+    " GROUP BY 1 ORDER BY min(found.number), 1",
+    INTS,
+)
 _LAST = Statement("SELECT max(id) FROM partitions")
 _FREE = Statement("UPDATE partitions SET owner = NULL WHERE owner = {} AND id = ANY({})", INT, INTS)
 _DROP_EMPTY = Statement(
@@ -275,6 +287,19 @@ class Ownership(Membership):
 
     async def orphaned(self) -> list[int]:
         return [id for (id,) in await self._read(_ORPHANED)]
+
+    async def families(self, partitions: Sequence[int]) -> list[RunId]:
+        return [RunId(run) for (run,) in await self._read(_FAMILIES, partitions)]
+
+    async def let_go(self, families: Sequence[RunId], home: int) -> None:
+        def work(session: Session, again: bool) -> None:
+            with session.transaction():
+                session.run(_LOCK)
+                if (home,) in session.run(_OURS, self._present(session)):
+                    ((nobodys,),) = session.run(_NOBODYS, FIRST_PRIVATE)
+                    _move(session, [home], families, nobodys)
+
+        await self._write(work)
 
     async def servers(self) -> list[Server]:
         rows = await self._read(_SERVERS)

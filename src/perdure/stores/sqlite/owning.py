@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel.guilt import Loss
+from perdure.kernel.ids import root_of
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import RECORDS
 from perdure.stores.protocol import Left, Server, Share
@@ -223,6 +224,30 @@ class Ownership(ABC):
 
     def loss_of(self, run: RunId) -> Loss:
         return self._losses.tell(run)
+
+    async def families(self, partitions: Sequence[int]) -> list[RunId]:
+        found: dict[RunId, None] = {}
+        for partition in partitions:
+            for query in (
+                "SELECT id FROM runs WHERE partition = ? AND ended_at IS NULL ORDER BY number",
+                "SELECT run FROM inbox WHERE partition = ? ORDER BY position",
+            ):
+                found |= dict.fromkeys(root_of(id) for (id,) in self._read(query, (partition,)))
+        return list(found)
+
+    async def let_go(self, families: Sequence[RunId], home: int) -> None:
+        def work() -> None:
+            execute = self._connection.execute
+            if execute("SELECT epoch FROM partitions WHERE id = ?", (home,)).get != self._epochs.get(home, -1):
+                return  # it is not ours any more
+            nobodys = execute("UPDATE partition_numbers SET last = last + 1 RETURNING last").get
+            for family in families:
+                bindings = (nobodys, home, *_bounds(family))
+                execute(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND {_FAMILY}", bindings)
+                letters = _FAMILY.replace("id", "run")
+                execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {letters}", bindings)
+
+        await self._explained_transaction(work)
 
     async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
         return []  # locks do not tell what their owners read

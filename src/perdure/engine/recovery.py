@@ -1,0 +1,144 @@
+"""Taking up what other processes left behind: families of runs, one by one, that can be done here.
+
+    no live owner ─▶ all it needs is loaded here ─▶ moved into our partition, goes on
+                  └▶ something is missing: left alone, for whoever has it      ◀── given back when that turns out later
+
+A family is a root run with everything below it. Nothing is taken for being in the same partition as something else: a
+process that cannot do a run must not be its live owner, or whoever can would be locked out.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from perdure.engine import views
+from perdure.engine.removal import descendants
+from perdure.kernel.dialect import Dialect, Stocked
+from perdure.kernel.ids import root_of
+from perdure.kernel.permits import RESOURCES, resource_of
+from perdure.kernel.questions import Named
+from perdure.kernel.values import RunId
+from perdure.stores.errors import StoreError
+from perdure.stores.protocol import RunRow, Store
+
+_log = logging.getLogger("perdure.engine")
+
+TAKEN_AT_ONCE = 100  # families in one transaction
+LOOK_AGAIN = 30.0  # seconds before a family that was left alone is looked at again, unless code was loaded
+
+
+class Recovery:
+    def __init__(
+        self,
+        store: Store,
+        dialects: Mapping[str, Dialect],
+        partitions: Sequence[int],
+        can_perform: Callable[[str], bool],
+        unprovided: Callable[[], Collection[RunId]],
+        adopt: Callable[[Sequence[RunId]], Awaitable[None]],
+        give_back: Callable[[RunId], Awaitable[bool]],
+    ) -> None:
+        """`unprovided`: runs in memory with a task whose provider is not here. `adopt` moves families to us and drives
+        them; `give_back` leaves one to others, if nothing of it moves here.
+        """
+        self._store = store
+        self._dialects = dialects
+        self._partitions = partitions
+        self._can_perform = can_perform
+        self._unprovided = unprovided
+        self._adopt = adopt
+        self._give_back = give_back
+        self._left: dict[RunId, float] = {}  # families that were not taken, and when each is looked at again
+        self._taken: set[RunId] = set()
+        self._is_looking = False
+
+    def code_changed(self) -> None:
+        """What was missing may be here now."""
+        self._left.clear()
+
+    async def look(self) -> None:
+        """Give back what cannot be done here after all, then take up what can."""
+        if self._is_looking:
+            return
+        self._is_looking = True
+        try:
+            if self._taken:
+                await self._look_at_taken()
+            await self._take_up()
+        except StoreError as error:
+            _log.warning("what others left behind cannot be seen, looking again soon: %s", error)
+        finally:
+            self._is_looking = False
+
+    async def _look_at_taken(self) -> None:
+        """Since they were taken up they may have come to something that only another process has."""
+        lacking = {root_of(run) for run in self._unprovided()}
+        for run, _, scope in await self._store.awaited(RESOURCES, self._partitions):
+            if root_of(run) in self._taken and await self._lack_of_resources(run, {scope}):
+                lacking.add(root_of(run))
+        for family in lacking & self._taken:
+            if await self._give_back(family):
+                self._taken.discard(family)
+                self._left[family] = _now() + LOOK_AGAIN
+                _log.info("run %s is given back: something it needs is not loaded here", family)
+
+    async def _take_up(self) -> None:
+        orphaned = await self._store.orphaned()
+        families = await self._store.families(orphaned) if orphaned else []
+        self._left = {family: due for family, due in self._left.items() if family in families}
+        fit: list[RunId] = []
+        for family in families:
+            if self._left.get(family, 0.0) > _now():
+                continue
+            if lack := await self._lack(family):
+                if family not in self._left:
+                    _log.info("run %s has no live owner and is left alone: %s", family, lack)
+                self._left[family] = _now() + LOOK_AGAIN
+                continue
+            fit.append(family)
+            if len(fit) == TAKEN_AT_ONCE:
+                await self._take(fit)
+                fit = []
+        if fit:
+            await self._take(fit)
+
+    async def _take(self, families: list[RunId]) -> None:
+        await self._adopt(families)
+        self._taken.update(families)
+        _log.info("took up %s", families[0] if len(families) == 1 else f"{len(families)} runs and all below them")
+
+    async def _lack(self, family: RunId) -> str:
+        """What the open runs of a family need and is not here; empty: it can be done here, as far as it is decided."""
+        top = await self._store.find(family)
+        rows = [*([] if top is None else [top]), *await descendants(self._store, family)]
+        for row in rows:
+            if not row.status.is_final and (lack := await self._lack_of(row)):
+                return lack
+        return ""
+
+    async def _lack_of(self, row: RunRow) -> str:
+        try:
+            state = (await views.load(self._store, self._dialects, row)).state
+        except StoreError:
+            raise
+        except Exception as error:  # whoever can read it goes on; here it would only be stuck
+            return f"run {row.id} cannot be read here ({error})"
+        for task in state.tasks.values():
+            if not task.pool and not self._can_perform(task.provider):
+                return f"run {row.id} needs provider {task.provider!r}"
+        waiting = {permit.scope for permit in state.permits.values() if not permit.granted}
+        return await self._lack_of_resources(row.id, waiting)
+
+    async def _lack_of_resources(self, run: RunId, waiting: set[str]) -> str:
+        """Code may stand for a resource: whoever has that code is the one to go on."""
+        wanted = [found for scope in waiting if (found := resource_of(scope)) is not None]
+        applied = await self._store.resources([Named(*one) for one in wanted]) if wanted else {}
+        stocked = [one for one in self._dialects.values() if isinstance(one, Stocked)]
+        for one in wanted:
+            if Named(*one) not in applied and not any(dialect.provided(*one) is not None for dialect in stocked):
+                return f"run {run} waits for {'/'.join(one)}"
+        return ""
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
