@@ -9,7 +9,7 @@ import pytest
 
 from perdure.dialects.story import Story
 from perdure.engine.entries import Outcome, Rejected
-from perdure.kernel.errors import Conflict, InvalidDocument
+from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable
 from perdure.kernel.questions import Named
 from perdure.stores.protocol import Filter, Store
 from perdure.testing.world import World
@@ -254,7 +254,18 @@ async def test_inputs_above_the_inline_limit_go_to_storage_or_wait_for_one(tmp_p
         (run,) = await runs(engine_of(world))
         await world.settle()
         assert (await engine_of(world).trigger("orders", large, token="T"))["status"]["decision"] == "Created"
-        assert run["spec"]["inputs"] == large and run["status"]["phase"] == "Succeeded"
+        place = f"default/{run['metadata']['name']}/inputs/text.json"
+        shown = {"n": 1, "text": {"$bubuStorageRef": place, "$bubuStorageContentType": "raw"}}
+        assert run["spec"]["inputs"] == shown and run["status"]["phase"] == "Succeeded"
+        uid = run["metadata"]["uid"]
+        assert await engine_of(world).body(uid, place) == large["text"]
+        with pytest.raises(ReferenceNotAvailable):
+            await engine_of(world).body(uid, "default/another/inputs/text.json")
+        named = Named("StoryTrigger", "default", waits["metadata"]["name"])
+        for n, decision in ((1, "Reused"), (2, "Rejected")):  # what is not shown whole is told apart all the same
+            await engine_of(world).catalog.delete([named])
+            again = await engine_of(world).trigger("orders", {**large, "n": n}, token="T")
+            assert again["status"]["decision"] == decision
 
 
 async def test_a_crash_at_any_write_leaves_one_run_and_one_decision(tmp_path: Path) -> None:

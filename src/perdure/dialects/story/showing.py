@@ -17,6 +17,7 @@ from perdure.dialects.story.phases import Phase
 from perdure.dialects.story.program import Program
 from perdure.dialects.story.resources import version_of
 from perdure.dialects.story.step_runs import Text, effect_claims, step_runs
+from perdure.dialects.story.storing import Address, offloaded
 from perdure.dialects.story.times import timestamp
 from perdure.dialects.story.triggering.requests import trigger_tokens
 from perdure.kernel import jsontext
@@ -69,6 +70,9 @@ def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str) -> Any
     if logged is not None:
         return logged
     try:
+        address = Address.read(ref)
+        if address is not None and not address.step and address.run == f"{body.namespace}/{body.name}":
+            return offloading.at_path(text.data(execution.state.input), address.path)
         return offloading.body_at(body, ref, text)
     except offloading.LeadsNowhere as problem:
         raise ReferenceNotAvailable(str(problem)) from None
@@ -141,6 +145,7 @@ def _metadata(execution: Execution, text: Text) -> dict[str, Any]:
         notes[labels.CANCEL_CONSUMED] = "true"
     if labels.TOKEN in state.labels:
         notes[labels.TOKEN] = state.labels[labels.TOKEN]
+    if labels.TOKEN in state.labels or options.get("inputsOfAnySize"):
         notes[labels.INPUT_HASH] = input_hash(text.data(state.input) or {})
     marks = {name: value for name, value in state.labels.items() if name != labels.TOKEN}
     return {
@@ -163,13 +168,21 @@ def _spec(execution: Execution, text: Text) -> dict[str, Any]:
         reference["namespace"] = program.namespace
     spec: dict[str, Any] = {
         "storyRef": options.get("storyRef") or reference,
-        "inputs": text.data(execution.state.input) or {},
+        "inputs": _inputs(execution, text),
     }
     if options.get("impulseRef"):
         spec["impulseRef"] = options["impulseRef"]
     if execution.state.cancel_requested or body.canceled_before:
         spec["cancelRequested"] = True
     return spec
+
+
+def _inputs(execution: Execution, text: Text) -> Any:
+    """Above the limit: with references in place of what is too large (STY-151)."""
+    given = execution.state.input
+    size = len(given) if isinstance(given, bytes) else given.size
+    limit = execution.program.settings.max_inline_inputs_size
+    return offloaded(text.data(given) or {}, size, limit, offloading.address_of(execution.body, "", in_input=True))
 
 
 def _status(execution: Execution, text: Text) -> dict[str, Any]:

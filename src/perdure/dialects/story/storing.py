@@ -3,6 +3,7 @@
     <namespace>/<storyrun>/steps/<step>/output.json            all that the step gave
     <namespace>/<storyrun>/steps/<step>/report.rows.json       what stands at `report.rows` in it
     <namespace>/<storyrun>/steps/<step>/input/report.json      the same of its input; all of it is input/input.json
+    <namespace>/<storyrun>/inputs/report.json                  the same of the run's inputs; all: inputs/inputs.json
 
 Nothing is stored for an address: input and output of a step live once, as values of the run, and an address names a
 place in one of them. So it holds as long as the run is kept, and leads nowhere outside of it.
@@ -21,12 +22,15 @@ LARGEST_CONTAINER = 256 * 1024  # one with references inside that is larger goes
 DEEPEST = 32  # STY-080
 
 _ADDRESS = late(r"(?P<run>[^/]+/[^/]+)/steps/(?P<step>[^/]+)/(?P<input>input/)?(?P<path>[^/]+)\.json")
+_OF_RUN = late(r"(?P<run>[^/]+/[^/]+)/inputs/(?P<path>[^/]+)\.json")
 _KEY = late(r"[^.\[\]/]+")
-_WORDS = {False: "output", True: "input"}
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a value is: the run, the step, whether in its input, and the path there (empty: all of it)."""
+    """Where a value is: the run, the step (empty: the run's own inputs), whether in its input, and the path there.
+
+    Without a path it is all of it.
+    """
 
     run: str
     step: str
@@ -34,17 +38,26 @@ class Address(msgspec.Struct, frozen=True):
     path: str = ""
 
     def __str__(self) -> str:
-        word = _WORDS[self.in_input]
-        return f"{self.run}/steps/{self.step}/{'input/' if self.in_input else ''}{self.path or word}.json"
+        if not self.step:
+            return f"{self.run}/inputs/{self.path or self._word}.json"
+        return f"{self.run}/steps/{self.step}/{'input/' if self.in_input else ''}{self.path or self._word}.json"
+
+    @property
+    def _word(self) -> str:
+        """What stands in the place of a path to all of it."""
+        return ("input" if self.in_input else "output") if self.step else "inputs"
 
     @classmethod
     def read(cls, text: str) -> "Address | None":
-        found = _ADDRESS.fullmatch(text)
-        if found is None or ".." in text:
+        if ".." in text:
             return None
-        in_input = found["input"] is not None
-        path = "" if found["path"] == _WORDS[in_input] else found["path"]
-        return cls(found["run"], found["step"], in_input, path)
+        if (found := _OF_RUN.fullmatch(text)) is not None:
+            address = cls(found["run"], "", True, found["path"])
+        elif (found := _ADDRESS.fullmatch(text)) is not None:
+            address = cls(found["run"], found["step"], found["input"] is not None, found["path"])
+        else:
+            return None
+        return msgspec.structs.replace(address, path="") if address.path == address._word else address
 
     def reference(self, value: Any) -> dict[str, str]:
         return {STORAGE: str(self), CONTENT_TYPE: "raw" if isinstance(value, str) else "json"}
@@ -52,7 +65,7 @@ class Address(msgspec.Struct, frozen=True):
     def inside(self, key: str) -> "Address | None":
         """Of a member; None where no path can be written to it."""
         path = f"{self.path}.{key}" if self.path else key
-        fits = _KEY.fullmatch(key) is not None and path != _WORDS[self.in_input]
+        fits = _KEY.fullmatch(key) is not None and path != self._word
         return Address(self.run, self.step, self.in_input, path) if fits else None
 
     def item(self, index: int) -> "Address | None":
@@ -61,6 +74,8 @@ class Address(msgspec.Struct, frozen=True):
 
 def is_of_workers(reference: str) -> bool:
     """Whether a reference names no place in a run, and so perhaps a file that workers share (STY-007)."""
+    if _OF_RUN.fullmatch(reference) is not None:
+        return False
     parts = reference.split("/")
     return not reference.startswith("/") and "steps" not in parts and not any(p in ("", ".", "..") for p in parts)
 
