@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PENDING_REQUESTS = "PendingStoryTrigger"  # where the catalog notes requests without an answer
 DEFAULT_STORE = "sqlite:///perdure.db"
+SQLITE_PATIENCE = 10.0  # seconds
 
 
 def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Language]:
@@ -87,7 +88,9 @@ def _engram_resource(kind: str, namespace: str, name: str) -> dict[str, Any] | N
 def open_store(
     url: str, clock: Clock, *, must_exist: bool = False, lease: float | None = None, patience: float | None = None
 ) -> "Store":
-    """`lease` and `patience` (seconds) are for stores on a database server; else the environment says, or nobody."""
+    """`lease` (seconds) is for stores on a database server; else the environment says, or nobody. `patience` is how
+    long a database that is away is waited for, or a program that keeps a file locked.
+    """
     scheme = url.partition(":")[0]
     if scheme in ("postgresql", "postgres"):
         return _open_postgres(url, clock, must_exist=must_exist, lease=lease, patience=patience)
@@ -96,9 +99,10 @@ def open_store(
     from perdure.stores.sqlite.database import path_of
     from perdure.stores.sqlite.store import SqliteStore
 
+    waits = SQLITE_PATIENCE if patience is None else patience
     if not isinstance(clock, SystemClock):
-        return SqliteStore(path_of(url), clock.now, must_exist=must_exist)
-    store = SqliteStore(path_of(url), must_exist=must_exist)
+        return SqliteStore(path_of(url), clock.now, must_exist=must_exist, patience=waits)
+    store = SqliteStore(path_of(url), must_exist=must_exist, patience=waits)
     clock.follow(store.timepiece)
     return store
 

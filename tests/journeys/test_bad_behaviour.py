@@ -13,12 +13,12 @@ import pytest
 
 import perdure
 from perdure.engine.client import RunFailed
+from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.outcomes import Failed
 from perdure.providers.registry import Registry
 from perdure.stores.errors import StoreLocked
-from perdure.stores.sqlite import store as sqlite_store
-from perdure.wiring import Engine
+from perdure.wiring import Engine, open_store
 from perdure.workers.runner import Worker
 from tests.engine.documents import drill
 
@@ -139,10 +139,10 @@ async def test_cancelling_kills_an_isolated_function_that_never_ends(tmp_path: P
             await run.result()
 
 
-async def test_a_locked_file_is_waited_for_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "BUSY_MILLISECONDS", 50)
+async def test_a_locked_file_is_waited_for_then_named(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'runs.db'}"
-    engine = Engine(url, settings=Settings(commit_tries=2))
+    clock = SystemClock()
+    engine = Engine(open_store(url, clock, patience=0.05), clock=clock, settings=Settings(commit_tries=2))
     await engine.runtime.open()
     run = await engine.start(drill({"signal": "go"}, {"return": "done"}))
     other = apsw.Connection(str(tmp_path / "runs.db"))

@@ -202,11 +202,10 @@ async def test_what_is_not_empty_is_left_alone(way: tuple[Place, Place]) -> None
         copy(source.caretaker(), target.caretaker())
 
 
-async def test_a_file_stands_still_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_stands_still_while_it_is_copied(tmp_path: Path) -> None:
     await prepared(File(f"sqlite:///{tmp_path}/old.db"))
-    monkeypatch.setattr("perdure.stores.sqlite.store.BUSY_MILLISECONDS", 10)
     with caretaker(tmp_path / "old.db").standstill():
-        other = SqliteStore(tmp_path / "old.db", lambda: NOW, must_exist=True)
+        other = SqliteStore(tmp_path / "old.db", lambda: NOW, must_exist=True, patience=0.0)
         with pytest.raises(StoreLocked):
             await other.send(Letter(RunId("late"), 1, b"x"))
         with pytest.raises(StoreLocked):

@@ -11,7 +11,7 @@ from perdure.cli.talk import Talk
 from perdure.cli.times import span
 from perdure.kernel.values import SECOND
 from perdure.stores.addresses import without_password
-from perdure.stores.errors import StoreUnreachable
+from perdure.stores.errors import StoreLocked, StoreUnreachable
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ async def _tried(open: Callable[[], T], address: str, most: float | None, talk: 
     while True:
         try:
             found = await _aside(open)
-        except StoreUnreachable as error:
+        except (StoreUnreachable, StoreLocked) as error:
             now = monotonic()
             left = TRY_EVERY if most is None else began + most - now
             if left <= 0:

@@ -14,7 +14,7 @@ class StoreFull(StoreError):
     """There is no room for another commit."""
 
     code = "STORE-FULL"
-    hint = "Free disk space (for example with `perdure prune`), then continue with `perdure resume`."
+    hint = "Free space on its disk or give it a larger one, then continue with `perdure resume`."
 
 
 class StoreLocked(StoreError):
@@ -22,6 +22,16 @@ class StoreLocked(StoreError):
 
     code = "STORE-LOCKED"
     hint = "Find the program that holds the file open in a transaction (a SQLite shell, a backup) and end it."
+
+
+class StoreMoved(StoreError):
+    """The store's file was deleted, replaced or written over while it was in use."""
+
+    code = "STORE-MOVED"
+    hint = (
+        "What was reported before this is in the file that was there. Put the right file in place (`perdure restore`"
+        " brings a backup back), then start again."
+    )
 
 
 class StoreReadOnly(StoreError):

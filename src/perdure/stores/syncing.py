@@ -22,7 +22,8 @@ class SyncThread:
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    async def run(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T], cancelled: Callable[[], None] | None = None) -> T:
+        """`cancelled` tells a call that may take long that nobody wants it any more."""
         if self._is_closed:
             raise StoreError("the store was closed")  # nobody would ever answer
         loop = asyncio.get_running_loop()
@@ -44,6 +45,8 @@ class SyncThread:
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
+            if cancelled is not None:
+                cancelled()
             await asyncio.wait([answer])
             answer.exception()  # nobody waits for it any more, and nobody has to be warned of that
             raise

@@ -135,7 +135,7 @@ def explain(path: Path, error: Exception) -> StoreError:
         case apsw.FullError():
             return StoreFull(f"{path}: the disk is full")
         case apsw.BusyError() | apsw.LockedError():
-            return StoreLocked(f"{path}: another program has kept the file locked for {BUSY_MILLISECONDS // 1000} s")
+            return StoreLocked(f"{path}: another program keeps the file locked")
         case apsw.ReadOnlyError() | apsw.PermissionsError():
             return StoreReadOnly(f"{path} cannot be written")
         case apsw.CantOpenError():

@@ -52,6 +52,7 @@ class Ownership(ABC):
     path: Path
     _turn: asyncio.Lock
     _writing: tuple[apsw.Connection, BatchWriter] | None
+    _is_lost: bool
 
     def __init__(self) -> None:
         self._locks: dict[int, PartitionLock] = {}
@@ -116,7 +117,7 @@ class Ownership(ABC):
 
     def _strike_out(self, partitions: Collection[int]) -> None:
         """Remove our rows, if that needs no waiting; else the next who comes does. Nothing rests on it: no sync."""
-        if self._writing is None:
+        if self._writing is None or self._is_lost:
             return
         connection, _ = self._writing
         try:

@@ -1,6 +1,8 @@
 """The store on one SQLite file: one writer, short reads on the event loop, syncs in a thread of their own."""
 
 import asyncio
+import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ import apsw
 from perdure.kernel.questions import Line
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.clocks import Count
+from perdure.stores.errors import StoreMoved
 from perdure.stores.protocol import (
     CommitAnswer,
     Committed,
@@ -31,29 +34,42 @@ from perdure.stores.sqlite.database import (
 )
 from perdure.stores.sqlite.leasing import Leases
 from perdure.stores.sqlite.owning import Ownership
+from perdure.stores.sqlite.presence import Presence
 from perdure.stores.sqlite.privacy import make_private
 from perdure.stores.sqlite.reading import Reads
+from perdure.stores.sqlite.removing import Removal
 from perdure.stores.sqlite.runway import Runway
 from perdure.stores.sqlite.timekeeping import set_count
 from perdure.stores.sqlite.writing import BatchWriter
 from perdure.stores.syncing import SyncThread
 
+_log = logging.getLogger("perdure.store")
+
 T = TypeVar("T")
 
-FORGOTTEN_AT_ONCE = 1_000
 QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
+LOOK_EVERY = 250  # milliseconds between two looks whether a wait for another program is to end
+LAST_PATIENCE = 2.0  # seconds; others who write take turns, a stranger is not waited for
+SAY_EVERY = 10.0  # seconds between two lines about it
 CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewer syncs, little space
 
 
-class SqliteStore(Ownership, Reads, Leases, Catalog):
+class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
     pace = Pace(share=1.0, sweep=1.0)  # a look costs microseconds, and nobody tells
 
     def __init__(
-        self, path: Path, now: Callable[[], Instant] | None = None, vfs: str | None = None, *, must_exist: bool = False
+        self,
+        path: Path,
+        now: Callable[[], Instant] | None = None,
+        vfs: str | None = None,
+        *,
+        must_exist: bool = False,
+        patience: float = BUSY_MILLISECONDS / 1_000,
     ) -> None:
         """With `must_exist` nothing is created, and nothing is written before something has to be.
 
-        `now` is another clock than the store's own, for tests.
+        `now` is another clock than the store's own, for tests. A program that keeps the file locked is waited for as
+        many seconds as `patience` says.
         """
         super().__init__()
         self.path = path
@@ -61,6 +77,9 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
         self._counts = now is None
         self._now = now or self.timepiece.now
         self._vfs = vfs
+        self._patience = patience
+        self._presence: Presence | None = None
+        self._is_lost = False  # the file was taken away under us
         self._turn = asyncio.Lock()  # one write transaction at a time
         self._thread = SyncThread(f"perdure-sync {path.name}")
         self._writing: tuple[apsw.Connection, BatchWriter] | None = None
@@ -86,11 +105,14 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
                 set_count(self.timepiece, connection, self.path, writes=writes)
 
     def _open_for_writing(self) -> tuple[apsw.Connection, BatchWriter]:
+        if self._presence is not None and not self.path.exists():
+            raise StoreMoved(f"{self.path} was deleted while it was in use")  # a new one would be another store
         connection = open_for_writing(self.path, self._vfs)
         try:
             self._set_count(connection, writes=True)
+            self._presence = self._found(connection)
         except BaseException:
-            connection.close()
+            connection.close(True)
             raise
         connection.set_busy_timeout(0)
         connection.set_wal_hook(self._count_pages)
@@ -99,6 +121,13 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
         self._runway = Runway(self.path, self._vfs)
         self._writing = (connection, BatchWriter(connection))
         return self._writing
+
+    def _found(self, connection: apsw.Connection) -> Presence:
+        with explained(self.path):
+            found = Presence(connection, self.path, self._vfs)
+        if self._presence is not None and found.identity != self._presence.identity:
+            raise StoreMoved(f"{self.path} was replaced by another file while it was in use")
+        return found
 
     @property
     def _connection(self) -> apsw.Connection:
@@ -110,11 +139,14 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
 
     async def reopen(self) -> None:
         async with self._turn:
+            self._look_at_file()
             self._close_connections()
             self._open(must_exist=True)
+            if self._presence is not None:
+                self._open_for_writing()
 
     def hurry(self, patience: float = 0.0) -> None:
-        """A file is never away."""
+        self._patience = max(patience, LAST_PATIENCE)
 
     async def close(self) -> None:
         async with self._turn:
@@ -132,10 +164,12 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
         self._close_connections()
 
     def _close_connections(self) -> None:
-        self._reader.close()
-        if self._writing is not None:
-            self._writing[0].close(True)
-            self._writing = None
+        connections = [self._reader] if self._writing is None else [self._reader, self._writing[0]]
+        for connection in connections:
+            if self._is_lost:  # what is in the log belongs to another file than the one that is there
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            connection.close(True)
+        self._writing = None
 
     # Writing.
 
@@ -219,66 +253,6 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
         )[0]
         return Line(held, highest)
 
-    async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
-        def work() -> list[RunId]:
-            execute = self._connection.execute
-            # A run goes when it has ended and nothing that descends from it is left: leaves first.
-            gone = list(
-                execute(
-                    "SELECT number, id FROM runs r WHERE ended_at < ?1 AND NOT EXISTS"
-                    " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
-                    " (SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended_at IS NULL OR p.ended_at >= ?1)))"
-                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
-                    " ORDER BY ended_at LIMIT ?2",
-                    (ended_before, limit),
-                )
-            )
-            for number, id in gone:
-                self._erase(number, id)
-            if not gone:
-                self._erase_programs()
-            execute(
-                "DELETE FROM memories WHERE key IN (SELECT key FROM memories WHERE expires_at <= ? LIMIT ?)",
-                (self._now(), FORGOTTEN_AT_ONCE),
-            )
-            return [id for _, id in gone]
-
-        removed = await self._explained_transaction(work)
-        self._writer.forget()
-        return removed
-
-    async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
-        def work() -> list[RunId]:
-            gone = []
-            for id in runs:
-                number = self._connection.execute(
-                    "SELECT number FROM runs r WHERE id = ? AND ended_at IS NOT NULL"
-                    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id)"
-                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)",
-                    (id,),
-                ).get
-                if number is not None:
-                    self._erase(number, id)
-                    gone.append(id)
-            return gone
-
-        removed = await self._explained_transaction(work)
-        self._writer.forget()
-        return removed
-
-    def _erase(self, number: int, id: RunId) -> None:
-        execute = self._connection.execute
-        for table in ("log", "snapshots", "large_values"):
-            execute(f"DELETE FROM {table} WHERE run = ?", (number,))
-        for table in ("inbox", "permits", "tasks"):
-            execute(f"DELETE FROM {table} WHERE run = ?", (id,))
-        execute("DELETE FROM runs WHERE number = ?", (number,))
-
-    def _erase_programs(self) -> None:
-        """A document may be on its way to a child that is not there yet."""
-        if self._connection.execute("SELECT count(*) FROM inbox").get == 0:
-            self._connection.execute("DELETE FROM programs WHERE digest NOT IN (SELECT program FROM runs)")
-
     async def _explained_transaction(self, work: Callable[[], T]) -> T:
         try:
             return await self._transaction(work)
@@ -290,8 +264,8 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
         async with self._turn:
             if self._writing is None:
                 self._open_for_writing()
-            await self._begin()
             try:
+                await self._begin()
                 result = work()
                 await self._thread.run(self._commit)
             except BaseException:
@@ -303,17 +277,35 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
         if self._wal_pages > CHECKPOINT_PAGES:
             await self._thread.run(self._checkpoint)
         elif self._wal_pages > self._runway.pages:
-            await self._thread.run(self._lengthen)
+            await self._patiently(self._lengthen)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
             # Another process writes just now. Waiting for it is not the event loop's business either.
-            await self._thread.run(self._begin_patiently)
+            await self._patiently(self._begin_patiently)
 
-    def _begin_patiently(self) -> None:
-        self._connection.set_busy_timeout(BUSY_MILLISECONDS)
+    async def _patiently(self, call: Callable[[threading.Event], None]) -> None:
+        given_up = threading.Event()
+        await self._thread.run(lambda: call(given_up), cancelled=given_up.set)
+
+    def _begin_patiently(self, given_up: threading.Event) -> None:
+        """In pieces: whoever closes the store does not wait for a stranger."""
+        began = said_at = time.monotonic()
+        self._connection.set_busy_timeout(LOOK_EVERY)
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            while True:
+                try:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    return
+                except apsw.BusyError:
+                    now = time.monotonic()
+                    if now - began >= self._patience or given_up.is_set():
+                        raise
+                    if now - said_at >= SAY_EVERY:
+                        said_at = now
+                        _log.warning(
+                            "STORE-LOCKED: another program has kept %s locked for %d s; waiting", self.path, now - began
+                        )
         finally:
             self._connection.set_busy_timeout(0)
 
@@ -321,14 +313,23 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
         began = time.perf_counter()
         self._connection.execute("COMMIT")
         self._sync_cost += (time.perf_counter() - began - self._sync_cost) / 8
+        self._look_at_file()  # after the sync, and before anyone is told
+
+    def _look_at_file(self) -> None:
+        if self._presence is not None:
+            try:
+                self._presence.check()
+            except StoreMoved:
+                self._is_lost = True
+                raise
 
     def _checkpoint(self) -> None:
         """Fold the log into the file. Between two commits, so that it can begin anew from its start."""
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         self._wal_pages = 0
 
-    def _lengthen(self) -> None:
-        self._begin_patiently()
+    def _lengthen(self, given_up: threading.Event) -> None:
+        self._begin_patiently(given_up)
         try:
             self._runway.lengthen(self._wal_pages)
         finally:
@@ -357,6 +358,7 @@ class SqliteStore(Ownership, Reads, Leases, Catalog):
             raise explain(self.path, error) from error
 
     def changed(self) -> bool:
+        self._look_at_file()
         self._look_at_locks()
         before, self._seen = self._seen, self._reader.pragma("data_version")
         return before != self._seen

@@ -1,0 +1,91 @@
+"""Removing what nobody wants any more: whole runs, with all they have, and what no run names."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import apsw
+
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.sqlite.writing import BatchWriter
+
+T = TypeVar("T")
+
+FORGOTTEN_AT_ONCE = 1_000
+
+
+class Removal(ABC):
+    """The removing verbs of a store that can run a transaction."""
+
+    _now: Callable[[], Instant]
+
+    @property
+    @abstractmethod
+    def _connection(self) -> apsw.Connection: ...
+
+    @property
+    @abstractmethod
+    def _writer(self) -> BatchWriter: ...
+
+    @abstractmethod
+    async def _explained_transaction(self, work: Callable[[], T]) -> T: ...
+
+    async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
+        def work() -> list[RunId]:
+            execute = self._connection.execute
+            # A run goes when it has ended and nothing that descends from it is left: leaves first.
+            gone = list(
+                execute(
+                    "SELECT number, id FROM runs r WHERE ended_at < ?1 AND NOT EXISTS"
+                    " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
+                    " (SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended_at IS NULL OR p.ended_at >= ?1)))"
+                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
+                    " ORDER BY ended_at LIMIT ?2",
+                    (ended_before, limit),
+                )
+            )
+            for number, id in gone:
+                self._erase(number, id)
+            if not gone:
+                self._erase_programs()
+            execute(
+                "DELETE FROM memories WHERE key IN (SELECT key FROM memories WHERE expires_at <= ? LIMIT ?)",
+                (self._now(), FORGOTTEN_AT_ONCE),
+            )
+            return [id for _, id in gone]
+
+        removed = await self._explained_transaction(work)
+        self._writer.forget()
+        return removed
+
+    async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
+        def work() -> list[RunId]:
+            gone = []
+            for id in runs:
+                number = self._connection.execute(
+                    "SELECT number FROM runs r WHERE id = ? AND ended_at IS NOT NULL"
+                    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id)"
+                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)",
+                    (id,),
+                ).get
+                if number is not None:
+                    self._erase(number, id)
+                    gone.append(id)
+            return gone
+
+        removed = await self._explained_transaction(work)
+        self._writer.forget()
+        return removed
+
+    def _erase(self, number: int, id: RunId) -> None:
+        execute = self._connection.execute
+        for table in ("log", "snapshots", "large_values"):
+            execute(f"DELETE FROM {table} WHERE run = ?", (number,))
+        for table in ("inbox", "permits", "tasks"):
+            execute(f"DELETE FROM {table} WHERE run = ?", (id,))
+        execute("DELETE FROM runs WHERE number = ?", (number,))
+
+    def _erase_programs(self) -> None:
+        """A document may be on its way to a child that is not there yet."""
+        if self._connection.execute("SELECT count(*) FROM inbox").get == 0:
+            self._connection.execute("DELETE FROM programs WHERE digest NOT IN (SELECT program FROM runs)")
