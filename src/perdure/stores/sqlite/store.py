@@ -142,7 +142,7 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
             self._look_at_file()
             self._close_connections()
             self._open(must_exist=True)
-            if self._presence is not None:
+            if self._presence is not None and self._writing is None:
                 self._open_for_writing()
 
     def hurry(self, patience: float = 0.0) -> None:
