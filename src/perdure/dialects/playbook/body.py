@@ -330,6 +330,7 @@ class Body(msgspec.Struct, gc=False, array_like=True):
 
     request: Request | None = None  # evaluated, and waiting for its keychain
     dues: dict[str, Instant] = msgspec.field(default_factory=dict)  # entries of the keychain that are not renewed
+    growing: tuple[str, ...] = ()  # keys of which the next patch has only what is added
 
     @property
     def is_calm(self) -> bool:

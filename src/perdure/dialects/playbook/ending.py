@@ -5,8 +5,8 @@ from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook import results
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.merging import merge
-from perdure.dialects.playbook.patches import BadPatch, measure, render
-from perdure.dialects.playbook.program import Loop, Program
+from perdure.dialects.playbook.patches import BadPatch, growing_keys, measure, render, shortened
+from perdure.dialects.playbook.program import Loop, Program, Step
 from perdure.dialects.playbook.scopes import control_makers, gather_all
 from perdure.dialects.playbook.values import Patch
 from perdure.kernel.outcomes import Cancelled, Failed, Status
@@ -54,7 +54,17 @@ def close(turn: Turn, number: int) -> None:
         name, left = "step.failed", results.NO_RESULT
     for timer in run.timers:
         turn.drop_timer(timer)
+    if patch:
+        patch, grown = shortened(turn, patch, _growing(program.steps[run.step]))
+        if grown:
+            turn.emit(p.CtxGrows(grown))
     turn.emit(p.StepEnded(number, name, turn.now, failed, patch, size, fanin, left.uri, left.manifest, left.keeps))
+
+
+def _growing(step: Step) -> frozenset[str]:
+    """Keys of `ctx` to which the end of the step adds, by what is written or by a reducer of its loop."""
+    reducers = {} if step.loop is None else step.loop.reduce
+    return growing_keys(step.set) | frozenset(key for key, reducer in reducers.items() if reducer == "append")
 
 
 def _with_own(turn: Turn, boundary: b.Boundary, run: b.StepRun, merged: Patch) -> tuple[Patch, int]:

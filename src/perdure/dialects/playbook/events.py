@@ -302,6 +302,12 @@ class StepPassed(Event, frozen=True, tag=127):
     keeps: bool = False
 
 
+class CtxGrows(Event, frozen=True, tag=128):
+    """The next patch has of these keys what is added at the end of their lists or texts, not the whole."""
+
+    keys: tuple[str, ...]
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowStarted,
     AdmissionJudged,
@@ -331,4 +337,5 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     PipelineRestarted,
     TaskPassed,
     StepPassed,
+    CtxGrows,
 )

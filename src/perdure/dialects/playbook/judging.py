@@ -40,6 +40,8 @@ class Judgement:
             self.makers["output"] = lambda _: self._output()
         self.errors: list[str] = []
         self.rule = b.NO_RULE
+        self.recorded: Patch = ()  # what is set in `ctx`, as it is recorded
+        self.grown: tuple[str, ...] = ()
 
     def pass_on(self) -> None:
         """Choose a rule, render its patches, and only then let its directive act (PBK-083)."""
@@ -55,10 +57,11 @@ class Judgement:
                     set_ctx = self._reduced(patches.render(then.set_ctx, self._scope(then.set_ctx), "ctx"))
                     set_iter = patches.render(then.set_iter, self._scope(then.set_iter), "iter")
                     set_step = patches.render(then.set_step, self._scope(then.set_step), "step")
-                    size = self._check(set_ctx, set_iter, set_step)
+                    size = self._check(then, set_ctx, set_iter, set_step)
                 wait = self._wait(then)
             except patches.BadPatch as bad:
                 problem, set_ctx, set_iter, set_step, size = bad.problem, (), (), (), self.body.ctx_size
+                self.grown = ()
         self._act(then, problem, wait, set_ctx, set_iter, set_step, size)
 
     def _output(self) -> dict[str, Any]:
@@ -95,7 +98,7 @@ class Judgement:
             return patch
         return _folded(self.body, loop, patch)
 
-    def _check(self, set_ctx: Patch, set_iter: Patch, set_step: Patch) -> int:
+    def _check(self, then: Then, set_ctx: Patch, set_iter: Patch, set_step: Patch) -> int:
         for own, patch, what in ((self.thread.iter, set_iter, "iter"), (self.thread.local, set_step, "step")):
             if any("." in key for key, _ in patch):
                 patches.overlay(own, patch, what)
@@ -103,7 +106,17 @@ class Judgement:
             if any("." in key for key, _ in set_ctx):
                 patches.overlay(self.body.ctx, (*self.thread.patch, *set_ctx), "ctx")
             return self.body.ctx_size
-        return patches.measure(self.body, set_ctx) if set_ctx else self.body.ctx_size
+        if not set_ctx:
+            return self.body.ctx_size
+        self.recorded, self.grown = patches.shortened(self.turn, set_ctx, self._growing(then))
+        return patches.measure(self.body, set_ctx, self.recorded)
+
+    def _growing(self, then: Then) -> frozenset[str]:
+        """Keys that grow, by what is written or by a reducer of a loop that goes item by item."""
+        loop = self.step.loop
+        folded = {} if loop is None else loop.reduce
+        appended = frozenset(key for key in then.set_ctx if folded.get(key) == "append")
+        return patches.growing_keys(then.set_ctx) | appended
 
     @property
     def _keeps_back(self) -> bool:
@@ -160,6 +173,8 @@ class Judgement:
         conflicts = () if self._keeps_back else patches.conflicts(self.body, self.thread.run, set_ctx)
         repeats, stops = self._after_failure() if fate == "failed" else (False, False)
         timer = self.turn.set_timer(self.turn.now + wait) if wait and fate == "ready" else 0
+        if self.grown:
+            self.turn.emit(p.CtxGrows(self.grown))
         self.turn.emit(
             p.OutcomeJudged(
                 self.number,
@@ -169,7 +184,7 @@ class Judgement:
                 fate,
                 to,
                 is_visit,
-                set_ctx,
+                self.recorded if self.grown else set_ctx,
                 set_iter,
                 timer,
                 failed,

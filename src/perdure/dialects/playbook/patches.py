@@ -1,6 +1,7 @@
 """Assignments to `ctx` and `iter`: rendered together against the state before them, then applied (PBK-083, 152)."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from perdure.dialects.playbook import body as b
@@ -8,6 +9,7 @@ from perdure.dialects.playbook.errors import Error, error, said
 from perdure.dialects.playbook.values import BadKey, Patch, Variables
 from perdure.expressions.jinja import Template, TemplateError
 from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
 
 LARGEST_VALUE = 64 * 1024
 LARGEST_CTX = 1024 * 1024
@@ -42,9 +44,45 @@ def check_values(patch: "list[tuple[str, bytes]] | Patch", what: str) -> None:
             raise BadPatch(error("limit", message, "CTX_VALUE_TOO_LARGE"))
 
 
-def measure(body: b.Body, patch: Patch) -> int:
+GROWTH_SINCE = 3
+"""The vocabulary that has `CtxGrows`."""
+
+WORTH_GROWING = 200
+"""Bytes of a value from which on it is worth recording what is added to it, rather than the whole."""
+
+
+def growing_keys(assignments: Mapping[str, Template]) -> frozenset[str]:
+    """Keys that are set to what they hold, with something added at the end."""
+    return frozenset(key for key, template in assignments.items() if template.grows == ("ctx", key))
+
+
+def shortened(turn: Turn, patch: Patch, growing: Collection[str]) -> tuple[Patch, tuple[str, ...]]:
+    """The patch as it is recorded, and the keys of which it has only what is added."""
+    if not growing or turn.spoken < GROWTH_SINCE:
+        return patch, ()
+    once = Counter(key for key, _ in patch)
+    short: list[tuple[str, bytes]] = []
+    grown: list[str] = []
+    for key, text in patch:
+        added = _added(turn.body.ctx.data.get(key), text) if key in growing and once[key] == 1 else None
+        short.append((key, text if added is None else added))
+        if added is not None:
+            grown.append(key)
+    return tuple(short), tuple(grown)
+
+
+def _added(held: Any, text: bytes) -> bytes | None:
+    if not isinstance(held, list | str) or len(text) < WORTH_GROWING:
+        return None
+    value = jsontext.decode(text)
+    if type(value) is not type(held) or len(value) <= len(held):
+        return None
+    return jsontext.encode_finite(value[len(held) :])
+
+
+def measure(body: b.Body, patch: Patch, recorded: Patch | None = None) -> int:
     """The size of `ctx` after the patch, never too low; raises `BadPatch` when it cannot be applied."""
-    size = body.ctx_size + sum(len(key) + len(text) + 4 for key, text in patch)
+    size = body.ctx_size + sum(len(key) + len(text) + 4 for key, text in (patch if recorded is None else recorded))
     if size > LARGEST_CTX or any("." in key for key, _ in patch):
         after = overlay(body.ctx, patch, "ctx")
         if size > LARGEST_CTX:

@@ -46,6 +46,9 @@ def route(turn: Turn, number: int) -> None:
     if run.error is not None and fired.tokens:
         turn.caught += 1
     mode = "inclusive" if step.router.is_inclusive else "exclusive"
+    set_ctx, grown = patches.shortened(turn, fired.patch, fired.growing) if fired.patch else ((), ())
+    if grown:
+        turn.emit(p.CtxGrows(grown))
     turn.emit(
         p.NextEvaluated(
             number,
@@ -57,7 +60,7 @@ def route(turn: Turn, number: int) -> None:
             tuple(failures),
             no_match,
             turn.now,
-            fired.patch,
+            set_ctx,
             fired.size,
             joining.commonly_forked(program, fired.tokens) if len(fired.tokens) > 1 else (),
         )
@@ -103,6 +106,7 @@ class _Fired:
         self.tokens: list[p.NewToken] = []
         self.failures: list[Error] = []
         self.patch: Patch = ()  # what the arcs that fire assign to `ctx` (PBK-158)
+        self.growing: set[str] = set()  # keys among those that only grow
         self.size = turn.body.ctx_size
         self.is_handled = False  # an arc with a guard of its own has taken the failure up (PBK-122)
         guard_errors: list[str] = []
@@ -166,6 +170,7 @@ class _Fired:
             message = f"arcs[{index}].set: {bad.problem.message}"
             raise _BadArgs(error(bad.problem.kind, message, "GUARD_ERROR", source=self.run.step)) from None
         self.patch = patch
+        self.growing |= patches.growing_keys(arc.set)
 
 
 def _largest(args: Any) -> str:

@@ -138,9 +138,22 @@ class Variables:
         found.assign(patch)
         return found
 
-    def assign(self, patch: Patch) -> None:
+    def assign(self, patch: Patch, growing: tuple[str, ...] = ()) -> None:
+        """`growing`: keys of which the text is what is added at their end."""
         for key, text in patch:
-            _put(self.data, key.split("."), jsontext.decode(text))
+            if key in growing:
+                self.data[key] = self.data[key] + jsontext.decode(text)
+            else:
+                _put(self.data, key.split("."), jsontext.decode(text))
+
+    def whole(self, patch: Patch, growing: tuple[str, ...]) -> Patch:
+        """A patch with the whole of what grows in it."""
+        if not growing:
+            return patch
+        return tuple(
+            (key, jsontext.encode(self.data[key] + jsontext.decode(text)) if key in growing else text)
+            for key, text in patch
+        )
 
     def overlaid(self, patch: Patch) -> dict[str, Any]:
         """The map as it would be after the assignments; this one stays as it is."""

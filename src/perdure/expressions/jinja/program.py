@@ -16,6 +16,7 @@ from jinja2.parser import Parser
 from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
 from perdure.expressions.jinja.environment import GUARDS, VALUES, MeteredContext, MeteredEnvironment
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded, MissingValue, SyntaxFault, TemplateError
+from perdure.expressions.jinja.growth import Held, find_growth
 from perdure.expressions.jinja.places import fragment_around, place_of_name
 from perdure.expressions.jinja.plain import Plain, Unreached, plain
 from perdure.expressions.jinja.reads import NOTHING, Reads, find_reads
@@ -37,13 +38,14 @@ def has_template(text: str) -> bool:
 class Program:
     """A compiled string. Holds no data; safe to share and to render any number of times."""
 
-    __slots__ = ("_environment", "_is_path", "_plain", "_template", "is_native", "limits", "reads", "source")
+    __slots__ = ("_environment", "_is_path", "_plain", "_template", "grows", "is_native", "limits", "reads", "source")
 
     def __init__(self, text: str, environment: MeteredEnvironment, limits: Limits) -> None:
         self.source = Source(_LINE_END.sub("\n", text) if has_template(text) else text)
         self.limits = limits
         self.reads: Reads = NOTHING
         self.is_native = self._is_path = False
+        self.grows: Held | None = None  # what its value begins with, if that is a list or a text
         self._plain: Plain | None = None
         self._environment = environment
         self._template: Template | None = None
@@ -128,6 +130,7 @@ class Program:
                 self.is_native = True
                 self._is_path = _is_path(expression)
                 self._plain = plain(expression)
+                self.grows = find_growth(expression)
                 target = nodes.Name(_ANSWER, "store", lineno=expression.lineno)
                 tree = nodes.Template([nodes.Assign(target, expression, lineno=expression.lineno)], lineno=1)
             code = self._environment.compile(rewrite(tree, self._environment), filename=_FILE)

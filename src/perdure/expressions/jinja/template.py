@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
 from perdure.expressions.jinja.errors import LimitExceeded, TemplateError
+from perdure.expressions.jinja.growth import Held
 from perdure.expressions.jinja.program import Program, compile_text
 from perdure.expressions.jinja.reads import NOTHING, Reads
 from perdure.expressions.jinja.results import Json
@@ -19,12 +20,13 @@ _Fill = Callable[[Mapping[str, Any], Budget], Json]
 class Template:
     """A field's value as written. Without any template it is the value itself, by reference."""
 
-    __slots__ = ("_fill", "_limits", "document", "faults", "reads")
+    __slots__ = ("_fill", "_limits", "document", "faults", "grows", "reads")
 
     def __init__(self, document: Any, limits: Limits = DEFAULT_LIMITS) -> None:
         self.document: Json = document
         self.faults: list[TemplateError] = []  # what is wrong with the text; `path` says in which string
         self.reads: Reads = NOTHING
+        self.grows: Held | None = None  # what the value begins with, if that is a list or a text
         self._limits = limits
         self._fill = self._plan(document, ())
 
@@ -61,6 +63,7 @@ class Template:
         if program.is_literal:
             return None
         self.reads |= program.reads
+        self.grows = None if path else program.grows
         return _fill_text(program, path)
 
     def _blame(self, path: Path, fault: TemplateError) -> None:

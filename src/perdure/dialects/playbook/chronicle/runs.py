@@ -16,6 +16,7 @@ from perdure.dialects.playbook.chronicle.telling import (
     patched,
     result_of,
     told,
+    whole_patch,
 )
 from perdure.dialects.playbook.chronicle.tokens import created
 from perdure.dialects.playbook.names import run_id, token_id
@@ -60,7 +61,8 @@ def _step_ended(view: View, event: p.StepEnded) -> Iterator[Told]:
     about = rest["step_run_id"]
     yield from abandoned(view, run, event.error)
     if event.set_ctx:
-        yield patched(event.set_ctx, "server", "step set" if run.loop is None else "loop merge", rest)
+        why = "step set" if run.loop is None else "loop merge"
+        yield patched(whole_patch(view, event.set_ctx), "server", why, rest)
     if event.manifest is not None:
         said = {"reference": told(event.manifest.reference or b"null")}
         yield Told("result.manifest.updated", event.manifest.uri, said, rest, "worker")
@@ -92,7 +94,7 @@ def _next(view: View, event: p.NextEvaluated) -> Iterator[Told]:
     tokens = [token_id(new.token) for new in event.tokens]
     yield Told("next.evaluated", rest["step_run_id"], {"mode": event.mode, "arcs": arcs, "tokens": tokens}, rest)
     if event.set_ctx:
-        yield patched(event.set_ctx, "server", "arc set", rest)
+        yield patched(whole_patch(view, event.set_ctx), "server", "arc set", rest)
     for new in event.tokens:
         yield from created(new, event.run)
 

@@ -18,6 +18,7 @@ from perdure.dialects.playbook.chronicle.telling import (
     rule_of,
     told,
     told_briefly,
+    whole_patch,
 )
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.values import Value
@@ -73,7 +74,7 @@ def _judged(view: View, event: p.OutcomeJudged) -> Iterator[Told]:
     said = {"matched_rule_index": rule_of(event.rule), "directive": event.directive, "guard_errors": list(event.errors)}
     yield Told("policy.task.evaluated", about, {**said, **keys}, rest, "worker")
     if event.set_ctx and not event.keeps_back:
-        yield patched(event.set_ctx, f"worker:{WORKER}", "", rest, conflict=bool(event.conflicts))
+        yield patched(whole_patch(view, event.set_ctx), f"worker:{WORKER}", "", rest, conflict=bool(event.conflicts))
     if event.is_visit or event.fate in ("done", "failed"):
         yield _task_over(thread, rest, thread.outcome.error, result_of(thread.outcome.result))
     if thread.index != b.ALONE and event.fate in ("done", "failed"):

@@ -104,6 +104,11 @@ def rule_of(rule: int) -> int | str | None:
     return {b.ELSE: "else", b.NO_RULE: None}.get(rule, rule)
 
 
+def whole_patch(view: View, patch: Patch) -> Patch:
+    """Also of what has only grown the whole is told (PBK-153)."""
+    return view.body.ctx.whole(patch, view.body.growing)
+
+
 def patched(patch: Patch, principal: str, reason: str, rest: Mapping[str, Any], *, conflict: bool = False) -> Told:
     most = LARGEST_TOLD if sum(len(text) for _, text in patch) <= LARGEST_TOLD else LARGEST_TOLD // len(patch)
     values = {

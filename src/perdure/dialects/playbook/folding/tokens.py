@@ -108,7 +108,8 @@ def end_branch(body: Body, ending: str) -> None:
 
 def patch_ctx(body: Body, patch: Patch, size: int, run: int) -> None:
     """Change `ctx`, and put every gate that reads what was changed back into the queue, oldest first (PBK-064)."""
-    body.ctx.assign(patch)
+    body.ctx.assign(patch, body.growing)
+    body.growing = ()
     body.ctx_size = size
     affected: set[int] = set(body.readers.get(b.ANY_NAME, ()))
     for key, _ in patch:
@@ -117,6 +118,10 @@ def patch_ctx(body: Body, patch: Patch, size: int, run: int) -> None:
         affected.update(body.readers.get(name, ()))
     for number in sorted(affected):
         body.stale[number] = None
+
+
+def _ctx_grows(body: Body, event: p.CtxGrows) -> None:
+    body.growing = event.keys
 
 
 def _ctx_patched(body: Body, event: p.CtxPatched) -> None:
@@ -128,4 +133,5 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     p.AdmissionUnchanged: _admission_unchanged,
     p.TokenDropped: _token_dropped,
     p.CtxPatched: _ctx_patched,
+    p.CtxGrows: _ctx_grows,
 }

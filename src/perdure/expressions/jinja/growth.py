@@ -1,0 +1,38 @@
+"""Templates that add to the end of something: `name.member + more`, `name.member ~ more`. Seen when they are compiled.
+
+What grows may be asked for with care: `name.member | default([])`, `name.get('member', [])`, `name.member or []`.
+"""
+
+from jinja2 import nodes
+
+Held = tuple[str, str]
+"""A name and its member."""
+
+
+def find_growth(expression: nodes.Node) -> Held | None:
+    """What the value of the expression begins with, if that is a list or a text."""
+    match expression:
+        case nodes.Add(left=nodes.Add() as left):
+            return find_growth(left)
+        case nodes.Add(left=left):
+            return _held(left)
+        case nodes.Concat(nodes=[first, *_]):
+            return _held(first)
+    return None
+
+
+def _held(node: nodes.Node) -> Held | None:
+    match node:
+        case nodes.Getattr(node=nodes.Name(name=name), attr=member):
+            return name, member
+        case nodes.Getitem(node=nodes.Name(name=name), arg=nodes.Const(value=str(member))):
+            return name, member
+        case nodes.Call(
+            node=nodes.Getattr(node=nodes.Name(name=name), attr="get"), args=[nodes.Const(value=str(member)), *_]
+        ):
+            return name, member
+        case nodes.Filter(name="default" | "d", node=nodes.Node() as inner):
+            return _held(inner)
+        case nodes.Or(left=left):
+            return _held(left)
+    return None
