@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.kernel import inputs as i
+from perdure.kernel.guilt import Loss
 from perdure.kernel.outcomes import Failed, Succeeded
 from tests.engine.documents import drill
 from tests.engine.servers import Servers, names, until
@@ -323,3 +324,48 @@ async def test_a_server_that_leaves_hands_everything_over(tmp_path: Path) -> Non
 
         assert await asyncio.wait_for(two.engine.handle(run.id).result(), 10) == "all"
         assert sorted(task.delivery for task in two.hands.performed) == [1, 1, 2]
+
+
+async def test_a_server_that_was_late_blames_no_task_of_its_own(tmp_path: Path) -> None:
+    """Invariants 22 and 27: it knows that it lives, so what it had to stop is handed out again and that is all."""
+    async with Servers(tmp_path, count=1, held={"slow"}) as (server,):
+        run = await server.engine.start(drill({"call": "slow", "deliveries": 1, "save": "x"}, {"return": "$x"}))
+        for times in range(1, 6):
+            await until(lambda: bool(server.hands.waiting))
+            server.store.is_late = True
+            await until(lambda: not server.runtime.partitions)
+            server.store.is_late = False
+            await until(lambda: len(server.hands.performed) == times + 1)  # noqa: B023
+        server.hands.release(Succeeded(b"1"))
+
+        assert await run.result() == 1
+        assert {task.suspicion for task in server.hands.performed} == {0}
+        assert [task.delivery for task in server.hands.performed] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_server_that_was_taken_over_speaks_for_the_task_that_was_alone_with_it(tmp_path: Path) -> None:
+    """Invariants 22 and 27: its successor takes it for dead, and is told better."""
+    async with Servers(tmp_path, held={"slow"}) as (one, two):
+        two.store.may_take = False
+        await until(lambda: bool(one.runtime.partitions))
+        call = {"call": "slow", "deliveries": 2, "save": "x"}
+        run = await one.engine.start(drill(call, {"return": "$x"}))
+        await until(lambda: bool(one.hands.waiting))
+        first = one.hands.performed[0]
+        one.hands.waiting.clear()
+        for delivery in (1, 2):  # it was lost twice, and is begun alone
+            await one.runtime.ask(run.id, i.TaskLost(first.task, delivery, "told so", Loss.BESIDE_OTHERS))
+        await until(lambda: bool(one.hands.waiting))
+
+        one.store.is_late = True
+        await until(lambda: not one.runtime.partitions)
+        inner: Any = one.store._inner
+        await inner.give_up(list(inner._epochs))
+        await two.takes()
+        await until(lambda: any(task.run == run.id for task in two.hands.performed))
+        one.store.is_late = False
+        while "TaskCleared" not in await names(two, run.id):
+            await asyncio.sleep(0.01)
+        two.hands.release(Succeeded(b"1"))
+
+        assert await run.result() == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import sys
 import threading
 import time
@@ -12,9 +13,10 @@ import pytest
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, outcome_of, task, value_of
 
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.work import NOT_IMPORTED
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.registry import Registry
+from perdure.providers.registry import Registry, shared
 from perdure.workers.runner import DEADLINE_EXCEEDED, Limits, Worker, system_clock
 
 SOON = Limits(grace=0.05)
@@ -431,3 +433,57 @@ def test_a_cancel_right_after_the_start_is_heard(provider: str) -> None:
 
     for turns in range(8):
         asyncio.run(cancel_after(turns))
+
+
+# What is to be apart, whatever its provider says (invariant 27).
+
+
+async def apart(provider: str, arguments: Any) -> Outcome:
+    async with at_work() as worker:
+        one = task(provider, arguments, apart=True)
+        assert worker.can_keep_apart(one)
+        return await worker.run(one, Ledger())
+
+
+@on_loop
+async def test_a_suspect_is_done_in_a_process_of_its_own() -> None:
+    """Invariant 27: it gives what it would give here, and its death is that of its process."""
+    arguments: dict[str, Any] = {"function": "os:getpid"}
+    first, second = value_of(await apart("python", arguments)), value_of(await apart("python", arguments))
+    died = await apart("python", {"function": "os:_exit", "args": [9]})
+
+    assert len({os.getpid(), first, second}) == 3
+    assert failure_of(died) == ("Platform.WorkerDied", True)
+    assert value_of(await apart("echo", {"value": 7})) == 7, "also what is done inline elsewhere"
+
+
+@on_loop
+async def test_what_is_isolated_by_nature_is_known_as_such() -> None:
+    """Invariant 27: such a task is never a suspect."""
+    async with at_work() as worker:
+        assert worker.keeps_apart(task("python", {"function": "os:getpid", "isolated": True}))
+        assert not worker.keeps_apart(task("python", {"function": "os:getpid"}))
+        assert not worker.keeps_apart(task("not.loaded"))
+        assert not worker.keeps_apart(task("echo"))
+    async with at_work(registry=one(lambda: 1, isolated=True)) as worker:
+        assert worker.keeps_apart(task("it"))
+        assert not worker.can_keep_apart(task("it")), "another process would not find it"
+
+
+@on_loop
+async def test_a_function_that_another_process_cannot_import_is_not_begun_there() -> None:
+    """Invariant 27: it is known beforehand, or told; it never fails of that."""
+
+    def inside() -> int:
+        return 1
+
+    shared.provider("test.inside")(inside)
+    shared.provider("test.later")(late)  # at the top of a module, which does not register it when it is imported
+    async with at_work() as worker:
+        assert not worker.can_keep_apart(task("test.inside"))
+        assert worker.can_keep_apart(task("test.later"))
+        assert failure_of(await worker.run(task("test.later", apart=True), Ledger())) == (NOT_IMPORTED, False)
+
+
+def late() -> int:
+    return 1

@@ -479,6 +479,17 @@ def test_lost_deliveries_are_no_attempts_until_they_are_exhausted() -> None:
     assert sum(isinstance(event, e.TaskScheduled) for event in world.events) == 1
 
 
+def test_losses_beside_others_are_not_charged() -> None:
+    """MWL-709, invariant 27"""
+    document = flow({"c": call(task("slow")), "done": returns("lived")})
+    world = World(document, work={"slow": lambda arguments, given: Answer(after=100 * SECOND)})
+    for delivery in range(1, 9):
+        world._offer(START + delivery * SECOND, 0, i.TaskLost(1, delivery, "the process died", Loss.BESIDE_OTHERS))
+    world._offer(START + 10 * SECOND, 0, i.TaskResult(1, 1, 9, Succeeded(b"1")))
+
+    assert world.run()["value"] == "lived"
+
+
 def test_a_provider_failure_keeps_its_members() -> None:
     """MWL-501 MWL-711"""
     failed = Failed("Provider.Call.X.Odd", "m", True, b'{"d":1}')

@@ -161,6 +161,48 @@ def test_a_pipeline_that_kills_its_worker_begins_three_times() -> None:
     assert [name for name, _ in world.performed] == ["say", "hang"] * 3
 
 
+def test_a_pipeline_that_begins_again_is_as_suspicious_as_it_was() -> None:
+    """PBK-195, invariant 27: losses beside others are not charged, and not forgotten either."""
+    work: Any = {"say": lambda given: given["key"], "hang": lambda _: Answer("end", after=SECOND * 100)}
+    world = World(RESTART, work=work, crash=True)
+    seen = []
+    for _ in range(4):
+        world.pass_time(1)
+        ((number, task),) = [(n, task) for n, task in world.execution.state.tasks.items() if not task.cancelling]
+        seen.append((task.suspicion, task.losses))
+        world.tell(i.TaskLost(number, 1, "the process is gone", Loss.BESIDE_OTHERS))
+
+    assert seen == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert not world.is_over
+
+
+def test_losses_beside_others_end_no_step() -> None:
+    """PBK-195, PBK-240: the cap of three counts charged losses; `lease_epoch` counts all."""
+    text = playbook("workflow: [{step: s, tool: {kind: hang}}]")
+    world = World(text, work={"hang": lambda _: Answer("end", after=SECOND * 100)})
+    world.pass_time(1)
+    (task,) = world.execution.state.tasks
+    for delivery in range(1, 8):
+        world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.BESIDE_OTHERS))
+
+    (thread,) = world.execution.body.threads.values()
+    assert (thread.epoch, thread.charges) == (8, 0)
+    assert world.run()["status"] == "success"
+
+
+def test_a_charge_that_is_taken_back_does_not_count() -> None:
+    """PBK-195, invariant 27: whoever had the task was only late."""
+    text = playbook("workflow: [{step: s, tool: {kind: hang}}]")
+    world = World(text, work={"hang": lambda _: Answer("end", after=SECOND * 100)})
+    world.pass_time(1)
+    (task,) = world.execution.state.tasks
+    for delivery in range(1, 6):
+        world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
+        world.tell(i.Clear(task, delivery, outlived=False))
+
+    assert world.run()["status"] == "success"
+
+
 def test_the_idempotency_key_is_that_of_the_task_itself() -> None:
     """PBK-195: execution, step-run and task-run, the same for every attempt; providers are given the same key."""
     text = playbook("""

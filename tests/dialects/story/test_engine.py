@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.engine.settings import Settings
 from perdure.kernel import jsontext
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.judging import Applied
@@ -305,3 +306,48 @@ async def _is_there(world: World, run: RunId) -> bool:
     except RunNotFound:
         return False
     return True
+
+
+async def test_only_restarts_of_what_had_begun_are_counted(tmp_path: Path) -> None:
+    """STY-284 STY-181: a step that waited for its turn when the process died was not restarted."""
+    text = story("steps: [{name: a, ref: {name: echo}}, {name: b, ref: {name: echo}}, {name: c, ref: {name: echo}}]")
+    async with World(tmp_path, held={ECHO}, settings=Settings(tasks_in_flight=1)) as world:
+        run = await start(world, text)
+        for _ in range(3):
+            await world.crash()
+            await world.boot()
+        shown = await run.show()
+        counts = {
+            name: int(one["metadata"].get("annotations", {}).get("runs.bubustack.io/restart-count", 0))
+            for name, one in shown["stepRuns"].items()
+        }
+        restarted = [event for event in await run.handle.history(raw=True) if "JobRestarted" in event.values()]
+
+        assert sorted(counts.values()) == [1, 2, 2], "all might have begun at first; later one was begun at a time"
+        assert len(restarted) == sum(counts.values())
+
+
+async def test_a_killer_in_a_story_is_capped_by_charges(tmp_path: Path) -> None:
+    """STY-182, invariant 27: an operator allowed one restart; deaths beside others are none of its doing."""
+    from perdure.dialects.story import Story
+
+    text = story("steps: [{name: a, ref: {name: echo}}]")
+    language = Story(settings={"steprun.max-restarts": 1})
+    async with World(tmp_path, held={ECHO}, spoken={"story": language}) as world:
+        run, other = await start(world, text), await start(world, text)
+        deaths = 0
+        while (await run.show())["status"]["phase"] not in ("Failed", "Succeeded"):
+            if any(one.run == run.id for one, *_ in world.hands.waiting.values()):
+                deaths += 1
+                await world.crash()
+                await world.boot()
+            else:
+                world.hands.release(Succeeded(b"{}"))
+                await world.settle()
+            assert deaths < 10
+        while world.hands.waiting:
+            world.hands.release(Succeeded(b"{}"))
+            await world.settle()
+
+        assert (deaths, (await run.show())["status"]["phase"]) == (2 + 2, "Failed")
+        assert (await other.show())["status"]["phase"] == "Succeeded"
