@@ -15,7 +15,7 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.guilt import Loss
-from perdure.kernel.outcomes import Cancelled, Failed
+from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.values import SECOND
 from tests.dialects.flow.documents import call, cleanup, codes, flow, inner, mock, retry, returns, task, timeout
 from tests.dialects.flow.world import START, Answer, World
