@@ -50,6 +50,7 @@ RULES = """
 196 transactional dispatch|197 pools|198 restart|200 child playbooks|201 a child is a boundary|202 a child's result
 203 waiting holds no worker|204 retry and depth of children|233 noop has no special role|234 command line
 210 registration|211 --set|212 execute|213 status answer|214 local runtime
+240 what is charged, what keys may read
 """
 
 ABSENT = {
