@@ -107,6 +107,9 @@ def test_an_effect_is_held_in_every_language_until_somebody_settles_it(
 
     assert receipt(perdure.here("show", run, "--json").json) == 9
     assert charges(perdure) == 1
+    if perdure.row(run)["language"] == "story":
+        told_of = {one["event_type"] for one in perdure.here("history", run, "--json").json}
+        assert {"step.held", "effect.settled"} <= told_of
     listed = perdure.here("effects", run).out
     assert "completed" in listed and "settled by Ada" in listed
 

@@ -79,12 +79,13 @@ async def test_an_effect_settled_as_not_done_is_performed_again_without_doubt(tm
     """Invariant 14."""
     async with World(tmp_path, held={"slow"}) as world:
         run = await held_after_a_crash(world)
-        await settle(world, run, "charge", None)
+        await run.handle.settle_effect("charge", done=False, by="Ada")
         await world.settle()
         claim = await in_hand(world).claim_effect("charge")
 
         assert (claim.completed, claim.in_doubt) == (False, False)
         assert await states(world, run) == {"charge": ("performing", False)}
+        assert [one["key"] for one in await run.handle.effects()] == ["0:/0#charge"]
 
 
 async def test_a_held_task_stays_held_over_a_restart_and_costs_nothing(tmp_path: Path) -> None:
@@ -138,6 +139,10 @@ async def test_an_effect_in_doubt_can_be_settled_before_anybody_asks_for_it_agai
             (found,) = await ledger.effects(observer, run.id)
             assert found["state"] == "in_doubt"
             await ledger.settle(observer, run.id, found["key"], b'"receipt 7"')
+            (waits,) = await ledger.effects(observer, run.id)
+            assert (waits["state"], waits["result"]) == ("completed", "receipt 7")
+            with pytest.raises(Conflict, match="is completed"):
+                await ledger.settle(observer, run.id, found["key"], b'"receipt 8"')
         await world.boot()
         await world.settle()
         claim = await in_hand(world).claim_effect("charge")

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from perdure.engine import views
+from perdure.engine import ledger, views
 from perdure.engine.addressing import PATIENCE, Told, refused, send
 from perdure.engine.answering import answer
 from perdure.engine.catalog import Catalog
@@ -92,6 +92,14 @@ class Handle:
 
     async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> Told:
         return await self._engine.signal(self.id, name, value, key=key, by=by)
+
+    async def effects(self) -> list[dict[str, Any]]:
+        """What its tasks have done to the outside, each with its `state`; those `in_doubt` may have happened."""
+        return await ledger.effects(self._engine, self.id)
+
+    async def settle_effect(self, effect: str, result: Any = None, *, done: bool, by: str = "") -> None:
+        """Say of an effect in doubt that it was `done`, with this result, or that it was not."""
+        await ledger.settle(self._engine, self.id, effect, jsontext.encode(result) if done else None, by=by)
 
     async def show(self, at: int | None = None) -> Any:
         return await self._engine.show(self.id, at)

@@ -1,5 +1,6 @@
 """A run's effects as people see them, and their word about those in doubt."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import views
@@ -42,8 +43,9 @@ def state_of(execution: Execution, effect: Effect, is_owned: bool) -> str:
 
 
 async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
-    """All of them, oldest claim first, as JSON data."""
-    execution, is_owned = await _looked_at(client, run)
+    """All of them, oldest claim first, as JSON data; where nobody drives the run, with words that wait for it."""
+    row, execution, _ = await client.outlook(run)
+    is_owned = bool(await client.store.owned([row.partition]))
     waiting = {task.held for task in execution.state.tasks.values() if task.held}
     found = []
     for key, effect in sorted(execution.state.effects.items(), key=lambda item: item[1].claimed_at):
@@ -64,7 +66,8 @@ async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
         if task is not None:
             shown["idempotency_key"] = execution.idempotency_key(task.key or task.path)
         if effect.result is not None:
-            shown["result"] = jsontext.decode(await client.text(run, effect.result))
+            with suppress(LookupError):  # a large one that waits with its word is not among the run's values yet
+                shown["result"] = jsontext.decode(await client.text(run, effect.result))
         if effect.unfit is not None:
             shown["reason"] = effect.unfit
         if effect.settled_by:

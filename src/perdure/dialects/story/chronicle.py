@@ -216,6 +216,16 @@ def _declined(event: e.InputDeclined) -> Iterator[Told]:
     yield "input.declined", {**said, "actor": event.by}
 
 
+def _held(event: e.TaskHeld) -> Iterator[Told]:
+    step, _, key = event.effect.partition("#")
+    yield "step.held", {"step": step, "key": key}
+
+
+def _settled(event: e.EffectSettled) -> Iterator[Told]:
+    step, _, key = event.effect.partition("#")
+    yield "effect.settled", {"step": step, "key": key, "done": event.result is not None, "actor": event.by}
+
+
 def _help(event: s.HelpWanted) -> Iterator[Told]:
     said: dict[str, Any] = {"step": event.target, "purpose": event.purpose, "materialize": event.step}
     yield "step.offloadedData", {**said, "message": event.message}
@@ -249,6 +259,8 @@ def _child_ended(event: e.ChildEnded) -> Iterator[Told]:
 _TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
     s.StoryStarted: _started,
     e.InputDeclined: _declined,
+    e.TaskHeld: _held,
+    e.EffectSettled: _settled,
     s.StepsSkipped: _skipped,
     s.StepQueued: _queued,
     s.StepBlocked: _blocked,
