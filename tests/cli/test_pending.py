@@ -182,3 +182,60 @@ def test_a_run_that_was_told_something_is_not_deleted(perdure: CommandLine) -> N
     assert perdure.here("prune", "--older-than", "0s", "--json").json["removed"] == 0
     perdure.here("resume", run)
     assert phases(perdure, run)["g"] == "Paused"
+
+
+FAMILY = """\
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: outer}
+spec:
+  steps:
+  - {name: sub, type: executeStory, with: {storyRef: {name: inner}, waitForCompletion: false}}
+  - {name: g, type: gate}
+---
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: inner}
+spec:
+  steps:
+  - {name: w, type: gate}
+  finally:
+  - {name: z, type: sleep, with: {duration: 200ms}}
+"""
+
+
+def test_a_cascade_leaves_no_child_running_without_an_owner(perdure: CommandLine) -> None:
+    """Nobody waits for the child; the process stays until it has stopped and cleaned up."""
+    (perdure.folder / "family.yaml").write_text(FAMILY)
+    perdure.here("apply", "-f", "family.yaml")
+    live = perdure.start("run", "outer")
+    run = live.run
+    live.hear("waits for a decision at gate 'g'")
+    perdure("cancel", run, "--cascade")
+    live.end()
+
+    assert {one["status"] for one in perdure.here("ps", "--all", "--json").json} == {"cancelled"}
+
+
+def test_a_cascade_reaches_children_that_have_not_begun(perdure: CommandLine) -> None:
+    (perdure.folder / "family.yaml").write_text(FAMILY)
+    perdure.here("apply", "-f", "family.yaml")
+    run = perdure.here("run", "outer", "--detach").out.strip()
+    perdure.here("cancel", run, "--cascade")
+    perdure("resume", run, code=3)
+
+    statuses = [one["status"] for one in perdure.here("ps", "--all", "--json").json]
+    assert statuses == ["cancelled", "cancelled"]
+
+
+def test_a_cascade_below_a_run_that_has_ended_names_those_that_nobody_drives(perdure: CommandLine) -> None:
+    (perdure.folder / "family.yaml").write_text(FAMILY.replace("  - {name: g, type: gate}\n", "", 1))
+    perdure.here("apply", "-f", "family.yaml")
+    run = perdure("run", "outer", "--json").json["metadata"]["uid"]
+    told = perdure.here("cancel", run, "--cascade")
+
+    assert "1 run below it is asked too" in told.err
+    assert f"have them stop with: perdure resume {run}.1" in told.err
+    perdure("resume", f"{run}.1", code=3)
+    statuses = {one["id"]: one["status"] for one in perdure.here("ps", "--all", "--json").json}
+    assert statuses == {run: "succeeded", f"{run}.1": "cancelled"}

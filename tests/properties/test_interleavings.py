@@ -14,6 +14,7 @@ from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import RunId, digest
+from perdure.kernel.words import held
 from perdure.testing.drill import Drill
 
 SECOND = 1_000_000
@@ -25,6 +26,16 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(
     st.just(Failed("Some.End", retryable=False)),
     st.just(Cancelled("stopped")),
 )
+
+
+WORDS: list[i.Input] = [
+    i.Signal("go", b'"said"'),
+    i.Signal("other", b"1"),
+    i.Steer("set", b'{"x": 1}'),
+    i.Steer("what", b"{}"),
+    i.Cancel("enough"),
+    i.PermitGrant(99),
+]
 
 
 def steps(depth: int) -> st.SearchStrategy[list[dict[str, Any]]]:
@@ -116,14 +127,30 @@ class Interleavings(RuleBasedStateMachine):
     @rule(seconds=st.integers(0, 5))
     def time_passes(self, seconds: int) -> None:
         self.now += seconds * SECOND
-        due = sorted((timer.due, timer.rank, number) for number, timer in self.live.state.timers.items())
-        for instant, _, number in due:
+        timers = self.live.state.timers.items()
+        due = sorted((one.rank >= i.WORD_RANK, one.due, one.rank, number) for number, one in timers)
+        for _, instant, _, number in due:  # waits for a word run out when nothing else is left
             if instant <= self.now:
                 self._offer(i.TimerDue(number))
 
     @rule()
     def a_signal_comes(self) -> None:
         self._offer(i.Signal("go", b'"said"'))
+
+    @rule(words=st.lists(st.sampled_from(WORDS), min_size=2, max_size=5))
+    def words_come_together(self, words: list[i.Input]) -> None:
+        """A row: all are accepted, then moves are made; what is refused in it leaves a trace."""
+        places = held(words)
+        turns = []
+        for place, given in enumerate(words):
+            turn = Turn(self.live, given, self.now, self.now)
+            turn.is_acknowledged = True
+            assert decide(turn, LIMITS, is_held=place in places, owes_moves=place - 1 in places) is None
+            assert not (turn.moves and place in places)
+            turns.append((turn.now, turn.events))
+        if any(events for _, events in turns):
+            self.log.append(encode_turns([one for one in turns if one[1]]))
+        self.ended += sum(type(event).__name__ == "RunEnded" for _, events in turns for event in events)
 
     @rule(data=st.data(), outcome=OUTCOMES)
     def a_child_ends(self, data: st.DataObject, outcome: Outcome) -> None:

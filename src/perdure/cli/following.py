@@ -132,7 +132,9 @@ async def follow_below(client: Client, run: RunId, progress: Progress) -> None:
 
 
 async def _is_stopping(client: Client, row: RunRow) -> bool:
-    """Whether it was asked to stop, or is about to be: the one that waited for it has no use for it any more."""
+    """Whether it was asked to stop, or is about to be: it has words to decide, or nobody waits for it any more."""
+    if row.has_words:
+        return True
     state = (await views.load(client.store, client.languages, row)).state
     return state.cancel_requested or (state.parent is not None and state.parent[1] > 0)
 

@@ -34,7 +34,7 @@ async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send, *,
                 }
             )
         if is_late:
-            talk.say(f"run {run}: {late}")
+            talk.say(f"run {run}: {'; '.join([late, *told.remarks])}")
             return Exit.OK
         said = [done, *([] if told.is_decided else [_not_decided(told, is_live)]), *told.remarks]
         talk.say(f"run {run}: {'; '.join(said)}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perdure.engine.client import Client
 
 PATIENCE = 2.0  # seconds that an owner gets to answer
-LOOK_EVERY = 0.02
+LOOK_EVERY = 0.02, 0.1  # seconds between looks at its run: at first, and at most
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -82,6 +82,7 @@ async def _heard(
 ) -> Told:
     """The owner's answer, as the history has it; or that there is none yet."""
     until = monotonic() + patience
+    pause, longest = LOOK_EVERY
     while True:
         waits = any(_is_same(one.letter, given, at) for one in await client.store.letters(execution.id))
         for last, body in await client.store.history(execution.id, seen):
@@ -97,7 +98,8 @@ async def _heard(
             return Told(True, True, is_new=False)
         if monotonic() >= until:
             return Told(False, bool(await client.store.owned([(await client.find(execution.id)).partition])))
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, longest)
 
 
 def _is_same(letter: Letter, given: i.Input, at: Instant) -> bool:

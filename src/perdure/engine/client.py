@@ -480,14 +480,16 @@ class Client(AbstractAsyncContextManager["Client"]):
         # The ended ones are looked through too: their children may live on. Some are only about to begin.
         below = [row.id for row in await descendants(self.store, run) if not row.status.is_final]
         below += await self.store.unborn(run)
+        if not below:
+            return await self.tell(run, asked)
+        count = "1 run below it is asked too" if len(below) == 1 else f"{len(below)} runs below it are asked too"
         try:
-            return await self.tell(run, asked, along=below)
-        except Conflict:
-            if not below:
-                raise
+            told = await self.tell(run, asked, along=below)
+        except Conflict:  # it has ended itself
             letters = [Letter(one, self.clock.now(), i.encode(asked), is_word(asked)) for one in below]
             await self.store.send_together(letters)
-            return Told(False, False)
+            told = Told(True, True, is_new=False)
+        return msgspec.structs.replace(told, remarks=(*told.remarks, count))
 
     async def signal(self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> Told:
         return await self.tell(run, i.Signal(name, jsontext.encode(value), key or new_key(), by))

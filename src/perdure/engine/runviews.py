@@ -91,7 +91,11 @@ async def _views(client: "Client", kind: Kind, row: RunRow) -> list[View]:
     language = client.languages[row.language]
     if not isinstance(language, Resourceful):
         return []
-    return [(row, one) for one in language.resources(await client.show(row.id)) if one["kind"] == kind.name]
+    shown = await client.show(row.id)
+    itself, *parts = language.resources(shown)
+    if words := shown.get("pending"):  # what is recorded and not decided yet is told with the run, not with its parts
+        itself = {**itself, "pending": words}
+    return [(row, one) for one in (itself, *parts) if one["kind"] == kind.name]
 
 
 def _name(resource: Resource) -> str:

@@ -4,16 +4,20 @@ import argparse
 from collections.abc import Awaitable
 
 from perdure.cli import arguments as a
+from perdure.cli.advice import resume_command
 from perdure.cli.endings import tell_end
 from perdure.cli.exits import Exit
 from perdure.cli.following import Ended, follow
 from perdure.cli.interruption import complete
+from perdure.cli.listing import Ownership
 from perdure.cli.opening import open_observer
 from perdure.cli.progress import progress_for
+from perdure.cli.served import is_served
 from perdure.cli.steering import steer
 from perdure.cli.talk import Talk
 from perdure.engine.addressing import Told
 from perdure.engine.client import Client
+from perdure.engine.removal import descendants
 from perdure.kernel.values import RunId
 
 EXAMPLES = """\
@@ -46,7 +50,20 @@ async def _cancel(asked: argparse.Namespace, talk: Talk) -> int:
         return client.cancel(run, asked.reason, cascade=asked.cascade)
 
     code = await steer(asked, talk, "asked to stop", send, late="has ended; there is nothing to stop")
+    if asked.cascade:
+        await _tell_ownerless(asked, talk)
     return await _wait(asked, talk) if asked.wait else code
+
+
+async def _tell_ownerless(asked: argparse.Namespace, talk: Talk) -> None:
+    """Runs below one that is driven, or has ended, may have nobody who stops them."""
+    async with open_observer(asked, talk) as observer:
+        row = await observer.find(await observer.resolve(asked.run))
+        below = [one for one in await descendants(observer.store, row.id) if not one.status.is_final]
+        owners = await Ownership.of(observer, [row, *below])
+        left = [one.id for one in below if not owners.is_live(one)]
+        if left and (row.status.is_final or owners.is_live(row)) and not await is_served(observer):
+            talk.say(f"{len(left)} of them have no live owner; have them stop with: {resume_command(asked, *left)}")
 
 
 async def _wait(asked: argparse.Namespace, talk: Talk) -> int:
