@@ -1,5 +1,6 @@
 """Words and deadlines: what was acknowledged counts, or was refused, or left a trace. Invariants 1, 8 and 26."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -321,6 +322,37 @@ async def test_after_a_hundred_they_are_counted_not_listed(tmp_path: Path) -> No
         await world.settle()
 
         assert len(await declined(run)) == 100
+        counted = [event["total"] for event in await raw(run) if event["event"] == "MoreInputsDeclined"]
+        assert counted == [101, 102, 103]
+
+
+async def test_a_read_that_began_before_a_letter_was_decided_does_not_bring_it_back(tmp_path: Path) -> None:
+    """Invariants 7, 26: a store with threads may answer late."""
+    async with World(tmp_path) as world:
+        run = await world.start(drill({"return": 1}))
+        assert world.engine is not None
+        store, runtime = world.engine.store, world.engine.runtime
+        store.changed = lambda: False  # type: ignore[method-assign]  # it does not look by itself
+        await send(world, run.id, *(i.Signal("go", b"1", f"k{number}") for number in range(103)))
+        found, answer = asyncio.Event(), asyncio.Event()
+        inbox = store.inbox
+
+        async def late(partitions: Any, limit: int) -> Any:
+            letters = await inbox(partitions, limit)
+            found.set()
+            await answer.wait()
+            return letters
+
+        store.inbox = late  # type: ignore[method-assign]
+        reading = asyncio.create_task(runtime.read_inbox())
+        await found.wait()
+        store.inbox = inbox  # type: ignore[method-assign]
+        await runtime.read_inbox()
+        await world.settle()
+        answer.set()
+        await reading
+        await world.settle()
+
         counted = [event["total"] for event in await raw(run) if event["event"] == "MoreInputsDeclined"]
         assert counted == [101, 102, 103]
 

@@ -36,19 +36,30 @@ class Inbox:
         self._unread = unread
         self._taken: set[int] = set()  # positions that are in a mailbox
         self._kept: dict[int, int] = {}  # positions that wait, for a stuck run or a newer server, and their partition
+        self._reading: list[set[int]] = []  # by read in flight: positions that were decided since it began
         self._heard: dict[int, Instant] = {}  # by partition: all that was acknowledged until then is known
 
     async def read(self) -> None:
         began, partitions = self._clock.now(), list(self._partitions)
-        # What we know of is still there until it is decided; it must not hide what is new. Nothing is taken before all
-        # is known: words that wait together are accepted together.
+        decided: set[int] = set()
+        self._reading.append(decided)
+        try:
+            letters = await self._all(partitions)
+        finally:
+            self._reading = [one for one in self._reading if one is not decided]
+        for delivered in letters:
+            if delivered.position not in decided:  # it was there when the store looked, and is not any more
+                self.take(delivered)
+        for partition in partitions:
+            self._heard[partition] = max(began, self._heard.get(partition, 0))
+
+    async def _all(self, partitions: Sequence[int]) -> list[Delivered]:
+        """Nothing is taken before all is known: words that wait together are accepted together."""
+        # What we know of is still there until it is decided; it must not hide what is new.
         limit = len(self._taken) + len(self._kept) + READ_AT_ONCE
         while len(letters := await self._store.inbox(partitions, limit)) >= limit:
             limit *= 2
-        for delivered in letters:
-            self.take(delivered)
-        for partition in partitions:
-            self._heard[partition] = max(began, self._heard.get(partition, 0))
+        return letters
 
     def heard(self, partition: int) -> Instant:
         """Until when all letters to the partition's runs are known."""
@@ -86,6 +97,8 @@ class Inbox:
         for mail in mails:
             if mail.position is not None:
                 self._taken.discard(mail.position)
+                for decided in self._reading:
+                    decided.add(mail.position)
 
     async def discard(self, mails: Sequence[Mail]) -> None:
         """These concern nobody."""
