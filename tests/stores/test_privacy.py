@@ -74,11 +74,13 @@ def test_a_lock_file_cannot_be_opened_by_a_stranger(tmp_path: Path) -> None:
 
 def test_values_that_engrams_store_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_STORAGE_DIR", str(tmp_path))
-    reference = storage.put({}, "default", "run-1", "key", {"a": 1})
+    reference = storage.put({}, "default", "r1", "run-1", "key", {"a": 1})
 
     file = tmp_path / reference["$bubuStorageRef"]
     assert oct(stat.S_IMODE(file.stat().st_mode)) == "0o600"
-    assert {oct(stat.S_IMODE(one.stat().st_mode)) for one in (file.parent, file.parent.parent)} == {"0o700"}
+    assert {
+        oct(stat.S_IMODE(one.stat().st_mode)) for one in (file.parent, file.parent.parent, file.parent.parent.parent)
+    } == {"0o700"}
 
 
 def read_as_stranger(path: str) -> "subprocess.CompletedProcess[bytes]":

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, outcome_of, task, value_of
 
+from perdure.kernel.sealing import read_by_place, seal_by_place
 from perdure.providers.context import BlockingContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Registry
@@ -27,16 +29,34 @@ def test_the_environment_comes_before_the_folder(tmp_path: Path, monkeypatch: py
     assert from_environment("TOKEN") == "from the environment"
 
 
-def test_markers_are_replaced_wherever_they_stand() -> None:
-    secrets = Secrets({"A": "1", "B": "2"}.get)
-    arguments = {"a": {"$secret": "A"}, "list": [{"$secret": "B"}], "other": {"$secret": "A", "more": 1}}
+def with_secret(provider: str, arguments: dict[str, Any], *path: str | int, name: str = "TOKEN", **facts: Any) -> Any:
+    """A task whose document names a secret at this place."""
+    one = task(provider, None, **facts)
+    return msgspec.structs.replace(one, arguments=seal_by_place(arguments, [(path, name)]), sealed=True)
 
-    assert secrets.fill(arguments) == {"a": "1", "list": ["2"], "other": {"$secret": "A", "more": 1}}
+
+def test_secrets_are_put_where_the_document_has_them() -> None:
+    sealed = read_by_place(seal_by_place({"a": "", "list": ["", 1]}, [(("a",), "A"), (("list", 0), "B")]))
+
+    assert sealed is not None
+    assert sealed.fill({"A": "1", "B": "2"}.__getitem__) == {"a": "1", "list": ["2", 1]}
+
+
+@on_loop
+async def test_data_that_look_like_a_secret_stay_data() -> None:
+    """An input, an answer or a signal cannot name a secret."""
+    looks = {"$secret": "TOKEN"}
+    plain = await outcome_of("echo", {"value": looks}, resolve_secret={"TOKEN": TOKEN}.get)
+    async with at_work(resolve_secret={"TOKEN": TOKEN}.get) as worker:
+        beside = await worker.run(with_secret("echo", {"value": {"a": "", "b": looks}}, "value", "a"), Ledger())
+
+    assert value_of(plain) == looks
+    assert value_of(beside) == {"a": "[redacted]", "b": looks}
 
 
 def test_a_secret_within_another_disappears_with_it() -> None:
     secrets = Secrets({"SHORT": "abcd", "LONG": "abcdefgh"}.get)
-    secrets.fill([{"$secret": "SHORT"}, {"$secret": "LONG"}])
+    assert [secrets["SHORT"], secrets["LONG"]] == ["abcd", "abcdefgh"]
 
     assert secrets.redact("x abcdefgh abcd") == "x [redacted] [redacted]"
 
@@ -53,7 +73,7 @@ async def test_a_function_gets_the_value_and_failures_do_not_tell_it() -> None:
 
     ledger = Ledger()
     async with at_work(registry, resolve_secret={"TOKEN": TOKEN}.get) as worker:
-        outcome = await worker.run(task("tell", {"token": {"$secret": "TOKEN"}}), ledger)
+        outcome = await worker.run(with_secret("tell", {"token": ""}, "token"), ledger)
 
     assert "token [redacted] refused" in str(outcome)
     assert details_of(outcome) == {"sent": {"token": "[redacted]"}}
@@ -82,7 +102,8 @@ async def test_a_missing_secret_is_a_failure_before_the_call() -> None:
     def ask(context: BlockingContext) -> None:
         context.secrets["ABSENT"]
 
-    filled = await outcome_of("echo", {"value": {"$secret": "ABSENT"}}, resolve_secret=lambda name: None)
+    async with at_work(resolve_secret=lambda name: None) as worker:
+        filled = await worker.run(with_secret("echo", {"value": ""}, "value", name="ABSENT"), Ledger())
     asked = await outcome_of("ask", registry=registry, resolve_secret=lambda name: None)
 
     assert failure_of(filled) == failure_of(asked) == ("Platform.SecretMissing", False)
@@ -91,8 +112,9 @@ async def test_a_missing_secret_is_a_failure_before_the_call() -> None:
 
 @on_loop
 async def test_a_result_does_not_tell_it_either() -> None:
-    given = {"value": {"token": {"$secret": "TOKEN"}, "length": len(TOKEN)}}
-    outcome = await outcome_of("echo", given, resolve_secret={"TOKEN": TOKEN}.get)
+    given = {"value": {"token": "", "length": len(TOKEN)}}
+    async with at_work(resolve_secret={"TOKEN": TOKEN}.get) as worker:
+        outcome = await worker.run(with_secret("echo", given, "value", "token"), Ledger())
 
     assert value_of(outcome) == {"token": "[redacted]", "length": len(TOKEN)}
 
@@ -109,7 +131,7 @@ async def test_what_the_run_records_of_a_task_does_not_tell_it() -> None:
 
     ledger = Ledger()
     async with at_work(registry, resolve_secret={"TOKEN": TOKEN}.get) as worker:
-        outcome = await worker.run(task("tell", {"token": {"$secret": "TOKEN"}}), ledger)
+        outcome = await worker.run(with_secret("tell", {"token": ""}, "token"), ledger)
 
     assert value_of(outcome) is True
     assert ledger.signals == [("said", b'{"token":"[redacted]"}')]
@@ -119,7 +141,7 @@ async def test_what_the_run_records_of_a_task_does_not_tell_it() -> None:
 @on_loop
 async def test_a_later_task_of_the_run_does_not_tell_it_either() -> None:
     async with at_work(resolve_secret={"TOKEN": TOKEN}.get) as worker:
-        await worker.run(task("echo", {"value": {"$secret": "TOKEN"}}), Ledger())
+        await worker.run(with_secret("echo", {"value": ""}, "value"), Ledger())
         later = await worker.run(task("echo", {"value": f"found {TOKEN}"}, task=2), Ledger())
         other = await worker.run(task("echo", {"value": f"found {TOKEN}"}, run="r2"), Ledger())
 

@@ -21,6 +21,11 @@ def root_of(run: str) -> RunId:
     return RunId(run.partition(".")[0])
 
 
+def family_of(run: str) -> str:
+    """The root run above it, which names the family: that run and all below it."""
+    return run.partition(".")[0]
+
+
 def idempotency_key(run: RunId, incarnation: int, path: str) -> str:
     """Stable over attempts and deliveries, so that an outside system can recognise a repetition.
 

@@ -7,7 +7,7 @@
 No secret reaches a decision, an event or a store. Opening is pure: asking is all it does, the worker finds the answers.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -76,6 +76,35 @@ class Found(msgspec.Struct, frozen=True):
     kind: str
     value: Any
     due: Instant | None = None
+
+
+class ByPlace(msgspec.Struct, frozen=True, tag="places"):
+    """Arguments in which texts of the document stand for secrets: where, and by which name. Any worker opens it."""
+
+    arguments: dict[str, Any]
+    secrets: list[tuple[list[str | int], str]]
+
+    def fill(self, secret: Callable[[str], str]) -> dict[str, Any]:
+        """The arguments with the secrets in their places."""
+        for path, name in self.secrets:
+            target: Any = self.arguments
+            for step in path[:-1]:
+                target = target[step]
+            target[path[-1]] = secret(name)
+        return self.arguments
+
+
+def seal_by_place(arguments: dict[str, Any], places: Iterable[tuple[tuple[str | int, ...], str]]) -> bytes:
+    return msgspec.json.encode(ByPlace(arguments, [(list(path), name) for path, name in places]))
+
+
+_BY_PLACE = msgspec.json.Decoder(ByPlace).decode
+_MARK = b'{"type":"places"'
+
+
+def read_by_place(sealed: bytes) -> ByPlace | None:
+    """None for an envelope that only its language can open."""
+    return _BY_PLACE(sealed) if sealed.startswith(_MARK) else None
 
 
 class CannotOpen(Exception):

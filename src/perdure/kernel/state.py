@@ -103,6 +103,7 @@ class State(msgspec.Struct, gc=False, array_like=True):
     """By site: suspicion and losses of a task that was called back, for the next one there."""
     declined: int = 0  # words that were acknowledged and did not count
     declined_words: list[tuple[str, str, str, Instant]] = msgspec.field(default_factory=list)  # those that are listed
+    forked_from: list[RunId] = msgspec.field(default_factory=list)  # the runs whose past is this run's past too
 
     @property
     def has_local_work(self) -> bool:
@@ -310,6 +311,7 @@ def _run_reopened(state: State, event: e.RunReopened) -> None:
 
 def _run_forked(state: State, event: e.RunForked) -> None:
     state.parent = None  # nobody waits for a fork
+    state.forked_from.append(event.source)
     for task in state.tasks.values():
         task.delivery = 1
         _take_up(state, task)

@@ -13,12 +13,13 @@ import msgspec
 
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome
+from perdure.kernel.sealing import read_by_place
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
 from perdure.providers.registry import Mode, Provider
 from perdure.providers.verdict import describe, settle
-from perdure.workers.secrets import MARK, DiscreetPort, Secrets
+from perdure.workers.secrets import DiscreetPort, Secrets
 
 if TYPE_CHECKING:
     from perdure.providers.isolation.frames import Order
@@ -29,8 +30,6 @@ _ANSWERED = frozenset(
     {"claim_effect", "complete_effect", "complete_effect_unfit", "release_effect", "emit_signal", "report"}
 )
 _HEARD = frozenset({"heartbeat", "log"})
-
-_MARK = f'"{MARK}"'.encode()
 
 
 class StaleTask(RuntimeError):
@@ -91,13 +90,15 @@ class Errand:
     def open(self) -> None:
         """Read the arguments and fill in their secrets; raises what is wrong with them."""
         text = self.assignment.arguments
+        sealed = read_by_place(text) if self.assignment.sealed else None
+        if sealed is not None:
+            self.take(sealed.fill(self.secrets.__getitem__))
+            return
         arguments = jsontext.decode(text) if text else None
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict):
             raise TypeError(f"arguments must be an object, not {type(arguments).__name__}")
-        if _MARK in text:
-            arguments = self.secrets.fill(arguments)
         self.take(arguments)
 
     def take(self, arguments: dict[str, Any]) -> None:

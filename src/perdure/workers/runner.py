@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
+from perdure.kernel.sealing import read_by_place
 from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.policy import policy_in_force
@@ -134,7 +135,7 @@ class Worker:
             return
         secrets = Secrets(self._resolve_secret, self._masks.of(assignment.run))
         errand = Errand(assignment, port, provider, done, secrets, self._limits.result_bytes)
-        if assignment.sealed:
+        if assignment.sealed and read_by_place(assignment.arguments) is None:
             if assignment.deadline is None or self._arm(errand, assignment.deadline):
                 self._unseal(errand)
             return

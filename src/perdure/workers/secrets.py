@@ -1,7 +1,4 @@
-"""Secrets of one task: resolved just before it runs, and taken out of everything it says.
-
-Arguments carry `{"$secret": "NAME"}` where a value is meant; no value reaches the history through what the task says.
-"""
+"""Secrets of one task: resolved just before it runs, and taken out of everything it says."""
 
 import os
 from collections.abc import Callable
@@ -15,12 +12,10 @@ from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import is_file_name
 from perdure.workers.masking import Mask
 
-__all__ = ["MARK", "REDACTED", "DiscreetPort", "Resolver", "SecretMissing", "Secrets", "from_environment"]
+__all__ = ["REDACTED", "DiscreetPort", "Resolver", "SecretMissing", "Secrets", "from_environment"]
 
 Resolver = Callable[[str], str | None]
 """Name → value, or None when there is no such secret."""
-
-MARK = "$secret"
 
 
 class SecretMissing(ProviderFailure):
@@ -68,18 +63,6 @@ class Secrets:
             self.mask.add(value)
             self._known[name] = value
         return self._known[name]
-
-    def fill(self, value: Any) -> Any:
-        """The value with every `{"$secret": NAME}` in it replaced."""
-        match value:
-            case {"$secret": str(name)} if len(value) == 1:
-                return self[name]
-            case dict():
-                return {key: self.fill(item) for key, item in value.items()}
-            case list():
-                return [self.fill(item) for item in value]
-            case _:
-                return value
 
     def redact(self, value: Any) -> Any:
         return self.mask.data(value)

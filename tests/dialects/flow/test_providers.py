@@ -35,7 +35,8 @@ async def test_a_registered_provider_is_called_by_its_uri(tmp_path: Path) -> Non
     assert await result_of(tmp_path, document, {"a": [1, None]}) == {"type": "success", "value": {"a": [1, None]}}
 
 
-async def test_a_database_is_a_provider_like_any_other(tmp_path: Path) -> None:
+async def test_a_database_is_a_provider_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     table = {"command": "CREATE TABLE t(a UNIQUE); INSERT INTO t VALUES (1)", "database": f"{tmp_path}/t.db"}
     query = {"query": "SELECT a + ? AS b FROM t", "params": ["{{ 1 + 1 }}"], "database": f"{tmp_path}/t.db"}
     steps = {"c": call(task("sqlite", **table), next="d"), "d": call(task("sqlite", **query)), "done": returns()}

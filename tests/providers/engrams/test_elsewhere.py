@@ -20,7 +20,7 @@ def ran(provider: str, run: dict[str, Any], inputs: dict[str, Any] | None = None
 
     @on_loop
     async def go() -> None:
-        found.append(await outcome_of(provider, a_task(inputs=inputs or {}, run=run)))
+        found.append(await outcome_of(provider, a_task(inputs=inputs or {}, run=run, references=[["token"]])))
 
     go()
     return found[0]

@@ -184,7 +184,7 @@ async def test_secrets_come_by_logical_name_and_are_never_repeated(
     ledger = Ledger()
     inputs = {"given": {"$bubuSecretRef": "my-api:token"}}
     async with at_work(registry) as worker:
-        told = a_task(inputs=inputs, secrets={"api": "my-api"})
+        told = a_task(references=[["given"]], inputs=inputs, secrets={"api": "my-api"})
         good = await worker.run(task("engram:leaky@1.0.0", told), ledger)
         told = a_task(inputs={"fail": True}, secrets={"api": "my-api"})
         bad = await worker.run(task("engram:leaky@1.0.0", told), ledger)
@@ -212,7 +212,7 @@ def test_config_maps_are_files(reference: Any, expected: Any, tmp_path: Path, mo
 
     @on_loop
     async def run() -> None:
-        told = a_task(inputs={"deep": [{"$bubuConfigMapRef": reference}]})
+        told = a_task(inputs={"deep": [{"$bubuConfigMapRef": reference}]}, references=[["deep", 0]])
         assert value_of(await outcome_of("engram:echo@1.0.0", told)) == {"deep": [expected]}
 
     run()
@@ -239,7 +239,8 @@ def test_bad_references_fail_the_step(
 
     @on_loop
     async def run() -> None:
-        outcome = await outcome_of("engram:echo@1.0.0", a_task(inputs={"x": {"$bubuConfigMapRef": reference}}))
+        told = a_task(inputs={"x": {"$bubuConfigMapRef": reference}}, references=[["x"]])
+        outcome = await outcome_of("engram:echo@1.0.0", told)
         assert isinstance(outcome, Failed)
         assert said in outcome.message
 
@@ -248,7 +249,7 @@ def test_bad_references_fail_the_step(
 
 @on_loop
 async def test_a_missing_secret_says_where_it_could_be() -> None:
-    told = a_task(inputs={"x": {"$bubuSecretRef": "api:token"}})
+    told = a_task(inputs={"x": {"$bubuSecretRef": "api:token"}}, references=[["x"]])
     outcome = await outcome_of("engram:echo@1.0.0", told)
     assert isinstance(outcome, Failed)
     assert "PERDURE_SECRET_api_token" in outcome.message

@@ -40,10 +40,10 @@ def test_what_an_engram_keeps_the_next_one_is_given(folder: Path) -> None:
     found: list[Any] = []
     run({}, found, storage={"file": {"path": "team/large"}})
     kept = value_of(found[0])
-    reference = {"$bubuStorageRef": "team/large/default/hello-greet/rows.json", "$bubuStorageContentType": "json"}
+    reference = {"$bubuStorageRef": "team/large/default/r1/hello-greet/rows.json", "$bubuStorageContentType": "json"}
     assert kept["rows"] == reference
     assert kept["text"]["$bubuStorageContentType"] == "raw"
-    file = folder / "team/large/default/hello-greet/rows.json"
+    file = folder / "team/large/default/r1/hello-greet/rows.json"
     assert jsontext.decode(file.read_bytes()) == {"contentType": "json", "data": ROWS}
     assert [one.name for one in file.parent.iterdir() if one.name.startswith(".")] == []
 
@@ -63,23 +63,48 @@ def test_a_reference_that_leads_nowhere_fails_the_step(folder: Path, name: str) 
 
 def test_a_link_does_not_lead_out(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
-    (outside / "x.json").write_text('{"contentType": "json", "data": 1}')
+    (outside / "r1" / "step").mkdir(parents=True)
+    (outside / "r1" / "step" / "x.json").write_text('{"contentType": "json", "data": 1}')
     (folder / "link").symlink_to(outside)
 
     with pytest.raises(EngramError, match="leads out of the storage"):
-        storage.get({"$bubuStorageRef": "link/x.json"})
+        storage.get({"$bubuStorageRef": "link/r1/step/x.json"}, frozenset({"r1"}))
 
 
 def test_without_storage_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """STY-221: no storage is an error, and says what to do; so is a driver that is not here (STY-007)."""
     monkeypatch.delenv("PERDURE_STORAGE_DIR", raising=False)
     with pytest.raises(EngramError, match="PERDURE_STORAGE_DIR is not set"):
-        storage.put({}, "default", "run-a", "rows", ROWS)
+        storage.put({}, "default", "r1", "run-a", "rows", ROWS)
     with pytest.raises(EngramError, match=r"storage\.s3 needs an S3 driver"):
-        storage.put({"s3": {"bucket": "b"}}, "default", "run-a", "rows", ROWS)
+        storage.put({"s3": {"bucket": "b"}}, "default", "r1", "run-a", "rows", ROWS)
 
 
 def test_a_file_that_is_not_ours(folder: Path) -> None:
-    (folder / "x.json").write_text("{")
+    (folder / "default" / "r1" / "step").mkdir(parents=True)
+    (folder / "default" / "r1" / "step" / "x.json").write_text("{")
     with pytest.raises(EngramError, match="none of ours"):
-        storage.get({"$bubuStorageRef": "x.json"})
+        storage.get({"$bubuStorageRef": "default/r1/step/x.json"}, frozenset({"r1"}))
+
+
+def test_a_reference_leads_to_values_of_its_own_family_of_runs_only(folder: Path) -> None:
+    """STY-283: however it came, as an input, an answer or a signal; a fork reads what its past has stored."""
+    stranger = storage.put({}, "default", "other", "step", "rows", ROWS)
+    below = storage.put({}, "default", "r1", "step", "rows", ROWS)
+    found: list[Any] = []
+    run({"x": stranger}, found)
+    run({"x": below}, found)
+    run({"x": stranger}, found, families=["other"])
+
+    assert details_of(found[0])["type"] == "storage_error" and "other runs" in str(found[0])
+    assert value_of(found[1])["seen"] == {"x": ROWS}
+    assert value_of(found[2])["seen"] == {"x": ROWS}
+
+
+def test_what_lies_in_storage_is_data_and_names_no_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_SECRET_api_token", "sesame")
+    looks = {"$bubuSecretRef": "api:token"}
+    found: list[Any] = []
+    run({"x": storage.put({}, "default", "r1", "step", "rows", looks), "y": looks}, found)
+
+    assert value_of(found[0])["seen"] == {"x": looks, "y": looks}

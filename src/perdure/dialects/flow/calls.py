@@ -21,6 +21,7 @@ from perdure.dialects.flow.tails import tail
 from perdure.dialects.flow.values import LANDED, Carried, Result
 from perdure.kernel import calling, jsontext
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
+from perdure.kernel.sealing import seal_by_place
 from perdure.kernel.values import NULL, SECOND, Instant, Payload
 
 GRACE: Instant = 10 * SECOND  # what a task has too: between the wish that it stops and its end
@@ -111,8 +112,12 @@ class _Dispatch:
             text = written.text
         else:
             text = jsontext.encode(arguments) if arguments else b"{}"
-        held = self.call.holds_effects
-        task = turn.schedule_task(provider, self._path, text, self._payload(), hold_effects_in_doubt=held)
+        held, secrets = self.call.holds_effects, self.call.secrets
+        if secrets:
+            text = seal_by_place(arguments, secrets)
+        task = turn.schedule_task(
+            provider, self._path, text, self._payload(), hold_effects_in_doubt=held, sealed=bool(secrets)
+        )
         self._entered(Kind.TASK, task)
 
     def to_run(self, arguments: dict[str, Any]) -> None:

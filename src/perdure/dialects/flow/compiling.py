@@ -23,6 +23,7 @@ from perdure.dialects.flow.program import (
     pointer,
 )
 from perdure.dialects.flow.schemas import Parameters
+from perdure.dialects.flow.secrets import secret_places, without_secrets
 from perdure.dialects.flow.steps import ACTIONS
 
 STEP: Roots = AMBIENT | {"step"}
@@ -92,6 +93,9 @@ class Compiler:
 
     def call(self, raw: dict[str, Any], site: str, roots: Roots, lexical: Lexical) -> Call:
         fields = roots | {"call"}
+        secrets = tuple(secret_places(raw["with"])) if "provider" in raw and "with" in raw else ()
+        if secrets:
+            raw = {**raw, "with": without_secrets(raw["with"])}
         arms = fields | {"provider" if "provider" in raw else "flow"}
         call = self._program.calls[site] = Call(
             site,
@@ -103,6 +107,7 @@ class Compiler:
             self._arm(raw, "onFailure", arms, site),
             f"#{site.removesuffix('/call')}" if site.endswith("/with/call") else "",
         )
+        call.secrets = secrets
         call.holds_effects = _holds_effects(lexical[0][1].get("middleware", []))
         arguments = raw.get("with", {})
         if all(field is None or field.is_literal for field in (call.input, call.arguments)):

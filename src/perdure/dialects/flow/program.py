@@ -12,6 +12,7 @@ import msgspec
 from perdure.dialects.flow.catalog import CallProvider
 from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.schemas import NO_PARAMETERS, Parameters
+from perdure.dialects.flow.secrets import Place
 from perdure.expressions.mwl import Expression, Growth, Template, compile_expression, find_expression, find_growth
 from perdure.kernel import jsontext
 from perdure.kernel.late import late
@@ -132,6 +133,7 @@ class Call(msgspec.Struct):
     fixed: dict[str, Any] | None = None  # its arguments, where no expression is in them nor in its input
     is_proven: bool = False  # those were validated once, and fit
     holds_effects: bool = False  # those in doubt wait for an operator
+    secrets: tuple[tuple[Place, str], ...] = ()  # where in its arguments the document names which
 
     def arm(self, ok: bool) -> Arm | None:
         return self.on_success if ok else self.on_failure

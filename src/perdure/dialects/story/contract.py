@@ -11,11 +11,13 @@ for every attempt of the step (STY-205):
     template         {name, version}
     idempotencyKey   STY-016
     storage          only where one is written: `{file: {path}}`, below the folder that workers share
+    references       where in `inputs` references to secrets and config maps stand, as the document has them
+    families         of a fork: the families of the runs whose past it has, whose stored values it may read as well
     run              only where the code is a command, an endpoint or an image (see `code`), which is then the provider
 
-Attempt, delivery, deadline and the wish to stop come with the task's context, as for every provider. In `inputs` there
-may be references (`$bubuSecretRef`, `$bubuConfigMapRef`, `$bubuStorageRef`): the worker hydrates them, and nothing of
-what it finds is recorded (STY-220).
+Attempt, delivery, deadline and the wish to stop come with the task's context, as for every provider. The worker fills
+in what stands at `references` (`$bubuSecretRef`, `$bubuConfigMapRef`), and follows `$bubuStorageRef` in data as far as
+the family of runs reaches; nothing of what it finds is recorded (STY-220, STY-283).
 
 **The end.** A value is the output: an object, or anything else, which becomes `{"value": …}` (STY-121). A failure is
 `Failed(code, message, retryable, details)`, where `details` may hold the members of `Report`; what is left out follows

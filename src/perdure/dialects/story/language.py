@@ -64,6 +64,15 @@ class Story:
     def title(self, program: Any) -> str:
         return str(program.name)
 
+    def unfit(self, program: Any, given: Any) -> str | None:
+        """STY-283: an input is data, and data name no secret."""
+        from perdure.dialects.story.payloads import places
+
+        for path in places(given, is_written=False):
+            where = ".".join(map(str, path)) or "it"
+            return f"{where} is a reference to a secret or a config map, which a run's input may not have"
+        return None
+
     def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
         """The StoryRun's name, by which people and other resources find it."""
         from perdure.dialects.story.identity import run_name

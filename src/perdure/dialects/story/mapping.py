@@ -45,7 +45,7 @@ NOT_STARTED = "not started"
 STOPPED = "another item of the map has failed"
 
 
-def with_items(turn: Turn, step: Step, inputs: dict[str, Any]) -> dict[str, Any]:
+def with_items(turn: Turn, step: Step, inputs: dict[str, Any], places: list[Any]) -> dict[str, Any]:
     """The input, with the items themselves. Those of a config map, or in storage, a worker reads, in a helper step.
 
     Raises `Asked` until they are there, `TemplateError` if they cannot be had.
@@ -53,11 +53,14 @@ def with_items(turn: Turn, step: Step, inputs: dict[str, Any]) -> dict[str, Any]
     items = inputs.get("items")
     if not isinstance(items, dict):
         return inputs
-    if SECRET in items:
+    is_written = ["items"] in places
+    if is_written and SECRET in items:
         raise EvaluationFault("a map records its items, so they cannot come from a secret")
-    if CONFIG not in items and STORAGE not in items:
+    if not (is_written and CONFIG in items) and STORAGE not in items:
         return inputs
     wanted = materializing.request(turn.program, materializing.OBJECT, ["{{ inputs }}"], {"inputs": items})
+    if is_written:
+        wanted[materializing.REFERENCES] = [["vars", "inputs"]]
     (found,) = materializing.result(turn, ITEMS, step.name, wanted)
     return {**inputs, "items": found}
 

@@ -23,6 +23,8 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import digest
 
 CONDITION, OBJECT = "condition", "object"
+REFERENCES = "references"
+"""Of a helper's input: where in it references to config maps stand, as the document has them."""
 
 
 class Asked(Exception):

@@ -1,11 +1,13 @@
-"""References inside of data: to what was put in storage, to a config map, to a secret (STY-219, STY-220).
+"""References: to what was put in storage, to a config map, to a secret (STY-219, STY-220, STY-283).
 
+Those to secrets and config maps count where they stand in a document, at their place; data that look like one are data.
 Knows their form and what is wrong with one. Who hydrates them, and when, is another matter.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from perdure.kernel import jsontext
 from perdure.kernel.late import late
 
 STORAGE = "$bubuStorageRef"
@@ -31,12 +33,34 @@ def is_reference(value: Any) -> bool:
     return isinstance(value, dict) and (STORAGE in value or CONFIG in value or SECRET in value)
 
 
+Place = tuple[str | int, ...]
+
+
+def names_secret(value: Any) -> bool:
+    """Whether an object has the form of a reference to a secret or a config map."""
+    return isinstance(value, dict) and (CONFIG in value or SECRET in value)
+
+
+def places(document: Any, *, is_written: bool = True) -> Iterator[Place]:
+    """Where references to secrets and config maps stand. One with a template in it is none: data name no secret."""
+    if names_secret(document):
+        if not is_written or b"{{" not in jsontext.encode(document):
+            yield ()
+        return
+    inner: Any = document.items() if isinstance(document, dict) else ()
+    if isinstance(document, list):
+        inner = enumerate(document)
+    for step, part in inner:
+        for path in places(part, is_written=is_written):
+            yield (step, *path)
+
+
 def may_refer(text: bytes) -> bool:
     """Whether there may be a reference in some data, as their JSON text tells."""
     return b"$bubu" in text
 
 
-def malformed(value: Any, namespace: str) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def malformed(value: Any, namespace: str) -> Iterator[tuple[Place, str]]:
     """Every reference in some data that is not as it must be: the way to it, and what is wrong."""
     if is_reference(value):
         problem = _storage(value) if STORAGE in value else _named(value, namespace)

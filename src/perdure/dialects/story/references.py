@@ -15,6 +15,7 @@ from perdure.dialects.story.code import CODE, WAYS, place_of, provider_for, run_
 from perdure.dialects.story.ending import end_step
 from perdure.dialects.story.inline_stories import inline_stories, without_stories
 from perdure.dialects.story.merging import merged
+from perdure.dialects.story.payloads import may_refer, places
 from perdure.dialects.story.permissions import refuse
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import Execution
@@ -91,7 +92,7 @@ _SILENT = Step("", "", "", {})
 class Engram:
     """An Engram with its template, as a step uses them."""
 
-    __slots__ = ("_input", "_shared", "execution", "pair", "secrets", "step", "stories", "written")
+    __slots__ = ("_input", "_shared", "execution", "pair", "places", "secrets", "step", "stories", "written")
 
     def __init__(self, pair: Pair, step: Step) -> None:
         self.pair = pair
@@ -102,6 +103,7 @@ class Engram:
         given = merged(pair.base, step.given)  # STY-010
         self.stories = inline_stories(given)  # written in place: their templates are their own
         self.written = without_stories(given)  # what of the input is rendered
+        self.places = [list(path) for path in places(self.written)] if may_refer(jsontext.encode(given)) else []
         self._input: Structure | None = None
         self._shared = b""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.engrams.context import EngramContext
-from perdure.providers.engrams.hydrating import hydrate
+from perdure.providers.engrams.hydrating import hydrate_inputs
 
 
 def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -14,7 +14,7 @@ def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
     given = _parameters(function)
 
     def arguments(ours: EngramContext, context: TaskContext | BlockingContext, task: dict[str, Any]) -> list[Any]:
-        inputs = hydrate(task.get("inputs") or {}, context.secrets, ours.namespace)
+        inputs = hydrate_inputs(task, context.secrets, ours.namespace, context.run)
         return [inputs, ours][:given]
 
     def call(context: BlockingContext, **task: Any) -> Any:

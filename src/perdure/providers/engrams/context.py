@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from perdure.kernel.ids import family_of
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.engrams import storage
+from perdure.providers.engrams.hydrating import families_of
 from perdure.providers.engrams.logbook import Logbook
 from perdure.providers.engrams.secrets import EngramSecrets
 
@@ -101,11 +103,13 @@ class EngramContext:
 
     def store(self, key: str, value: Any) -> dict[str, str]:
         """Keep a large value in the storage that workers share; give the reference to it instead of the value."""
-        return storage.put(self._task.get("storage") or {}, self.namespace, self.step_run, key, value)
+        return storage.put(
+            self._task.get("storage") or {}, self.namespace, family_of(self._inner.run), self.step_run, key, value
+        )
 
     def load(self, reference: Mapping[str, Any]) -> Any:
         """What a storage reference stands for; those in `inputs` are filled in already."""
-        return storage.get(reference)
+        return storage.get(reference, families_of(self._task, self._inner.run))
 
     def _about(self, what: str, member: str) -> Any:
         return (self._task.get(what) or {}).get(member, "")

@@ -15,22 +15,22 @@ from perdure.kernel import jsontext
 from perdure.providers.context import TaskContext
 from perdure.providers.engrams.context import EngramContext
 from perdure.providers.engrams.failure import EngramError
-from perdure.providers.engrams.hydrating import hydrate
+from perdure.providers.engrams.hydrating import fill, hydrate_inputs
 from perdure.providers.engrams.logbook import Logbook
 
 
 def told(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
     """The task as it is told to code elsewhere."""
     namespace = EngramContext(context, task).namespace
-    inputs = hydrate(task.get("inputs") or {}, context.secrets, namespace)
-    return {**task, "inputs": inputs, "attempt": context.attempt, "delivery": context.delivery}
+    inputs = hydrate_inputs(task, context.secrets, namespace, context.run)
+    rest = {name: value for name, value in task.items() if name != "references"}
+    return {**rest, "inputs": inputs, "attempt": context.attempt, "delivery": context.delivery}
 
 
 def filled(context: TaskContext, task: dict[str, Any], members: dict[str, Any] | None) -> dict[str, str]:
-    """Headers or variables as texts, with references filled in."""
+    """Headers or variables as the template has them, as texts, with references filled in."""
     namespace = EngramContext(context, task).namespace
-    found = hydrate(members or {}, context.secrets, namespace)
-    return {name: str(value) for name, value in found.items()}
+    return {name: str(fill(value, context.secrets, namespace)) for name, value in (members or {}).items()}
 
 
 async def tell_errors(context: TaskContext, said: dict[str, Any]) -> None:

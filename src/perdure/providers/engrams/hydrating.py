@@ -1,15 +1,20 @@
-"""References in an input, replaced by what they refer to just before the Engram sees it (STY-219, STY-220).
+"""References in an input, replaced by what they refer to just before the Engram sees it (STY-219, STY-220, STY-283).
 
     {"$bubuSecretRef": "api:token"}     {"$bubuConfigMapRef": {"name": "app", "key": "limits.json", "format": "json"}}
+
+These two count only where the document has them: the task says at which places. Data that look like one stay data. A
+storage reference counts wherever it stands, and leads to values of the same family of runs.
 
 The key `limits.json` of the config map `app` is the file `app/limits.json` in `PERDURE_CONFIG_DIR`.
 """
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perdure.kernel import jsontext
+from perdure.kernel.ids import family_of
 from perdure.providers.context import SecretSource
 from perdure.providers.engrams import storage
 from perdure.providers.engrams.failure import EngramError
@@ -22,9 +27,48 @@ CONFIG_MAP = "$bubuConfigMapRef"
 DEEPEST = 32  # STY-080
 
 
-def hydrate(value: Any, source: SecretSource, namespace: str, depth: int = 0) -> Any:
+def hydrate_inputs(task: Mapping[str, Any], source: SecretSource, namespace: str, run: str) -> dict[str, Any]:
+    """The input of a task, as its code may see it."""
+    inputs: dict[str, Any] = _followed(task.get("inputs") or {}, families_of(task, run), 0)
+    for path in task.get("references") or ():
+        inputs = _replaced(inputs, path, lambda found: fill(found, source, namespace))
+    return inputs
+
+
+def families_of(task: Mapping[str, Any], run: str) -> frozenset[str]:
+    """Whose stored values a task may read: those of its own family, and of the runs that it was forked from."""
+    return frozenset({family_of(run), *(task.get("families") or ())})
+
+
+def _followed(value: Any, families: frozenset[str], depth: int) -> Any:
+    """With what lies in storage; in that, nothing is followed any further."""
     if depth > DEEPEST:
         raise EngramError(f"the input is nested more than {DEEPEST} levels deep", type="validation_error")
+    match value:
+        case {"$bubuStorageRef": str()}:
+            return storage.get(value, families)
+        case dict():
+            return {name: _followed(item, families, depth + 1) for name, item in value.items()}
+        case list():
+            return [_followed(item, families, depth + 1) for item in value]
+        case _:
+            return value
+
+
+def _replaced(value: Any, path: Sequence[str | int], change: Callable[[Any], Any]) -> Any:
+    """The value with another part at the end of a path. A path that is not there (any more) changes nothing."""
+    if not path:
+        return change(value)
+    step, rest = path[0], path[1:]
+    if isinstance(value, dict) and step in value:
+        return {**value, step: _replaced(value[step], rest, change)}
+    if isinstance(value, list) and isinstance(step, int) and step < len(value):
+        return [*value[:step], _replaced(value[step], rest, change), *value[step + 1 :]]
+    return value
+
+
+def fill(value: Any, source: SecretSource, namespace: str) -> Any:
+    """What a reference of the document stands for; anything else is what it is."""
     match value:
         case {"$bubuSecretRef": reference} if len(value) == 1:
             name, key, form = _parts(SECRET, reference, namespace)
@@ -32,12 +76,6 @@ def hydrate(value: Any, source: SecretSource, namespace: str, depth: int = 0) ->
         case {"$bubuConfigMapRef": reference} if len(value) == 1:
             name, key, form = _parts(CONFIG_MAP, reference, namespace)
             return _formed(_config(name, key), form, f"config map {name!r}, key {key!r}")
-        case {"$bubuStorageRef": str()}:
-            return hydrate(storage.get(value), source, namespace, depth + 1)
-        case dict():
-            return {name: hydrate(item, source, namespace, depth + 1) for name, item in value.items()}
-        case list():
-            return [hydrate(item, source, namespace, depth + 1) for item in value]
         case _:
             return value
 

@@ -1,9 +1,10 @@
 """Files that Engrams share by reference (STY-007, STY-219, STY-221), in the folder `PERDURE_STORAGE_DIR`.
 
-    PATH/NAMESPACE/STEPRUN/KEY.json    {"contentType": "json" or "raw", "data": …}
+    PATH/NAMESPACE/FAMILY/STEPRUN/KEY.json    {"contentType": "json" or "raw", "data": …}
 
-PATH is `storage.file.path` of the step, its Story or its Engram. A key belongs to its StepRun: an attempt that repeats
-another writes the same file again.
+PATH is `storage.file.path` of the step, its Story or its Engram. FAMILY is the root run: a reference leads to values of
+its own family, whoever hands it on (STY-283). A key belongs to its StepRun: an attempt that repeats another writes the
+same file again.
 """
 
 import os
@@ -23,12 +24,14 @@ SUBPATH = "$bubuStoragePath"
 CONTENT_TYPE = "$bubuStorageContentType"
 
 
-def put(settings: Mapping[str, Any], namespace: str, step_run: str, key: str, value: Any) -> dict[str, str]:
+def put(
+    settings: Mapping[str, Any], namespace: str, family: str, step_run: str, key: str, value: Any
+) -> dict[str, str]:
     """Keep a value, and give the reference to it."""
     if settings.get("s3") is not None:
         raise _problem("storage.s3 needs an S3 driver, and none is here; use storage.file")
     path = str((settings.get("file") or {}).get("path") or "")
-    reference = "/".join([*filter(None, path.split("/")), namespace, step_run, f"{key}.json"])
+    reference = "/".join([*filter(None, path.split("/")), namespace, family, step_run, f"{key}.json"])
     place = _place(reference)
     kind = "raw" if isinstance(value, str) else "json"
     text = jsontext.encode({"contentType": kind, "data": value})
@@ -46,9 +49,11 @@ def put(settings: Mapping[str, Any], namespace: str, step_run: str, key: str, va
     return {REFERENCE: reference, CONTENT_TYPE: kind}
 
 
-def get(reference: Mapping[str, Any]) -> Any:
-    """What a reference stands for."""
+def get(reference: Mapping[str, Any], families: frozenset[str]) -> Any:
+    """What a reference stands for, to a run of these families."""
     name = str(reference.get(REFERENCE))
+    if not families.intersection(name.split("/")[-3:-2]):
+        raise _problem(f"the storage reference {name!r} leads to values of other runs")
     try:
         held = jsontext.read_strict(_place(name).read_bytes())
         return follow(held["data"], str(reference.get(SUBPATH) or ""))

@@ -5,10 +5,13 @@ from typing import Any
 from perdure.dialects.flow.catalog import uri_type
 from perdure.dialects.flow.document.look import Around, Look, Rule, comment
 from perdure.dialects.flow.middleware.protocol import PHASES
+from perdure.dialects.flow.secrets import secret_places
+from perdure.dialects.flow.subrun import NAME as RUN
 
 
 def anything(look: Look) -> None:
     """A literal or an expression, of any type."""
+    refuse_secrets(look)
 
 
 def _typed(kind: str) -> Rule:
@@ -24,6 +27,14 @@ def _typed(kind: str) -> Rule:
 string = _typed("a string")
 array = _typed("an array")
 arguments = _typed("an object")
+
+
+def _middleware_arguments(look: Look) -> None:
+    arguments(look)
+    if "call" not in (look.value if isinstance(look.value, dict) else ()):
+        refuse_secrets(look)
+
+
 boolean = _typed("a boolean")
 
 ENVELOPE: dict[str, Rule] = {
@@ -37,7 +48,8 @@ ENVELOPE: dict[str, Rule] = {
 
 
 def assign(look: Look) -> None:
-    look.has("an object")
+    if look.has("an object"):
+        refuse_secrets(look)
 
 
 def next_step(look: Look) -> None:
@@ -182,6 +194,21 @@ def call(look: Look) -> None:
     }
     if look.closed(members, what="a call"):
         look.exactly_one("provider", "flow", code="MWL-028")
+        provider = look.value.get("provider")
+        target = look.findings.catalog.call(provider) if isinstance(provider, str) else None
+        makes_data = "flow" in look.value or (target is not None and target.name in ("", RUN))
+        if makes_data and "with" in look.value:
+            refuse_secrets(look.at("with"))
+
+
+def refuse_secrets(look: Look) -> None:
+    """A secret goes to a provider, and nowhere else: anywhere else it would become data."""
+    for path, name in secret_places(look.value):
+        at = look
+        for step in path:
+            at = at.at(step)
+        hint = "Name it in `with` of the call of a provider that needs it."
+        at.problem("SECRET", f"the secret {name!r} would become data here", hint=hint)
 
 
 def _success_arm(look: Look) -> None:
@@ -289,7 +316,7 @@ def _middleware(look: Look) -> None:
 
 
 def _phase(look: Look, name: str, is_structural: bool) -> None:
-    members: dict[str, Rule] = {"when": boolean, "with": arguments, "assign": assign}
+    members: dict[str, Rule] = {"when": boolean, "with": _middleware_arguments, "assign": assign}
     match name:
         case "onEntry":
             members["output"] = anything

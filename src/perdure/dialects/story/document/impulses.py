@@ -13,6 +13,7 @@ from perdure.dialects.story.document.engrams import (
 )
 from perdure.dialects.story.document.look import NOT_FOUND, STORY_REFERENCE, Look
 from perdure.dialects.story.document.policies import DELIVERY, MODES, OVERRIDES, SECRETS
+from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
     Fields,
     JsonSchema,
@@ -71,6 +72,7 @@ def judge_impulse(case: Case) -> None:
     elif mode.value and template is not None:
         check_mode(mode, mode.value, template)
     templates.check(look.at("mapping"), scopes.MAPPING)
+    refuse_secrets(look.at("mapping"))
     _delivery(look.at("deliveryPolicy"))
     if template is not None:
         check_settings(look.at("with"), template, around)

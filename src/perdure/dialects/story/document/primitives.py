@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from perdure.dialects.story.document.look import INVALID, Look, listed
+from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import ReferenceShape, shown
 from perdure.dialects.story.document.templates import check_condition, is_literal
 from perdure.dialects.story.durations import SHORTEST_POLL, BadDuration, read_positive
@@ -32,6 +33,7 @@ def execute_story(look: Look, name: str) -> None:
         waits.problem(f"must be true or false, not {shown(waits.value)}")
     if given.at("with").value is not None and not _is_template(given.at("with")):
         given.at("with").is_object()
+    refuse_secrets(given.at("with"), f"step '{name}': ")
 
 
 def wait(look: Look, name: str) -> None:

@@ -5,6 +5,7 @@ from perdure.dialects.story.document.around import Case
 from perdure.dialects.story.document.look import ENGRAM_REFERENCE, INPUT_SCHEMA, STORY_REFERENCE, Look
 from perdure.dialects.story.document.policies import RETRY, STEP_RUN_OVERRIDES
 from perdure.dialects.story.document.sameness import same
+from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
     Fields,
     Flag,
@@ -20,7 +21,7 @@ from perdure.dialects.story.document.shapes import (
 from perdure.dialects.story.errors import EXIT_CLASSES, TYPES
 from perdure.dialects.story.identity import input_hash, run_name
 from perdure.dialects.story.labels import INPUT_HASH, TOKEN
-from perdure.dialects.story.payloads import INSTEAD, is_reference, malformed
+from perdure.dialects.story.payloads import INSTEAD, is_reference, malformed, names_secret
 from perdure.dialects.story.resources import (
     Reference,
     Resource,
@@ -131,8 +132,10 @@ def check_inputs(look: Look, case: Case, most: int) -> None:
     size = len(jsontext.encode(look.value))
     if size > most:
         look.problem(f"{look.spelled} too large ({size} bytes > {most}). {INSTEAD}")
+    refuse_secrets(look)
     for path, problem in malformed(look.value, case.namespace):
-        look.at(*path).problem(problem)
+        if not names_secret(look.at(*path).value):
+            look.at(*path).problem(problem)
 
 
 def find_pinned(case: Case, kind: str, look: Look, target: Reference, code: str) -> Resource | None:

@@ -7,6 +7,7 @@ from perdure.dialects.story.document import streaming, templates
 from perdure.dialects.story.document.around import Around, Case
 from perdure.dialects.story.document.look import Look
 from perdure.dialects.story.document.policies import POLICY, RETRY, Storage
+from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
     Fields,
     Flag,
@@ -126,6 +127,7 @@ def _output(look: Look, graph: StepGraph, around: Around) -> None:
     if look.value is None:
         return
     check_size(look, "output", around.settings.max_with_bytes)
+    refuse_secrets(look)
     visible = graph.visible("finally")
     for written in sorted(templates.check(look, scopes.OUTPUT).steps):
         if find_aliased(visible, written) is None:

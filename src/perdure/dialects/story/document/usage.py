@@ -8,6 +8,7 @@ from perdure.dialects.story.code import WAYS, place_of, provider_for
 from perdure.dialects.story.document.around import Around
 from perdure.dialects.story.document.engrams import check_fit
 from perdure.dialects.story.document.look import ENGRAM_REFERENCE, NO_TEMPLATE, NOT_FOUND, Look
+from perdure.dialects.story.document.secrets import refuse_computed
 from perdure.dialects.story.inline_stories import MAP_TEMPLATE
 from perdure.dialects.story.merging import merged
 from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of, version_of
@@ -43,6 +44,7 @@ def check_step(look: Look, name: str, namespace: str, is_streaming: bool, around
     refusal = around.known.refusal(provider, namespace)
     if refusal is not None:
         at.problem(f"step '{name}': {refusal}", code=REFUSED, hint="An operator can allow it; see docs/security.md.")
+    refuse_computed(look.at("with"), f"step '{name}': ")
     if use.lacks_code:
         called = use.template["metadata"]["name"]
         message = f"step '{name}': nothing here implements the template '{called}': the step will wait"

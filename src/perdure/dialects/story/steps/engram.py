@@ -5,7 +5,7 @@ requires ─▶ render `with` ─▶ defaults ─▶ schema ─▶ kept output? 
 
 from typing import Any
 
-from perdure.dialects.story import attempts, caching, limits, mapping, offloading, references
+from perdure.dialects.story import attempts, caching, limits, mapping, materializing, offloading, references
 from perdure.dialects.story import events as s
 from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.ending import end_step, said
@@ -15,13 +15,14 @@ from perdure.dialects.story.helping import INPUTS, KEY
 from perdure.dialects.story.identity import business_key, default_key
 from perdure.dialects.story.inline_stories import MAP_TEMPLATE, STAGES, with_stories
 from perdure.dialects.story.naming import step_run_name, step_run_uid
-from perdure.dialects.story.payloads import malformed, may_refer
+from perdure.dialects.story.payloads import Place, malformed, may_refer, names_secret
 from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.program import Step
 from perdure.dialects.story.references import Engram, Invalid, Missing
 from perdure.dialects.story.rendering import Scope
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import jsontext
+from perdure.kernel.ids import family_of
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
@@ -169,14 +170,15 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> tuple[dict[s
     if not isinstance(inputs, dict):
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, "the step's input must be an object")
     text = jsontext.encode(inputs)
-    whole: dict[str, Any] = _hydrated(turn, inputs) if may_refer(text) else inputs
+    whole: dict[str, Any] = _hydrated(turn, inputs, found.places) if may_refer(text) else inputs
     completed, problems = fitted(found.pair.input_schema, whole)
     if problems:
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
     if found.template_name == MAP_TEMPLATE:
         _keep_to_document(completed, found)
     try:
-        whole = mapping.with_items(turn, step, completed) if found.template_name == MAP_TEMPLATE else completed
+        is_map = found.template_name == MAP_TEMPLATE
+        whole = mapping.with_items(turn, step, completed, found.places) if is_map else completed
     except TemplateError as problem:
         raise _Refused(Reason.EXECUTION_FAILED, said(problem), "initialization_error") from None
     return whole, text if whole is inputs else jsontext.encode(whole)
@@ -191,10 +193,18 @@ def _keep_to_document(inputs: dict[str, Any], found: Engram) -> None:
             raise _Refused(Reason.INVALID_CONFIGURATION, message)
 
 
-def _hydrated(turn: Turn, inputs: dict[str, Any]) -> dict[str, Any]:
+def _at(value: Any, path: Place) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _hydrated(turn: Turn, inputs: dict[str, Any], known: list[Any]) -> dict[str, Any]:
     """With what lies in storage, for the worker; references must be as they have to be (STY-219, STY-220)."""
     body: Body = turn.body
     for path, wrong in malformed(inputs, body.namespace):
+        if names_secret(_at(inputs, path)) and list(path) not in known:
+            continue  # it only looks like a reference
         where = ".".join(map(str, path))
         raise _Refused(Reason.INVALID_CONFIGURATION, f"{where}: {wrong}" if where else wrong)
     try:
@@ -211,10 +221,18 @@ def _rendered(turn: Turn, step: Step, found: Engram, scope: Scope) -> Any:
     return with_stories(rendered, found.stories) if found.stories else rendered
 
 
+def _places(turn: Turn, step: Step, found: Engram) -> list[Any]:
+    """Where in the input references to secrets and config maps stand, as the document has them."""
+    if not step.purpose:
+        return found.places
+    known: list[Any] = jsontext.decode(turn.text(turn.body.help_inputs[step.name])).get(materializing.REFERENCES, [])
+    return known
+
+
 def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: bytes) -> bytes:
     """The task's arguments: see `contract`."""
     body: Body = turn.body
-    own = {
+    own: dict[str, Any] = {
         "step": {
             "id": step.name,
             "run": step_run_name(body, step.name),
@@ -223,4 +241,8 @@ def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: bytes) ->
         "storyRun": {"name": body.name, "namespace": body.namespace, "uid": turn.execution.id},
         "idempotencyKey": key,
     }
+    if known := _places(turn, step, found):
+        own["references"] = known
+    if turn.state.forked_from:
+        own["families"] = [family_of(run) for run in turn.state.forked_from]
     return b'{"inputs":%b,%b,%b' % (inputs, jsontext.encode(own)[1:-1], found.shared_arguments)
