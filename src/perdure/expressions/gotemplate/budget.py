@@ -9,7 +9,7 @@ from perdure.expressions.gotemplate.errors import LimitExceeded
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The defaults are generous for people and tight for attackers."""
+    """What one rendering may use: about a second and a hundred megabytes."""
 
     source: int = 1_048_576  # characters of text
     words: int = 100_000  # names, constants and signs, and the texts between actions
@@ -20,7 +20,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 DEFAULT_LIMITS = Limits()
-CHARACTERS_PER_STEP = 8  # text is cheaper than an operation
+CHARACTERS_PER_STEP = 8  # text is cheaper than an operation; a step also stands for the 50 bytes that it may make
 
 
 class Budget:
@@ -47,4 +47,4 @@ class Budget:
         """Pay for a list or map about to be made or walked."""
         if count > self._limits.size:
             raise LimitExceeded(f"{count} elements are more than {self._limits.size}")
-        self.charge(1 + count)
+        self.charge(1 + 2 * count)

@@ -11,7 +11,8 @@ from jinja2 import Undefined
 from jinja2.runtime import LoopContext, Macro
 from jinja2.utils import Cycler, Joiner, Namespace
 
-from perdure.expressions.jinja.budget import Budget, describe
+from perdure.expressions import pieces
+from perdure.expressions.jinja.budget import Budget, describe, width_of
 from perdure.expressions.jinja.errors import EvaluationFault, Forbidden
 from perdure.expressions.jinja.undefined import fail
 
@@ -35,6 +36,9 @@ _OF_TEXTS = frozenset(
 )
 _MAKING_TEXT = frozenset({"center", "join", "ljust", "replace", "rjust", "zfill"})  # paid by what they make
 METHODS = _OF_MAPPINGS | _OF_LISTS | _OF_TEXTS | _MAKING_TEXT
+
+_CUTTING = frozenset({"split", "rsplit", "splitlines", "partition", "rpartition"})
+_STRIPPING = frozenset({"strip", "lstrip", "rstrip"})
 
 _CHANGING = frozenset(
     "append extend insert remove pop popitem clear sort reverse update setdefault add discard".split()  # noqa: SIM905
@@ -74,7 +78,7 @@ def call_method(budget: Budget, missing: Missing, value: Any, name: str, args: A
     if isinstance(value, Mapping) and name in _OF_MAPPINGS:
         if name == "get":
             return value.get(*args, **kwargs)
-        budget.charge_elements(len(value))
+        budget.charge_elements(len(value), 80)
         return list(getattr(value, name)(*args, **kwargs))
     if isinstance(value, list | tuple) and name in _OF_LISTS:
         budget.weigh(value)
@@ -101,8 +105,13 @@ def call(budget: Budget, callee: Any, args: Any, kwargs: Any) -> Any:
 def _call_on_text(budget: Budget, value: str, name: str, args: Any, kwargs: Any) -> Any:
     text = str(value)
     if name in _OF_TEXTS:
-        budget.charge_text(len(text))
-        budget.weigh(list(args))
+        budget.charge_text(len(text), 3 * width_of(text))
+        budget.weigh([*args, *kwargs.values()])
+        if name in _CUTTING:
+            budget.charge_parts(text, _parts(text, name, args, kwargs))
+        elif name in _STRIPPING and args and isinstance(args[0], str):
+            charge_stripping(budget, text, args[0])
+            return pieces.strip(text, args[0], left=name != "rstrip", right=name != "lstrip")
         return getattr(text, name)(*args, **kwargs)
     if name == "replace" and 2 <= len(args) <= 3 and not kwargs:
         charge_replacing(budget, text, args[0], args[1])
@@ -110,10 +119,13 @@ def _call_on_text(budget: Budget, value: str, name: str, args: Any, kwargs: Any)
     if name == "join" and len(args) == 1:
         parts = list(args[0])
         budget.weigh_emitted(parts)
-        budget.charge_text(sum(len(part) for part in parts if isinstance(part, str)) + len(text) * len(parts))
+        width = 4 if not text.isascii() or any(not part.isascii() for part in parts if isinstance(part, str)) else 1
+        size = sum(len(part) for part in parts if isinstance(part, str)) + len(text) * len(parts)
+        budget.charge_text(size, width)
+        budget.spend(8 * len(parts))
         return text.join(parts)
     if name in ("ljust", "rjust", "center", "zfill") and args and isinstance(args[0], int):
-        budget.charge_text(max(len(text), args[0]))
+        budget.charge_text(max(len(text), args[0]), 4)
         return getattr(text, name)(*args)
     _refuse_method(value, name)
 
@@ -122,7 +134,29 @@ def charge_replacing(budget: Budget, text: str, old: Any, new: Any) -> None:
     """Pay for the longest text a replacement can give."""
     if not isinstance(old, str) or not isinstance(new, str):
         raise EvaluationFault("only text can be replaced, and only by text")
-    budget.charge_text(len(text) + len(new) * (text.count(old) if old else len(text) + 1))
+    budget.charge_text(len(text) + len(old), width_of(text))
+    count = text.count(old) if old else len(text) + 1
+    budget.charge(count)
+    budget.charge_text(len(text) + len(new) * count, width_of(text, new))
+
+
+def charge_stripping(budget: Budget, text: str, characters: str) -> None:
+    """Each character at the edges is looked up among those to be taken off."""
+    budget.charge_text(len(text), width_of(text))
+    budget.charge(len(text) * len(characters) // 64)
+
+
+def _parts(text: str, name: str, args: Any, kwargs: Any) -> int:
+    """How many parts a text can be cut into, at most."""
+    if name in ("partition", "rpartition"):
+        return 3
+    separator = args[0] if args else kwargs.get("sep")
+    limit = args[1] if len(args) > 1 else kwargs.get("maxsplit", -1)
+    most = len(text) + 1
+    if name != "splitlines":
+        most = text.count(separator) + 1 if isinstance(separator, str) and separator else len(text) // 2 + 1
+        most = min(most, limit + 1) if isinstance(limit, int) and limit >= 0 else most
+    return most
 
 
 def _refuse_method(value: Any, name: str) -> Any:

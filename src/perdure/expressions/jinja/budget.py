@@ -13,19 +13,23 @@ from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The defaults are generous for people and tight for attackers."""
+    """What one rendering may use: about a second and a hundred megabytes."""
 
     source: int = 65_536  # characters of one template
     nodes: int = 2_000  # operations, names and constants in one template
     depth: int = 64  # nesting of blocks and expressions, and of documents that hold templates
-    steps: int = 1_000_000  # operations, roughly; stands for the second of PBK-151
+    steps: int = 5_000_000  # operations, roughly; stands for the second of PBK-151
     size: int = 1_048_576  # characters or elements of any one value made
     output: int = 1_048_576  # characters written by one rendering
+    memory: int = 100_000_000  # bytes of all values made
 
 
 DEFAULT_LIMITS = Limits()
 CHARACTERS_PER_STEP = 32  # text is cheap compared with an operation
 LARGEST_INTEGER_BITS = 8_192
+LONGEST_NUMBER = 2_000  # characters of a text that is read as a number
+BYTES_OF_AN_ELEMENT = 40  # its place in a list, and a number
+BYTES_OF_A_PART = 96  # a short text cut from another, and its place in a list
 
 _LISTS = (list, tuple, range, KeysView, ValuesView, ItemsView)
 
@@ -33,29 +37,43 @@ _LISTS = (list, tuple, range, KeysView, ValuesView, ItemsView)
 class Budget:
     """What is left for one rendering."""
 
-    __slots__ = ("_limits", "_output", "_steps")
+    __slots__ = ("_bytes", "_limits", "_output", "_steps")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._steps = limits.steps
         self._output = limits.output
+        self._bytes = limits.memory
 
     def charge(self, steps: int) -> None:
         self._steps -= steps
         if self._steps < 0:
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
-    def charge_text(self, characters: int) -> None:
-        """Pay for a text about to be made."""
+    def spend(self, size: int) -> None:
+        """Pay for the memory of something about to be made."""
+        self._bytes -= size
+        if self._bytes < 0:
+            raise LimitExceeded(f"more than {self._limits.memory} bytes of values were made")
+
+    def charge_text(self, characters: int, width: int = 1) -> None:
+        """Pay for a text about to be made; `width` is the bytes of a character."""
         if characters > self._limits.size:
             raise LimitExceeded(f"a text of {characters} characters is longer than {self._limits.size}")
         self.charge(1 + characters // CHARACTERS_PER_STEP)
+        self.spend(56 + width * characters)
 
-    def charge_elements(self, count: int) -> None:
-        """Pay for a list or mapping about to be made or walked."""
+    def charge_elements(self, count: int, each: int = 8) -> None:
+        """Pay for a list or mapping about to be made or walked; `each` is the bytes of an element."""
         if count > self._limits.size:
             raise LimitExceeded(f"{count} elements are more than {self._limits.size}")
         self.charge(1 + count)
+        self.spend(64 + each * count)
+
+    def charge_parts(self, text: str, count: int) -> None:
+        """Pay for cutting a text into so many parts."""
+        self.charge_elements(count, BYTES_OF_A_PART)
+        self.charge_text(len(text), width_of(text))
 
     def charge_output(self, characters: int) -> None:
         self._output -= characters
@@ -93,6 +111,14 @@ class Budget:
             else:
                 raise EvaluationFault(f"{describe(item)} is no value that data can hold")
         return before - self._steps
+
+
+def width_of(*texts: str) -> int:
+    """How many bytes a character may take in a text made of these."""
+    for text in texts:
+        if not text.isascii():
+            return 4
+    return 1
 
 
 def _accept(_: Any) -> None:

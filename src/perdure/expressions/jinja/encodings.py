@@ -9,28 +9,41 @@ import hashlib
 import json
 from typing import Any
 
-from perdure.expressions.jinja.budget import Budget, describe
+from perdure.expressions import json_pieces, pieces
+from perdure.expressions.jinja.budget import Budget, describe, width_of
 from perdure.expressions.jinja.errors import EvaluationFault
 from perdure.expressions.jinja.results import as_json
 from perdure.kernel import jsontext
 
 _WIDEST_INDENT = 16
+_AT_ONCE = 10_000  # what a value weighs that is written by one call
+_BYTES_OF_A_JSON_PART = 64
+_BYTES_PER_CHARACTER = 28  # of JSON text, at most: an empty list or mapping and its place
 
 
 def to_json(budget: Budget, value: Any, indent: int | None = None) -> str:
     if indent is not None and not (isinstance(indent, int) and 0 <= indent <= _WIDEST_INDENT):
         raise EvaluationFault(f"the indent must be a number up to {_WIDEST_INDENT}")
+    paid = budget.weigh_emitted(value)
+    budget.spend(_BYTES_OF_A_JSON_PART * paid * (1 if indent is None else 1 + indent // 4))
     data = as_json(budget, value)
-    text = json.dumps(data, ensure_ascii=False, sort_keys=True, indent=indent)
-    budget.charge_text(len(text))
+    if paid <= _AT_ONCE:
+        text = json.dumps(data, ensure_ascii=False, sort_keys=True, indent=indent)
+    else:
+        budget.charge(8 * paid)
+        writer = json.JSONEncoder(ensure_ascii=False, sort_keys=True, indent=indent)
+        text = pieces.join("", list(writer.iterencode(data)))  # written part by part, not in one call
+    budget.charge_text(len(text), width_of(text))
     return text
 
 
 def from_json(budget: Budget, value: Any) -> Any:
     text = _text(budget, value, "fromjson")
+    budget.charge(len(text) // 4)
+    budget.spend(_BYTES_PER_CHARACTER * len(text))
     try:
-        return jsontext.read_strict(text)
-    except jsontext.NotJson as refusal:
+        return json_pieces.decode(text, jsontext.read_strict, budget.charge, unique=True)
+    except (jsontext.NotJson, json_pieces.NotInPieces) as refusal:
         raise EvaluationFault(f"the text is not JSON: {refusal}") from None
 
 
@@ -55,7 +68,7 @@ def _text(budget: Budget, value: Any, name: str) -> str:
     budget.weigh_emitted(value)
     if not isinstance(value, str):
         raise EvaluationFault(f"`{name}` works on text, not on {describe(value)}; see `tojson`")
-    budget.charge_text(2 * len(value))
+    budget.charge_text(2 * len(value), 2 * width_of(value))
     return str(value)
 
 

@@ -16,7 +16,7 @@ from jinja2.utils import Cycler, Joiner, Namespace
 
 from perdure.expressions.jinja import filters
 from perdure.expressions.jinja.access import call, member
-from perdure.expressions.jinja.budget import Budget
+from perdure.expressions.jinja.budget import BYTES_OF_AN_ELEMENT, Budget
 from perdure.expressions.jinja.errors import EvaluationFault
 from perdure.expressions.jinja.meter import operations
 from perdure.expressions.jinja.operators import BINARY_OPERATORS, calculate, iterate, negate
@@ -59,6 +59,7 @@ class MeteredEnvironment(ClosedEnvironment):
             cache_size=0,
         )
         self.stock = ClosedEnvironment(undefined=undefined, autoescape=False)
+        self.stock.filters = {**self.stock.filters, **filters.IN_PIECES}
         self.filters = {**filters.filters, **operations}
         self.tests = dict(filters.tests)
         self.globals = {
@@ -114,7 +115,7 @@ def _range(budget: Budget, bounds: tuple[Any, ...]) -> range:
         raise EvaluationFault("`range` needs one to three whole numbers")
     made = range(*bounds)
     try:
-        budget.charge_elements(len(made))
+        budget.charge_elements(len(made), BYTES_OF_AN_ELEMENT)
     except OverflowError:
         budget.charge_elements(2**63)
     return made

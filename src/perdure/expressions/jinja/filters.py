@@ -7,13 +7,29 @@ make. There is no `random`. Every answer is a value: what Jinja would give lazil
 from collections.abc import Callable
 from typing import Any
 
-from jinja2 import Undefined, pass_context
-from jinja2.filters import FILTERS, do_format
+from jinja2 import Undefined, pass_context, pass_environment
+from jinja2.filters import (
+    FILTERS,
+    do_dictsort,
+    do_format,
+    do_groupby,
+    ignore_case,
+    make_attrgetter,
+    make_multi_attrgetter,
+)
 from jinja2.tests import TESTS
 
+from perdure.expressions import pieces
 from perdure.expressions.jinja import encodings
-from perdure.expressions.jinja.access import charge_replacing, member
-from perdure.expressions.jinja.budget import Budget, describe
+from perdure.expressions.jinja.access import charge_replacing, charge_stripping, member
+from perdure.expressions.jinja.budget import (
+    BYTES_OF_A_PART,
+    BYTES_OF_AN_ELEMENT,
+    LONGEST_NUMBER,
+    Budget,
+    describe,
+    width_of,
+)
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.jinja.operators import compare, format_text
 from perdure.expressions.jinja.truth import is_true
@@ -54,23 +70,47 @@ def _measuring(budget: Budget, value: Any, given: _Arguments) -> None:
 
 def _each(budget: Budget, value: Any, given: _Arguments) -> None:
     if hasattr(value, "__len__") and not isinstance(value, Undefined):
-        budget.charge_elements(4 * len(value))
+        budget.charge_elements(
+            len(value), BYTES_OF_AN_ELEMENT if not isinstance(value, str | dict) else BYTES_OF_A_PART
+        )
+        budget.charge(3 * len(value))
 
 
 def _text(budget: Budget, value: Any, given: _Arguments) -> None:
-    budget.weigh_emitted(value)
+    paid = budget.weigh_emitted(value)
     budget.weigh_emitted(given.everything())
+    budget.spend(3 * len(value) * width_of(value) if isinstance(value, str) else 64 * paid)
+
+
+def _words(budget: Budget, value: Any, given: _Arguments) -> None:
+    """A text is taken apart into words."""
+    _text(budget, value, given)
+    if isinstance(value, str):
+        budget.charge_parts(value, len(value))
+
+
+def _number(budget: Budget, value: Any, given: _Arguments) -> None:
+    budget.charge(1)
+    if isinstance(value, str) and len(value) > LONGEST_NUMBER:
+        raise LimitExceeded(f"a number of {len(value)} characters is longer than {LONGEST_NUMBER}")
+
+
+def _trimming(budget: Budget, value: Any, given: _Arguments) -> None:
+    _text(budget, value, given)
+    characters = given.get(0, "chars", None)
+    charge_stripping(budget, str(value), characters if isinstance(characters, str) else "")
 
 
 def _escaping(budget: Budget, value: Any, given: _Arguments) -> None:
     _text(budget, value, given)
     if isinstance(value, str):
-        budget.charge_text(12 * len(value))
+        budget.charge_text(12 * len(value), width_of(value))
 
 
 def _sorting(budget: Budget, value: Any, given: _Arguments) -> None:
     paid = budget.weigh(value)
-    budget.charge(paid * paid.bit_length() // 8)
+    budget.charge(paid * paid.bit_length() // 4)
+    budget.spend(160 * len(value) if hasattr(value, "__len__") and not isinstance(value, Undefined) else 0)
 
 
 def _hashing(budget: Budget, value: Any, given: _Arguments) -> None:
@@ -86,7 +126,7 @@ def _slow(budget: Budget, value: Any, given: _Arguments) -> None:
     """Some of Jinja's filters take time that grows with the square of the text."""
     paid = budget.weigh_emitted(value)
     extra = budget.weigh_emitted(given.everything())
-    budget.charge(paid * (paid + extra) // 8)
+    budget.charge(2 * paid * (paid + extra))
     if isinstance(value, str):
         widest = sum(len(one) for one in given.everything() if isinstance(one, str))
         budget.charge_text(len(value) * (1 + widest))
@@ -144,7 +184,9 @@ def _whole(value: Any) -> int:
 
 
 _PRICES: dict[str, Price] = {
-    **dict.fromkeys(("abs", "d", "default", "first", "float", "int", "last", "safe"), _nothing),
+    **dict.fromkeys(("abs", "d", "default", "first", "last", "safe"), _nothing),
+    **dict.fromkeys(("float", "int"), _number),
+    **dict.fromkeys(("title", "wordcount"), _words),
     **dict.fromkeys(("count", "length"), _measuring),
     **dict.fromkeys(("items", "list", "map", "reject", "rejectattr", "reverse", "select", "selectattr"), _each),
     **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort"), _sorting),
@@ -157,6 +199,7 @@ _PRICES: dict[str, Price] = {
     "replace": _replacing,
     "round": _rounding,
     "sum": _adding,
+    "trim": _trimming,
     "unique": _hashing,
 }
 
@@ -166,18 +209,78 @@ def _priced(name: str, price: Price) -> Callable[..., Any]:
     def apply(context: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         budget: Budget = context.budget
         budget.charge(2)
-        price(budget, value, _Arguments(args, kwargs))
+        given = _Arguments(args, kwargs)
+        price(budget, value, given)
+        if name in _BY_ATTRIBUTE:
+            _charge_paths(budget, value, given)
         return _settled(budget, context.environment.stock.call_filter(name, value, args, kwargs, context))
 
     return apply
+
+
+_BY_ATTRIBUTE = frozenset({"groupby", "join", "map", "max", "min", "rejectattr", "selectattr", "sort", "sum", "unique"})
+
+
+def _charge_paths(budget: Budget, value: Any, given: _Arguments) -> None:
+    """`attribute='a.b,c'` is followed for each element, step by step."""
+    steps = sum(text.count(".") + text.count(",") + 1 for text in given.everything() if isinstance(text, str))
+    if hasattr(value, "__len__") and not isinstance(value, Undefined):
+        budget.charge(2 * steps * len(value))
+    budget.spend(64 * steps)
 
 
 def _settled(budget: Budget, value: Any) -> Any:
     if hasattr(value, "__next__"):
         value = list(value)
     if isinstance(value, str):
-        budget.charge_text(len(value))
+        budget.charge_text(len(value), width_of(value))
     return value
+
+
+@pass_environment
+def _sort(
+    environment: Any, value: Any, reverse: bool = False, case_sensitive: bool = False, attribute: Any = None
+) -> list[Any]:
+    """Jinja's `sort`, in pieces."""
+    key = make_multi_attrgetter(environment, attribute, postprocess=None if case_sensitive else ignore_case)
+    items = list(value)
+    if reverse:
+        items.reverse()
+    keys = [key(item) for item in items]
+    longest = max([len(part) for whole in keys for part in whole if isinstance(part, str)], default=0)
+    made = [items[at] for at in pieces.order(keys, longest)]
+    if reverse:
+        made.reverse()
+    return made
+
+
+@pass_environment
+def _groupby(
+    environment: Any, value: Any, attribute: Any, default: Any = None, case_sensitive: bool = False
+) -> list[Any]:
+    """Jinja's `groupby`, which sorts first: what is in order already is sorted quickly."""
+    key = make_attrgetter(environment, attribute, postprocess=None if case_sensitive else ignore_case, default=default)
+    items = list(value)
+    keys = [key(item) for item in items]
+    longest = max([len(one) for one in keys if isinstance(one, str)], default=0)
+    items = [items[at] for at in pieces.order(keys, longest)]
+    return do_groupby(environment, items, attribute, default, case_sensitive)  # type: ignore[no-any-return]
+
+
+@pass_environment
+def _dictsort(_: Any, value: Any, case_sensitive: bool = False, by: str = "key", reverse: bool = False) -> list[Any]:
+    if isinstance(value, dict) and len(value) > pieces.PARTS:
+        raise LimitExceeded(f"`dictsort` works on at most {pieces.PARTS} members")
+    return do_dictsort(value, case_sensitive, by, reverse)  # type: ignore[arg-type]
+
+
+def _trim(value: Any, chars: str | None = None) -> str:
+    text = str(value)
+    return text.strip() if chars is None else pieces.strip(text, chars)
+
+
+IN_PIECES: dict[str, Callable[..., Any]] = {"dictsort": _dictsort, "groupby": _groupby, "sort": _sort, "trim": _trim}
+"""What replaces filters of Jinja that work at once on all they are given."""
 
 
 def _ours(function: Callable[..., Any]) -> Callable[..., Any]:

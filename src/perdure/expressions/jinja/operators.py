@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Undefined
 
-from perdure.expressions.jinja.budget import LARGEST_INTEGER_BITS, Budget, describe
+from perdure.expressions.jinja.budget import LARGEST_INTEGER_BITS, Budget, describe, width_of
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.jinja.undefined import fail
 from perdure.kernel.late import late
@@ -33,6 +33,7 @@ _COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "gt": (">", operator.gt),
     "gteq": (">=", operator.ge),
 }
+_BYTES_OF_A_PART_OF_THE_BODY = 12  # what a round of a loop may leave behind, for each part of its body
 _SCALARS = (str, int, float, bool, type(None))
 _FORMAT = late(r"%(?:\(\w*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
 
@@ -77,16 +78,22 @@ def _charge_numbers(budget: Budget, sign: str, left: int | float, right: int | f
     budget.charge(1)
     if not isinstance(left, int) or not isinstance(right, int):
         return
-    bits = left.bit_length() + right.bit_length()
+    one, other = left.bit_length(), right.bit_length()
+    budget.charge(one * other >> 17)
+    bits = max(one, other)
     if sign == "**" and right > 0:
-        bits = left.bit_length() * right
-    if bits > LARGEST_INTEGER_BITS and sign in ("*", "**"):
-        raise LimitExceeded(f"`{sign}` would give a number of more than {LARGEST_INTEGER_BITS} bits")
+        bits = one * right
+    elif sign == "*":
+        bits = one + other
+    if bits > LARGEST_INTEGER_BITS:
+        raise LimitExceeded(
+            f"`{sign}` works on numbers of at most {LARGEST_INTEGER_BITS} bits, and gives no larger ones"
+        )
 
 
 def _charge_adding(budget: Budget, left: Any, right: Any) -> None:
     if isinstance(left, str) and isinstance(right, str):
-        budget.charge_text(len(left) + len(right))
+        budget.charge_text(len(left) + len(right), width_of(left, right))
     elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
         budget.charge_elements(len(left) + len(right))
 
@@ -96,7 +103,7 @@ def _charge_repeating(budget: Budget, left: Any, right: Any) -> None:
     if not isinstance(times, int):
         return
     if isinstance(value, str):
-        budget.charge_text(len(value) * max(times, 0))
+        budget.charge_text(len(value) * max(times, 0), width_of(value))
     elif isinstance(value, list | tuple):
         budget.charge_elements(len(value) * max(times, 0))
 
@@ -111,7 +118,8 @@ def format_text(budget: Budget, text: str, values: Any) -> str:
             widths += int(width or 0)
     pieces = list(values) if isinstance(values, tuple) else [values]
     budget.weigh_emitted(pieces)
-    budget.charge_text(len(text) + widths)
+    budget.charge_text(len(text) + widths, width_of(text))
+    budget.charge(4 * text.count("%"))
     try:
         made: str = text % values
     except (TypeError, ValueError, KeyError) as error:
@@ -164,7 +172,7 @@ def join_texts(budget: Budget, values: list[Any]) -> str:
     """`a ~ b ~ c`."""
     budget.weigh_emitted(values)
     texts = [str(value) for value in values]
-    budget.charge_text(sum(map(len, texts)))
+    budget.charge_text(sum(map(len, texts)), width_of(*texts))
     return "".join(texts)
 
 
@@ -177,6 +185,7 @@ def take_slice(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> 
     if not all(bound is None or isinstance(bound, int) for bound in (start, stop, step)) or step == 0:
         raise EvaluationFault("the bounds of a slice must be whole numbers, and its step not 0")
     budget.charge(1 + len(value) // 8)
+    budget.spend(56 + len(value) * (width_of(value) if isinstance(value, str) else 8))
     return value[start:stop:step]
 
 
@@ -187,4 +196,5 @@ def iterate(budget: Budget, value: Any, weight: int) -> Any:
     if not isinstance(value, list | tuple | str | range | Mapping):
         raise EvaluationFault(f"`for` cannot walk over {describe(value)}")
     budget.charge(1 + len(value) * weight)
+    budget.spend(64 + len(value) * _BYTES_OF_A_PART_OF_THE_BODY * weight)
     return list(value) if isinstance(value, Mapping) else value

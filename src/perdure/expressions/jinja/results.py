@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Undefined
 
-from perdure.expressions.jinja.budget import Budget, describe
+from perdure.expressions.jinja.budget import BYTES_OF_AN_ELEMENT, Budget, describe
 from perdure.expressions.jinja.errors import EvaluationFault
 from perdure.expressions.jinja.undefined import fail
 
@@ -19,7 +19,7 @@ def as_json(budget: Budget, value: Any) -> Json:
     """The value as JSON data; the same object wherever it is JSON already."""
     answer: Json = value
     if type(value) not in (str, bool, int, type(None)):
-        budget.weigh_emitted(value)
+        budget.spend(BYTES_OF_AN_ELEMENT * budget.weigh_emitted(value))
         answer = _convert(value)
     return answer
 

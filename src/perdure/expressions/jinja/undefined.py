@@ -61,12 +61,17 @@ def fail(value: Undefined) -> NoReturn:
     raise value._undefined_exception("")
 
 
+_MOST_NAMES = 200  # that a guess is made among
+_LONGEST_NAME = 200  # what is longer is no name that somebody wrote
+
+
 def _refusal(hint: str | None, obj: Any, name: Any) -> MissingValue:
+    name = name if not isinstance(name, str) or len(name) <= _LONGEST_NAME else f"{name[:60]}…"
     if hint is not None:
         return MissingValue(hint[0].lower() + hint[1:].rstrip("."))
     if obj is missing:
         return MissingValue(f"`{name}` is not defined here", name)
-    if isinstance(obj, dict) and isinstance(name, str):
+    if isinstance(obj, dict) and isinstance(name, str) and len(obj) <= _MOST_NAMES:
         near = guess(name, [key for key in obj if isinstance(key, str)])
         return MissingValue(f"`{name}` is missing{near}", name)
     if obj is None:

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from perdure.expressions.gotemplate.functions.letters import lower, to_lower, upper
-from perdure.expressions.gotemplate.functions.library import TEXT, takes
+from perdure.expressions.gotemplate.functions.library import takes_letters
 from perdure.kernel.late import late
 
 _JOINTS = late(r"[\s_-]+")
@@ -35,7 +35,7 @@ def _capitalize(word: str) -> str:
 
 
 FUNCTIONS = {
-    "camelcase": takes(camel_case, TEXT),
-    "kebabcase": takes(lambda text: join_words(text, "-"), TEXT),
-    "snakecase": takes(lambda text: join_words(text, "_"), TEXT),
+    "camelcase": takes_letters(camel_case),
+    "kebabcase": takes_letters(lambda text: join_words(text, "-")),
+    "snakecase": takes_letters(lambda text: join_words(text, "_")),
 }

@@ -5,6 +5,7 @@ import binascii
 import hashlib
 import zlib
 
+from perdure.expressions import json_pieces
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.library import ANY, TEXT, takes, takes_frame
@@ -12,10 +13,18 @@ from perdure.expressions.gotemplate.json_text import NotJson, decode, encode
 from perdure.expressions.gotemplate.values import Value
 
 
-def from_json(text: str) -> Value:
+def must_read_json(frame: Frame, text: str) -> Value:
+    frame.budget.charge(len(text) // 2)
+    try:
+        return json_pieces.decode(text, decode, lambda steps: frame.budget.charge(steps // 8))
+    except json_pieces.NotInPieces:
+        raise NotJson("this is not JSON") from None
+
+
+def from_json(frame: Frame, text: str) -> Value:
     """nil when it is not JSON; `mustFromJson` fails instead."""
     try:
-        return decode(text)
+        return must_read_json(frame, text)
     except NotJson:
         return None
 
@@ -54,8 +63,8 @@ FUNCTIONS = {
     "b32enc": takes(lambda text: base64.b32encode(_bytes(text)).decode(), TEXT),
     "b64dec": takes(decode_base64, TEXT),
     "b64enc": takes(lambda text: base64.b64encode(_bytes(text)).decode(), TEXT),
-    "fromJson": takes(from_json, TEXT),
-    "mustFromJson": takes(decode, TEXT),
+    "fromJson": takes_frame(from_json, TEXT),
+    "mustFromJson": takes_frame(must_read_json, TEXT),
     "mustToJson": _TO_JSON,
     "mustToPrettyJson": takes_frame(pretty_json, ANY),
     "mustToRawJson": takes_frame(raw_json, ANY),

@@ -47,6 +47,7 @@ class Function(msgspec.Struct, frozen=True):
     wants_frame: bool = False
     takes_references: bool = False
     price: int = USUAL
+    by_letter: bool = False  # looks at each character by itself, which costs a step
 
     def call(self, frame: Frame, arguments: list[Value]) -> Value:
         self._check(arguments)
@@ -57,7 +58,7 @@ class Function(msgspec.Struct, frozen=True):
                 read += len(argument)
             elif type(argument) is list or type(argument) is dict:
                 budget.charge_elements(len(argument))
-        budget.charge(self.price)
+        budget.charge(self.price + read if self.by_letter else self.price)
         budget.charge_text(read)
         try:
             result = self.run(frame, *arguments) if self.wants_frame else self.run(*arguments)
@@ -90,6 +91,11 @@ class Function(msgspec.Struct, frozen=True):
 
 def takes(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = None, price: int = USUAL) -> Function:
     return Function(run, kinds, rest, price=price)
+
+
+def takes_letters(run: Callable[..., Value]) -> Function:
+    """For a function of one text that looks at each of its characters."""
+    return Function(run, (TEXT,), by_letter=True)
 
 
 def takes_frame(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = None) -> Function:

@@ -1,5 +1,6 @@
 """Lists, and texts taken apart into them. Nothing is changed in place: every function gives a new list."""
 
+from perdure.expressions import pieces
 from perdure.expressions.gotemplate.comparison import are_deeply_equal
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import TextBuilder, format_value
@@ -31,18 +32,25 @@ def numbered(parts: list[str]) -> dict[str, str]:
     return {f"_{at}": part for at, part in enumerate(parts)}
 
 
-def split_list(separator: str, text: str) -> list[str]:
-    return text.split(separator) if separator else list(text)
-
-
-def split_some(separator: str, count: int, text: str) -> dict[str, str]:
-    if count == 0:
-        return {}
-    if count < 0:
-        return numbered(split_list(separator, text))
+def split_list(frame: Frame, separator: str, text: str, limit: int = -1) -> list[str]:
+    """Cut at most `limit` times, if it is not negative. Every part is paid for before it is cut off."""
     if separator:
-        return numbered(text.split(separator, count - 1))
-    return numbered([*text[: count - 1], text[count - 1 :]] if len(text) >= count else list(text))
+        return pieces.split(text, separator, limit, frame.budget.charge_elements)
+    frame.budget.charge_elements(len(text))
+    if limit < 0 or len(text) <= limit:
+        return pieces.characters(text)
+    return [*pieces.characters(text[:limit]), text[limit:]]
+
+
+def split_some(frame: Frame, separator: str, count: int, text: str) -> dict[str, str]:
+    return {} if count == 0 else numbered(split_list(frame, separator, text, count - 1 if count > 0 else -1))
+
+
+def sort_texts(frame: Frame, value: Value) -> list[str]:
+    texts = to_texts(frame, value)
+    longest = max(map(len, texts), default=0)
+    frame.budget.charge(len(texts) * len(texts).bit_length() * (1 + (longest >> 9)) // 4)
+    return [texts[at] for at in pieces.order(texts, longest)]
 
 
 def unique(frame: Frame, values: list[Value]) -> list[Value]:
@@ -115,10 +123,10 @@ FUNCTIONS = {
     "push": _APPEND,
     "rest": _REST,
     "reverse": _REVERSE,
-    "sortAlpha": takes_frame(lambda frame, values: sorted(to_texts(frame, values)), ANY),
-    "split": takes(lambda separator, text: numbered(split_list(separator, text)), TEXT, TEXT),
-    "splitList": takes(split_list, TEXT, TEXT),
-    "splitn": takes(split_some, TEXT, INTEGER, TEXT),
+    "sortAlpha": takes_frame(sort_texts, ANY),
+    "split": takes_frame(lambda frame, *given: numbered(split_list(frame, *given)), TEXT, TEXT),
+    "splitList": takes_frame(split_list, TEXT, TEXT),
+    "splitn": takes_frame(split_some, TEXT, INTEGER, TEXT),
     "toStrings": takes_frame(to_texts, ANY),
     "tuple": _LIST,
     "uniq": _UNIQUE,

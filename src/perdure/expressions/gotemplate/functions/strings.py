@@ -2,12 +2,13 @@
 
 import re
 
+from perdure.expressions import pieces
 from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import format_value
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.letters import lower, to_lower, to_title, upper
-from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, TEXT, takes, takes_frame
+from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, TEXT, takes, takes_frame, takes_letters
 from perdure.expressions.gotemplate.quoting import quote_go
 from perdure.expressions.gotemplate.values import Value
 
@@ -149,6 +150,14 @@ def concatenate(frame: Frame, *values: Value) -> str:
     return " ".join(format_value(value, frame.budget) for value in values if value is not None)
 
 
+def trim_all(frame: Frame, characters: str, text: str) -> str:
+    """Each character at the edges is looked up among those to be taken off."""
+    frame.budget.charge(len(text) * len(characters) // 256)
+    return pieces.strip(text, characters)
+
+
+_TRIM_ALL = takes_frame(trim_all, TEXT, TEXT)
+
 FUNCTIONS = {
     "abbrev": takes(abbreviate, INTEGER, TEXT),
     "abbrevboth": takes(abbreviate_both, INTEGER, INTEGER, TEXT),
@@ -157,25 +166,25 @@ FUNCTIONS = {
     "hasPrefix": takes(lambda prefix, text: text.startswith(prefix), TEXT, TEXT),
     "hasSuffix": takes(lambda suffix, text: text.endswith(suffix), TEXT, TEXT),
     "indent": takes_frame(indent, INTEGER, TEXT),
-    "initials": takes(initials, TEXT),
-    "lower": takes(lower, TEXT),
+    "initials": takes_letters(initials),
+    "lower": takes_letters(lower),
     "nindent": takes_frame(lambda frame, spaces, text: "\n" + indent(frame, spaces, text), INTEGER, TEXT),
-    "nospace": takes(lambda text: text.translate(_NOSPACE), TEXT),
+    "nospace": takes(lambda text: pieces.translate(text, _NOSPACE), TEXT),
     "plural": takes(lambda one, many, count: one if count == 1 else many, TEXT, TEXT, INTEGER),
     "quote": takes_frame(quote, rest=ANY),
     "replace": takes_frame(replace, TEXT, TEXT, TEXT),
     "squote": takes_frame(single_quote, rest=ANY),
     "substr": takes(substring, INTEGER, INTEGER, TEXT),
-    "title": takes(title, TEXT),
+    "title": takes_letters(title),
     "toString": takes_frame(lambda frame, value: format_value(value, frame.budget), ANY),
-    "trim": takes(lambda text: text.strip(_SPACES), TEXT),
-    "trimAll": takes(lambda chars, text: text.strip(chars), TEXT, TEXT),
+    "trim": takes(lambda text: pieces.strip(text, _SPACES), TEXT),
+    "trimAll": _TRIM_ALL,
     "trimPrefix": takes(lambda prefix, text: text.removeprefix(prefix), TEXT, TEXT),
     "trimSuffix": takes(lambda suffix, text: text.removesuffix(suffix), TEXT, TEXT),
-    "trimall": takes(lambda chars, text: text.strip(chars), TEXT, TEXT),
+    "trimall": _TRIM_ALL,
     "trunc": takes(truncate, INTEGER, TEXT),
-    "untitle": takes(untitle, TEXT),
-    "upper": takes(upper, TEXT),
+    "untitle": takes_letters(untitle),
+    "upper": takes_letters(upper),
     "wrap": takes_frame(wrap, INTEGER, TEXT),
     "wrapWith": takes_frame(wrap_with, INTEGER, TEXT, TEXT),
 }
