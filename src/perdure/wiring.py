@@ -15,7 +15,7 @@ from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.sealing import Opener
 from perdure.kernel.values import RunId
-from perdure.stores.errors import BadStoreUrl, StoreDriverMissing
+from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
 
 if TYPE_CHECKING:
     from perdure.engine.dispatch import Hands
@@ -141,6 +141,17 @@ def open_caretaker(url: str, clock: Clock) -> "Caretaker":
     from perdure.stores.sqlite.database import path_of
 
     return SqliteCaretaker(path_of(url), clock.now)
+
+
+def restore_store(backup: Path, url: str) -> int:
+    """Put a backup in the place of the store at this address; how many bytes it has."""
+    scheme = url.partition(":")[0]
+    if scheme in ("postgresql", "postgres"):
+        raise BackupRefused("a PostgreSQL database is restored by its own tools", hint="Use pg_restore.")
+    from perdure.stores.sqlite.database import path_of
+    from perdure.stores.sqlite.restoring import restore
+
+    return restore(backup, path_of(url))
 
 
 def _need_driver() -> None:

@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "trigger": ("perdure.cli.verbs.trigger", "ask durably for a run of a Story"),
     "prune": ("perdure.cli.verbs.prune", "remove runs that ended long ago"),
     "backup": ("perdure.cli.verbs.backup", "copy the store to a file, while it is in use"),
+    "restore": ("perdure.cli.verbs.restore", "put a backup in the place of the store"),
     "db": ("perdure.cli.verbs.db", "look after the store: status, migrate, validate, copy"),
     "apply": ("perdure.cli.verbs.apply", "put resources into the catalog"),
     "get": ("perdure.cli.verbs.get", "list resources, and runs as resources"),
