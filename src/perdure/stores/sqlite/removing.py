@@ -7,6 +7,7 @@ from typing import TypeVar
 import apsw
 
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.errors import StoreFull
 from perdure.stores.sqlite.writing import BatchWriter
 
 T = TypeVar("T")
@@ -30,7 +31,18 @@ class Removal(ABC):
     @abstractmethod
     async def _explained_transaction(self, work: Callable[[], T]) -> T: ...
 
+    @abstractmethod
+    async def _shorten_log(self) -> None: ...
+
     async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
+        """On a full disk one by one, with the room that the log has given back: what is removed makes more of it."""
+        try:
+            return await self._prune(ended_before, limit)
+        except StoreFull:
+            await self._shorten_log()
+            return await self._prune(ended_before, 1)
+
+    async def _prune(self, ended_before: Instant, limit: int) -> list[RunId]:
         def work() -> list[RunId]:
             execute = self._connection.execute
             # A run goes when it has ended and nothing that descends from it is left: leaves first.

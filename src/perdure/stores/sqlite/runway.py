@@ -5,6 +5,7 @@ stood before does not, and on ext4 it takes half the time. What stands behind th
 SQLite: after every checkpoint it is the rest of an older log.
 """
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,14 +16,28 @@ PIECE_BYTES = 65_536  # what SQLite's own file system layer takes at once
 FIRST_PAGES = 64  # a short session makes its log longer as it goes, and pays for no room
 GROWTH = 4
 MOST_PAGES = 4_096  # longer than a log gets before it is folded into the file
+FOLDED_AT = 4_000  # pages, 16 MB of log, before it is folded into the file: fewer syncs, little space
+SHARE_OF_LOG = 4  # a log may take a fourth of the space that is free on its disk; then it is folded in
+SHARE_OF_ROOM = 8  # and room is made of an eighth, or none
 
 
 class Runway:
     def __init__(self, database: Path, vfs: str | None) -> None:
+        self._folder = database.absolute().parent
         self._log = f"{database.absolute()}-wal"
         self._vfs = vfs or ""
         self.pages = FIRST_PAGES
         """How many pages the log may have before more room is wanted."""
+        self.folded_at = FOLDED_AT
+        """How many pages the log may have before it is folded into the file: fewer on a small disk."""
+        self.look_around()
+
+    def look_around(self) -> int:
+        """How many bytes are free on the disk, of which others may want some too."""
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        self.folded_at = min(FOLDED_AT, max(FIRST_PAGES, free // SHARE_OF_LOG // FRAME_BYTES))
+        return free
 
     def lengthen(self, used: int) -> None:
         """Only while this process holds the right to write: nobody else may be adding to the log.
@@ -30,16 +45,21 @@ class Runway:
         Room is a luxury: where there is none to be had, commits say so themselves.
         """
         self.pages = max(min(used * GROWTH, MOST_PAGES), used * 2)
-        with suppress(apsw.Error):
-            self._make_room()
+        if (self.pages - used) * FRAME_BYTES <= self.look_around() // SHARE_OF_ROOM:
+            with suppress(apsw.Error):
+                self._make_room()
 
     def _make_room(self) -> None:
         log = apsw.VFSFile(self._vfs, self._log, [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE, 0])
         try:
             end, wanted = log.xFileSize(), self.pages * FRAME_BYTES
             if end < wanted:
-                for place in range(end, wanted, PIECE_BYTES):
-                    log.xWrite(bytes(min(PIECE_BYTES, wanted - place)), place)
-                log.xSync(apsw.SQLITE_SYNC_NORMAL)
+                try:
+                    for place in range(end, wanted, PIECE_BYTES):
+                        log.xWrite(bytes(min(PIECE_BYTES, wanted - place)), place)
+                    log.xSync(apsw.SQLITE_SYNC_NORMAL)
+                except apsw.Error:
+                    log.xTruncate(end)  # the disk is full: what was made is given back to those who need it
+                    raise
         finally:
             log.xClose()

@@ -51,7 +51,6 @@ QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
 LOOK_EVERY = 250  # milliseconds between two looks whether a wait for another program is to end
 LAST_PATIENCE = 2.0  # seconds; others who write take turns, a stranger is not waited for
 SAY_EVERY = 10.0  # seconds between two lines about it
-CHECKPOINT_PAGES = 4_000  # 16 MB of log before it is folded into the file: fewer syncs, little space
 
 
 class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
@@ -274,7 +273,7 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
             return result
 
     async def _begin(self) -> None:
-        if self._wal_pages > CHECKPOINT_PAGES:
+        if self._wal_pages > self._runway.folded_at:
             await self._thread.run(self._checkpoint)
         elif self._wal_pages > self._runway.pages:
             await self._patiently(self._lengthen)
@@ -327,6 +326,18 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         """Fold the log into the file. Between two commits, so that it can begin anew from its start."""
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         self._wal_pages = 0
+        self._runway.look_around()
+
+    async def _shorten_log(self) -> None:
+        """Give the log's space back, as far as that can be done: somebody needs room to remove something."""
+        async with self._turn:
+            self._connection.set_busy_timeout(LOOK_EVERY)
+            try:
+                await self._thread.run(lambda: self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+            except apsw.Error as error:
+                _log.debug("%s: its log stays as long as it is: %s", self.path, error)
+            finally:
+                self._connection.set_busy_timeout(0)
 
     def _lengthen(self, given_up: threading.Event) -> None:
         self._begin_patiently(given_up)
@@ -338,7 +349,7 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
     @property
     def _pages_at_hand(self) -> int:
         """How long the log may be for a commit that takes no more time than its own sync."""
-        return min(self._runway.pages, CHECKPOINT_PAGES)
+        return min(self._runway.pages, self._runway.folded_at)
 
     def _count_pages(self, connection: apsw.Connection, database: str, pages: int) -> int:
         self._wal_pages = pages
