@@ -22,6 +22,7 @@ class Meter:
         self.rows = 0
         self.bytes: list[int] = []  # of each transition, its snapshot included
         self.row_bytes: list[int] = []
+        self.value_bytes = 0  # beside the log
         self.summaries = 0
         self.snapshots = 0
 
@@ -34,6 +35,7 @@ class Meter:
             self.rows += change.row is not None
             self.row_bytes.append(len(change.row or b""))
             self.bytes.append(len(change.row or b"") + len(change.snapshot or b""))
+            self.value_bytes += sum(len(text) for _, text in change.values)
             self.summaries += change.summary is not None
             self.snapshots += change.snapshot is not None
 

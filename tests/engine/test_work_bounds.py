@@ -15,6 +15,9 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
+from perdure.engine.client import RunFailed
+from perdure.kernel import jsontext
+from tests.dialects.flow.documents import call, flow, middleware, mock, returns
 from tests.engine.meter import metered
 
 
@@ -108,3 +111,49 @@ async def test_2000_serial_the_last_step_costs_what_the_first_did(
     first, last = sum(meter.row_bytes[1:201]), sum(meter.row_bytes[-201:-1])
     assert last <= first * 1.1, "numbers grow by a digit, nothing else; the last row holds the run's result"
     assert sum(meter.bytes) / 2_000 < bounds.rounds
+
+
+def appending_in_arms(count: int) -> Any:
+    """A Gather whose arms append to a variable."""
+    append = {"ids": "{{ vars.ids + [call.result.value] }}"}
+    each = {**mock(value="{{ call.input }}"), "onSuccess": {"assign": append}}
+    gather = {"action": "Gather", "over": "{{ step.input }}", "call": each, "next": "r"}
+    return flow({"g": gather, "r": returns("{{ size(vars.ids) }}")}, parameters=EMPTY)
+
+
+def appending_in_a_loop(count: int) -> Any:
+    """A Loop that collects ten items in each round."""
+    append = {"ids": "{{ vars.ids + middleware.result.value }}"}
+    again = middleware("loop", onSuccess={"when": f"{{{{ size(vars.ids) < {10 * count}.0 }}}}", "assign": append})
+    steps = {"c": call(mock(value=list(range(10))), "r", middleware=[again]), "r": returns("{{ size(vars.ids) }}")}
+    return flow(steps, parameters=EMPTY)
+
+
+EMPTY = {"type": "object", "properties": {"ids": {"default": []}}}
+
+
+@pytest.mark.parametrize(("document", "bound"), [(appending_in_arms, 240), (appending_in_a_loop, 285)])
+async def test_a_step_that_appends_writes_the_same_at_any_length(
+    tmp_path: Path, document: Callable[[int], Any], bound: int
+) -> None:
+    """Invariant 25, growth: log, snapshots and what lies beside it, at 1,000 and at 10,000."""
+    for count in (1_000, 10_000):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        async with metered(folder) as (engine, meter, _):
+            given = list(range(count)) if document is appending_in_arms else None
+            result = await (await engine.start(jsontext.encode(document(count)), given)).result()
+
+        assert result >= count
+        assert (sum(meter.bytes) + meter.value_bytes) / count < bound
+
+
+async def test_a_history_of_failures_is_not_written_again(tmp_path: Path) -> None:
+    """Invariants 5 and 25: a graph that fails into itself, until that ends it."""
+    again = [{"match": {"codes": ["*"]}, "next": "a"}]
+    document = flow({"a": call(mock(failure={"code": "F"}), "a", catch=again)})
+    async with metered(tmp_path) as (engine, meter, _):
+        with pytest.raises(RunFailed, match="10000 failures"):
+            await (await engine.start(jsontext.encode(document))).result()
+
+    assert (sum(meter.bytes) + meter.value_bytes) / 10_000 < 300

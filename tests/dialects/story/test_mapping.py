@@ -53,6 +53,8 @@ def test_a_child_costs_the_same_among_few_and_among_many() -> None:
     assert many.life.moves < few.life.moves * 10.5
     assert many.state < few.state * 2  # a reference for each page of a hundred, and no more
     assert many.row < 16_384
+    written = [sum(len(row) for row in world.life.rows) + sum(map(len, world.values.values())) for world in (few, many)]
+    assert written[1] < written[0] * 11
 
 
 def test_a_reduce_may_be_given_more_than_a_run_from_outside() -> None:
