@@ -145,6 +145,21 @@ def test_what_cannot_be_settled_is_said_with_an_exit_code(perdure: CommandLine) 
     assert perdure("settle", run, "charge", "--not-done", "--json", code=9).error["code"] == "CONFLICT"
 
 
+def test_an_effect_that_says_it_is_in_doubt_is_held_at_once(perdure: CommandLine) -> None:
+    (perdure.folder / "pay.json").write_text(json.dumps(flow(True)))
+    (perdure.folder / "tasks.py").write_text(
+        TASKS.replace("os.kill(os.getpid(), signal.SIGKILL)", "raise perdure.EffectInDoubt('no answer')")
+    )
+    live = perdure.start("run", "pay.json", "--load", "tasks.py", "--json")
+    run = live.run
+    live.hear("somebody to settle the effect")
+    assert perdure("settle", run, "charge", "--done", '{"receipt": 9}', "--json").json["live"] is True
+    done = live.end()
+
+    assert (done.code, done.json) == (0, {"type": "success", "value": {"receipt": 9}})
+    assert charges(perdure) == 1
+
+
 @pytest.mark.parametrize(
     ("document", "where"),
     [

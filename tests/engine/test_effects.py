@@ -194,6 +194,8 @@ async def test_a_settlement_of_another_claim_than_was_seen_is_refused(tmp_path: 
         await world.boot()
         await in_hand(world).claim_effect("charge")
         assert world.engine is not None
+        (now,) = await ledger.effects(world.engine, run.id)
+        assert (seen["takeovers"], now["takeovers"]) == (0, 1)
         word = i.EffectSettle(seen["key"], b"1", (seen["task"], seen["delivery"]), True)
         answer = await world.engine.runtime.ask(run.id, word)
 
