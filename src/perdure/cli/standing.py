@@ -105,8 +105,9 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
         more = f" (the first of {len(state.timers)})" if len(state.timers) > 1 else ""
         # Where code is missing, a bound around it is not what the run waits for: it only says how long it may.
         lacks_code = any(wait.why is Why.PROVIDER or wait.is_code for wait in waits)
-        comes = not lacks_code or any(timer.rank == 0 for timer in state.timers.values())
-        due = min(timer.due for timer in state.timers.values())
+        comes = not lacks_code or any(timer.rank <= 0 for timer in state.timers.values())
+        ahead = client.clock.wall() - client.clock.now()
+        due = min(timer.due_with(ahead) for timer in state.timers.values())
         waits.append(Wait(Why.TIMER, f"a timer{more}", due, comes=comes))
     return waits
 

@@ -48,7 +48,8 @@ async def send(client: "Client", row: RunRow, given: i.Input, patience: float, a
         told = Told(False, False, remarks=("decided when the run is not stuck",))
         return await _record(client, row.id, given, told, along)
     if not is_live:
-        rehearsal = Rehearsal(store, client.answers, execution, client.clock.now())
+        now = client.clock.now()
+        rehearsal = Rehearsal(store, client.answers, execution, now, client.clock.wall() - now)
         verdict = await rehearsal.play(given)
         if verdict.refusal is not None:
             raise refused(row.id, verdict.refusal)

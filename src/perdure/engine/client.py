@@ -366,10 +366,12 @@ class Client(AbstractAsyncContextManager["Client"]):
         row = await self.find(run)
         execution = await views.load(self.store, self.languages, row)
         now = self.clock.now()
-        bounds = (timer.due for timer in execution.state.timers.values() if timer.rank < i.WORD_RANK)
+        ahead = self.clock.wall() - now
+        timers = execution.state.timers.values()
+        bounds = (timer.due_with(ahead) for timer in timers if timer.rank < i.WORD_RANK)
         if not (row.has_words or any(due <= now for due in bounds)) or await self.store.owned([row.partition]):
             return row, execution, []
-        rehearsal = Rehearsal(self.store, self.answers, execution, now)
+        rehearsal = Rehearsal(self.store, self.answers, execution, now, ahead)
         if row.stuck:  # what it cannot decide is not tried here either
             return row, execution, await rehearsal.waiting()
         await rehearsal.play()

@@ -102,7 +102,9 @@ class Decider:
         execution = slot.execution
         assert execution is not None
         if slot.unfinished is None:
-            if not slot.take(self._clock.now(), self._heard):
+            now = self._clock.now()
+            slot.look_at_wall(now, self._clock.wall())
+            if not slot.take(now, self._heard):
                 self._listen_first(slot)
                 return
             if execution.state.status.is_final and slot.is_disowned and not slot.puts_words_first():
@@ -115,6 +117,7 @@ class Decider:
                 if turn is None:
                     turn = Turn(execution, mail.given, mail.at, self._clock.now(), self._store.spoken)
                     turn.is_acknowledged = mail.position is not None
+                    turn.ahead = slot.ahead
                     if mail.values:
                         turn.texts.update(mail.values)
                 needs = decide(

@@ -73,7 +73,8 @@ def _summary(slot: Slot, execution: Execution) -> Summary | None:
             return None
         wanted = Summary(Status.RUNNING, True, None)
     else:
-        wanted = Summary(state.activity, False, slot.next_due())
+        due, on_wall = slot.due_times()
+        wanted = Summary(state.activity, False, due, None, on_wall)
     return None if wanted == slot.summary else wanted
 
 

@@ -55,12 +55,13 @@ class Verdict(msgspec.Struct, frozen=True):
 class Rehearsal:
     """Takes a run up to where it would stand. `execution` is spent on it: it is not what is recorded any more."""
 
-    def __init__(self, store: Store, answers: Fetch, execution: Execution, now: Instant) -> None:
+    def __init__(self, store: Store, answers: Fetch, execution: Execution, now: Instant, ahead: Instant = 0) -> None:
         self.execution = execution
         self.pending: list[Pending] = []
         self._store = store
         self._answers = answers
         self._now = now
+        self._ahead = ahead  # of the wall, compared with the store's clock
         self._accepted: list[tuple[Instant, i.Input]] = []
 
     async def play(self, word: i.Input | None = None) -> Verdict:
@@ -98,9 +99,9 @@ class Rehearsal:
         """Bounds that are due, and letters, in order of arrival. A wait for a word has not run out yet."""
         state = self.execution.state
         found: list[tuple[Instant, int, i.Input]] = [
-            (timer.due, i.TIMER_RANK + timer.rank, i.TimerDue(number))
+            (timer.due_with(self._ahead), i.TIMER_RANK + timer.rank, i.TimerDue(number))
             for number, timer in state.timers.items()
-            if timer.due <= self._now and timer.rank < i.WORD_RANK
+            if timer.due_with(self._ahead) <= self._now and timer.rank < i.WORD_RANK
         ]
         for delivered in await self._store.letters(self.execution.id):
             try:

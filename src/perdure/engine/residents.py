@@ -159,7 +159,7 @@ class Residents:
             return
         slot.partition = row.partition
         slot.creation = None
-        slot.summary = Summary(row.status, row.has_work, row.due, row.ended_at)
+        slot.summary = Summary(row.status, row.has_work, row.due, row.ended_at, row.on_wall)
         slot.tail_bytes = sum(len(body) for _, body in stored.rows)
         slot.snapshot_bytes = len(stored.snapshot[1]) if stored.snapshot else 0
         if row.stuck and not slot.failures:

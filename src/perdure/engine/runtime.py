@@ -40,12 +40,13 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import is_family
-from perdure.kernel.values import Payload, RunId
+from perdure.kernel.values import SECOND, Instant, Payload, RunId
 from perdure.stores.protocol import NewRun, Store
 
 _log = logging.getLogger("perdure.engine")
 
 WOKEN_AT_ONCE = 2_000
+WALL_EVERY = 60.0  # seconds between looks at the wall, for waits until an instant that it shows
 HELD_EVERY = 1.0  # seconds between looks at what waits for other servers
 LAST_WORDS = 2.0  # seconds to write down what was not begun, when a server leaves
 
@@ -155,11 +156,13 @@ class Runtime:
             self._handover,
         )
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._ahead: Instant = 0  # of the wall, compared with the store's clock
 
     # Opening and closing.
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._ahead = self.clock.wall() - self.clock.now()
         await self.sharing.join()
         self._every("inbox", self._settings.poll, self._look_for_letters)
         self._every("ownership", self._settings.poll, self.sharing.look)
@@ -168,6 +171,7 @@ class Runtime:
         self._every("held", self._settings.share_every or HELD_EVERY, self._look_after_held)
         sweep = self._settings.lease_sweep or pace.sweep
         self._every("leases", sweep, lambda: self._chores.spawn(self.expire_leases()))
+        self._every("wall", WALL_EVERY, self.look_at_wall)
         self.store.listen(self._woken)
 
     async def adopt(self, families: Sequence[RunId] | None = None) -> None:
@@ -503,16 +507,29 @@ class Runtime:
         if look_for_parked:
             self._chores.spawn(self._wake_parked())
 
+    def look_at_wall(self) -> None:
+        """Where it was set, whoever waits for an instant on it has to look again."""
+        ahead = self.clock.wall() - self.clock.now()
+        if abs(ahead - self._ahead) <= SECOND:
+            return
+        self._ahead = ahead
+        for slot in list(self._slots.values()):
+            if slot.calendar and slot.phase is Phase.IDLE:
+                slot.alarm = None
+                self._settler.rest(slot)
+        self._chores.spawn(self._wake_parked())
+
     async def _wake_parked(self) -> None:
         await self._inbox.read()  # what was acknowledged before a timer was due comes before it
         now = self.clock.now()
-        due = await self.store.due(self.partitions, now, WOKEN_AT_ONCE)
+        ahead = self.clock.wall() - now
+        due = await self.store.due(self.partitions, now, WOKEN_AT_ONCE, ahead)
         for run in due:
             if run not in self._slots:
                 self.offer(run, Mail(now, 0, i.Wake()))
         if len(due) == WOKEN_AT_ONCE:  # the rest a moment later, when these are decided
             self._alarms.parked(now + 10_000)
-        self._alarms.parked(await self.store.next_due(self.partitions, now))
+        self._alarms.parked(await self.store.next_due(self.partitions, now, ahead))
 
     async def expire_leases(self) -> None:
         if await self.store.expire(self.clock.now()):

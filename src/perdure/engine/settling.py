@@ -94,6 +94,8 @@ class Settler:
             slot.phase = Phase.COMMITTING  # what this brings only waits in the mailbox
             self._commands.find_hands(slot, slot.execution)
             slot.phase = Phase.IDLE
+        if slot.calendar:
+            slot.look_at_wall(self._clock.now(), self._clock.wall())
         due = slot.next_due()
         if slot.is_leaving:
             if slot.comes_again:

@@ -15,6 +15,7 @@ import msgspec
 
 from perdure.kernel.execution import Execution
 from perdure.kernel.inputs import (
+    CALENDAR_RANK,
     TIMER_RANK,
     WORD_RANK,
     Answer,
@@ -80,7 +81,9 @@ _order = attrgetter("at", "rank")
 
 class Slot:
     __slots__ = (
+        "ahead",
         "alarm",
+        "calendar",
         "creation",
         "decided",
         "execution",
@@ -121,6 +124,8 @@ class Slot:
         self.mailbox: list[Mail] = []
         self.timers: list[tuple[Instant, int]] = []  # bounds, which arrive when they are due
         self.waits: list[tuple[Instant, int]] = []  # ends of waits for a word, which come after everything else
+        self.calendar: list[tuple[Instant, int]] = []  # timers whose due times are instants on the wall
+        self.ahead: Instant = 0  # of the wall, compared with the store's clock, when it was last looked at
         self.alarm: Instant | None = None  # when this process will look at the timers again
         self.pooled: set[int] = set()
         self.tail_bytes = 0
@@ -150,19 +155,40 @@ class Slot:
 
     def install(self, execution: Execution) -> None:
         self.execution = execution
-        self.timers, self.waits = [], []
+        self.timers, self.waits, self.calendar = [], [], []
         for number, timer in execution.state.timers.items():
-            (self.waits if timer.rank >= WORD_RANK else self.timers).append((timer.due, number))
-        heapify(self.timers)
-        heapify(self.waits)
+            self._timers_like(timer).append((timer.due, number))
+        for timers in (self.timers, self.waits, self.calendar):
+            heapify(timers)
         self.pooled = {number for number, task in execution.state.tasks.items() if task.pool}
 
     def set_timer(self, timer: OpenTimer, number: int) -> None:
-        heappush(self.waits if timer.rank >= WORD_RANK else self.timers, (timer.due, number))
+        heappush(self._timers_like(timer), (timer.due, number))
+
+    def _timers_like(self, timer: OpenTimer) -> list[tuple[Instant, int]]:
+        if timer.rank >= WORD_RANK:
+            return self.waits
+        return self.calendar if timer.rank == CALENDAR_RANK else self.timers
+
+    def look_at_wall(self, now: Instant, wall: Instant) -> None:
+        """Timers whose instant the wall shows, or has shown, are due by the store's clock too."""
+        self.ahead = wall - now
+        while self.calendar and (due := self._first(self.calendar)) is not None and due <= wall:
+            _, number = heappop(self.calendar)
+            heappush(self.timers, (due - self.ahead, number))
 
     def next_due(self) -> Instant | None:
+        """By the store's clock, if nobody sets the wall meanwhile."""
+        due, on_wall = self.due_times()
+        if on_wall is not None and (due is None or on_wall - self.ahead < due):
+            return on_wall - self.ahead
+        return due
+
+    def due_times(self) -> tuple[Instant | None, Instant | None]:
+        """The next one by the store's clock, and the next one on the wall."""
         bound, wait = self._first(self.timers), self._first(self.waits)
-        return bound if wait is None or (bound is not None and bound <= wait) else wait
+        due = bound if wait is None or (bound is not None and bound <= wait) else wait
+        return due, self._first(self.calendar) if self.calendar else None
 
     def _first(self, timers: list[tuple[Instant, int]]) -> Instant | None:
         assert self.execution is not None

@@ -17,7 +17,7 @@ from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.state import State
-from perdure.kernel.values import Ref, RunId, digest
+from perdure.kernel.values import Instant, Ref, RunId, digest
 from perdure.kernel.versions import read_pinned
 from perdure.stores.caring import Reading, Stray
 
@@ -227,11 +227,18 @@ def _disagreements(row: r.RunRecord, state: State) -> Iterator[str]:
     if is_over != (row.ended_at is not None) or (is_over and Status(row.status) is not state.status):
         yield f"its row says {row.status}, its history {state.status.value}"
     elif not is_over:
-        first = min((timer.due for timer in state.timers.values()), default=None)
+        first = min((timer.due for timer in state.timers.values() if timer.rank != inputs.CALENDAR_RANK), default=None)
         if state.has_local_work and not row.has_work:
             yield "it has open work, and no restart would take it up"
         elif not row.has_work and first is not None and (row.due is None or row.due > first):
             yield "it waits for a timer, and nobody would wake it in time"
+        elif not row.has_work and row.on_wall != _on_wall(state):
+            yield "it waits for an instant on the wall, and nobody would wake it in time"
+
+
+def _on_wall(state: State) -> Instant | None:
+    waits = [timer.due for timer in state.timers.values() if timer.rank == inputs.CALENDAR_RANK]
+    return min(waits, default=None)
 
 
 def _references(found: Any) -> Iterator[bytes]:

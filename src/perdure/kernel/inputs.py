@@ -214,6 +214,9 @@ def decode(body: bytes) -> AnyInput:
         raise NewerRecord(f"a letter to it says something that this Perdure does not know ({error})") from None
 
 
+CALENDAR_RANK = -1
+"""The rank of a timer whose due time is an instant on the wall (`Sleep until`), not on the store's clock: see 30."""
+
 TIMER_RANK = 1
 """Results come first among the inputs of one instant, then timers by their own rank: a result that is there at a
 deadline beats it, on every machine and after every restart."""

@@ -13,6 +13,7 @@ from perdure.kernel import effects
 from perdure.kernel import events as e
 from perdure.kernel.effects import Effect
 from perdure.kernel.guilt import Place
+from perdure.kernel.inputs import CALENDAR_RANK
 from perdure.kernel.outcomes import Cancelled, Outcome, Status
 from perdure.kernel.values import NULL, Instant, Payload, RunId, digest
 
@@ -47,6 +48,11 @@ class OpenTask(msgspec.Struct, gc=False, array_like=True):
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     due: Instant
     rank: int
+
+    def due_with(self, ahead: Instant) -> Instant:
+        """By the store's clock, where the wall is so much ahead of it."""
+        return self.due - ahead if self.rank == CALENDAR_RANK else self.due
+
     child: int = 0  # that it is the grace of; it goes with its end
 
 

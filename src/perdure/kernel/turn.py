@@ -83,6 +83,7 @@ class Turn:
         "_absent",
         "_answers",
         "_texts",
+        "ahead",
         "answer",
         "arrived",
         "body",
@@ -119,6 +120,7 @@ class Turn:
         self.answer: Answer = ACCEPTED
         self.changes_nothing = False
         self.is_acknowledged = False  # whoever sent it was told that it is recorded, before it was decided
+        self.ahead: Instant = 0  # of the wall, compared with the store's clock: what calendars are compared with
         self.moves = 0
         self.enumerated = 0  # elements of Gathers, loops, maps: each allows the run further moves
         self.caught = 0  # failures that the program goes on from

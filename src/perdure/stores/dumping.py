@@ -14,7 +14,7 @@ from perdure.kernel.values import RunId
 from perdure.stores import records as r
 from perdure.stores.caring import Stray
 
-_RUN = "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck"
+_RUN = "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall"
 _ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
 _TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body"
 _PERMIT = "scope, run, permit, priority, capacity, asked_at, granted, ageing"

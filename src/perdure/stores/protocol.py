@@ -37,6 +37,7 @@ class Summary(msgspec.Struct, gc=False, frozen=True):
     has_work: bool  # open work in the owner's process: a restart takes it up by itself
     due: Instant | None  # when a parked run wants to be woken; means nothing while there is work
     ended_at: Instant | None = None
+    on_wall: Instant | None = None  # the same for waits until an instant on the wall, by that clock
 
 
 class Letter(msgspec.Struct, gc=False, frozen=True):
@@ -151,6 +152,7 @@ class RunRow(msgspec.Struct, gc=False):
     ended_at: Instant | None
     stuck: str | None
     has_words: bool = False  # some lie in its inbox, not decided yet
+    on_wall: Instant | None = None
 
 
 class Stored(msgspec.Struct, gc=False):
@@ -400,11 +402,11 @@ class Store(Protocol):
     async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
         """Runs with open in-process work: what a restart takes up by itself."""
 
-    async def due(self, partitions: Sequence[int], until: Instant, limit: int) -> list[RunId]:
-        """Parked runs whose due time has come, earliest first."""
+    async def due(self, partitions: Sequence[int], until: Instant, limit: int, ahead: Instant = 0) -> list[RunId]:
+        """Parked runs whose due time has come, earliest first. The wall is so much ahead of the store's clock."""
 
-    async def next_due(self, partitions: Sequence[int], after: Instant) -> Instant | None:
-        """The earliest due time of a parked run that is later than `after`."""
+    async def next_due(self, partitions: Sequence[int], after: Instant, ahead: Instant = 0) -> Instant | None:
+        """The earliest due time of a parked run that is later than `after`, all by the store's clock."""
 
     async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
         """Requests, not granted yet, for permits of scopes that begin so: run, permit and scope."""

@@ -87,6 +87,7 @@ class RunRecord(Record, frozen=True):
     created_at: Instant
     ended_at: Instant | None
     stuck: str | None
+    on_wall: Instant | None
 
 
 class ValueRecord(Record, frozen=True):

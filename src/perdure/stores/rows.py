@@ -9,7 +9,7 @@ from perdure.stores.protocol import ResourceRow, RunRow
 
 RUN_COLUMNS = (
     "id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck,"
-    " EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id AND inbox.is_word = 1)"
+    " EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id AND inbox.is_word = 1), on_wall"
 )
 RESOURCE_COLUMNS = (
     "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
@@ -17,7 +17,7 @@ RESOURCE_COLUMNS = (
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
-    id, partition, language, name, program, parent, labels, key, status, has_work, due, created, ended, stuck, words = (
+    id, partition, language, name, program, parent, labels, key, status, has_work, due, created, ended, stuck, *more = (
         row
     )
     return RunRow(
@@ -35,7 +35,8 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         created,
         ended,
         stuck,
-        bool(words),
+        bool(more[0]),
+        more[1],
     )
 
 

@@ -238,6 +238,33 @@ class StoreSuite(CatalogSuite):
         assert await store.due([home], 1_000, 1) == ["busy"]
         await store.close()
 
+    async def test_due_times_on_the_wall_are_compared_with_the_wall(self, tmp_path: Path) -> None:
+        """Invariant 30."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(
+            store,
+            created("both", home, Summary(Status.WAITING, False, 150, None, 300)),
+            created("wall", home, Summary(Status.WAITING, False, None, None, 200)),
+            created("busy", home, Summary(Status.RUNNING, True, None, None, 50)),
+        )
+        row = await store.find(RunId("both"))
+
+        assert row is not None and (row.due, row.on_wall) == (150, 300)
+        assert await store.due([home], 1_000, 10) == ["both", "wall"]
+        assert await store.due([home], 100, 10, 90) == []
+        assert await store.due([home], 100, 10, 100) == ["wall"]
+        assert await store.due([home], 100, 10, 250) == ["wall", "both"]
+        assert await store.due([home], 190, 10, -100) == ["both"]
+        assert await store.next_due([home], 0) == 150
+        assert await store.next_due([home], 0, 100) == 100
+        assert await store.next_due([home], 160, -100) == 300
+        assert await store.next_due([home], 160, 300) is None
+        parked = Transition(RunId("wall"), home, 2, row=b"x", summary=Summary(Status.WAITING, False, 70))
+        await self.commit(store, parked)
+        assert await store.due([home], 60, 10, 1_000) == ["both"]
+        await store.close()
+
     async def test_root_runs_that_ended_come_in_order_of_their_end_page_by_page(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()

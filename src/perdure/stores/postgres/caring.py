@@ -229,7 +229,7 @@ def _runs(connection: Connection, now: Instant) -> RunCounts:
     counts.total, counts.ended, counts.at_work, counts.parked, counts.overdue, counts.stuck = _one(
         connection,
         "SELECT count(*), count(ended_at), count(*) FILTER (WHERE has_work),"
-        " count(*) FILTER (WHERE NOT has_work AND due IS NOT NULL),"
+        " count(*) FILTER (WHERE NOT has_work AND coalesce(due, on_wall) IS NOT NULL),"
         f" count(*) FILTER (WHERE NOT has_work AND due <= {now:d}), count(stuck) FROM runs",
     )
     counts.open = counts.total - counts.ended

@@ -154,7 +154,7 @@ _LEFT_BEHIND = Statement(
 _SETTLE_RUNS = Statement(
     "UPDATE runs SET partition = n.home FROM unnest({}, {}) AS n (id, home) WHERE runs.id = n.id"
     " AND runs.partition = {} RETURNING runs.id, runs.partition,"
-    " runs.ended_at IS NULL AND (runs.has_work OR runs.due IS NOT NULL)",
+    " runs.ended_at IS NULL AND (runs.has_work OR coalesce(runs.due, runs.on_wall) IS NOT NULL)",
     TEXTS,
     INTS,
     INT,

@@ -31,12 +31,12 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
     ),
     "born": (
         "INSERT INTO runs (number, id, partition, language, name, program, parent, labels, key, status, has_work, due,"
-        " created_at, ended_at) SELECT n.number, n.id, n.partition, n.language, n.name, n.program, n.parent,"
-        " n.labels::jsonb, n.key, n.status, n.has_work = 1, n.due, n.created_at, n.ended_at FROM go,"
-        " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition, language, name,"
-        " program, parent, labels, key, status, has_work, due, created_at, ended_at)"
+        " created_at, ended_at, on_wall) SELECT n.number, n.id, n.partition, n.language, n.name, n.program, n.parent,"
+        " n.labels::jsonb, n.key, n.status, n.has_work = 1, n.due, n.created_at, n.ended_at, n.on_wall FROM go,"
+        " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition, language,"
+        " name, program, parent, labels, key, status, has_work, due, created_at, ended_at, on_wall)"
         " ON CONFLICT DO NOTHING RETURNING number",
-        (INTS, TEXTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS, TEXTS, BLOBS, TEXTS, INTS, INTS, INTS, INTS),
+        (INTS, TEXTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS, TEXTS, BLOBS, TEXTS, INTS, INTS, INTS, INTS, INTS),
     ),
     "logged": (
         "INSERT INTO log (run, seq, body) SELECT n.number, n.seq, n.body"
@@ -50,10 +50,11 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         (INTS, INTS, BLOBS),
     ),
     "summed": (
-        "UPDATE runs SET status = n.status, has_work = n.has_work = 1, due = n.due, ended_at = n.ended_at"
-        " FROM go, unnest({}, {}, {}, {}, {}) AS n (id, status, has_work, due, ended_at)"
+        "UPDATE runs SET status = n.status, has_work = n.has_work = 1, due = n.due, ended_at = n.ended_at,"
+        " on_wall = n.on_wall"
+        " FROM go, unnest({}, {}, {}, {}, {}, {}) AS n (id, status, has_work, due, ended_at, on_wall)"
         " WHERE runs.id = n.id RETURNING 1",
-        (TEXTS, TEXTS, INTS, INTS, INTS),
+        (TEXTS, TEXTS, INTS, INTS, INTS, INTS),
     ),
     "valued": (
         "INSERT INTO large_values (run, digest, text) SELECT n.number, n.digest, n.text"

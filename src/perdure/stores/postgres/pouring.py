@@ -123,7 +123,8 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         "runs",
         _typed(
             "number int8, id text, partition int4, language text, name text, program bytea, parent text, labels jsonb,"
-            " key bytea, status text, has_work bool, due int8, created_at int8, ended_at int8, stuck text"
+            " key bytea, status text, has_work bool, due int8, created_at int8, ended_at int8, stuck text,"
+            " on_wall int8"
         ),
         Pour._runs,
     ),

@@ -52,18 +52,22 @@ _VALUES = Statement(
 _WITH_WORK = Statement(
     "SELECT id FROM runs WHERE partition = ANY({}) AND has_work AND ended_at IS NULL ORDER BY number", INTS
 )
+_PARKED = "FROM runs WHERE partition = p AND NOT has_work AND ended_at IS NULL AND"
 _DUE = Statement(
-    "SELECT found.id FROM unnest({}) AS p, LATERAL (SELECT due, id FROM runs WHERE partition = p AND NOT has_work"
-    " AND ended_at IS NULL AND due <= {} ORDER BY due LIMIT {}) AS found ORDER BY found.due, found.id LIMIT {}",
+    "SELECT found.id FROM unnest({0}) AS p,"
+    f" LATERAL ((SELECT due, id {_PARKED} due <= {{1}} ORDER BY due LIMIT {{2}})"
+    f" UNION ALL (SELECT on_wall - {{3}}, id {_PARKED} on_wall <= {{1}} + {{3}} ORDER BY on_wall LIMIT {{2}})) AS found"
+    " GROUP BY found.id ORDER BY min(found.due), found.id LIMIT {2}",
     INTS,
     INT,
     INT,
     INT,
 )
 _NEXT_DUE = Statement(
-    "SELECT min(found.due) FROM unnest({}) AS p, LATERAL (SELECT due FROM runs WHERE partition = p AND NOT has_work"
-    " AND ended_at IS NULL AND due > {} ORDER BY due LIMIT 1) AS found",
+    f"SELECT min(found.due) FROM unnest({{0}}) AS p, LATERAL ((SELECT due {_PARKED} due > {{1}} ORDER BY due LIMIT 1)"
+    f" UNION ALL (SELECT on_wall - {{2}} {_PARKED} on_wall > {{1}} + {{2}} ORDER BY on_wall LIMIT 1)) AS found",
     INTS,
+    INT,
     INT,
 )
 _INBOX = Statement(
@@ -198,11 +202,11 @@ class Reads(ABC):
     async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
         return [id for (id,) in await self._read(_WITH_WORK, partitions)]
 
-    async def due(self, partitions: Sequence[int], until: Instant, limit: int) -> list[RunId]:
-        return [id for (id,) in await self._read(_DUE, partitions, until, limit, limit)]
+    async def due(self, partitions: Sequence[int], until: Instant, limit: int, ahead: Instant = 0) -> list[RunId]:
+        return [id for (id,) in await self._read(_DUE, partitions, until, limit, ahead)]
 
-    async def next_due(self, partitions: Sequence[int], after: Instant) -> Instant | None:
-        rows = await self._read(_NEXT_DUE, partitions, after)
+    async def next_due(self, partitions: Sequence[int], after: Instant, ahead: Instant = 0) -> Instant | None:
+        rows = await self._read(_NEXT_DUE, partitions, after, ahead)
         due: Instant | None = rows[0][0]
         return due
 

@@ -81,7 +81,8 @@ class Shipment:
             self._add("noted", number, change.seq, change.snapshot, fresh)
         summary = change.summary
         if summary is not None and new is None:
-            self._add("summed", run, summary.status.value, int(summary.has_work), summary.due, summary.ended_at)
+            what = (summary.status.value, int(summary.has_work), summary.due, summary.ended_at, summary.on_wall)
+            self._add("summed", run, *what)
         for digest, text in change.values:
             self._add("valued", number, digest, text, fresh)
         for source, wanted in change.borrowed:
@@ -112,6 +113,7 @@ class Shipment:
             summary.due,
             new.created_at,
             summary.ended_at,
+            summary.on_wall,
         )
 
     def _take_letter(self, letter: Letter, sender: int, fresh: int) -> None:

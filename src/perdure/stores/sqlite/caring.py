@@ -84,7 +84,7 @@ class SqliteCaretaker:
         counts.total, counts.ended, counts.at_work, counts.parked, counts.overdue, counts.stuck = next(
             connection.execute(
                 "SELECT count(*), count(ended_at), count(*) FILTER (WHERE has_work = 1),"
-                " count(*) FILTER (WHERE has_work = 0 AND due IS NOT NULL),"
+                " count(*) FILTER (WHERE has_work = 0 AND coalesce(due, on_wall) IS NOT NULL),"
                 " count(*) FILTER (WHERE has_work = 0 AND due <= ?), count(stuck) FROM runs",
                 (now,),
             )

@@ -103,24 +103,28 @@ class Reads(ABC):
     def _of_partitions(self, query: str, partitions: Sequence[int]) -> list[RunId]:
         return [id for partition in partitions for (id,) in self._read(query, (partition,))]
 
-    async def due(self, partitions: Sequence[int], until: Instant, limit: int) -> list[RunId]:
-        rows = [
-            row
+    async def due(self, partitions: Sequence[int], until: Instant, limit: int, ahead: Instant = 0) -> list[RunId]:
+        rows = {
+            (due - clock, id)
             for partition in partitions
-            for row in self._read(
-                "SELECT due, id FROM runs WHERE partition = ? AND has_work = 0 AND due <= ? ORDER BY due LIMIT ?",
-                (partition, until, limit),
+            for column, clock in (("due", 0), ("on_wall", ahead))
+            for due, id in self._read(
+                f"SELECT {column}, id FROM runs WHERE partition = ? AND has_work = 0 AND {column} <= ?"
+                f" ORDER BY {column} LIMIT ?",
+                (partition, until + clock, limit),
             )
-        ]
-        return [id for _, id in sorted(rows)[:limit]]
+        }
+        return list(dict.fromkeys(id for _, id in sorted(rows)))[:limit]
 
-    async def next_due(self, partitions: Sequence[int], after: Instant) -> Instant | None:
+    async def next_due(self, partitions: Sequence[int], after: Instant, ahead: Instant = 0) -> Instant | None:
         found = [
-            due
+            due - clock
             for partition in partitions
+            for column, clock in (("due", 0), ("on_wall", ahead))
             for (due,) in self._read(
-                "SELECT due FROM runs WHERE partition = ? AND has_work = 0 AND due > ? ORDER BY due LIMIT 1",
-                (partition, after),
+                f"SELECT {column} FROM runs WHERE partition = ? AND has_work = 0 AND {column} > ?"
+                f" ORDER BY {column} LIMIT 1",
+                (partition, after + clock),
             )
         ]
         return min(found, default=None)

@@ -88,7 +88,7 @@ class BatchWriter:
         assert new is not None and summary is not None
         self._execute(
             "INSERT INTO runs (id, partition, language, name, program, parent, labels, key, status, has_work, due,"
-            " created_at, ended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            " created_at, ended_at, on_wall) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (
                 change.run,
                 change.partition,
@@ -103,6 +103,7 @@ class BatchWriter:
                 summary.due,
                 new.created_at,
                 summary.ended_at,
+                summary.on_wall,
             ),
         )
         if not self._connection.changes():
@@ -127,8 +128,8 @@ class BatchWriter:
         summary = change.summary
         assert summary is not None
         self._execute(
-            "UPDATE runs SET status = ?, has_work = ?, due = ?, ended_at = ? WHERE number = ?",
-            (summary.status.value, summary.has_work, summary.due, summary.ended_at, number),
+            "UPDATE runs SET status = ?, has_work = ?, due = ?, ended_at = ?, on_wall = ? WHERE number = ?",
+            (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number),
         )
 
     def send(self, letter: Letter, sender: int) -> Delivered:

@@ -12,6 +12,7 @@ from perdure.dialects.flow.instants import clamp, parse_duration, parse_timestam
 from perdure.dialects.flow.move import Move
 from perdure.dialects.flow.program import AMBIENT, Field
 from perdure.dialects.flow.steps.protocol import Plain
+from perdure.kernel.inputs import CALENDAR_RANK
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
@@ -40,13 +41,16 @@ class SleepAction(Plain):
 
     def advance(self, move: Move, step: Step) -> None:
         program = move.step_program(step)
+        is_calendar = program.own.until is not None  # an instant on the wall, however that is set
+        now = move.now + move.turn.ahead if is_calendar else move.now
         try:
-            due = move.now if step.woken else self._due(move, step, program.own)
+            due = now if step.woken else self._due(move, step, program.own)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
             return
-        if due > move.now:
-            move.emit(f.StepSlept(move.number, move.turn.set_timer(due)))
+        if due > now:
+            timer = move.turn.set_timer(due, CALENDAR_RANK if is_calendar else 0)
+            move.emit(f.StepSlept(move.number, timer))
         else:
             move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step))
 
