@@ -67,11 +67,17 @@ class Timepiece(Protocol):
         """What a clock on the wall shows: that of the machine that has the store."""
 
 
+def offset_of_wall() -> Instant:
+    """What the wall shows beyond boot time; both are read at one moment, or nearly."""
+    before, wall, after = sources.boot(), sources.wall(), sources.boot()
+    return wall - (before + after) // 2
+
+
 class Count:
     """Boot time and an offset: at first the one that makes it agree with the wall."""
 
     def __init__(self) -> None:
-        self.offset: Instant = sources.wall() - sources.boot()
+        self.offset: Instant = offset_of_wall()
 
     def now(self) -> Instant:
         return sources.boot() + self.offset

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from perdure.kernel.values import Instant
-from perdure.stores.clocks import Count, refuse_behind, sources
+from perdure.stores.clocks import Count, offset_of_wall, refuse_behind, sources
 
 LOOKED_AT = 100  # rows of the log; commits of several processes are written in nearly the order of their instants
 
@@ -19,21 +19,25 @@ _turns = msgspec.msgpack.Decoder(list[tuple[int, Any]])
 
 def set_count(count: Count, connection: apsw.Connection, path: Path, *, writes: bool) -> None:
     """Count as the store says. Who only reads keeps an offset of its own where nobody has drawn one since the boot."""
-    wall, last = sources.wall(), last_recorded(connection)
-    refuse_behind(str(path), wall, last)
+    last = last_recorded(connection)
+    refuse_behind(str(path), sources.wall(), last)
     drawn = _drawn(connection)
     if drawn is None and writes:
         connection.execute("BEGIN IMMEDIATE")
         try:
             drawn = _drawn(connection)
             if drawn is None:
-                drawn = max(wall, last_recorded(connection)) - sources.boot()
+                drawn = _offset(last_recorded(connection))
                 connection.execute("INSERT INTO clock VALUES (?, ?)", (sources.machine(), drawn))
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-    count.offset = max(wall, last) - sources.boot() if drawn is None else drawn
+    count.offset = _offset(last) if drawn is None else drawn
+
+
+def _offset(last: Instant) -> Instant:
+    return max(offset_of_wall(), last - sources.boot())
 
 
 def _drawn(connection: apsw.Connection) -> Instant | None:
