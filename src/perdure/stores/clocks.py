@@ -4,15 +4,14 @@ A store's clock is a count that no setting of a wall clock moves: the time since
 plus an offset that is kept in the store (ARCHITECTURE.md, invariant 30). `sources` is what tests replace.
 """
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from typing import Protocol
-from uuid import uuid4
 
 from perdure.kernel.values import SECOND, Instant
 from perdure.stores.errors import StoreClockBehind
@@ -41,10 +40,13 @@ def _wall() -> Instant:
 def _machine() -> str:
     try:
         if sys.platform == "darwin":
-            return subprocess.check_output(["sysctl", "-n", "kern.bootsessionuuid"], text=True).strip()
+            import subprocess  # only there: it takes long to load
+
+            told = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False)
+            return told.stdout.strip() or token_hex(16)
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except (OSError, subprocess.CalledProcessError):
-        return str(uuid4())  # a count of this process alone
+    except OSError:
+        return token_hex(16)  # a count of this process alone
 
 
 class Sources:

@@ -57,7 +57,7 @@ _DUE = Statement(
     "SELECT found.id FROM unnest({0}) AS p,"
     f" LATERAL ((SELECT due, id {_PARKED} due <= {{1}} ORDER BY due LIMIT {{2}})"
     f" UNION ALL (SELECT on_wall - {{3}}, id {_PARKED} on_wall <= {{1}} + {{3}} ORDER BY on_wall LIMIT {{2}})) AS found"
-    " GROUP BY found.id ORDER BY min(found.due), found.id LIMIT {2}",
+    " ORDER BY found.due, found.id LIMIT {2}",
     INTS,
     INT,
     INT,
@@ -203,7 +203,8 @@ class Reads(ABC):
         return [id for (id,) in await self._read(_WITH_WORK, partitions)]
 
     async def due(self, partitions: Sequence[int], until: Instant, limit: int, ahead: Instant = 0) -> list[RunId]:
-        return [id for (id,) in await self._read(_DUE, partitions, until, limit, ahead)]
+        rows = await self._read(_DUE, partitions, until, limit, ahead)
+        return list(dict.fromkeys(id for (id,) in rows))  # one may be due by both clocks
 
     async def next_due(self, partitions: Sequence[int], after: Instant, ahead: Instant = 0) -> Instant | None:
         rows = await self._read(_NEXT_DUE, partitions, after, ahead)
