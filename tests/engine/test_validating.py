@@ -91,8 +91,8 @@ DAMAGES = [
     ),
     ("UPDATE permits SET permit = permit + 100 WHERE granted", "permits", "which it does not ask for"),
     ("UPDATE tasks SET task = 77", "tasks", "which is not open"),
-    ("INSERT INTO inbox VALUES (99, 1, 'nobody', 5, x'9206a161')", "letters", "(Signal) to a run that is not there"),
-    ("INSERT INTO inbox SELECT 99, 1, id, 5, x'ff' FROM runs WHERE name = 'over'", "letters", "cannot be read"),
+    ("INSERT INTO inbox VALUES (99, 1, 'nobody', 5, x'9206a161', 0)", "letters", "(Signal) to a run that is not there"),
+    ("INSERT INTO inbox SELECT 99, 1, id, 5, x'ff', 0 FROM runs WHERE name = 'over'", "letters", "cannot be read"),
     ("INSERT INTO editions VALUES ('u', 3, x'', x'', 1)", "editions", "generation 3 of an entry (u)"),
     ("INSERT INTO snapshots VALUES (999, 1, x'')", "snapshots", "(number 999)"),
 ]

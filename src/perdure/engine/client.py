@@ -491,6 +491,8 @@ class Client(AbstractAsyncContextManager["Client"]):
             letters = [Letter(one, self.clock.now(), i.encode(asked), is_word(asked)) for one in below]
             await self.store.send_together(letters)
             told = Told(True, True, is_new=False)
+        if self.runtime is not None:  # some of them may be ours
+            await self.runtime.read_inbox()
         return msgspec.structs.replace(told, remarks=(*told.remarks, count))
 
     async def signal(self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> Told:

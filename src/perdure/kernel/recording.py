@@ -23,19 +23,21 @@ if TYPE_CHECKING:
 Keyed = i.Signal | i.Steer | i.Reopen | i.EffectSettle
 
 DECLINED_LISTED = 100
-SPOKEN_SINCE = 3  # the vocabulary that knows of declined words
 
 
 def record(turn: Turn) -> None:
     """Check the input against the state and record it as a fact, or answer that it came too late."""
     handler = _RECORDERS[type(turn.given)]
     handler(turn, turn.given)
-    if turn.is_acknowledged and isinstance(turn.answer, i.Refused) and turn.spoken >= SPOKEN_SINCE:
+    if turn.is_acknowledged and isinstance(turn.answer, i.Refused):
         _decline(turn, turn.answer.reason)
 
 
 def _decline(turn: Turn, reason: str) -> None:
-    """Whoever was told that his word is recorded finds in the history why it does not count (invariant 26)."""
+    """Whoever was told that a word is recorded finds in the history why it does not count (invariant 26).
+
+    There are no older words for it: it is said also while some server may not read it, rather than not at all.
+    """
     given, state = turn.given, turn.state
     kind = kind_of(given)
     word = kind, getattr(given, "key", ""), getattr(given, "by", ""), turn.arrived
