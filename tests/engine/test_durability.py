@@ -185,7 +185,7 @@ async def test_what_has_no_owner_is_adopted_and_nothing_else(tmp_path: Path) -> 
     orphan = await dead.start(drill({"signal": "go"}, {"return": "found"}))
     other_orphan = await dead.start(drill({"signal": "go"}, {"return": "left"}))
     await dead.runtime.die()
-    async with Engine(url) as living, Engine(url) as rescuer:
+    async with Engine(url, recover=False) as living, Engine(url, recover=False) as rescuer:
         owned = await living.start(drill({"signal": "go"}))
         await rescuer.resume([orphan.id])
         rows = {row.id: row.partition for row in await rescuer.search(Filter())}
