@@ -96,6 +96,7 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         execution.dialect.name,
         task.suspicion,
         task.losses,
+        secrets=execution.secret_names,
     )
 
 

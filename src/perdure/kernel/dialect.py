@@ -120,6 +120,14 @@ class Resourceful(Protocol):
 
 
 @runtime_checkable
+class NamesSecrets(Protocol):
+    """A language whose documents may name secrets of the host."""
+
+    def secret_names(self, program: Any) -> tuple[str, ...]:
+        """Those that this one names."""
+
+
+@runtime_checkable
 class Particular(Protocol):
     """A language may refuse what a run is to be given, before anything is stored of it."""
 

@@ -26,6 +26,7 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     suspicion: int = 0  # whether its process may have been lost because of it, see `guilt`
     losses: int = 0
     apart: bool = False  # to be done in a process of its own, whatever its provider says
+    secrets: tuple[str, ...] = ()  # names that the run's document has: hidden in whatever any task of the run says
 
 
 NOT_IMPORTED = "Platform.NotImported"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.providers.policy import read_keychain
+from perdure.providers.text import MARGIN, hide
 
 HIDDEN = ("PERDURE_SECRET", "PERDURE_CREDENTIAL", "PERDURE_DB", "PERDURE_TOKEN")
 
@@ -146,15 +147,24 @@ class Capture(asyncio.Protocol):
     """Keeps the first bytes of a stream and counts the rest, so that no output can fill our memory."""
 
     def __init__(self, limit: int) -> None:
-        self.kept = bytearray()
-        self.is_truncated = False
+        self._received = bytearray()
+        self._size = 0
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._limit = limit
 
     def data_received(self, data: bytes) -> None:
-        room = self._limit - len(self.kept)
-        self.kept += data[:room]
-        self.is_truncated = self.is_truncated or len(data) > room
+        room = self._limit + MARGIN - len(self._received)
+        self._received += data[: max(0, room)]
+        self._size += len(data)
+
+    @property
+    def is_truncated(self) -> bool:
+        return self._size > self._limit
+
+    @property
+    def kept(self) -> bytes:
+        """What was said up to the limit, secrets taken out before it is cut."""
+        return hide(bytes(self._received))[: self._limit] if self.is_truncated else hide(bytes(self._received))
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.ended.done():

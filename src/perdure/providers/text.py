@@ -1,7 +1,25 @@
-"""Bytes from outside as JSON can carry them: text where they are text, base64 where they are not."""
+"""Bytes from outside as JSON can carry them: text where they are text, base64 where they are not.
+
+Secrets of the task are taken out first: what is encoded, cut or shortened could not be recognised any more.
+"""
 
 import base64
 import codecs
+from collections.abc import Callable
+from contextvars import ContextVar
+
+MARGIN = 64 * 1024
+"""Bytes that are kept beyond a limit until secrets are taken out, so that none is cut in half."""
+
+Hide = Callable[[bytes], bytes]
+
+hidden_by: ContextVar[Hide | None] = ContextVar("hidden_by", default=None)
+"""What takes the secrets of the task at hand out of bytes; set by the worker."""
+
+
+def hide(data: bytes) -> bytes:
+    secrets = hidden_by.get()
+    return data if secrets is None else secrets(data)
 
 
 def readable(data: bytes, *, is_cut: bool = False, charset: str = "utf-8") -> tuple[str, str | None]:
@@ -11,15 +29,21 @@ def readable(data: bytes, *, is_cut: bool = False, charset: str = "utf-8") -> tu
     """
     try:
         decoder = codecs.getincrementaldecoder(charset)()
-        return decoder.decode(data, final=not is_cut), None
+        return decoder.decode(hide(data), final=not is_cut), None
     except (UnicodeError, LookupError):
-        return base64.b64encode(data).decode("ascii"), "base64"
+        return base64.b64encode(hide(data)).decode("ascii"), "base64"
 
 
 def excerpt(data: bytes, limit: int = 2000) -> str:
     """The beginning, for people."""
-    text = data[:limit].decode("utf-8", "replace")
+    shown = hide(data[: limit + MARGIN])
+    text = shown[:limit].decode("utf-8", "replace")
     return text if len(data) <= limit else f"{text}…"
+
+
+def excerpt_of_end(data: bytes, limit: int) -> str:
+    """The end, for people; `data` has a margin before it."""
+    return hide(data)[-limit:].decode("utf-8", "replace")
 
 
 def is_file_name(name: str) -> bool:

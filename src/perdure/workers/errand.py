@@ -18,6 +18,7 @@ from perdure.kernel.work import Assignment, Port
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
 from perdure.providers.registry import Mode, Provider
+from perdure.providers.text import hidden_by
 from perdure.providers.verdict import describe, settle
 from perdure.workers.secrets import DiscreetPort, Secrets
 
@@ -110,6 +111,8 @@ class Errand:
     def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> Outcome | Coroutine[Any, Any, Any]:
         """Make the call. With `loop`, this is another thread and the context must speak to that loop."""
         self.has_begun = True
+        if loop is not None:
+            hidden_by.set(self.secrets.mask.raw)
         try:
             function = self.provider.function
             context = self._context(loop) if function.wants_context else None

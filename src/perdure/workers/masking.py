@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from perdure.kernel import jsontext
+from perdure.kernel.late import late
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.sealing import REDACTED
 from perdure.kernel.values import RunId
@@ -18,6 +19,10 @@ from perdure.kernel.values import RunId
 SHORTEST = 4  # a shorter value is no secret, and replacing it would garble every text
 SHORTEST_LINE = 16  # of a secret with several lines: a key file is often shown line by line
 SHORTEST_NUMBER = 6
+SHORTEST_CORE = 8  # of Base64 inside of other Base64: fewer letters may stand there by chance
+
+
+_REDACTED = REDACTED.encode()
 
 
 class Mask:
@@ -64,6 +69,17 @@ class Mask:
             case _:
                 return value
 
+    def raw(self, data: bytes) -> bytes:
+        """The same for bytes that are perhaps not text."""
+        for form in self._forms:
+            encoded = form.encode("utf-8", "surrogatepass")
+            if encoded in data:
+                data = data.replace(encoded, _REDACTED)
+        for secret in self._known:
+            if not secret.isascii() and (narrow := secret.encode("latin-1", "ignore")).decode("latin-1") == secret:
+                data = data.replace(narrow, _REDACTED)
+        return data
+
     def json(self, text: bytes) -> bytes:
         """The same for JSON text, which is read only when there is something to hide in it."""
         if not any(form.encode() in text for form in self._forms):
@@ -84,15 +100,36 @@ class Mask:
 
 
 def _forms(secret: str) -> Iterator[str]:
+    """A secret as it may stand in a text: itself, and as JSON (and JSON in JSON), URLs, Base64 and Python write it."""
     yield secret
-    yield json.dumps(secret)[1:-1]
-    yield json.dumps(secret, ensure_ascii=False)[1:-1]
-    yield quote(secret, safe="")
-    yield quote(secret)
-    yield quote_plus(secret)
-    yield base64.b64encode(secret.encode()).decode()
+    for written in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        yield written
+        yield json.dumps(written)[1:-1]
+    yield repr(secret)[1:-1]
+    for quoted in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
+        yield quoted
+        yield _ESCAPES.sub(lambda found: found.group().lower(), quoted)
+    data = secret.encode("utf-8", "surrogatepass")
+    yield from _base64(data)
     if "\n" in secret:
         yield from (line for part in secret.splitlines() if len(line := part.strip()) >= SHORTEST_LINE)
+
+
+def _base64(data: bytes) -> Iterator[str]:
+    """Alone, padded or not; and inside of other bytes, at each of the three places where it may begin in a group."""
+    yield base64.b64encode(data).decode()
+    yield base64.b64encode(data).decode().rstrip("=")
+    yield base64.urlsafe_b64encode(data).decode().rstrip("=")
+    for shift in range(3):
+        whole = base64.b64encode(bytes(shift) + data).decode()
+        core = whole[(0, 2, 3)[shift] : (shift + len(data)) * 8 // 6]
+        if len(core) >= SHORTEST_CORE:
+            yield core
+            yield core.translate(_URL_SAFE)
+
+
+_ESCAPES = late("%[0-9A-F]{2}")
+_URL_SAFE = str.maketrans("+/", "-_")
 
 
 class Masks:

@@ -24,11 +24,12 @@ from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
+from perdure.providers.text import hidden_by
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
 from perdure.workers.errand import Done, Errand
 from perdure.workers.groups import Groups
-from perdure.workers.masking import Masks
+from perdure.workers.masking import Mask, Masks
 from perdure.workers.secrets import Resolver, Secrets, from_environment
 from perdure.workers.threads import Threads
 
@@ -133,7 +134,7 @@ class Worker:
         if refusal is not None:  # the policy may have changed since the document was judged
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
-        secrets = Secrets(self._resolve_secret, self._masks.of(assignment.run))
+        secrets = Secrets(self._resolve_secret, self._mask_of(assignment))
         errand = Errand(assignment, port, provider, done, secrets, self._limits.result_bytes)
         if assignment.sealed and read_by_place(assignment.arguments) is None:
             if assignment.deadline is None or self._arm(errand, assignment.deadline):
@@ -146,6 +147,15 @@ class Worker:
             return
         if assignment.deadline is None or self._arm(errand, assignment.deadline):
             self._admit(errand)
+
+    def _mask_of(self, assignment: Assignment) -> Mask:
+        """The run's mask. A new one knows at once what the document names: an earlier process may have used it."""
+        mask = self._masks.of(assignment.run)
+        if assignment.secrets and not mask.hides:
+            for name in assignment.secrets:
+                if (value := self._resolve_secret(name)) is not None:
+                    mask.add(value)
+        return mask
 
     def _admit(self, errand: Errand) -> None:
         if self._groups.enter(errand):
@@ -283,6 +293,7 @@ class Worker:
         errand.task = asyncio.get_running_loop().create_task(self._drive(errand, coroutine))
 
     async def _drive(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
+        hidden_by.set(errand.secrets.mask.raw)
         try:
             value = await coroutine
             outcome = value if errand.mode is Mode.ISOLATED else settle(value, errand.limit)

@@ -80,6 +80,10 @@ class Flow:
     def graph(self, program: Any) -> Graph:
         return self._behind.graph(program)
 
+    def secret_names(self, program: Any) -> tuple[str, ...]:
+        names: tuple[str, ...] = program.secret_names
+        return names
+
     # Runs.
 
     @property

@@ -181,6 +181,10 @@ class Program(msgspec.Struct):
     entries: dict[str, Entry] = msgspec.field(default_factory=dict)
     calls: dict[str, Call] = msgspec.field(default_factory=dict)
 
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        return tuple({name: None for call in self.calls.values() for _, name in call.secrets})
+
     def fields(self) -> Iterator[Field | Predicate]:
         """Everything that can hold an expression; for `check`."""
         for flow in self.flows.values():

@@ -76,6 +76,10 @@ class Playbook:
     def load(self, text: bytes) -> Any:
         return self._behind.load(text)
 
+    def secret_names(self, program: Any) -> tuple[str, ...]:
+        names: tuple[str, ...] = program.secret_names
+        return names
+
     def graph(self, program: Any) -> Graph:
         from perdure.dialects.playbook.picture import draw
 

@@ -263,3 +263,14 @@ class Program(msgspec.Struct, frozen=True):
     joins: Mapping[str, Mapping[str, frozenset[str]]] = msgspec.field(default_factory=dict)
     """Per join and step: which of the join's branches can be reached from the step, not passing the join itself."""
     reads_references: bool = False  # some task may ask for the body of an earlier result
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """What entries of the keychain take from the host, by name, as far as the names are written out."""
+        names: dict[str, None] = {}
+        for declared in self.keychain.values():
+            fields = declared.fields.document
+            written = fields.get("map") if declared.kind == "secret_manager" and isinstance(fields, dict) else None
+            inside = written.values() if isinstance(written, dict) else (declared.name,)
+            names.update(dict.fromkeys(name for name in inside if isinstance(name, str) and "{" not in name))
+        return tuple(names)

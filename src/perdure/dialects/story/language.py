@@ -64,6 +64,10 @@ class Story:
     def title(self, program: Any) -> str:
         return str(program.name)
 
+    def secret_names(self, program: Any) -> tuple[str, ...]:
+        names: tuple[str, ...] = program.secret_names
+        return names
+
     def unfit(self, program: Any, given: Any) -> str | None:
         """STY-283: an input is data, and data name no secret."""
         from perdure.dialects.story.payloads import places

@@ -55,6 +55,20 @@ def places(document: Any, *, is_written: bool = True) -> Iterator[Place]:
             yield (step, *path)
 
 
+def named_secrets(document: Any) -> Iterator[str]:
+    """The secrets that references in a document name, as `name/key`."""
+    if isinstance(document, dict) and SECRET in document:
+        given = document[SECRET]
+        if isinstance(given, str):
+            place, _, key = given.rpartition(":")
+            yield f"{place.rpartition('/')[2]}/{key}"
+        elif isinstance(given, dict):
+            yield f"{given.get('name')}/{given.get('key')}"
+        return
+    for part in document.values() if isinstance(document, dict) else document if isinstance(document, list) else ():
+        yield from named_secrets(part)
+
+
 def may_refer(text: bytes) -> bool:
     """Whether there may be a reference in some data, as their JSON text tells."""
     return b"$bubu" in text

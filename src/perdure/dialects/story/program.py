@@ -13,10 +13,12 @@ import msgspec
 
 from perdure.dialects.story.bundle import open_bundle
 from perdure.dialects.story.offload_policy import injects, reads_in_process
+from perdure.dialects.story.payloads import may_refer, named_secrets
 from perdure.dialects.story.resources import Shelf
 from perdure.dialects.story.scopes import BATCH, OUTPUT, under
 from perdure.dialects.story.settings import Settings
 from perdure.expressions.gotemplate import Environment, References, Structure
+from perdure.kernel import jsontext
 from perdure.kernel.values import Instant
 
 Data = Mapping[str, Any]
@@ -138,6 +140,13 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     @property
     def goes_on_after_failure(self) -> bool:
         return part(self.policy, "retries").get("continueOnStepFailure") is True
+
+    @cached_property
+    def secret_names(self) -> tuple[str, ...]:
+        """Secrets that the documents name, as workers ask for them: `name/key`."""
+        if not may_refer(jsontext.encode(self.bundle)):
+            return ()
+        return tuple(dict.fromkeys(named_secrets(self.bundle)))
 
     @cached_property
     def environment(self) -> Environment:

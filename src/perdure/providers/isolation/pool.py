@@ -18,7 +18,7 @@ from perdure.kernel.work import NOT_IMPORTED
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.isolation import frames
 from perdure.providers.process import Process, inherited_environment, read_end
-from perdure.providers.text import excerpt
+from perdure.providers.text import MARGIN, excerpt_of_end
 
 Answering = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
 Hearing = Callable[[str, tuple[Any, ...]], None]
@@ -195,7 +195,7 @@ class Isolated(asyncio.Protocol):
         code = await asyncio.shield(self.process.exited)
         await asyncio.wait([self._raw.ended], timeout=0.5)
         how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        facts = {"pid": self.process.pid, "exit_code": code, "output": excerpt(bytes(self._raw.tail), _TAIL)}
+        facts = {"pid": self.process.pid, "exit_code": code, "output": excerpt_of_end(bytes(self._raw.tail), _TAIL)}
         message = f"the subprocess was {how}" if code < 0 else f"the subprocess {how}"
         return Failed(Code.WORKER_DIED, message, True, jsontext.encode_finite(facts))
 
@@ -217,7 +217,7 @@ class RawOutput(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.tail += data
-        del self.tail[:-_TAIL]
+        del self.tail[: -_TAIL - MARGIN]
         if self._room <= 0:
             return
         self._room -= len(data)
