@@ -89,3 +89,21 @@ def test_what_has_become_much_is_put_beside_the_log_once(monkeypatch: pytest.Mon
     assert sum(len(one) for one in frozen if isinstance(one, bytes)) < 30
     whole = joined([one if isinstance(one, bytes) else beside[one.digest] for one in frozen])
     assert jsontext.decode(whole) == [0, *range(30)]
+
+
+def test_a_text_that_is_put_beside_the_log_twice_stands_for_its_pieces_once() -> None:
+    """Two variables that grow out of one value, in one event."""
+    text = b"[0,1]"
+    sealed = Ref(digest(text), len(text))
+    buffer = Buffer([b"[0]"]).add(1, b"[1]")
+    one = buffer.add(2, b"[2]", sealed)
+    other = buffer.add(2, b"[3]", sealed)
+
+    assert other.frozen(3) == [sealed, b"[3]"]
+    assert joined([text if isinstance(piece, Ref) else piece for piece in one.owner(3).frozen(3)]) == b"[0,1,2]"
+
+
+def test_a_text_that_is_something_else_stands_for_nothing() -> None:
+    buffer = Buffer([b"[0]"]).add(1, b"[1]", Ref(digest(b"[7]"), 3))
+
+    assert buffer.frozen(2) == [b"[0,1]"]

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.kernel.values import Payload, Ref
+from perdure.kernel.values import Payload, Ref, digest
 
 Reader = Callable[[list[Payload]], list[bytes]]
 """The texts of many payloads; asks for those that are not at hand."""
@@ -40,12 +40,19 @@ class Buffer:
         if count < len(buffer.pieces):
             buffer = buffer._taken_over(count)
         if sealed is not None:
-            buffer._seals.append((buffer._unsealed(count), count, sealed))
+            buffer._seal(count, sealed)
         if isinstance(piece, Ref):
             buffer._seals.append((count, count + 1, piece))
         buffer.pieces.append(piece)
         buffer._sizes.append(buffer._sizes[-1] + _size(piece))
         return buffer
+
+    def _seal(self, count: int, sealed: Ref) -> None:
+        """Only what is that very text: two who grow out of one value may both have put it beside the log."""
+        first = self._unsealed(count)
+        texts = [piece for piece in self.pieces[first:count] if isinstance(piece, bytes)]
+        if texts and digest(joined(texts)) == sealed.digest:
+            self._seals.append((first, count, sealed))
 
     def owner(self, count: int) -> "Buffer":
         """Who has the first `count` pieces now."""

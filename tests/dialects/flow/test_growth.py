@@ -232,6 +232,15 @@ def test_much_is_put_beside_the_log_once_and_read_from_there() -> None:
     assert sum(map(len, world.values.values())) < 41 * 9_100
 
 
+def test_two_variables_may_grow_out_of_one_while_it_is_put_beside_the_log() -> None:
+    block = "x" * 9_000
+    grow = {"ids": f"{{{{ vars.ids + ['{block}'] }}}}", "other": "{{ vars.ids + ['y'] }}"}
+    steps = {"l": looping("{{ size(vars.ids) < 120 }}", grow), "r": returns("{{ [vars.ids, vars.other] }}")}
+    world = World(flow(steps, parameters=holding(FULL)), crash=True, limits=Limits(slice=7))
+
+    assert world.run()["value"] == [FULL + [block] * 21, [*FULL, *[block] * 20, "y"]]
+
+
 def test_an_older_server_is_told_in_the_old_words() -> None:
     """Invariant 24."""
     steps = {"a": passing({"ids": "{{ vars.ids + ['x'] }}"}, "r"), "r": returns("{{ vars.ids }}")}
