@@ -173,6 +173,17 @@ async def test_what_is_due_while_a_laptop_sleeps_comes_when_it_wakes(tmp_path: P
         assert await asyncio.wait_for(run.result(), 20) == "woken"
 
 
+async def test_an_engine_that_counts_opens_its_file_again_whatever_the_wall_shows(tmp_path: Path) -> None:
+    """Invariants 2 and 30: after a commit of unknown end."""
+    async with Engine(f"sqlite:///{tmp_path}/a.db") as engine:
+        await (await engine.start({"drill": 1, "steps": [{"return": 1}]})).result()
+        set_wall(-3 * DAY)
+        await engine.store.reopen()
+        run = await engine.start({"drill": 1, "steps": [{"return": 2}]})
+
+        assert await run.result() == 2 and is_near(engine.clock.now(), REAL.wall())
+
+
 # A database.
 
 

@@ -73,7 +73,7 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         super().__init__()
         self.path = path
         self.timepiece = Count()
-        self._counts = now is None
+        self._must_count = now is None  # until the count is the one that the store has
         self._now = now or self.timepiece.now
         self._vfs = vfs
         self._patience = patience
@@ -99,9 +99,11 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         self._seen = -1
 
     def _set_count(self, connection: apsw.Connection, *, writes: bool) -> None:
-        if self._counts:
+        """Once: whoever counts goes on, whatever the wall shows when the file is opened again."""
+        if self._must_count:
             with explained(self.path):
                 set_count(self.timepiece, connection, self.path, writes=writes)
+            self._must_count = not writes
 
     def _open_for_writing(self) -> tuple[apsw.Connection, BatchWriter]:
         if self._presence is not None and not self.path.exists():
