@@ -6,9 +6,11 @@ Stopping ends its whole process group. Of its output only the beginning is kept.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from perdure.providers.context import TaskContext
@@ -125,3 +127,28 @@ def task_environment(context: TaskContext) -> dict[str, str]:
 def environment(overlay: dict[str, str] | None, context: TaskContext) -> dict[str, str]:
     """Our own environment without the secrets, the task's facts, and what the task adds."""
     return {**inherited_environment(), **task_environment(context), **(overlay or {})}
+
+
+def refuse_secrets(words: list[str], context: TaskContext, prefix: str) -> list[str]:
+    """The words, if none of them holds a secret: whoever uses this machine can list the arguments of a process."""
+    for place, word in enumerate(words):
+        if context.secrets.are_in(word):
+            message = (
+                f"argument {place} of the command contains a secret, and every user of this machine can list"
+                " the arguments of a process; give it by env or stdin instead"
+            )
+            raise ProviderFailure(f"{prefix}.SecretInArguments", message, retryable=False, details={"argument": place})
+    return words
+
+
+@contextmanager
+def by_shell(text: str, context: TaskContext) -> Iterator[list[str]]:
+    """The words that let the shell do this. A text with a secret comes from a file that nobody else can read."""
+    if not context.secrets.are_in(text):
+        yield ["/bin/sh", "-c", text]
+        return
+    with tempfile.TemporaryDirectory(prefix="perdure-script-") as folder:  # 0700
+        file = Path(folder, "script")
+        file.touch(0o600)
+        file.write_text(text, "utf-8")
+        yield ["/bin/sh", str(file)]

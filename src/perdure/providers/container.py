@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.providers.apart import apart
-from perdure.providers.command import Command, environment, task_environment
+from perdure.providers.command import Command, environment, refuse_secrets, task_environment
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.jobs import Folder, Runtime, folder, search
@@ -54,9 +54,10 @@ async def container(
         await apart(lambda: job.fill(script, runtime.files), "perdure-files")
         if context.delivery > 1:
             await _tidy(program, "rm", "--force", name)
+        words = [program, "run", *_options(name, job, runtime, context), *_invocation(job, runtime, args, context)]
         ended = await Command(
             PREFIX,
-            [program, "run", *_options(name, job, runtime, context), *_invocation(job, runtime, args)],
+            refuse_secrets(words, context, PREFIX),
             environment(runtime.environment(), context),
             fed=jsontext.encode_finite(args) if args is not None else b"",
             timeout=runtime.timeout(timeout),
@@ -91,8 +92,8 @@ def _options(name: str, job: Folder, runtime: Runtime, context: TaskContext) -> 
     return options
 
 
-def _invocation(job: Folder, runtime: Runtime, args: Any) -> list[str]:
-    command = job.command(runtime, WORKSPACE, "python3", args)
+def _invocation(job: Folder, runtime: Runtime, args: Any, context: TaskContext) -> list[str]:
+    command = job.command(runtime, WORKSPACE, "python3", args, context)
     assert runtime.image is not None
     if runtime.command or job.script is not None:
         return ["--entrypoint", command[0], runtime.image, *command[1:]]

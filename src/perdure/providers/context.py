@@ -24,6 +24,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class SecretSource(Protocol):
     def __getitem__(self, name: str, /) -> str: ...
 
+    def are_in(self, text: str, /) -> bool:
+        """Whether a text holds a secret that the run was given."""
+
 
 class Cancellation:
     """A wish that the task should stop: a fact to look at, and an event to await.

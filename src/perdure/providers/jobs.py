@@ -15,10 +15,12 @@ from typing import Any
 import msgspec
 
 from perdure.kernel import jsontext
+from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.sources import Script, Source, read_bytes
 
 LARGEST_ARGUMENT = 100_000  # bytes; systems refuse a single argument above 128 KiB
+COMMAND = ".perdure-command"  # the file of a command that has a secret
 
 Text = str | int | float | bool
 
@@ -110,9 +112,16 @@ class Folder:
     def _bad(self, message: str) -> ProviderFailure:
         return ProviderFailure(f"{self.prefix}.BadArguments", message, retryable=False)
 
-    def command(self, runtime: Runtime, seen_at: str, python: str, args: Any) -> list[str]:
-        """What to run; a script that is not mentioned by a `command` is run itself, with the task's args as JSON."""
+    def command(self, runtime: Runtime, seen_at: str, python: str, args: Any, context: TaskContext) -> list[str]:
+        """What to run; a script that is not mentioned by a `command` is run itself, with the task's args as JSON.
+
+        Arguments can be listed by every user of the machine: args with a secret are not among them, and a command
+        for the shell that has one is read from a file.
+        """
         if isinstance(runtime.command, str):
+            if context.secrets.are_in(runtime.command):
+                self._put(COMMAND, runtime.command.encode(), 0o644)
+                return ["/bin/sh", f"{seen_at}/{COMMAND}", *runtime.arguments()]
             return ["/bin/sh", "-c", runtime.command, "sh", *runtime.arguments()]
         if runtime.command:
             return [*runtime.command, *runtime.arguments()]
@@ -120,8 +129,8 @@ class Folder:
             return runtime.arguments()
         file = f"{seen_at}/{self.script}"
         given = jsontext.encode_finite(args) if args else b""
-        last = [given.decode()] if given and len(given) <= LARGEST_ARGUMENT else []
-        return [*self._interpreter(python), file, *runtime.arguments(), *last]
+        is_fit = given and len(given) <= LARGEST_ARGUMENT and not context.secrets.are_in(given.decode())
+        return [*self._interpreter(python), file, *runtime.arguments(), *([given.decode()] if is_fit else [])]
 
     def _interpreter(self, python: str) -> list[str]:
         assert self.script is not None
@@ -138,11 +147,14 @@ class Folder:
 
 @contextmanager
 def folder(prefix: str) -> Iterator[Folder]:
-    """A new folder, gone afterwards."""
+    """A new folder, gone afterwards.
+
+    Nobody else gets into it (0700), though what is in it can be read: a container, which may run as somebody else,
+    sees the workspace without the folder around it.
+    """
     path = Path(tempfile.mkdtemp(prefix="perdure-job-"))
     try:
         (path / "workspace").mkdir()
-        path.chmod(0o755)  # a container may run as somebody else
         yield Folder(path, prefix)
     finally:
         shutil.rmtree(path, ignore_errors=True)

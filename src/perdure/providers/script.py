@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.providers.apart import apart
-from perdure.providers.command import Command, environment
+from perdure.providers.command import Command, environment, refuse_secrets
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.jobs import Runtime, folder, own_python
@@ -25,7 +25,7 @@ async def script(
 
     It runs by its `#!` line, a `.py` file by Python, anything else of this kind by the shell; or `runtime.command` says
     how. `args` come as JSON on the standard input and as the last argument. It runs in a new folder that holds it and
-    `runtime.files`. The image of a runtime is not used.
+    `runtime.files`. The image of a runtime is not used. Args that hold a secret come on the standard input only.
     """
     how = runtime or Runtime()
     with folder(PREFIX) as job:
@@ -36,7 +36,7 @@ async def script(
         place = str(job.path / "workspace")
         ended = await Command(
             PREFIX,
-            job.command(how, place, own_python(), args),
+            refuse_secrets(job.command(how, place, own_python(), args, context), context, PREFIX),
             environment(how.environment(), context),
             fed=jsontext.encode_finite(args) if args is not None else b"",
             cwd=place,

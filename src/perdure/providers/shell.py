@@ -4,10 +4,12 @@ The command finds its task's input as JSON on its standard input, and what it ne
 (`PERDURE_IDEMPOTENCY_KEY` and others) in its environment. Cancelling it ends its whole process group.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from perdure.kernel import jsontext
-from perdure.providers.command import Command, Ended, environment
+from perdure.providers.command import Command, Ended, by_shell, environment, refuse_secrets
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Provider
@@ -34,27 +36,39 @@ async def shell(
 
     `max_output` (at most 16 MiB) bounds each of stdout and stderr, `expect` lists the exit codes that count as success,
     `parse: json` reads stdout. After `timeout` seconds or a cancel: SIGTERM, `grace` seconds, SIGKILL.
+    Arguments can be listed by every user of the machine: a script with a secret is read from a private file by
+    `/bin/sh`, and a secret in `argv` or for another interpreter is refused.
     """
-    ended = await Command(
-        PREFIX,
-        _command(argv, script, interpreter),
-        environment(env, context),
-        fed=stdin.encode() if stdin is not None else b"" if input is None else jsontext.encode_finite(input),
-        cwd=cwd,
-        timeout=timeout,
-        grace=grace,
-        limit=max_output,
-    ).run()
+    with _command(argv, script, interpreter, context) as words:
+        ended = await Command(
+            PREFIX,
+            words,
+            environment(env, context),
+            fed=stdin.encode() if stdin is not None else b"" if input is None else jsontext.encode_finite(input),
+            cwd=cwd,
+            timeout=timeout,
+            grace=grace,
+            limit=max_output,
+        ).run()
     if ended.exit_code not in (expect or [0]):
         raise ended.failure(PREFIX)
     return _result(ended, parse)
 
 
-def _command(argv: list[str] | None, script: str | None, interpreter: list[str] | None) -> list[str]:
+@contextmanager
+def _command(
+    argv: list[str] | None, script: str | None, interpreter: list[str] | None, context: TaskContext
+) -> Iterator[list[str]]:
     if argv and script is None and interpreter is None:
-        return argv
+        yield refuse_secrets(argv, context, PREFIX)
+        return
     if script is not None and argv is None:
-        return [*(interpreter or ["/bin/sh", "-c"]), script]
+        if interpreter:
+            yield refuse_secrets([*interpreter, script], context, PREFIX)
+            return
+        with by_shell(script, context) as words:
+            yield words
+        return
     raise ProviderFailure(f"{PREFIX}.BadArguments", "give either argv or script", retryable=False)
 
 

@@ -149,6 +149,8 @@ class Errand:
             raise StaleTask("this delivery of the task has ended; its function should stop")
         if verb == "secret":
             return self.secrets[arguments[0]]
+        if verb == "is_secret_in":
+            return self.secrets.are_in(arguments[0])
         if verb not in _ANSWERED:
             raise ValueError(f"a task cannot ask for {verb!r}")
         return await getattr(self.discreet_port(), verb)(*arguments)

@@ -64,6 +64,10 @@ class Secrets:
             self._known[name] = value
         return self._known[name]
 
+    def are_in(self, text: str) -> bool:
+        """Whether one that this task or another of its run was given is in the text."""
+        return self.mask.text(text) != text
+
     def redact(self, value: Any) -> Any:
         return self.mask.data(value)
 

@@ -83,6 +83,10 @@ class AskedSecrets:
         value: str = self._line.ask("secret", name)
         return value
 
+    def are_in(self, text: str) -> bool:
+        found: bool = self._line.ask("is_secret_in", text)
+        return found
+
 
 class Printed(io.RawIOBase):
     """Turns what user code prints into log lines, in order with everything else it says."""

@@ -189,7 +189,7 @@ def general_kind(code: str) -> str:
         return last
     if ".Errors." in code:
         return "exception"
-    return {"Timeout": "timeout", "BadArguments": "schema"}.get(last, "unknown")
+    return {"Timeout": "timeout", "BadArguments": "schema", "SecretInArguments": "schema"}.get(last, "unknown")
 
 
 def details_of(outcome: Outcome) -> dict[str, Any]:
