@@ -84,6 +84,7 @@ async def _heard(
     """The owner's answer, as the history has it; or that there is none yet."""
     until = monotonic() + patience
     pause, longest = LOOK_EVERY
+    is_counted = False
     while True:
         waits = any(_is_same(one.letter, given, at) for one in await client.store.letters(execution.id))
         for last, body in await client.store.history(execution.id, seen):
@@ -94,7 +95,12 @@ async def _heard(
                         raise refused(execution.id, answer)
                     if answer:
                         return Told(True, True)
+                    is_counted = is_counted or isinstance(event, e.MoreInputsDeclined)
             seen = last
+        if not waits and is_counted:
+            raise refused(
+                execution.id, "it does not count; so many words were declined that they are not listed any more"
+            )
         if not waits:  # decided without an event of its own: it was said before, or there was nothing left to stop
             return Told(True, True, is_new=False)
         if monotonic() >= until:

@@ -94,8 +94,10 @@ _UNBORN = Statement(
     TEXT,
 )
 _LETTERS = Statement(
-    "SELECT position, inbox.partition, at, body FROM runs JOIN inbox ON inbox.partition = runs.partition"
-    " AND inbox.run = runs.id WHERE runs.id = {} ORDER BY position",
+    # A word that was sent while its run was moved lies elsewhere until it is forwarded.
+    "SELECT position, partition, at, body FROM inbox WHERE run = {0} AND is_word = 1 UNION"
+    " SELECT position, inbox.partition, at, body FROM runs JOIN inbox ON inbox.partition = runs.partition"
+    " AND inbox.run = runs.id WHERE runs.id = {0} ORDER BY position",
     TEXT,
 )
 
