@@ -21,7 +21,18 @@ from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.permits import Request, grant, resource_scope
-from perdure.kernel.questions import Cached, Called, InLine, Line, Memory, Named, Question, Stranded, Untaken
+from perdure.kernel.questions import (
+    Cached,
+    Called,
+    InLine,
+    Line,
+    Memory,
+    Named,
+    NameHolder,
+    Question,
+    Stranded,
+    Untaken,
+)
 from perdure.kernel.sealing import Opener
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
@@ -341,6 +352,8 @@ class Universe:
                 return self._line(scope, run)
             case Stranded(_, run):
                 return run in self.stranded
+            case NameHolder():
+                return None
             case Untaken():
                 return True  # nobody works for pools here
             case _:

@@ -233,6 +233,8 @@ class Client(AbstractAsyncContextManager["Client"]):
                 raise runtime.stopped
             if await self._started_before(run, key):
                 break
+            if said.conflict:
+                raise Conflict(said.reason, hint="Choose another name, or look at the run that has this one.")
             if said is not ELSEWHERE:  # else its birthplace was lost before it was born: it is born in another one
                 raise PerdureError(said.reason)
         return Handle(self, run)
@@ -300,7 +302,10 @@ class Client(AbstractAsyncContextManager["Client"]):
         execution = Execution(new_run_id(self.clock.now()), dialect, program)
         execution.fold(lived)
         seq = execution.state.seq
-        new = NewRun(row.language, row.name, row.program, None, row.labels, row.key, self.clock.now())
+        # A name is one run's: the fork is known by its id.
+        label = self.languages[row.language].name_label
+        labels = {name: value for name, value in row.labels.items() if name != label}
+        new = NewRun(row.language, row.name, row.program, None, labels, row.key, self.clock.now())
         answer = await runtime.create_forked(execution, new, [(seq, encode_turns(lived))], i.Fork(run, seq))
         if isinstance(answer, i.Refused):
             raise PerdureError(answer.reason)

@@ -171,6 +171,7 @@ def _child_cancel_requested(
 def _children_disowned(change: Transition, slot: Slot, execution: Execution, event: e.ChildrenDisowned) -> None:
     for child in event.children:
         _letter(change, execution.child_id(child), execution, i.Disown())
+    change.disowned = added(change.disowned, [execution.child_id(child) for child in event.children])
 
 
 def _permit_requested(change: Transition, slot: Slot, execution: Execution, event: e.PermitRequested) -> None:

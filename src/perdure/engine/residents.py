@@ -21,7 +21,8 @@ from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
 from perdure.engine.trouble import Trouble
 from perdure.engine.views import dialect_of
 from perdure.kernel import inputs as i
-from perdure.kernel.dialect import Dialect
+from perdure.kernel import jsontext
+from perdure.kernel.dialect import Dialect, Naming
 from perdure.kernel.errors import NewerRecord, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId
@@ -29,6 +30,9 @@ from perdure.kernel.words import kind_of
 from perdure.stores.protocol import NewRun, Store, Stored, Summary
 
 _log = logging.getLogger("perdure.engine")
+
+
+EXISTS = i.Refused("the run exists already")
 
 
 class Residents:
@@ -49,9 +53,11 @@ class Residents:
         *,
         make_ready: Callable[[Slot], None],
     ) -> None:
+        self._store = store
         self.slots = slots
         self.loader = Loader(store, dialects, chores, self._found)
         self._dialects = dialects
+        self._naming = {name: one for name, one in dialects.items() if isinstance(one, Naming)}
         self._partitions = partitions
         self._stuck = stuck
         self._clock = clock
@@ -92,7 +98,11 @@ class Residents:
     def prepare_creation(self, slot: Slot, start: i.Start, program: Any) -> None:
         parent = start.parent[0] if start.parent is not None else None
         now = self._clock.now()
-        slot.creation = NewRun(start.language, start.name, start.program, parent, start.labels, start.key, now)
+        naming = self._naming.get(start.language)
+        named = None
+        if naming is not None:
+            named = naming.names(program, slot.id, jsontext.decode(start.options), start.labels)
+        slot.creation = NewRun(start.language, start.name, start.program, parent, start.labels, start.key, now, named)
         slot.install(Execution(slot.id, self._dialects[start.language], program))
 
     def reload(self, slot: Slot) -> None:
@@ -202,6 +212,24 @@ class Residents:
         self._inbox.forget(mails)
         for mail in mails:
             mail.answer(answer)
+
+    def refused(self, slot: Slot) -> None:
+        """It was to be created, and the store said no: it is there already, or its name is another's."""
+        assert slot.creation is not None
+        if slot.creation.named is None:
+            self.drop(slot, EXISTS)
+        else:
+            self._chores.spawn(self._explain(slot, slot.creation.language, *slot.creation.named))
+
+    async def _explain(self, slot: Slot, language: str, namespace: str, name: str) -> None:
+        holder = await self._store.named(language, namespace, name)
+        if slot.is_gone:
+            return
+        if holder is None or holder == slot.id:
+            self.drop(slot, EXISTS)
+            await self._inbox.read()  # the letters that were to start it are there still
+        else:
+            self._trouble.set_aside(slot, f"the name {name!r} in namespace {namespace!r} belongs to run {holder}")
 
     def remove(self, slot: Slot) -> None:
         del self.slots[slot.id]

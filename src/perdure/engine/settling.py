@@ -13,7 +13,6 @@ from perdure.engine.inbox import Inbox
 from perdure.engine.residents import Residents
 from perdure.engine.slot import Phase, Slot
 from perdure.kernel import events as e
-from perdure.kernel import inputs as i
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Committed, Transition
 
@@ -51,7 +50,7 @@ class Settler:
             if slot.is_gone:
                 continue
             if answer.refused and slot.id in answer.refused:
-                self._residents.drop(slot, i.Refused("the run exists already"))
+                self._residents.refused(slot)
             elif slot.phase is Phase.STUCK:
                 self._residents.remove(slot)
                 for mail in slot.mailbox:  # came while the trouble was being written down

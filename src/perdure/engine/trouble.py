@@ -79,11 +79,19 @@ class Trouble:
         self._committer.add(slot, change)
         self._committer.flush(alone=False)
 
-    async def _cannot_begin(self, kept: list[Mail], text: str) -> None:
+    def set_aside(self, slot: Slot, text: str) -> None:
+        """It cannot be created, because its name is another's: whoever wants it is told."""
+        kept = [*slot.taken, *slot.mailbox]
+        self._remove(slot)
+        slot.phase = Phase.GONE
+        self._chores.spawn(self._cannot_begin(kept, text, Code.NAME_TAKEN))
+
+    async def _cannot_begin(self, kept: list[Mail], text: str, code: Code = Code.CANNOT_BEGIN) -> None:
         for mail in kept:
-            mail.answer(i.Refused(f"the run cannot begin: {text}"))
+            mail.answer(i.Refused(f"the run cannot begin: {text}", conflict=code is Code.NAME_TAKEN))
             if isinstance(mail.given, i.Start) and mail.given.parent is not None:
                 parent, child = mail.given.parent
-                failed = i.ChildResult(child, Status.FAILED, Failed(Code.CANNOT_BEGIN, text, retryable=False))
+                failed = i.ChildResult(child, Status.FAILED, Failed(code, text, retryable=False))
                 await self._store.send(Letter(parent, self._clock.now(), i.encode(failed)))
         await self._inbox.discard(kept)
+        await self._inbox.read()

@@ -171,6 +171,9 @@ class Naming(Protocol):
     def name_run(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
         """Namespace and name of a run that is to be found again; None: it gets an id that nobody has had."""
 
+    def names(self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[str, str]:
+        """Namespace and name of a run that is being created; no other run has them."""
+
     def same_start(self, program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
         """What two starts under one name have to agree in."""
 

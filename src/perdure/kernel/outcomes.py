@@ -75,3 +75,4 @@ class Code(StrEnum):
     MOVES_EXHAUSTED = "Platform.MovesExhausted"
     NOT_ALLOWED = "Platform.NotAllowed"  # by the operator's policy
     CANNOT_BEGIN = "Platform.CannotBegin"
+    NAME_TAKEN = "Platform.NameTaken"  # by a run that is not the caller's

@@ -23,13 +23,14 @@ from perdure.kernel.questions import (
     Line,
     Memory,
     Named,
+    NameHolder,
     Question,
     Stranded,
     Untaken,
     Within,
 )
 from perdure.kernel.randomness import draw
-from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, digest
+from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, RunId, digest
 from perdure.kernel.versions import RECORDS
 
 if TYPE_CHECKING:
@@ -230,6 +231,11 @@ class Turn:
     def is_untaken(self, task: int) -> bool:
         """Whether a task of a pool still waits for a worker."""
         return bool(self._asked(Untaken(self.execution.id, task)))
+
+    def name_holder(self, language: str, namespace: str, name: str) -> RunId | None:
+        """Who has this name now; only the commit that creates a run says whether it gets it."""
+        found: RunId | None = self._asked(NameHolder(language, namespace, name))
+        return found
 
     def line(self, scope: str) -> Line:
         """How the scope stands before this turn is written."""

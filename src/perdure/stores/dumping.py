@@ -15,6 +15,7 @@ from perdure.stores import records as r
 from perdure.stores.caring import Stray
 
 _RUN = "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall"
+_RUN += ", namespace, run_name"
 _ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
 _TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body"
 _PERMIT = "scope, run, permit, priority, capacity, asked_at, granted, ageing"
@@ -86,6 +87,9 @@ class Dump(ABC):
         lost = "SELECT id FROM runs WHERE NOT EXISTS (SELECT 1 FROM programs WHERE programs.digest = runs.program)"
         for (run,) in self.select(lost):
             yield Stray("documents", run, "its pinned document is not there")
+        doubles = "SELECT id, run_name FROM runs WHERE run_name IS NOT NULL AND namespace IS NULL ORDER BY number"
+        for run, name in self.select(doubles):
+            yield Stray("runs", run, f"its name {name!r} belongs to another run, which was there before")
         for table, one in (("permits", "permit"), ("tasks", "task")):
             for condition, why in ((_NOBODYS, "is not there"), (_OVER, "has ended")):
                 query = f"SELECT run, {one} FROM {table} WHERE {condition.format(table=table)}"

@@ -28,6 +28,7 @@ class NewRun(msgspec.Struct, gc=False, frozen=True):
     labels: dict[str, str]
     key: bytes
     created_at: Instant
+    named: tuple[str, str] | None = None  # namespace and name, which no other run of its language may have
 
 
 class Summary(msgspec.Struct, gc=False, frozen=True):
@@ -98,6 +99,7 @@ class Transition(msgspec.Struct, gc=False):
     offers: Sequence[Offer] = ()
     withdrawn: Sequence[int] = ()  # leased tasks that ended
     recalled: Sequence[int] = ()  # leased tasks that were asked to stop
+    disowned: Sequence[RunId] = ()  # children that are to be removed: their names, and those below them, are free
     ended: bool = False
     stuck: str | None = None  # why the run cannot be decided; empty: it can again
 
@@ -114,7 +116,7 @@ class Delivered(msgspec.Struct, gc=False, frozen=True):
 
 
 class Committed(msgspec.Struct, gc=False, frozen=True):
-    refused: frozenset[RunId] = frozenset()  # runs that were to be created and exist already
+    refused: frozenset[RunId] = frozenset()  # runs that were to be created and exist already, or whose name is taken
     delivered: Sequence[Delivered] = ()  # letters to partitions of the same owner
 
 
@@ -379,6 +381,9 @@ class Store(Protocol):
     # Reading.
 
     async def find(self, run: RunId) -> RunRow | None: ...
+
+    async def named(self, language: str, namespace: str, name: str) -> RunId | None:
+        """The run that has this name."""
 
     async def begins_with(self, prefix: str) -> list[RunId]:
         """Up to three ids that begin so; children of those are not among them."""

@@ -88,6 +88,8 @@ class RunRecord(Record, frozen=True):
     ended_at: Instant | None
     stuck: str | None
     on_wall: Instant | None
+    namespace: str | None = None
+    run_name: str | None = None
 
 
 class ValueRecord(Record, frozen=True):

@@ -13,7 +13,13 @@ WAITING = Summary(Status.WAITING, False, None)
 
 def created(run: str, partition: int, summary: Summary = WAITING, **more: Any) -> Transition:
     parent = more.pop("parent", None)
-    new = NewRun("drill", more.pop("name", "n"), PROGRAM, parent, more.pop("labels", {}), b"k", more.pop("at", 1))
+    name, labels, at, named = (
+        more.pop("name", "n"),
+        more.pop("labels", {}),
+        more.pop("at", 1),
+        more.pop("named", None),
+    )
+    new = NewRun("drill", name, PROGRAM, parent, labels, b"k", at, named)
     return Transition(
         RunId(run),
         partition,

@@ -63,7 +63,7 @@ RULES = """
 252 references again at run time|253 version pins|254 pins at run time|255 runs snapshot|256 structured errors
 257 types by text|258 defaults of errors|259 redaction|260 metrics|261 events|262 trace and labels|263 logs
 264 history|265 what is missing is refused|280 absent data in identities|281 conditions that are never true
-282 effects among callers|284 names and restarts
+282 effects among callers|283 references by place|284 names and restarts
 """
 
 ABSENT = {

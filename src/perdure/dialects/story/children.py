@@ -9,13 +9,13 @@ from perdure.dialects.story import limits
 from perdure.dialects.story.body import Body, StepState
 from perdure.dialects.story.identity import input_hash
 from perdure.dialects.story.labels import CORRELATION, PARENT_RUN, PARENT_STEP, RUN, STORY
-from perdure.dialects.story.phases import Phase
+from perdure.dialects.story.phases import Phase, Reason
 from perdure.dialects.story.policies import grace
 from perdure.dialects.story.program import Program, Step
 from perdure.dialects.story.resources import Reference, Resource
 from perdure.kernel import calling, jsontext
 from perdure.kernel import events as e
-from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
+from perdure.kernel.outcomes import Cancelled, Code, Failed, Succeeded
 from perdure.kernel.turn import Turn
 
 SUB_RUNS_ARE_AWAITED = 3  # the vocabulary that has `SubRunRecalled`
@@ -127,6 +127,7 @@ class End(msgspec.Struct, frozen=True):
     phase: Phase
     message: str
     output: dict[str, Any]
+    reason: str = ""
 
 
 def read_end(turn: Turn, ended: e.ChildEnded) -> End:
@@ -134,6 +135,8 @@ def read_end(turn: Turn, ended: e.ChildEnded) -> End:
     match ended.outcome:
         case Succeeded(value):
             return read_told(jsontext.decode(turn.text(value)))
+        case Failed(Code.NAME_TAKEN, message):
+            return End(Phase.FAILED, message, {}, Reason.SUB_STORY_RUN_SPOOFED)
         case Failed(code, message, _, details):
             told = {} if details is None else jsontext.decode(details)
             phase = told.get("phase") if isinstance(told, dict) else None

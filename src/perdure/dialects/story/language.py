@@ -96,6 +96,13 @@ class Story:
             return namespace, options["name"]
         return None if token is None else (namespace, run_name(program.namespace, program.name, token))
 
+    def names(self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[str, str]:
+        """STY-014, STY-284: as its run will call itself."""
+        from perdure.dialects.story.starting import generated_name
+
+        name = options.get("name") or labels.get(self.name_label) or generated_name(program, run)
+        return options.get("namespace") or program.namespace, name
+
     def same_start(self, program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
         from perdure.dialects.story.triggering.requests import same_start
 

@@ -63,6 +63,7 @@ class Reason(StrEnum):
     REFERENCE_NOT_FOUND = "ReferenceNotFound"
     TEMPLATE_NOT_FOUND = "TemplateNotFound"
     TOPOLOGY_TERMINATED = "TopologyTerminated"
+    SUB_STORY_RUN_SPOOFED = "SubStoryRunSpoofed"
 
 
 DEFAULT_REASONS: dict[Phase, Reason] = {

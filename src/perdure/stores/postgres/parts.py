@@ -31,12 +31,31 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
     ),
     "born": (
         "INSERT INTO runs (number, id, partition, language, name, program, parent, labels, key, status, has_work, due,"
-        " created_at, ended_at, on_wall) SELECT n.number, n.id, n.partition, n.language, n.name, n.program, n.parent,"
-        " n.labels::jsonb, n.key, n.status, n.has_work = 1, n.due, n.created_at, n.ended_at, n.on_wall FROM go,"
-        " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition, language,"
-        " name, program, parent, labels, key, status, has_work, due, created_at, ended_at, on_wall)"
-        " ON CONFLICT DO NOTHING RETURNING number",
-        (INTS, TEXTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS, TEXTS, BLOBS, TEXTS, INTS, INTS, INTS, INTS, INTS),
+        " created_at, ended_at, on_wall, namespace, run_name) SELECT n.number, n.id, n.partition, n.language, n.name,"
+        " n.program, n.parent, n.labels::jsonb, n.key, n.status, n.has_work = 1, n.due, n.created_at, n.ended_at,"
+        " n.on_wall, n.namespace, n.run_name FROM go,"
+        " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition,"
+        " language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, on_wall,"
+        " namespace, run_name) ON CONFLICT DO NOTHING RETURNING number",
+        (
+            INTS,
+            TEXTS,
+            INTS,
+            TEXTS,
+            TEXTS,
+            BLOBS,
+            TEXTS,
+            TEXTS,
+            BLOBS,
+            TEXTS,
+            INTS,
+            INTS,
+            INTS,
+            INTS,
+            INTS,
+            TEXTS,
+            TEXTS,
+        ),
     ),
     "logged": (
         "INSERT INTO log (run, seq, body) SELECT n.number, n.seq, n.body"
@@ -70,8 +89,9 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         (INTS, TEXTS, BLOBS),
     ),
     "consumed": (
-        "DELETE FROM inbox USING go, unnest({}, {}) AS n (partition, position)"
-        " WHERE inbox.partition = n.partition AND inbox.position = n.position",
+        "DELETE FROM inbox USING go,"
+        " (SELECT * FROM unnest({}, {}{fresh}) AS n (partition, position{named}){live}) AS gone"
+        " WHERE inbox.partition = gone.partition AND inbox.position = gone.position",
         (INTS, INTS),
     ),
     "sent": (

@@ -124,7 +124,7 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         _typed(
             "number int8, id text, partition int4, language text, name text, program bytea, parent text, labels jsonb,"
             " key bytea, status text, has_work bool, due int8, created_at int8, ended_at int8, stuck text,"
-            " on_wall int8"
+            " on_wall int8, namespace text, run_name text"
         ),
         Pour._runs,
     ),

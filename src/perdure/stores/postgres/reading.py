@@ -24,6 +24,7 @@ _ENDED = Statement(
     TEXTS,
     INT,
 )
+_NAMED = Statement("SELECT id FROM runs WHERE language = {} AND namespace = {} AND run_name = {}", TEXT, TEXT, TEXT)
 _FIND_MANY = Statement(f"SELECT number, {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
 _BEGINS = Statement(
     "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0 LIMIT 3",
@@ -137,6 +138,9 @@ class Reads(ABC):
 
     async def _find_many(self, runs: list[RunId]) -> dict[RunId, RunRow]:
         return {row.id: row for row in map(run_row, await self._read(_FIND, runs))}
+
+    async def named(self, language: str, namespace: str, name: str) -> RunId | None:
+        return next((id for (id,) in await self._read(_NAMED, language, namespace, name)), None)
 
     async def begins_with(self, prefix: str) -> list[RunId]:
         return [id for (id,) in await self._read(_BEGINS, prefix, prefix + _LAST, len(prefix) + 1)]

@@ -29,6 +29,11 @@ _STUCK = Statement(
     TEXTS,
     TEXTS,
 )
+_DISOWN = Statement(
+    "UPDATE runs SET namespace = NULL, run_name = NULL FROM unnest({}) AS n (id)"
+    " WHERE runs.id = n.id OR (runs.id >= n.id || '.' AND runs.id < n.id || '/')",
+    TEXTS,
+)
 _RECALL = Statement(
     "UPDATE tasks SET recalled = true, state = CASE WHEN state = 'leased' THEN 'leased' ELSE 'lost' END"
     " FROM unnest({}, {}) AS n (run, task) WHERE tasks.run = n.run AND tasks.task = n.task"
@@ -65,14 +70,14 @@ class Shipment:
         run, new = change.run, change.create
         for digest, language, text in change.programs:
             self.programs[digest] = (language, text)
-        for position in change.consumes:
-            self._add("consumed", change.partition, position)
         if new is None:
             number, fresh = self._writer.numbers[run], 0
         else:
             number = fresh = self._writer.new_number(change.partition)
             self.born[number] = run
             self._take_creation(number, change)
+        for position in change.consumes:
+            self._add("consumed", change.partition, position, fresh)
         for seq, body in change.lived:
             self._add("logged", number, seq, body, fresh)
         if change.row is not None:
@@ -114,6 +119,7 @@ class Shipment:
             new.created_at,
             summary.ended_at,
             summary.on_wall,
+            *(new.named or (None, None)),
         )
 
     def _take_letter(self, letter: Letter, sender: int, fresh: int) -> None:
@@ -262,6 +268,8 @@ class BatchWriter:
         for change in batch:
             if change.permits_asked or change.permits_released or change.recalled or change.stuck is not None:
                 return False
+            if change.disowned:
+                return False
             if change.create is not None:
                 births += 1
             elif change.run not in self.numbers:
@@ -364,11 +372,13 @@ class Rest:
         self._permits = permits.Settlement(changes)
         stuck = sorted((change.run, change.stuck) for change in changes if change.stuck is not None)
         recalled = [(change.run, task) for change in changes for task in change.recalled]
+        disowned = [run for change in changes for run in change.disowned]
         self._recalls = bool(recalled)
         self.steps: list[Step] = [
             *([(_RECALL, list(zip(*recalled, strict=True)))] if recalled else ()),
             *self._permits.first,
             *([(_STUCK, list(zip(*stuck, strict=True)))] if stuck else ()),
+            *([(_DISOWN, [disowned])] if disowned else ()),
         ]
         self.last: list[Step] = []
 

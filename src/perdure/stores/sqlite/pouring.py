@@ -74,7 +74,7 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
         _insert(
             "runs",
             "number, id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at,"
-            " ended_at, stuck, on_wall",
+            " ended_at, stuck, on_wall, namespace, run_name",
         ),
         Pour._runs,
     ),

@@ -21,6 +21,10 @@ class Reads(ABC):
         rows = self._read(_ROW + "WHERE id = ?", (run,))
         return run_row(rows[0]) if rows else None
 
+    async def named(self, language: str, namespace: str, name: str) -> RunId | None:
+        query = "SELECT id FROM runs WHERE language = ? AND namespace = ? AND run_name = ?"
+        return next((id for (id,) in self._read(query, (language, namespace, name))), None)
+
     async def begins_with(self, prefix: str) -> list[RunId]:
         query = "SELECT id FROM runs WHERE id GLOB ?1 || '*' AND instr(substr(id, ?2), '.') = 0 LIMIT 3"
         return [id for (id,) in self._read(query, (literal(prefix), len(prefix) + 1))]

@@ -34,13 +34,13 @@ class BatchWriter:
         log_rows: list[tuple[int, int, bytes]] = []
         consumed: list[tuple[int]] = []
         for change in batch:
-            if change.consumes:
-                consumed.extend((position,) for position in change.consumes)
             if change.programs:
                 self._executemany("INSERT INTO programs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", change.programs)
             if change.create is not None and not self._create(change):
                 refused.add(change.run)
                 continue
+            if change.consumes:
+                consumed.extend((position,) for position in change.consumes)
             number = self._number(change.run)
             if change.lived:
                 log_rows.extend((number, seq, row) for seq, row in change.lived)
@@ -71,6 +71,12 @@ class BatchWriter:
                 delivered.append(self.send(letter, change.partition))
             if change.permits_asked or change.permits_released or change.ended:
                 scopes |= self._permits(change, delivered)
+            for child in change.disowned:
+                self._execute(
+                    "UPDATE runs SET namespace = NULL, run_name = NULL"
+                    " WHERE id = ?1 OR id >= ?1 || '.' AND id < ?1 || '/'",
+                    (child,),
+                )
             if change.remembered:
                 self._remember(change, now)
             if change.offers or change.withdrawn or change.recalled or change.ended:
@@ -88,7 +94,8 @@ class BatchWriter:
         assert new is not None and summary is not None
         self._execute(
             "INSERT INTO runs (id, partition, language, name, program, parent, labels, key, status, has_work, due,"
-            " created_at, ended_at, on_wall) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            " created_at, ended_at, on_wall, namespace, run_name)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (
                 change.run,
                 change.partition,
@@ -104,6 +111,7 @@ class BatchWriter:
                 new.created_at,
                 summary.ended_at,
                 summary.on_wall,
+                *(new.named or (None, None)),
             ),
         )
         if not self._connection.changes():

@@ -73,6 +73,12 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
         end_step(turn, step.name, Phase.FAILED, children.TOO_DEEP, reason=Reason.INVALID_CONFIGURATION)
         return
     name = compose(body.name, step.name)
+    holder = None if waits else turn.name_holder("story", body.namespace, name)  # nobody hears of it otherwise
+    if holder is not None:
+        message = f"the name {name!r} belongs to run {holder}, which is not a sub-run of this step"
+        turn.emit(s.Noted(step.name, "SubStoryRunSpoofed", message, turn.now))
+        end_step(turn, step.name, Phase.FAILED, message, reason=Reason.SUB_STORY_RUN_SPOOFED)
+        return
     child = children.launch(turn, step, name, target, story, inputs, ancestors, awaited=waits)
     if waits:
         message = f"Waiting for sub-story run '{name}' to complete"
@@ -100,4 +106,6 @@ def land(turn: Turn, name: str, ended: e.ChildEnded) -> None:
     elif state.recalled:
         end_step(turn, name, Phase.CANCELED, state.message, interrupted=True)
     else:
-        end_step(turn, name, told.phase, told.message)
+        if told.reason == Reason.SUB_STORY_RUN_SPOOFED:
+            turn.emit(s.Noted(name, "SubStoryRunSpoofed", told.message, turn.now))
+        end_step(turn, name, told.phase, told.message, reason=told.reason)

@@ -1,0 +1,84 @@
+"""Names of runs in stores that were made before names were kept: the first has its name, the others are reported."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import psycopg
+
+from perdure.engine.clock import SystemClock
+from perdure.stores.sqlite import database
+from perdure.wiring import open_caretaker, open_store
+from tests.postgres import as_url
+
+_RUN = (
+    "INSERT INTO runs (id, partition, language, name, program, labels, key, status, has_work, created_at, ended_at)"
+    " VALUES (?, 1, ?, 'n', ?, ?, x'00', 'succeeded', 0, ?, 5)"
+)
+LABEL = "bubustack.io/storyrun"
+
+
+def older(path: Path, before: str) -> None:
+    """A store as it was before a migration, with runs of several namespaces in it."""
+    names = database.migration_names()
+    scripts = [(database._MIGRATIONS / name).read_text() for name in names[: names.index(before)]]
+    with closing(apsw.Connection(str(path))) as store:
+        for script in scripts:
+            store.execute(script)
+        store.pragma("user_version", len(scripts))
+        store.pragma("application_id", database.APPLICATION_ID)
+        for place, namespace in enumerate(("one", "two")):
+            text = json.dumps({"story": {"metadata": {"name": "s", "namespace": namespace}}}).encode()
+            store.execute("INSERT INTO programs VALUES (?, 'story', ?)", (bytes([place]), text))
+        rows = [("a", 0, "x"), ("b", 0, "x"), ("c", 1, "x"), ("d", 0, "y")]
+        for at, (id, program, name) in enumerate(rows):
+            store.execute(_RUN, (id, "story", bytes([program]), json.dumps({LABEL: name}), at))
+        store.execute(_RUN, ("e", "flow", b"\x00", None, 9))
+
+
+async def test_of_two_runs_with_one_name_the_first_keeps_it_and_the_other_is_reported(tmp_path: Path) -> None:
+    """STY-284."""
+    path = tmp_path / "runs.db"
+    older(path, "0009_names.sql")
+    store = open_store(f"sqlite:///{path}", SystemClock())
+    try:
+        assert await store.named("story", "one", "x") == "a"
+        assert await store.named("story", "two", "x") == "c"
+        assert await store.named("story", "one", "y") == "d"
+    finally:
+        await store.close()
+    with open_caretaker(f"sqlite:///{path}", SystemClock()).reading() as dump:
+        doubles = [(one.run, one.message) for one in dump.strays(100) if one.what == "runs" and "name" in one.message]
+
+    assert doubles == [("b", "its name 'x' belongs to another run, which was there before")]
+
+
+async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
+    url = as_url(postgres_url)
+    await open_store(url, SystemClock()).close()
+    with psycopg.connect(postgres_url) as store:  # as it was one migration before
+        store.execute("SET search_path = perdure")
+        store.execute("DROP INDEX runs_named")
+        store.execute("ALTER TABLE runs DROP COLUMN namespace, DROP COLUMN run_name")
+        store.execute("UPDATE schema SET version = 5")
+        for place, namespace in enumerate(("one", "two")):
+            text = json.dumps({"story": {"metadata": {"name": "\0", "namespace": namespace}}}).encode()
+            store.execute(
+                "INSERT INTO programs (digest, language, text) VALUES (%s, 'story', %s)", (bytes([place]), text)
+            )
+        for at, (id, program, name) in enumerate([("a", 0, "x"), ("b", 0, "x"), ("c", 1, "x"), ("d", 0, "y")]):
+            store.execute(
+                "INSERT INTO runs (id, number, partition, language, name, program, labels, key, status, has_work,"
+                " created_at, ended_at) VALUES (%s, %s, 1, 'story', 'n', %s, %s, '', 'succeeded', false, %s, 5)",
+                (id, at, bytes([program]), json.dumps({LABEL: name}), at),
+            )
+    open_caretaker(url, SystemClock()).migrate()
+    store_again = open_store(url, SystemClock())
+    try:
+        assert await store_again.named("story", "one", "x") == "a"
+        assert await store_again.named("story", "two", "x") == "c"
+    finally:
+        await store_again.close()
+    with open_caretaker(url, SystemClock()).reading() as dump:
+        assert [one.run for one in dump.strays(100) if "its name" in one.message] == ["b"]
