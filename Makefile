@@ -29,6 +29,15 @@ lock: $(VENV)/.dev ## pin the development dependencies anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-header --no-annotate \
 	  --quiet -o requirements/dev.lock pyproject.toml requirements/dev.in
 
+sbom: $(VENV)/.dev ## write the bill of materials to dist/ (a wheel carries the same)
+	$(BIN)/python requirements/bill.py --sbom dist/perdure.cdx.json
+
+licences: $(VENV)/.dev ## collect versions and licences of what is needed at run time anew
+	$(BIN)/python requirements/bill.py
+
+lowest: ## try the lower bounds of the dependencies in an environment of their own (10 minutes)
+	$(PYTHON) requirements/lowest.py
+
 clean: ## remove everything that was installed or built
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -44,4 +53,4 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
-.PHONY: help example test bench fix lock clean
+.PHONY: help example test bench fix lock sbom licences lowest clean
