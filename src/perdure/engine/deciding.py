@@ -1,24 +1,31 @@
 """Runs take up their mail in turns. What they decide goes to the committer; what they need is fetched meanwhile."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 
 from perdure.engine.chores import Chores
 from perdure.engine.clock import Clock
 from perdure.engine.committing import Committer
+from perdure.engine.dearness import ON_THE_LOOP, DecidingThreads, TakesTooLong
 from perdure.engine.inbox import Inbox
 from perdure.engine.judging import Fetch
 from perdure.engine.outgoing import transition
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Phase, Slot
 from perdure.engine.trouble import Trouble
-from perdure.kernel.execution import decide
+from perdure.kernel.effort import Effort, TooDear, doing
+from perdure.kernel.execution import Execution, decide
 from perdure.kernel.turn import Needs, Turn
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Store, Transition
 
 DECIDED_AT_ONCE = 256
+LONGEST_AT_ONCE = 0.01  # seconds before the event loop gets its turn; no decision depends on it
+
+Made = tuple[Turn, Needs] | Transition | None
+"""What a slot has decided: it needs values first, something has to be written, or nothing."""
 
 
 class Decider:
@@ -53,7 +60,9 @@ class Decider:
         self._erase = erase
         self._settle = settle
         self._failed = failed
+        self._threads = DecidingThreads()
         self._ready: deque[Slot] = deque()
+        self._undelivered = 0  # slots decided since the committer was told
         self._listening: list[Slot] = []
         self._is_due = False
         self._is_closed = False
@@ -65,6 +74,7 @@ class Decider:
     def close(self) -> None:
         """Nothing more is decided."""
         self._is_closed = True
+        self._threads.close()
         self._ready.clear()
 
     def make_ready(self, slot: Slot) -> None:
@@ -90,10 +100,16 @@ class Decider:
         if self._is_closed:
             ready.clear()
         self._look()
-        for _ in range(min(len(ready), DECIDED_AT_ONCE)):
+        end = time.perf_counter() + LONGEST_AT_ONCE
+        while ready and self._undelivered < DECIDED_AT_ONCE:
             slot = ready.popleft()
+            self._undelivered += 1
             if slot.phase is Phase.READY:
                 self._decide(slot)
+            if ready and time.perf_counter() > end:
+                self._pump_soon()  # the event loop gets its turn; what was decided is committed with what comes next
+                return
+        self._undelivered = 0
         if ready:
             self._pump_soon()
         self._committer.flush(alone=not ready)
@@ -110,39 +126,87 @@ class Decider:
             if execution.state.status.is_final and slot.is_disowned and not slot.puts_words_first():
                 self._erase(slot)
                 return
+        if slot.is_dear:
+            slot.phase = Phase.FETCHING
+            self._chores.spawn(self._decide_elsewhere(slot))
+            return
         try:
-            while slot.decided < len(slot.taken):
-                mail = slot.taken[slot.decided]
-                turn = slot.unfinished
-                if turn is None:
-                    turn = Turn(execution, mail.given, mail.at, self._clock.now(), self._store.spoken)
-                    turn.is_acknowledged = mail.position is not None
-                    turn.ahead = slot.ahead
-                    if mail.values:
-                        turn.texts.update(mail.values)
-                needs = decide(
-                    turn,
-                    self._settings.limits,
-                    is_held=slot.decided in slot.held,
-                    owes_moves=slot.decided - 1 in slot.held,
-                )
-                if needs is not None:
-                    slot.unfinished = turn
-                    slot.phase = Phase.FETCHING
-                    self._chores.spawn(self._fetch(slot, turn, needs))
-                    return
-                slot.finish(turn)
-            change = transition(slot, self._settings.snapshot_bytes)
-            if change is not None and change.programs:
-                self._pin(change)
+            if slot.lived:  # a fork that is not stored yet could not be folded again
+                made = self._make_turns(slot)
+            else:
+                with doing(Effort(ON_THE_LOOP)):
+                    made = self._make_turns(slot)
+        except TooDear:
+            self._begin_anew(slot)
+            return
         except Exception as error:
             self._trouble.undecided(slot, error)
             return
-        if change is None:
+        self._conclude(slot, made)
+
+    def _make_turns(self, slot: Slot) -> Made:
+        """Decide what was taken up. Touches nothing but the slot, so it may be done in a thread."""
+        execution = slot.execution
+        assert execution is not None
+        while slot.decided < len(slot.taken):
+            mail = slot.taken[slot.decided]
+            turn = slot.unfinished
+            if turn is None:
+                turn = Turn(execution, mail.given, mail.at, self._clock.now(), self._store.spoken)
+                turn.is_acknowledged = mail.position is not None
+                turn.ahead = slot.ahead
+                if mail.values:
+                    turn.texts.update(mail.values)
+            needs = decide(
+                turn,
+                self._settings.limits,
+                is_held=slot.decided in slot.held,
+                owes_moves=slot.decided - 1 in slot.held,
+            )
+            if needs is not None:
+                slot.unfinished = turn
+                return turn, needs
+            slot.finish(turn)
+        return transition(slot, self._settings.snapshot_bytes)
+
+    def _conclude(self, slot: Slot, made: Made) -> None:
+        if isinstance(made, tuple):
+            slot.phase = Phase.FETCHING
+            self._chores.spawn(self._fetch(slot, *made))
+        elif made is None:
             self._settle(slot)
         else:
+            if made.programs:
+                self._pin(made)
             slot.phase = Phase.COMMITTING
-            self._committer.add(slot, change)
+            self._committer.add(slot, made)
+
+    def _begin_anew(self, slot: Slot) -> None:
+        """The turn is dear and was dropped half-way: what is recorded is folded, and it is decided in a thread."""
+        slot.is_dear = True
+        slot.cheap = 0
+        execution = slot.execution
+        if slot.creation is None or execution is None:
+            self._trouble.fold_anew(slot)
+            return
+        slot.put_back()
+        slot.install(Execution(slot.id, execution.dialect, execution.program))
+        self.make_ready(slot)
+
+    async def _decide_elsewhere(self, slot: Slot) -> None:
+        try:
+            made = await self._threads.decide(slot, self._make_turns)
+        except TooDear:
+            if not slot.is_gone:
+                self._trouble.set_stuck(slot, TakesTooLong("a decision lasts too long; what it computes is too much"))
+            return
+        except Exception as error:
+            if not slot.is_gone:
+                self._trouble.undecided(slot, error)
+            return
+        if not slot.is_gone and not self._is_closed:
+            self._conclude(slot, made)
+            self._committer.flush(alone=not self._ready)
 
     def _heard(self, slot: Slot) -> Instant:
         """Letters to a run that is being handed over are for its next owner."""

@@ -84,6 +84,7 @@ class Slot:
         "ahead",
         "alarm",
         "calendar",
+        "cheap",
         "creation",
         "decided",
         "execution",
@@ -91,6 +92,7 @@ class Slot:
         "fetching",
         "held",
         "id",
+        "is_dear",
         "is_leaving",
         "laying_down",
         "lived",
@@ -131,6 +133,8 @@ class Slot:
         self.tail_bytes = 0
         self.snapshot_bytes = 0
         self.failures = 0
+        self.is_dear = False  # its turns are decided in a thread, until so many of them were `cheap`
+        self.cheap = 0
         self.fetching: set[int] = set()  # tasks whose large values are on their way from the store
         self.is_leaving = False  # its partition is being handed over: tasks are not begun, but kept in `unbegun`
         self.unbegun: list[int] = []

@@ -52,6 +52,10 @@ class Trouble:
             _log.warning("run %s could not be decided; trying once more", slot.id, exc_info=error)
             self._reload(slot)
 
+    def fold_anew(self, slot: Slot) -> None:
+        """State was changed half-way by a decision that is made again; nobody is to blame."""
+        self._reload(slot)
+
     def set_stuck(self, slot: Slot, error: Exception, *, is_born: bool = True) -> None:
         """Its error is shown, its inputs are kept."""
         if isinstance(error, NewerRecord):

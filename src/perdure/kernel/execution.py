@@ -14,6 +14,7 @@ import msgspec
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect, NamesSecrets
+from perdure.kernel.effort import current
 from perdure.kernel.ids import child_run, idempotency_key
 from perdure.kernel.recording import record
 from perdure.kernel.state import CHANGES, State
@@ -23,6 +24,7 @@ from perdure.kernel.values import Instant, RunId
 
 class Limits(msgspec.Struct, frozen=True):
     slice: int = 1_000  # internal moves before others get their turn
+    work: int = 10_000_000  # counted work (`effort`) before others get their turn
     moves: int = 1_000_000  # internal moves without outside input before the run is ended
     moves_per_element: int = 20  # added to those for each element of a Gather, a loop, a map
     elements: int = 500_000  # so many of them add moves; a run that enumerates for ever ends too
@@ -95,9 +97,13 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
         if turn.stage < Stage.DONE:
             budget = limits.slice
             may_catch = limits.caught - (state.caught if isinstance(turn.given, i.Proceed) else 0)
-            while turn.moves < budget and turn.caught < may_catch:
+            work = current.get()
+            least = work.left - limits.work if work is not None else 0
+            turn.is_cut = True
+            while turn.moves < budget and turn.caught < may_catch and (work is None or work.left > least):
                 mark = len(turn.events)
                 if state.outcome is not None or not dialect.advance(turn):
+                    turn.is_cut = False
                     break
                 turn.moves += 1
             turn.stage = Stage.DONE
@@ -120,7 +126,7 @@ def _account(turn: Turn, limits: Limits) -> None:
     most = limits.moves + limits.moves_per_element * min(enumerated, limits.elements)
     if caught >= limits.caught:
         _exhaust(turn, "failures", caught)
-    elif turn.moves < limits.slice:
+    elif not turn.is_cut:
         if state.sliced:
             _slice(turn, moves, enumerated, caught, more=False)
     elif moves < most:

@@ -95,6 +95,7 @@ class Turn:
         "execution",
         "given",
         "is_acknowledged",
+        "is_cut",
         "moves",
         "now",
         "program",
@@ -123,6 +124,7 @@ class Turn:
         self.is_acknowledged = False  # whoever sent it was told that it is recorded, before it was decided
         self.ahead: Instant = 0  # of the wall, compared with the store's clock: what calendars are compared with
         self.moves = 0
+        self.is_cut = False  # others get their turn before it has made all its moves
         self.enumerated = 0  # elements of Gathers, loops, maps: each allows the run further moves
         self.caught = 0  # failures that the program goes on from
         self.stage = Stage.FRESH

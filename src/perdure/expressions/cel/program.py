@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.expressions.cel.checks import check
 from perdure.expressions.cel.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
-from perdure.expressions.cel.frame import DEFAULT_LIMITS, Limits, read_int
+from perdure.expressions.cel.frame import DEFAULT_LIMITS, STEPS, Limits, read_int
 from perdure.expressions.cel.functions import STANDARD, Library
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.parser import parse
@@ -14,6 +14,7 @@ from perdure.expressions.cel.planning import plan
 from perdure.expressions.cel.values import Value
 from perdure.expressions.findings import Finding
 from perdure.expressions.source import Source
+from perdure.kernel.effort import TooDear, current
 
 
 class Environment:
@@ -64,16 +65,25 @@ class Program:
         """
         environment = self._environment
         limits = environment.limits
-        frame = [roots, limits.steps, limits, environment.read_leaf, clock, limits.memory, *self._blank]
+        steps = limits.steps
+        work = current.get()
+        if work is not None:
+            steps = work.allow(steps)
+        frame: list[Any] = [roots, steps, limits, environment.read_leaf, clock, limits.memory, *self._blank]
         try:
             return self._run(frame)
         except Failure as failure:
+            if frame[STEPS] < 0 and steps < limits.steps:
+                raise TooDear("an expression costs more than may be done here") from None
             failure.locate(self.source)
             raise
         except RecursionError:
             raise LimitExceeded("the data are nested too deeply") from None
         except MemoryError:
             raise LimitExceeded("there is not enough memory") from None
+        finally:
+            if work is not None:
+                work.left -= steps - frame[STEPS]
 
 
 def compile_program(

@@ -6,6 +6,7 @@ A step is about one operation; work that grows with its operands pays in proport
 import msgspec
 
 from perdure.expressions.gotemplate.errors import LimitExceeded
+from perdure.kernel.effort import TooDear, current
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -20,21 +21,31 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 DEFAULT_LIMITS = Limits()
+_WORK_OF_A_STEP = 10
 CHARACTERS_PER_STEP = 8  # text is cheaper than an operation; a step also stands for the 50 bytes that it may make
 
 
 class Budget:
     """What is left for one rendering."""
 
-    __slots__ = ("_limits", "_steps")
+    __slots__ = ("_given", "_limits", "_steps", "_work")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._steps = limits.steps
+        self._work = current.get()
+        self._given = limits.steps if self._work is None else self._work.allow(limits.steps, _WORK_OF_A_STEP)
+        self._steps = self._given
+
+    def settle(self) -> None:
+        """The rendering has ended: what it did counts as work of the turn."""
+        if self._work is not None:
+            self._work.left -= _WORK_OF_A_STEP * (self._given - self._steps)
 
     def charge(self, steps: int) -> None:
         self._steps -= steps
         if self._steps < 0:
+            if self._given < self._limits.steps:
+                raise TooDear("a template costs more than may be done here")
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
     def charge_text(self, characters: int, so_far: int = 0) -> None:

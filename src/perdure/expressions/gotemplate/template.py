@@ -86,6 +86,8 @@ class Template:
             raise LimitExceeded("the data are nested too deeply") from None
         except MemoryError:
             raise LimitExceeded("there is not enough memory") from None
+        finally:
+            frame.budget.settle()
 
     def _tell(self, failure: Failure) -> None:
         """Of which part of the template it is."""

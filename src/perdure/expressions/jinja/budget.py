@@ -10,6 +10,7 @@ import msgspec
 from jinja2 import Undefined
 
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
+from perdure.kernel.effort import TooDear, current
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -25,6 +26,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 DEFAULT_LIMITS = Limits()
+_WORK_OF_A_STEP = 4
 CHARACTERS_PER_STEP = 32  # text is cheap compared with an operation
 LARGEST_INTEGER_BITS = 8_192
 LONGEST_NUMBER = 2_000  # characters of a text that is read as a number
@@ -37,17 +39,26 @@ _LISTS = (list, tuple, range, KeysView, ValuesView, ItemsView)
 class Budget:
     """What is left for one rendering."""
 
-    __slots__ = ("_bytes", "_limits", "_output", "_steps")
+    __slots__ = ("_bytes", "_given", "_limits", "_output", "_steps", "_work")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._steps = limits.steps
+        self._work = current.get()
+        self._given = limits.steps if self._work is None else self._work.allow(limits.steps, _WORK_OF_A_STEP)
+        self._steps = self._given
         self._output = limits.output
         self._bytes = limits.memory
+
+    def settle(self) -> None:
+        """The rendering has ended: what it did counts as work of the turn."""
+        if self._work is not None:
+            self._work.left -= _WORK_OF_A_STEP * (self._given - self._steps)
 
     def charge(self, steps: int) -> None:
         self._steps -= steps
         if self._steps < 0:
+            if self._given < self._limits.steps:
+                raise TooDear("a template costs more than may be done here")
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
     def spend(self, size: int) -> None:

@@ -68,10 +68,15 @@ class Program:
                     return found  # type: ignore[no-any-return]
             except Unreached:
                 pass
-        budget = budget or Budget(self.limits)
-        return self._guarded(lambda: self._convert(self._run(roots, budget), budget))  # type: ignore[no-any-return]
+        if budget is not None:
+            return self._guarded(lambda: self._convert(self._run(roots, budget), budget))  # type: ignore[no-any-return]
+        own = Budget(self.limits)
+        try:
+            return self._guarded(lambda: self._convert(self._run(roots, own), own))  # type: ignore[no-any-return]
+        finally:
+            own.settle()
 
-    def evaluate(self, roots: Mapping[str, Any], budget: Budget | None = None) -> Any:
+    def evaluate(self, roots: Mapping[str, Any]) -> Any:
         """The value as the expression gave it: it may be undefined. Raises `TemplateError`."""
         if self._template is None:
             return self.source.text
@@ -80,7 +85,11 @@ class Program:
                 return self._plain(roots)
             except Unreached:
                 pass
-        return self._guarded(lambda: self._run(roots, budget or Budget(self.limits)))
+        own = Budget(self.limits)
+        try:
+            return self._guarded(lambda: self._run(roots, own))
+        finally:
+            own.settle()
 
     def _convert(self, value: Any, budget: Budget) -> Json:
         return by_reference(budget, value) if self._is_path else as_json(budget, value)

@@ -38,7 +38,13 @@ class Template:
         """The value with every template filled in. The first failure ends it: raises `TemplateError`."""
         if self.faults:
             raise self.faults[0].with_traceback(None)
-        return self.document if self._fill is None else self._fill(roots, Budget(self._limits))
+        if self._fill is None:
+            return self.document
+        budget = Budget(self._limits)
+        try:
+            return self._fill(roots, budget)
+        finally:
+            budget.settle()
 
     def _plan(self, value: Json, path: Path) -> _Fill | None:
         if isinstance(value, str):
