@@ -13,17 +13,20 @@ from perdure.dialects.flow.instants import as_datetime, parse_duration, parse_ti
 from perdure.dialects.flow.program import Call, Entry, Field, Flow, Predicate, Program, Step
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin, Expression, find_expression
+from perdure.kernel.effort import Effort, TooDear, doing
 from perdure.kernel.late import late
 from perdure.kernel.problems import Severity
 
 _CLOCK = ClockPin(as_datetime(0), as_datetime(0))
+_EFFORT, _EFFORT_FOR_ONE, _EFFORT_TO_TRY = 1_000_000, 20_000, 100  # of trying expressions while checking
 _CALENDAR = late(r"-?P[^T]*[YM]")
 
 
 def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list[Found]:
     found: list[Found] = []
+    effort = Effort(_EFFORT)
     for field in program.fields():
-        found += _expressions(field)
+        found += _expressions(field, effort)
     for flow in program.flows.values():
         found += _unreachable(flow)
         for step in flow.steps.values():
@@ -54,7 +57,7 @@ def _path_in(document: Any, path: Path) -> Path:
     return tuple(made)
 
 
-def _expressions(field: Field | Predicate) -> Iterator[Found]:
+def _expressions(field: Field | Predicate, effort: Effort) -> Iterator[Found]:
     if isinstance(field, Field):
         expressions = field.template.expressions
     else:
@@ -63,21 +66,28 @@ def _expressions(field: Field | Predicate) -> Iterator[Found]:
         site = field.site + inside
         for finding in expression.findings:
             yield _warn("MWL-048", f"{finding.message}, at {finding.position} of the expression", site)
-        if not expression.findings and (message := _always_fails(expression, isinstance(field, Predicate))):
+        if not expression.findings and (message := _always_fails(expression, isinstance(field, Predicate), effort)):
             yield _warn("MWL-048", f"this expression always fails: {message}", site)
 
 
-def _always_fails(expression: Expression, is_predicate: bool) -> str | None:
-    """An expression that reads nothing is the same every time, so it can be tried now."""
+def _always_fails(expression: Expression, is_predicate: bool, effort: Effort) -> str | None:
+    """An expression that reads nothing is the same every time, so it can be tried now, with the little effort left."""
     if re.search(r"\b(vars|execution|frame|failure|step|call|flow|provider|match|middleware)\b", expression.body):
         return None
+    one = Effort(min(effort.left, _EFFORT_FOR_ONE))
+    given = one.left
     try:
-        if is_predicate:
-            expression.holds({}, _CLOCK)
-        else:
-            expression.evaluate({}, _CLOCK)
+        with doing(one):
+            if is_predicate:
+                expression.holds({}, _CLOCK)
+            else:
+                expression.evaluate({}, _CLOCK)
     except mwl.Fault as fault:
         return fault.message
+    except TooDear:
+        return None  # a run will tell
+    finally:
+        effort.left -= given - one.left + _EFFORT_TO_TRY
     return None
 
 
