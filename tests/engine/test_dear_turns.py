@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.engine import dearness, deciding
-from perdure.kernel.effort import Effort, TooDear, doing
+from perdure.kernel.effort import Effort, TooDear
 from perdure.testing import World
 from perdure.wiring import languages
 from tests.dialects.flow.documents import flow, returns
@@ -113,9 +113,9 @@ def test_what_is_dear_here_is_not_too_dear_altogether() -> None:
     text = compile_text("{% for i in range(20000) %}{% set x = i + 1 %}{% endfor %}")
     story = compile_template("{{ range 20000 }}{{ end }}")
     for evaluate in (loop.evaluate, text.render, story.render):
-        with doing(Effort(1_000)), pytest.raises(TooDear):
+        with Effort(1_000), pytest.raises(TooDear):
             evaluate({})
-        with doing(Effort(10**9)) as effort:
+        with Effort(10**9) as effort:
             evaluate({})
         assert effort.left < 10**9 - 20_000
 

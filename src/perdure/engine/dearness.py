@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from perdure.engine.slot import Slot
-from perdure.kernel.effort import STEPS_PER_MILLISECOND, Effort, doing
+from perdure.kernel.effort import STEPS_PER_MILLISECOND, Effort
 
 ON_THE_LOOP = 5 * STEPS_PER_MILLISECOND
 LONGEST = 30.0  # seconds that one decision may last
@@ -39,7 +39,7 @@ class DecidingThreads:
 
     def _counted(self, slot: Slot, make: Callable[[Slot], R]) -> R:
         end = time.monotonic() + LONGEST
-        with doing(Effort(_MOST, lambda: time.monotonic() > end)) as effort:
+        with Effort(_MOST, lambda: time.monotonic() > end) as effort:
             made = make(slot)
         slot.cheap = slot.cheap + 1 if _MOST - effort.left < ON_THE_LOOP else 0
         slot.is_dear = slot.cheap < CHEAP_TURNS

@@ -15,7 +15,7 @@ from perdure.engine.outgoing import transition
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Phase, Slot
 from perdure.engine.trouble import Trouble
-from perdure.kernel.effort import Effort, TooDear, doing
+from perdure.kernel.effort import Effort, TooDear
 from perdure.kernel.execution import Execution, decide
 from perdure.kernel.turn import Needs, Turn
 from perdure.kernel.values import Instant
@@ -134,7 +134,7 @@ class Decider:
             if slot.lived:  # a fork that is not stored yet could not be folded again
                 made = self._make_turns(slot)
             else:
-                with doing(Effort(ON_THE_LOOP)):
+                with Effort(ON_THE_LOOP):
                     made = self._make_turns(slot)
         except TooDear:
             self._begin_anew(slot)

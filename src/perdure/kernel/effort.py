@@ -5,9 +5,9 @@ dropped whole (`TooDear`) and decided again elsewhere, so that it holds up no ot
 altogether is another matter: that is decided by its own limits, the same everywhere.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import Self
 
 STEPS_PER_MILLISECOND = 20_000  # one unit of work is about 50 nanoseconds on the machine that prices were measured on
 
@@ -17,13 +17,23 @@ class TooDear(BaseException):
 
 
 class Effort:
-    """What is left for one turn. `is_late` is asked whenever an expression begins: whether it has lasted too long."""
+    """What is left for one turn; what is decided within it (`with effort:`) counts here.
 
-    __slots__ = ("_is_late", "left")
+    `is_late` is asked whenever an expression begins: whether the decision has lasted too long.
+    """
+
+    __slots__ = ("_before", "_is_late", "left")
 
     def __init__(self, left: int, is_late: Callable[[], bool] | None = None) -> None:
         self.left = left
         self._is_late = is_late
+
+    def __enter__(self) -> Self:
+        self._before: Token[Effort | None] = current.set(self)
+        return self
+
+    def __exit__(self, *exit: object) -> None:
+        current.reset(self._before)
 
     def allow(self, steps: int, price: int = 1) -> int:
         """How many of these steps an expression may make here, each of them so many units of work."""
@@ -33,13 +43,3 @@ class Effort:
 
 
 current: ContextVar[Effort | None] = ContextVar("effort", default=None)
-
-
-@contextmanager
-def doing(effort: Effort) -> Iterator[Effort]:
-    """Let what is decided meanwhile count here."""
-    before = current.set(effort)
-    try:
-        yield effort
-    finally:
-        current.reset(before)

@@ -13,7 +13,7 @@ from perdure.dialects.flow.instants import as_datetime, parse_duration, parse_ti
 from perdure.dialects.flow.program import Call, Entry, Field, Flow, Predicate, Program, Step
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin, Expression, find_expression
-from perdure.kernel.effort import Effort, TooDear, doing
+from perdure.kernel.effort import Effort, TooDear
 from perdure.kernel.late import late
 from perdure.kernel.problems import Severity
 
@@ -77,7 +77,7 @@ def _always_fails(expression: Expression, is_predicate: bool, effort: Effort) ->
     one = Effort(min(effort.left, _EFFORT_FOR_ONE))
     given = one.left
     try:
-        with doing(one):
+        with one:
             if is_predicate:
                 expression.holds({}, _CLOCK)
             else:
