@@ -11,6 +11,7 @@ from tests.workers.scene import details_of, failure_of, on_loop, outcome_of, val
 
 from perdure.kernel.outcomes import Outcome
 from perdure.providers.policy import SERVER, Policy, use_policy
+from perdure.providers.sqlite import MEMORY_LIMIT
 from perdure.providers.verdict import RESULT_LIMIT
 from perdure.wiring import Engine
 
@@ -62,6 +63,56 @@ def test_the_engines_store_is_out_of_reach(store: Path) -> None:
     attack()
     assert store.read_bytes() == before
     assert (store.parent / "runs.db-wal").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ["ATTACH '{file}' || '' AS s"],
+        ["ATTACH x'{hex}' AS s"],
+        ["ATTACH (SELECT '{file}') AS s"],
+        [{"command": "ATTACH ? AS s", "params": ["{file}"]}],
+        ["ATTACH 'runs.db' AS s"],
+    ],
+)
+@pytest.mark.parametrize("policy", [SERVER, Policy(), Policy(sqlite_folders=["data"])])
+def test_a_file_that_is_attached_is_judged_as_sqlite_finds_it(store: Path, commands: list[Any], policy: Policy) -> None:
+    """An expression is not known when it is judged; a relative name is found from the working directory."""
+
+    def filled(text: str) -> str:
+        return text.format(file=store, hex=str(store).encode().hex())
+
+    (store.parent / "data").mkdir()
+    use_policy(policy)
+    written = [
+        filled(one) if isinstance(one, str) else {**one, "params": [filled(text) for text in one["params"]]}
+        for one in commands
+    ]
+
+    @on_loop
+    async def attack() -> None:
+        outcome = await sqlite(commands=[*written, "SELECT name FROM s.sqlite_schema"])
+        assert failure_of(outcome) == FORBIDDEN
+
+    attack()
+
+
+@on_loop
+async def test_a_new_store_is_out_of_reach_before_its_log_is_written_back(tmp_path: Path) -> None:
+    async with Engine(f"sqlite:///{tmp_path}/new.db"):
+        for name in ("new.db", "new.db-wal"):
+            assert failure_of(await sqlite(database=name, query="SELECT * FROM runs"))[0].endswith("Unavailable")
+        assert failure_of(await sqlite(commands=["ATTACH 'new.db' AS s", "SELECT * FROM s.runs"])) == FORBIDDEN
+
+
+@on_loop
+async def test_duckdb_gets_no_folder_that_holds_a_store_in_use(tmp_path: Path) -> None:
+    """In a folder that is open to it DuckDB reads and writes any file."""
+    use_policy(Policy(duckdb_folders=["."]))
+    (tmp_path / "deeper").mkdir()
+    async with Engine(f"sqlite:///{tmp_path}/deeper/new.db"):
+        for text in ("SELECT size FROM read_blob('deeper/new.db')", "COPY (SELECT 1) TO 'deeper/new.db'"):
+            assert failure_of(await duckdb(command=text)) == ("Provider.Call.Duckdb.Forbidden", False)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +191,27 @@ def test_a_large_result_of_sqlite_is_refused_while_it_is_read(text: str) -> None
             tracemalloc.stop()
         assert code == "Provider.Call.Sqlite.TooLarge"
         assert peak < 2 * RESULT_LIMIT
+
+    attack()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE t AS WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n LIMIT 20) "
+        "SELECT zeroblob(60000000) FROM n",
+        "SELECT " + ", ".join(["zeroblob(60000000)"] * 16),
+        "SELECT " + " + ".join(f"length(hex(zeroblob({30_000_000 + i})))" for i in range(16)),
+    ],
+    ids=["a database in memory", "one row", "calls with fixed arguments"],
+)
+def test_memory_of_sqlite_is_bounded(text: str) -> None:
+    @on_loop
+    async def attack() -> None:
+        await sqlite(query="SELECT 1")
+        apsw.memory_high_water(True)
+        assert failure_of(await sqlite(command=text)) == ("Provider.Call.Sqlite.TooLarge", False)
+        assert apsw.memory_high_water() < 2 * MEMORY_LIMIT
 
     attack()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.providers.databases.files import MEMORY, database_path
+from perdure.providers.databases.files import MEMORY, database_path, store_below
 from perdure.providers.databases.statements import DUCKDB, Statement
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
 from perdure.providers.databases.values import bounded, table
@@ -76,6 +76,7 @@ class _Session:
         self._library = need("duckdb", PREFIX)
         policy = policy_in_force()
         path = database_path(self._file, policy.duckdb_folders, PREFIX, "policy.duckdb_folders")
+        folders = [_without_store(Path(one).resolve()) for one in policy.duckdb_folders or ()]
         settings = {
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
@@ -88,7 +89,6 @@ class _Session:
         self._connection = connection = self._library.connect(path, config=settings)
         if connection.execute("SELECT current_setting('lock_configuration')").fetchone() == (True,):
             return  # another task has the same file open: its database is set up already
-        folders = [f"{Path(one).resolve()}/" for one in policy.duckdb_folders or ()]
         if folders:
             connection.execute(f"SET allowed_directories = {_listed(folders)}")
         connection.execute("SET enable_external_access = false")
@@ -137,6 +137,14 @@ class _Session:
     def _open(self) -> "library.DuckDBPyConnection":
         assert self._connection is not None
         return self._connection
+
+
+def _without_store(folder: Path) -> str:
+    """A folder as DuckDB is told of it. In an open folder it reads and writes any file: the store's as well."""
+    if (store := store_below(folder)) is not None:
+        message = f"{folder}, a folder of policy.duckdb_folders, holds runs of Perdure ({store.name}); keep them apart"
+        raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
+    return f"{folder}/"
 
 
 def _listed(texts: list[str]) -> str:

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.providers.databases.files import database_path
+from perdure.providers.databases.files import attached_path, database_path
 from perdure.providers.databases.statements import SQLITE, Statement
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
 from perdure.providers.databases.values import bounded, table
@@ -23,6 +23,14 @@ from perdure.providers.sources import Script
 from perdure.providers.verdict import RESULT_LIMIT
 
 PREFIX = "Provider.Call.Sqlite"
+SETTING = "policy.sqlite_folders"
+
+MEMORY_LIMIT = 512 * 1024 * 1024
+"""Bytes by which the library may grow while a task is at work: databases in memory, and values on their way."""
+
+_LOOKED_EVERY = 50  # instructions of SQLite's machine; each makes at most one value
+_AT_ONCE = 4 * RESULT_LIMIT  # bytes of all the values that a statement has between two looks, and in one row
+_SHORTEST = 128 * 1024  # bytes that a value may have in any statement
 
 _READING = frozenset({"SELECT", "VALUES", "EXPLAIN", "PRAGMA"})
 
@@ -116,23 +124,33 @@ class _Session:
         self._patience = patience
         self._is_stopping = False
         self._refused = ""
+        self._is_swollen = False
+        self._calls = 0  # of functions, in the statement at hand
+        self._used_before = 0
         self._connection: apsw.Connection | None = None
 
     def open(self) -> None:
-        self._connection = connection = apsw.Connection(_path(self._file))
+        self._connection = connection = apsw.Connection(_path(self._file), statementcachesize=0)
         connection.set_busy_handler(self._wait)
         connection.limit(apsw.SQLITE_LIMIT_LENGTH, RESULT_LIMIT)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.pragma("foreign_keys", True)
         connection.authorizer = self._authorize
+        self._used_before = apsw.memory_used()
+        connection.set_progress_handler(self._look, _LOOKED_EVERY)
+
+    def _look(self) -> bool:
+        """Whether to stop: SQLite has no limit of memory but one for the whole process, and that has the store, too."""
+        self._is_swollen = apsw.memory_used() - self._used_before > MEMORY_LIMIT
+        return self._is_swollen
 
     def _authorize(self, what: int, first: str | None, second: str | None, *_: str | None) -> int:
         """What a statement may do: asked by SQLite while it is prepared, however the text is written."""
         match what:
             case apsw.SQLITE_ATTACH:
                 try:
-                    _path(first or "")
+                    attached_path(first, policy_in_force().sqlite_folders, PREFIX, SETTING)
                 except ProviderFailure as failure:
                     self._refused = failure.message
                     return int(apsw.SQLITE_DENY)
@@ -144,6 +162,8 @@ class _Session:
             case apsw.SQLITE_FUNCTION if (second or "").lower() in _FORBIDDEN_FUNCTIONS:
                 self._refused = f"the function {second} is not open to tasks"
                 return int(apsw.SQLITE_DENY)
+            case apsw.SQLITE_FUNCTION:
+                self._calls += 1
         return int(apsw.SQLITE_OK)
 
     def _wait(self, asked: int) -> bool:
@@ -163,8 +183,10 @@ class _Session:
 
         def look(cursor: apsw.Cursor, _text: str, _values: Any) -> bool:
             columns.extend(name for name, *_ in cursor.get_description())
+            self._bound_values(len(columns))
             return True
 
+        self._calls = 0
         cursor = self._open.cursor()
         cursor.exec_trace = look  # the only moment at which the columns of an empty result are known
         before = self._open.total_changes()
@@ -172,6 +194,11 @@ class _Session:
         if columns:
             return Answer(*table(columns, rows))
         return Answer(None, [], self._open.total_changes() - before)
+
+    def _bound_values(self, columns: int) -> None:
+        """A row comes whole, and calls with fixed arguments are made all at once: the more there are, the shorter."""
+        share = _AT_ONCE // max(columns, self._calls, 1)
+        self._open.limit(apsw.SQLITE_LIMIT_LENGTH, min(RESULT_LIMIT, max(_SHORTEST, share)))
 
     def commit(self) -> None:
         self._open.execute("COMMIT")
@@ -188,6 +215,9 @@ class _Session:
     def explain(self, error: Exception) -> ProviderFailure | None:
         if not isinstance(error, apsw.Error):
             return None
+        if self._is_swollen:
+            message = f"the statement needs more than {MEMORY_LIMIT} bytes of memory; ask for less at a time"
+            return ProviderFailure(f"{PREFIX}.TooLarge", message, retryable=False, details={"limit": MEMORY_LIMIT})
         if isinstance(error, apsw.AuthError) or (self._refused and "not authorized" in str(error)):
             return ProviderFailure(f"{PREFIX}.Forbidden", self._refused or str(error), retryable=False)
         code, retryable = next(((code, again) for kind, code, again in _CODES if isinstance(error, kind)), _BAD)
@@ -204,7 +234,7 @@ _BAD = ("BadStatement", False)
 
 
 def _path(name: str) -> str:
-    return database_path(name, policy_in_force().sqlite_folders, PREFIX, "policy.sqlite_folders")
+    return database_path(name, policy_in_force().sqlite_folders, PREFIX, SETTING)
 
 
 def _given(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """Which database files a task may open: those below the operator's folders, and never one of the engine's own."""
 
+import os
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +12,19 @@ MEMORY = ":memory:"
 
 _OURS = 0x50455244  # the mark (`application_id`) of the engine's own files
 _MARK_AT = 68  # where a SQLite file has it
+
+_LOCK = re.compile(r"(?P<store>.+)-owner\d+")  # beside a store that somebody works on
+
+
+def attached_path(name: str | None, folders: Sequence[str] | None, prefix: str, setting: str) -> str:
+    """Likewise for a statement that names the file: the library finds it from the working directory."""
+    if name is None:
+        raise _forbidden(prefix, "ATTACH: write the name of the file as a text, not as an expression or a parameter")
+    return name if name in ("", MEMORY) else database_path(_absolute(name), folders, prefix, setting)
+
+
+def _absolute(name: str) -> str:
+    return name if name.startswith("file:") else str(Path.cwd() / name)
 
 
 def database_path(name: str, folders: Sequence[str] | None, prefix: str, setting: str) -> str:
@@ -37,14 +52,36 @@ def database_path(name: str, folders: Sequence[str] | None, prefix: str, setting
 
 def is_ours(path: Path) -> bool:
     """Whether it is a store of Perdure, or one of the files that belong to a store (`-wal`, `-shm`, locks)."""
-    if _has_mark(path):
+    if _is_store(path):
         return True
     base, dash, _ = path.name.rpartition("-")
     while dash:
-        if _has_mark(path.with_name(base)):
+        if _is_store(path.with_name(base)):
             return True
         base, dash, _ = base.rpartition("-")
     return False
+
+
+def store_below(folder: Path) -> Path | None:
+    """A store of Perdure that somebody works on, in this folder or deeper."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            lock = _LOCK.fullmatch(name)
+            if lock is not None and lock["store"] in names:
+                return Path(place, lock["store"])
+    return None
+
+
+def _is_store(path: Path) -> bool:
+    """By its mark; of a new one that may still lie in the write-ahead log, but then somebody works on it."""
+    return _has_mark(path) or any(map(_LOCK.fullmatch, _beside(path)))
+
+
+def _beside(path: Path) -> list[str]:
+    try:
+        return [one.name for one in os.scandir(path.parent) if one.name.startswith(f"{path.name}-owner")]
+    except OSError:
+        return []
 
 
 def _has_mark(path: Path) -> bool:

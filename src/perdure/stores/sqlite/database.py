@@ -40,6 +40,7 @@ def open_for_writing(path: Path, vfs: str | None = None) -> apsw.Connection:
         connection = apsw.Connection(str(path), vfs=vfs)
         connection.set_busy_timeout(BUSY_MILLISECONDS)
         _refuse_foreign(connection, path)
+        _mark(connection)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("fullfsync", True)  # on macOS a plain fsync does not reach the disk
@@ -96,6 +97,12 @@ def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
         raise StoreNewer(f"{path} has schema {version}; this Perdure knows schemas up to {newest}")
 
 
+def _mark(connection: apsw.Connection) -> None:
+    """Before the log exists: whoever looks at the file, and not at its log, must see at once that it is ours."""
+    if connection.pragma("application_id") != APPLICATION_ID:
+        connection.pragma("application_id", APPLICATION_ID)
+
+
 def _migrate(connection: apsw.Connection, path: Path) -> None:
     """Apply the migrations that are missing, each in a transaction; two processes may try at once."""
     newest = len(_migrations())
@@ -108,7 +115,6 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
             if number > connection.pragma("user_version"):
                 connection.execute(script)
                 connection.pragma("user_version", number)
-        connection.pragma("application_id", APPLICATION_ID)
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
