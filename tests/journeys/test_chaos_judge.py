@@ -79,19 +79,24 @@ def _task_ran_again(receiver: "Receiver") -> None:
     receiver.calls.append(_later(receiver, "/began"))
 
 
+def _task_began_late(receiver: "Receiver") -> None:
+    call = _later(receiver, "/began")
+    receiver.calls[next(n for n, one in enumerate(receiver.calls) if one.path == "/began")] = call
+
+
 def _stranger_ran(receiver: "Receiver") -> None:
     call = _later(receiver, "/began")
-    receiver.calls.append(type(call)(call.path, {**call.said, "path": "nowhere"}, call.at))
+    receiver.calls.append(type(call)(call.path, {**call.said, "path": "nowhere"}, call.at, call.recorded_at))
 
 
 def _next_delivery_unrecorded(receiver: "Receiver") -> None:
     call = _later(receiver, "/began")
-    receiver.calls.append(type(call)(call.path, {**call.said, "delivery": 9}, call.at))
+    receiver.calls.append(type(call)(call.path, {**call.said, "delivery": 9}, call.at, call.recorded_at))
 
 
 def _later(receiver: "Receiver", path: str) -> "Call":
     call = next(one for one in receiver.calls if one.path == path)
-    return type(call)(call.path, call.said, call.at + 60)
+    return type(call)(call.path, call.said, call.at + 60, call.recorded_at + 60_000_000)
 
 
 OUTSIDE: dict[str, tuple[Callable[["Receiver"], None], str]] = {
@@ -100,6 +105,7 @@ OUTSIDE: dict[str, tuple[Callable[["Receiver"], None], str]] = {
     "an effect is recorded and never done": (_effect_never_done, "never performed"),
     "an effect is done under another key": (_effect_under_another_key, "charged 2 times instead of 1"),
     "a finished task runs again": (_task_ran_again, "began twice"),
+    "a task begins after its end": (_task_began_late, "began after the task had ended"),
     "a task runs that nobody scheduled": (_stranger_ran, "it ran and is not recorded"),
     "a delivery runs that is not recorded": (_next_delivery_unrecorded, "ran and is not recorded"),
 }

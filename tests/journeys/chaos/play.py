@@ -105,6 +105,7 @@ async def without_faults(folder: Path) -> Calm:
     with Receiver() as receiver, Cluster(folder, [url], receiver.address) as cluster:
         await _until_there(folder / "calm.db")
         async with Observer(url) as observer:
+            receiver.store_clock = observer.clock.now
             customers = Customers(url, observer, Random(1))
             await customers.serve(orders, 0)
             assert await customers.all_ended(60) == []
@@ -135,6 +136,7 @@ async def with_faults(folder: Path, calm: Calm, told: Told, watching: Watching =
         await _until_served(folder, database, told)
         scene = Scene(cluster, database, chance, told.lease)
         async with Observer(url) as observer:
+            receiver.store_clock = observer.clock.now
             customers = Customers(url, observer, Random(told.seed + 1))
             begun = time.monotonic()
             with watching(cluster, database):

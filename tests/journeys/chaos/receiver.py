@@ -4,9 +4,13 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from perdure.kernel.values import Instant
+from perdure.stores.clocks import sources
 
 FAILURES = 2  # how often a flaky thing refuses
 SLOWLY = 0.05  # seconds between doing what is charged for and saying so: whoever dies in between leaves it in doubt
@@ -18,18 +22,23 @@ class Call:
 
     path: str
     said: dict[str, Any]
-    at: float  # seconds of the clock that the database of the same machine reads too
+    at: float  # seconds of the wall, by which it is known what was done to processes
+    recorded_at: Instant  # by the store's clock, as events have it
 
 
 @dataclass
 class Receiver:
-    """`calls` holds every request; `performed` what was really done, by key: a repeated key gets the first answer."""
+    """`calls` holds every request; `performed` what was really done, by key: a repeated key gets the first answer.
+
+    `store_clock` is set before anybody calls.
+    """
 
     calls: list[Call] = field(default_factory=list)
     performed: dict[str, list[Call]] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
     address: str = ""
+    store_clock: Callable[[], Instant] = sources.boot
 
     def __enter__(self) -> "Receiver":
         self._server = _Server(("127.0.0.1", 0), _handler(self))
@@ -45,7 +54,7 @@ class Receiver:
 
     def take(self, path: str, said: dict[str, Any]) -> tuple[int, Any]:
         with self.lock:
-            call = Call(path, said, time.time())
+            call = Call(path, said, time.time(), self.store_clock())
             self.calls.append(call)
             if path == "/charge":
                 done = self.performed.setdefault(said["key"], [])
