@@ -76,7 +76,7 @@ def tools() -> dict[str, Work]:
     return {"say": say, "flaky": flaky, "slow": slow, "fail": fail, "echo": say, "playbook.secrets": say}
 
 
-VARIABLES = {"SHOP_TOKEN": "open-sesame", "SHOP_PIN": "pin-4711"}
+VARIABLES = {"SHOP_TOKEN": "open-sesame", "SHOP_PIN": "pin-4711", "PERDURE_KEYCHAIN_ENV": "SHOP_*,NOT_SET"}
 
 
 def play(case: Case, *, slots: int = 1_000, seed: int | None = None, crash: bool = False, slice: int = 1_000) -> World:
