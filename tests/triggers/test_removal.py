@@ -112,6 +112,7 @@ async def test_whatever_dies_on_the_way_the_sub_runs_go(tmp_path: Path, after: b
             await world.crash()
             await world.boot()
             await engine_of(world).redrive(run.id, {"token": "again"}, key="again")
+            await engine_of(world).resume()  # a run that had ended has no owner since the crash: the word waits for one
             await world.advance(60)
             below = await _below(world)
             assert len(below) == 4 and not below & before, write

@@ -151,6 +151,21 @@ class StoreSuite(CatalogSuite):
         assert [letter.letter.to for letter in await two.inbox([second], 10)] == ["a"]
         await two.close()
 
+    async def test_with_a_run_its_whole_family_is_moved(self, tmp_path: Path) -> None:
+        """Invariant 32: also who has ended, for relatives that go on, or are reopened, write to it."""
+        one, two = self.open(tmp_path), self.open(tmp_path)
+        first, second = await one.claim(), await two.claim()
+        over = Summary(Status.SUCCEEDED, False, None, 10)
+        await self.commit(one, created("a", first, over), created("a.1", first, over), created("a.1.1", first, over))
+        await self.commit(one, created("b", first), created("b.1", first, over), created("ba", first, over))
+        await one.send(Letter(RunId("a"), 11, b"reopen"))
+        await self.die(one)
+        await two.move(None, second)
+
+        rows = {row.id: row.partition for row in await two.search(Filter())}
+        assert rows == {**dict.fromkeys(("a", "a.1", "a.1.1", "b", "b.1"), second), "ba": first}
+        await two.close()
+
     async def test_what_is_given_up_is_shared_by_those_who_serve(self, tmp_path: Path) -> None:
         """Invariants 21 and 23: a live owner gives up by itself, and from then on writes nothing there."""
         one, two = self.open(tmp_path), self.open(tmp_path)

@@ -207,11 +207,15 @@ class Ownership(ABC):
             found = list(
                 execute("SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", (partition,))
             )
-            both = (home, partition)
-            execute("UPDATE runs SET partition = ?1 WHERE partition = ?2 AND ended_at IS NULL", both)
-            named = "SELECT run FROM inbox WHERE partition = ?2"  # one that has ended may be reopened by its letter
-            execute(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND id IN ({named})", both)
-            execute("UPDATE inbox SET partition = ?1 WHERE partition = ?2", both)
+            # One that has ended may be reopened by its letter, or be told by a relative that goes on.
+            concerned = (
+                "SELECT id FROM runs WHERE partition = ?1 AND ended_at IS NULL"
+                " UNION ALL SELECT run FROM inbox WHERE partition = ?1"
+            )
+            roots = dict.fromkeys(root_of(id) for (id,) in execute(concerned, (partition,)))
+            every = [(home, partition, *_bounds(root)) for root in roots]
+            self._connection.executemany(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND {_FAMILY}", every)
+            execute("UPDATE inbox SET partition = ?1 WHERE partition = ?2", (home, partition))
             return [id for (id,) in found]
         moved: list[RunId] = []
         for family in families:
