@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
+from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreCorrupt, StoreFull, StoreNewer
 from perdure.stores.protocol import Filter
 from perdure.stores.sqlite.store import SqliteStore
@@ -195,6 +197,48 @@ async def test_what_has_no_owner_is_adopted_and_nothing_else(tmp_path: Path) -> 
         await rescuer.signal(orphan.id, "go")
 
         assert await rescuer.handle(orphan.id).result() == "found"
+
+
+class LookedAtSlowly:
+    """A store that does not tell of families before it is allowed to."""
+
+    def __init__(self, inner: SqliteStore) -> None:
+        self._inner = inner
+        self.asked, self.allowed = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def families(self, partitions: Sequence[int]) -> list[RunId]:
+        self.asked.set()
+        await self.allowed.wait()
+        return await self._inner.families(partitions)
+
+
+async def test_an_engine_that_leaves_takes_up_nothing_more(tmp_path: Path) -> None:
+    """Invariant 32: it owns nothing to take it into, and waits for nothing."""
+    path = tmp_path / "runs.db"
+    dead = Engine(f"sqlite:///{path}")
+    await dead.runtime.open()
+    orphan = await dead.start(drill({"signal": "go"}))
+    await dead.runtime.die()
+    store = LookedAtSlowly(SqliteStore(path))
+    async with asyncio.timeout(30):
+        async with Engine(store) as leaving:  # type: ignore[arg-type]
+            await leaving.start(drill({"call": "nobody has it"}))
+            await store.asked.wait()
+            allowing = asyncio.create_task(_allowed_when_it_owns_nothing(leaving, store))
+        await allowing
+
+    async with Engine(f"sqlite:///{path}", recover=False) as looking:
+        row = await looking.find(orphan.id)
+        assert await looking.store.owned([row.partition]) == frozenset()
+
+
+async def _allowed_when_it_owns_nothing(leaving: Engine, store: LookedAtSlowly) -> None:
+    while leaving.runtime.partitions:
+        await asyncio.sleep(0.001)
+    store.allowed.set()
 
 
 # Faults of the store.

@@ -103,6 +103,8 @@ class Recovery:
             await self._take(fit)
 
     async def _take(self, families: list[RunId]) -> None:
+        if not self._partitions:
+            return  # we are leaving, or were late: there is nothing to take them into
         await self._adopt(families)
         self._taken.update(families)
         _log.info("took up %s", families[0] if len(families) == 1 else f"{len(families)} runs and all below them")

@@ -104,13 +104,15 @@ _ALL_AT_WORK = Statement(f"{_AT_WORK} ORDER BY number", INTS)
 _FAMILY_AT_WORK = Statement(
     f"{_AT_WORK} AND (id = {{}} OR (id >= {{}} AND id < {{}})) ORDER BY number", INTS, TEXT, TEXT, TEXT
 )
-_MOVE_ALL_RUNS = Statement(  # also those that have ended: a letter may reopen them, or a relative that goes on tell them
-    "WITH roots AS (SELECT split_part(id, '.', 1) AS root FROM runs WHERE partition = ANY({1}) AND ended_at IS NULL"
-    " UNION SELECT split_part(run, '.', 1) FROM inbox WHERE partition = ANY({1}))"
-    " UPDATE runs SET partition = {0} FROM roots WHERE partition = ANY({1})"
-    " AND (id = root OR (id >= root || '.' AND id < root || '/'))",
-    INT,
-    INTS,
+_MOVE_ALL_RUNS = (
+    Statement(  # also those that have ended: a letter may reopen them, or a relative that goes on tell them
+        "WITH roots AS (SELECT split_part(id, '.', 1) AS root FROM runs WHERE partition = ANY({1}) AND ended_at IS NULL"
+        " UNION SELECT split_part(run, '.', 1) FROM inbox WHERE partition = ANY({1}))"
+        " UPDATE runs SET partition = {0} FROM roots WHERE partition = ANY({1})"
+        " AND (id = root OR (id >= root || '.' AND id < root || '/'))",
+        INT,
+        INTS,
+    )
 )
 _MOVE_ALL_LETTERS = Statement("UPDATE inbox SET partition = {} WHERE partition = ANY({})", INT, INTS)
 _MOVE_RUNS = Statement(
