@@ -22,8 +22,8 @@ from tests.journeys.chaos.receiver import Call, Receiver
 from tests.journeys.chaos.workload import Order, essence
 
 NEAR: Instant = 250_000
-"""Microseconds by which the counts of two processes may differ: each knows the store's clock as well as a busy database has
-answered. What was given away begins again much later, when a lease is over."""
+"""Microseconds by which the counts of two processes may differ: each knows the store's clock as well as a busy database
+has answered. What was given away begins again much later, when a lease is over."""
 
 
 @dataclass(frozen=True)
