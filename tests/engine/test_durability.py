@@ -224,7 +224,7 @@ async def test_an_engine_that_leaves_takes_up_nothing_more(tmp_path: Path) -> No
     await dead.runtime.die()
     store = LookedAtSlowly(SqliteStore(path))
     async with asyncio.timeout(30):
-        async with Engine(store) as leaving:  # type: ignore[arg-type]
+        async with Engine(store) as leaving:
             await leaving.start(drill({"call": "nobody has it"}))
             await store.asked.wait()
             allowing = asyncio.create_task(_allowed_when_it_owns_nothing(leaving, store))
