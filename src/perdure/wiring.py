@@ -45,8 +45,8 @@ def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Langua
         return policy_in_force().refusal(provider, namespace)
 
     spoken: tuple[Language, ...] = (
-        Flow(shared.find, shared.names, refusal),
-        Playbook(shared.knows, shared.names, shared.lacks, refusal),
+        Flow(shared.find_open, shared.open_names, refusal),
+        Playbook(shared.knows_open, shared.open_names, shared.lacks, refusal),
         Story(
             _engram_resource,
             lambda template, version: (has_code or shared.knows)(f"engram:{template}@{version}"),

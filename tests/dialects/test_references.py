@@ -8,9 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from perdure.kernel.outcomes import Succeeded
 from tests.cli.commandline import CommandLine
+from tests.workers.scene import Ledger, at_work, on_loop, task
 
 SECRET = "pa55-w0rd-of-the-shop"
 LOOKS = {"$secret": "SHOP"}
@@ -193,3 +196,46 @@ def test_a_template_does_not_name_a_secret(perdure: CommandLine, given: str, wor
     done = perdure("check", "story.yaml", code=7)
 
     assert words in done.out
+
+
+INNER_FLOW = {
+    "a": {
+        "action": "Call",
+        "call": {
+            "provider": "mwl:provider.call/perdure/engram.http/v1",
+            "with": {"run": {"url": "http://127.0.0.1:9/"}, "inputs": "{{ call.input }}", "families": ["another"]},
+        },
+        "next": "b",
+    },
+    "b": {"action": "Return"},
+}
+INNER_PLAYBOOK = """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: p, path: p}
+workflow: [{step: s, tool: {kind: KIND, args: {inputs: {}, families: [another], references: [[x]]}}}]
+"""
+
+
+@pytest.mark.parametrize("kind", ["engram.http", "engram:echo@1.0.0", "engram.command", "playbook.secrets"])
+def test_no_document_speaks_for_the_engine_of_a_story(perdure: CommandLine, kind: str) -> None:
+    """Which places are references, and whose stored values are open, is said to these providers in their arguments."""
+    (perdure.folder / "flow.json").write_text(flow(INNER_FLOW))
+    (perdure.folder / "playbook.yaml").write_text(INNER_PLAYBOOK.replace("KIND", json.dumps(kind)))
+
+    assert "engram.http" in perdure("check", "flow.json", code=7).out
+    assert f"there is no tool kind '{kind}'" in perdure("check", "playbook.yaml", code=7).out
+    assert perdure("run", "flow.json", code=7).out == ""
+
+
+@pytest.mark.parametrize(("language", "is_open"), [("story", True), ("flow", False), ("playbook", False)])
+def test_a_worker_calls_an_engram_for_stories_alone(language: str, is_open: bool) -> None:
+    """A task of a run that was begun when documents could still name it."""
+
+    @on_loop
+    async def perform() -> None:
+        async with at_work() as worker:
+            given = msgspec.structs.replace(task("engram:echo@1.0.0", {"inputs": {"a": 1}}), language=language)
+            assert isinstance(await worker.run(given, Ledger()), Succeeded) is is_open
+
+    perform()

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.commandline import CommandLine
 from tests.workers.scene import failure_of, on_loop, outcome_of
 
+from perdure.kernel.outcomes import Succeeded
 from perdure.providers.policy import SERVER, BadPolicy, NamespacePolicy, Policy, read_keychain, read_policy, use_policy
 
 SHELL_FLOW = {
@@ -183,3 +184,48 @@ def test_a_story_that_data_bring_along_is_never_run(given: str, perdure: Command
     done = perdure("check", "story.yaml", code=7)
 
     assert "map.story must be written in the document" in done.out + done.err
+
+
+SQL_FLOW = {
+    "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+    "entrypoint": "a",
+    "steps": {
+        "a": {
+            "action": "Call",
+            "call": {"provider": "mwl:provider.call/perdure/sqlite/v1", "with": {"script": "SCRIPT"}},
+            "next": "b",
+        },
+        "b": {"action": "Return"},
+    },
+}
+
+
+@pytest.mark.parametrize("script", [{"uri": "passwd", "folder": "/etc"}, "{{ call.input }}"])
+def test_no_document_and_no_data_choose_the_folder_of_a_script(perdure: CommandLine, script: Any) -> None:
+    text = json.dumps(SQL_FLOW).replace('"SCRIPT"', json.dumps(script))
+    (perdure.folder / "flow.json").write_text(text)
+    given = json.dumps({"uri": "passwd", "folder": "/etc"})
+
+    done = perdure("run", "flow.json", "--input", given, code=None)
+
+    assert done.code in (3, 7) and "folder" in done.out + done.err
+    assert "root" not in done.out + done.err
+
+
+@on_loop
+async def test_scripts_lie_in_the_folders_that_the_operator_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server reads none of its working directory: there may be settings in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.sql").write_text("SELECT 1 AS a")
+    call = {"script": {"uri": "one.sql"}}
+    forbidden = ("Provider.Call.ScriptSource.Forbidden", False)
+
+    assert isinstance(await outcome_of("sqlite", call), Succeeded)
+    use_policy(SERVER)
+    assert failure_of(await outcome_of("sqlite", call)) == forbidden
+    use_policy(Policy(script_folders=[str(tmp_path / "sub")]))
+    assert failure_of(await outcome_of("sqlite", {"script": {"uri": "../one.sql"}})) == forbidden
+    use_policy(Policy(script_folders=[str(tmp_path / "sub"), str(tmp_path)]))
+    assert isinstance(await outcome_of("sqlite", {"script": {"uri": "../one.sql"}}), Succeeded)

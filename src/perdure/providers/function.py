@@ -19,6 +19,9 @@ import msgspec
 from perdure.kernel.late import late
 from perdure.providers.failure import BadArguments
 
+UNSAID = "x-perdure-unsaid"
+"""In the schema of a member: a language's engine says it to the provider, a document must not."""
+
 RESERVED = ("input", "context")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -189,11 +192,12 @@ def _has_json_form(value: Any) -> bool:
 
 
 def _local_references(node: Any) -> Any:
-    """Definitions stay inside the document, so that it can be embedded anywhere."""
+    """Definitions stay inside the document, so that it can be embedded anywhere; what no document says is left out."""
     if isinstance(node, dict):
         return {
             key: f"#/$defs/{value.rpartition('/')[2]}" if key == "$ref" else _local_references(value)
             for key, value in node.items()
+            if not (isinstance(value, dict) and value.get(UNSAID) is True)
         }
     if isinstance(node, list):
         return [_local_references(item) for item in node]

@@ -10,14 +10,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from perdure.kernel import jsontext
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.sources import Script, Source, read_bytes
+from perdure.providers.sources import UNSAID, Script, Source, read_bytes
 
 LARGEST_ARGUMENT = 100_000  # bytes; systems refuse a single argument above 128 KiB
 COMMAND = ".perdure-command"  # the file of a command that has a secret
@@ -33,7 +33,7 @@ class File(msgspec.Struct, forbid_unknown_fields=True):
     uri: str | None = None
     source: Source = msgspec.field(default_factory=Source)
     sha256: str | None = None
-    folder: str | None = None
+    folder: Annotated[str | None, UNSAID] = None
 
 
 class Runtime(msgspec.Struct, forbid_unknown_fields=True):

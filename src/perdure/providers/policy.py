@@ -6,7 +6,7 @@
     network = "closed"                             # no loopback, private, link-local … addresses
     addresses = ["10.1.0.0/16", "api.internal"]    # … but these
     denied_addresses = ["203.0.113.0/24"]
-    sqlite_folders = ["data"]                      # where `sqlite` finds databases; `duckdb` likewise
+    sqlite_folders = ["data"]                      # where `sqlite` finds databases; `duckdb`, `script` likewise
 
     [policy.namespaces.team-a]
     providers = ["http"]
@@ -62,6 +62,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proxy: str | None = None
     sqlite_folders: list[str] | None = None  # None: the working directory
     duckdb_folders: list[str] | None = None
+    script_folders: list[str] | None = None  # for scripts of documents that came from no folder
     duckdb_memory: str = "1GB"
     duckdb_threads: int = 2
     postgres_server_files: bool = False  # COPY … PROGRAM, files of the database server, privileged roles
@@ -107,7 +108,7 @@ class _Settings(msgspec.Struct):
     keychain: dict[str, Any] = {}
 
 
-SERVER = Policy(network="closed", sqlite_folders=[], duckdb_folders=[])
+SERVER = Policy(network="closed", sqlite_folders=[], duckdb_folders=[], script_folders=[])
 """What a server begins with where nothing is said."""
 
 EMBEDDED = Policy()

@@ -41,6 +41,18 @@ SHIPPED: Mapping[str, str] = {
 REPLACEABLE = frozenset(name for name in SHIPPED_ENGRAMS if not name.startswith("engram:materialize@"))
 """Shipped Engrams that give way to a user's of the same name; `materialize` belongs to the engine."""
 
+_OF_LANGUAGES = {"engram.": "story", "engram:": "story", "playbook.": "playbook"}
+
+
+def language_of(name: str) -> str | None:
+    """The language whose engine alone calls this provider; None: documents name it.
+
+    The arguments of such a provider say what the engine has judged: which places are references to secrets, whose
+    stored values may be read. A document, or data, must not say it.
+    """
+    return next((language for start, language in _OF_LANGUAGES.items() if name.startswith(start)), None)
+
+
 EXTRAS: Mapping[str, tuple[str, str]] = {"duckdb": ("duckdb", "duckdb"), "postgres": ("psycopg", "postgres")}
 """Name → the library that it needs, and the extra of Perdure that brings it."""
 
@@ -178,6 +190,17 @@ class Registry:
 
     def names(self) -> list[str]:
         return sorted({*self._providers, *SHIPPED, *self._installed()})
+
+    # What documents may name: everything but what the engine of a language calls.
+
+    def find_open(self, name: str) -> Provider | None:
+        return self.find(name) if language_of(name) is None else None
+
+    def knows_open(self, name: str) -> bool:
+        return language_of(name) is None and self.knows(name)
+
+    def open_names(self) -> list[str]:
+        return [name for name in self.names() if language_of(name) is None]
 
     def __iter__(self) -> Iterator[Provider]:
         """Those that were used or registered in this process."""

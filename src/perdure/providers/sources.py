@@ -1,7 +1,8 @@
 """Texts that live outside of a document: a script in a file, or behind an address.
 
-A file's name is relative to `folder`, and may not lead out of it, by `..` or by a link. The operator may fix another
-folder for all tasks of a worker with `PERDURE_SCRIPTS_DIR`; then nothing else is read.
+A file's name is relative to `folder`, and may not lead out of it, by `..` or by a link. That is the folder of the
+document, which whoever starts a run names, and never a document; else `policy.script_folders`. The operator may fix one
+for all tasks of a worker with `PERDURE_SCRIPTS_DIR`; then nothing else is read.
 Blocking: call it from a thread or a process of its own.
 """
 
@@ -9,16 +10,22 @@ import base64
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from perdure.providers import function
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.policy import policy_in_force
 
 PREFIX = "Provider.Call.ScriptSource"
 ROOT = "PERDURE_SCRIPTS_DIR"
+SETTING = "policy.script_folders"
 LARGEST = 16 * 1024 * 1024  # bytes
+
+
+UNSAID = msgspec.Meta(extra_json_schema={function.UNSAID: True})
 
 
 class Source(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,7 +45,7 @@ class Script(msgspec.Struct, forbid_unknown_fields=True):
     uri: str
     source: Source = msgspec.field(default_factory=Source)
     sha256: str | None = None
-    folder: str | None = None
+    folder: Annotated[str | None, UNSAID] = None
 
     @property
     def name(self) -> str:
@@ -77,10 +84,13 @@ def _type_of(uri: str) -> str:
 def _from_file(script: Script) -> bytes:
     written = urlsplit(script.uri)
     name = unquote(written.path) if written.scheme == "file" else script.uri
-    folder = Path(os.environ.get(ROOT) or script.folder or Path.cwd()).resolve()
+    folders = [Path(one).resolve() for one in _folders(script)]
+    if not folders:
+        raise _failure("Forbidden", script, f"no folder is open for scripts ({SETTING}, or {ROOT}, names one)")
+    folder = folders[0]
     try:
         path = (folder / name).resolve()
-        if not path.is_relative_to(folder):
+        if not any(path.is_relative_to(one) for one in folders):
             problem = f"it is outside of {folder}; move it there, or set {ROOT} to a folder that holds all scripts"
             raise _failure("Forbidden", script, problem)
         if path.stat().st_size > LARGEST:
@@ -90,6 +100,14 @@ def _from_file(script: Script) -> bytes:
         raise _failure("NotFound", script, f"there is no such file in {folder}") from None
     except (OSError, ValueError) as problem:
         raise _failure("Unreadable", script, str(problem)) from None
+
+
+def _folders(script: Script) -> list[str]:
+    """Where files may lie; a relative name is looked for in the first."""
+    if fixed := os.environ.get(ROOT) or script.folder:
+        return [fixed]
+    opened = policy_in_force().script_folders
+    return ["."] if opened is None else opened
 
 
 def _from_http(script: Script) -> bytes:

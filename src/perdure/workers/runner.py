@@ -23,7 +23,7 @@ from perdure.kernel.sealing import read_by_place
 from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.policy import policy_in_force
-from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
+from perdure.providers.registry import DATABASE, Mode, Provider, Registry, language_of, shared
 from perdure.providers.text import hidden_by
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
@@ -130,7 +130,7 @@ class Worker:
         if provider is None:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
-        refusal = policy_in_force().refusal_everywhere(assignment.provider)
+        refusal = _not_open(assignment) or policy_in_force().refusal_everywhere(assignment.provider)
         if refusal is not None:  # the policy may have changed since the document was judged
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
@@ -373,6 +373,14 @@ class Worker:
         crowd = self._crowds.get(errand.assignment.language)
         if crowd is not None:
             crowd.leave(errand)
+
+
+def _not_open(assignment: Assignment) -> str | None:
+    """Why the run's language may not call the provider; a run of no known language is the caller's own."""
+    owner = language_of(assignment.provider)
+    if owner is None or assignment.language in ("", owner):
+        return None
+    return f"{assignment.provider!r} is called by the engine for a {owner}, and by no document"
 
 
 def _key(assignment: Assignment) -> _Key:
