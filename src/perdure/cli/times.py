@@ -16,16 +16,21 @@ _UNITS = {
 }
 _PIECE = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _SPAN = re.compile(rf"(?:{_PIECE.pattern}\s*)+")
+_LONGEST = 1_000 * 52 * _UNITS["w"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_span(text: str) -> Instant:
     """`250ms`, `5s`, `1h30m`, `7d`; a bare number is seconds."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return int(float(text) * SECOND)
-    if not _SPAN.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration such as 250ms, 5s, 1h30m or 7d")
-    return int(sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text)))
+        length = float(text) * SECOND
+    elif not _SPAN.fullmatch(text):
+        raise ValueError(f"{text[:60]!r} is not a duration such as 250ms, 5s, 1h30m or 7d")
+    else:
+        length = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
+    if length > _LONGEST:
+        raise ValueError(f"{text[:60]!r} is longer than {_LONGEST // _UNITS['w'] // 52} years")
+    return int(length)
 
 
 def read_instant(text: str, now: Instant) -> Instant:

@@ -104,6 +104,8 @@ class _Session:
         has_rows = self._library.ExpectedResultType.QUERY_RESULT in statement.expected_result_type
         if changes:  # a statement that changes rows has rows of its own only with RETURNING, and then no count
             has_rows = statement.type.name in _CHANGING and done.rowcount < 0
+            if has_rows and _is_count(done.description) and "RETURNING" not in text.upper():
+                return Answer(None, [], int(done.fetchall()[0][0]))  # before DuckDB 2 the count is a row
         if not has_rows:
             return Answer(None, [], done.rowcount)
         rows = bounded(_pieces(done), RESULT_LIMIT, PREFIX)
@@ -145,6 +147,10 @@ def _without_store(folder: Path) -> str:
         message = f"{folder}, a folder of policy.duckdb_folders, holds runs of Perdure ({store.name}); keep them apart"
         raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
     return f"{folder}/"
+
+
+def _is_count(columns: Any) -> bool:
+    return [column[0] for column in columns or ()] == ["Count"]
 
 
 def _listed(texts: list[str]) -> str:

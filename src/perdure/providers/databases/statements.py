@@ -32,7 +32,7 @@ class Grammar:
 
 
 POSTGRES = Grammar(
-    place=r"%s|%\((?P<name>[^)]+)\)s|\$(?P<number>\d+)",
+    place=r"%s|%\((?P<name>[^)]{1,200})\)s|\$(?P<number>\d+)",
     written="${}",
     quotes=r"[eE]'(?:[^'\\]|\\.|'')*(?:'|$)|(?P<dollar>\$(?:[^\W\d]\w*)?\$)",
 )
@@ -135,6 +135,8 @@ def _depth(depth: int, statement: Statement, word: str) -> int:
 def _key(token: "re.Match[str]") -> int | str | None:
     groups = token.groupdict()
     number = groups.get("number") or groups.get("asked")
+    if number and len(number) > 9:
+        raise BadStatement(f"there is no value of the number {number[:20]}…")
     return int(number) if number else groups.get("name")
 
 

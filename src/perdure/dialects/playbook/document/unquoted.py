@@ -11,7 +11,7 @@ def step_names(look: Look, written: Document) -> None:
     workflow = look.value.get("workflow") if isinstance(look.value, dict) else None
     for index, step in enumerate(workflow if isinstance(workflow, list) else ()):
         name = step.get("step") if isinstance(step, dict) else None
-        if name in SWITCHES and _is_plain(written, ("workflow", index, "step"), name):
+        if isinstance(name, str) and name in SWITCHES and _is_plain(written, ("workflow", index, "step"), name):
             message = f"{name} without quotes is a boolean to many readers of YAML, not a name"
             look.at("workflow").at(index).at("step").problem("PBK-005", message, hint=f'Put it in quotes: "{name}".')
 
