@@ -1,16 +1,20 @@
 """What statements of a document cannot do: to the engine's store, to files of the machine, to its memory."""
 
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import apsw
+import psycopg
 import pytest
 from tests.workers.scene import details_of, failure_of, on_loop, outcome_of, value_of
 
 from perdure.kernel.outcomes import Outcome
 from perdure.providers.policy import SERVER, Policy, use_policy
+from perdure.providers.postgres import _PRIVILEGES
 from perdure.providers.sqlite import MEMORY_LIMIT
 from perdure.providers.verdict import RESULT_LIMIT
 from perdure.wiring import Engine
@@ -264,6 +268,16 @@ async def test_duckdb_has_a_limit_of_memory() -> None:
     assert failure_of(outcome) == ("Provider.Call.Duckdb.TooLarge", False)
 
 
+def peak_memory(*, forget: bool = False) -> int:
+    """The most bytes that this process has had, where the system tells; with `forget`, from now on."""
+    if sys.platform != "linux":
+        return 0
+    if forget:
+        Path("/proc/self/clear_refs").write_text("5")
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
 class TestPostgres:
     """With a real server, as a role that may do everything there."""
 
@@ -316,15 +330,73 @@ class TestPostgres:
 
         ask()
 
-    def test_a_large_result_is_refused_while_it_is_read(self) -> None:
+    @pytest.mark.parametrize("setting", ["sslkeylogfile", "oauth_issuer", "sslrootcert", "service", "replication"])
+    def test_on_a_closed_network_a_connection_has_no_setting_that_names_files_or_addresses(self, setting: str) -> None:
+        """`sslkeylogfile` writes, so that no network is open enough for it."""
+
         @on_loop
         async def attack() -> None:
-            text = "SELECT repeat('x', 1000000) FROM generate_series(1, 10000)"
-            outcome = await self.postgres(text)
+            for policy in (SERVER, Policy())[: 2 if setting == "sslkeylogfile" else 1]:
+                use_policy(policy)
+                outcome = await outcome_of("postgres", {"dsn": self.url, "auth": {setting: "x"}, "query": "SELECT 1"})
+                assert failure_of(outcome) == ("Provider.Call.Postgres.Forbidden", False)
+
+        attack()
+
+    @pytest.mark.parametrize("said", ["{user} LOGIN", "{user} LOGIN IN ROLE {admin}"])
+    def test_what_a_role_may_become_counts_as_well(self, said: str) -> None:
+        """A connection that begins as a lesser role (RESET ROLE), or as a member of a greater one (SET ROLE)."""
+        name = f"perdure_{uuid4().hex[:8]}"
+        user, admin = f"{name}_user", f"{name}_admin"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            mine = connection.execute("SELECT session_user").fetchone()
+            assert mine is not None
+            connection.execute(f"CREATE ROLE {admin} SUPERUSER")
+            connection.execute("CREATE ROLE " + said.format(user=user, admin=admin))
+            options = "" if "IN ROLE" in said else f"-c role={user}"
+            who = user if "IN ROLE" in said else mine[0]
+            privileges = psycopg.connect(self.url, options=options, autocommit=True)
+            try:
+                if "IN ROLE" in said:
+                    privileges.execute(f"SET SESSION AUTHORIZATION {who}")
+                assert privileges.execute(_PRIVILEGES).fetchone() == (True,)
+            finally:
+                privileges.close()
+                connection.execute(f"DROP ROLE {user}")
+                connection.execute(f"DROP ROLE {admin}")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "SELECT repeat('x', 1000000) FROM generate_series(1, 10000)",
+            "/* a */ SELECT repeat('x', 1000000) FROM generate_series(1, 500)",
+            "-- a\n(SELECT repeat('x', 1000000) FROM generate_series(1, 500))",
+            "INSERT INTO pg_temp.t SELECT repeat('x', 1000000) FROM generate_series(1, 500) RETURNING a",
+        ],
+    )
+    def test_a_large_result_is_refused_while_it_is_read(self, text: str) -> None:
+        """However it is written: what comes all at once is counted too late."""
+
+        @on_loop
+        async def attack() -> None:
+            await self.postgres("SELECT 1")
+            before = peak_memory(forget=True)
+            commands = ["CREATE TEMP TABLE t (a text)", text]
+            outcome = await outcome_of("postgres", {"dsn": self.url, "commands": commands})
+            assert peak_memory() - before < 4 * RESULT_LIMIT
             assert failure_of(outcome) == ("Provider.Call.Postgres.TooLarge", False)
             assert details_of(outcome)["limit"] == RESULT_LIMIT
 
         attack()
+
+    def test_a_statement_without_rows_may_have_the_word_returning(self) -> None:
+        @on_loop
+        async def ask() -> None:
+            commands = ["CREATE TEMP TABLE t (a text)", "INSERT INTO t VALUES ('returning'), ('b')"]
+            outcome = await outcome_of("postgres", {"dsn": self.url, "commands": commands})
+            assert value_of(outcome)["row_count"] == 2
+
+        ask()
 
 
 def test_apsw_asks_the_authorizer_for_every_statement() -> None:

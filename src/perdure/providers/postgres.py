@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.providers.addresses import AddressRefused, resolve_blocking
-from perdure.providers.databases.statements import POSTGRES, Statement
+from perdure.providers.databases.statements import POSTGRES, Statement, split
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
 from perdure.providers.databases.values import bounded, table
 from perdure.providers.extras import need
@@ -39,16 +39,28 @@ _ALIASES = {
 _NOT_OURS = ("type", "kind", "name", "description", "dsn", "url")  # of a credential, but no setting of a connection
 
 _GIVING_ROWS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "FETCH", "EXECUTE", "CALL"})
-_NAMES_OF_FILES = frozenset({"passfile", "service", "sslcert", "sslkey", "sslpassword", "krbsrvname"})
+_RETURNING = re.compile(r"\bRETURNING\b", re.IGNORECASE)
+_SAID_BY_DOCUMENTS = frozenset(
+    [
+        *("host", "hostaddr", "port", "dbname", "user", "password", "options", "target_session_attrs"),
+        *("application_name", "fallback_application_name", "client_encoding", "connect_timeout", "load_balance_hosts"),
+        *("keepalives", "keepalives_count", "keepalives_idle", "keepalives_interval", "tcp_user_timeout"),
+        *("sslmode", "sslnegotiation", "sslsni", "ssl_min_protocol_version", "ssl_max_protocol_version"),
+        *("channel_binding", "require_auth", "gssencmode", "min_protocol_version", "max_protocol_version"),
+    ]
+)
+"""On a closed network. Others name files of this machine, to read or to write, or addresses that nobody judges."""
+_NEVER = frozenset({"sslkeylogfile"})  # a file that is written
 _SERVER_FILES = re.compile(
     r"\b(pg_read_(binary_)?file|pg_ls_\w+|pg_stat_file|pg_file_\w+|lo_import|lo_export|pg_execute_server_program"
     r"|pg_(read|write)_server_files|adminpack|file_fdw|dblink\w*|plpython\w*|plperlu)\b",
     re.IGNORECASE,
 )
 _PRIVILEGES = """
-SELECT rolsuper OR pg_has_role('pg_execute_server_program', 'MEMBER') OR pg_has_role('pg_read_server_files', 'MEMBER')
-    OR pg_has_role('pg_write_server_files', 'MEMBER') FROM pg_roles WHERE rolname = current_user
+SELECT bool_or(rolsuper OR rolname IN ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files'))
+FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER')
 """
+"""Of whatever the connection may become by SET ROLE or RESET ROLE, not only of what it is now."""
 
 _BY_STATE: tuple[tuple[str, str, bool], ...] = (  # the first whose beginning fits (appendix A of PostgreSQL's manual)
     ("08", "Connection", True),
@@ -138,8 +150,9 @@ class _Session:
         settings: dict[str, Any] = {**conninfo_to_dict(str(said.pop("conninfo", ""))), **said}
         settings.setdefault("password", "")  # else libpq would take ours: PGPASSWORD, or the password file
         policy = policy_in_force()
-        if policy.network == "closed" and (named := _NAMES_OF_FILES & settings.keys()):
-            message = f"{', '.join(sorted(named))}: files of this machine are not open to connections of documents"
+        named = settings.keys() - _SAID_BY_DOCUMENTS if policy.network == "closed" else settings.keys() & _NEVER
+        if named:
+            message = f"{', '.join(sorted(named))}: this setting of a connection is not open to documents"
             raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
         settings.setdefault("passfile", str(Path(os.devnull, "none")))
         if policy.judges_addresses:
@@ -173,8 +186,7 @@ class _Session:
 
     def execute(self, text: str, values: list[Any]) -> Answer:
         given = [_given(value) for value in values] or None
-        words = text.split(None, 1)
-        if words and words[0].strip("(").upper() in _GIVING_ROWS:
+        if self._gives_rows(text):
             cursor = self._open.cursor()
             rows = bounded(cursor.stream(text, given), RESULT_LIMIT, PREFIX)
             columns = [column.name for column in cursor.description or ()] if rows else self._columns(text)
@@ -183,6 +195,12 @@ class _Session:
             rows = [] if cursor.description is None else bounded(cursor, RESULT_LIMIT, PREFIX)
             columns = [column.name for column in cursor.description or ()]
         return Answer(*table(columns, rows)) if columns else Answer(None, [], cursor.rowcount)
+
+    def _gives_rows(self, text: str) -> bool:
+        """Whether rows come, which then are read one by one: all at once they would be kept before they are counted."""
+        if any(one.words[:1] and one.words[0] in _GIVING_ROWS for one in split(text, POSTGRES)):
+            return True
+        return _RETURNING.search(text) is not None and bool(self._columns(text))
 
     def _columns(self, text: str) -> list[str]:
         """Of a statement that gave no rows: asked for again, for rows that come one by one bring them along."""
