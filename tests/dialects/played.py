@@ -108,7 +108,12 @@ class Outside(ScriptedHands):
     async def _opened(self, one: Assignment) -> dict[str, Any]:
         assert self.store is not None
         openers = {name: language for name, language in self._languages.items() if isinstance(language, Opener)}
-        unsealer = Unsealer(openers, self.store.program, self.clock.now, Host(lambda name: None, self._variables))
+        unsealer = Unsealer(
+            openers,
+            self.store.program,
+            self.clock.now,
+            Host(lambda name: None, {"PERDURE_KEYCHAIN_ENV": "*", **self._variables}),
+        )
         try:
             return await unsealer.open(one, self._mask)
         finally:

@@ -400,7 +400,12 @@ class Universe:
             return documents.get(name)
 
         openers = {name: one for name, one in self.dialects.items() if isinstance(one, Opener)}
-        unsealer = Unsealer(openers, document, lambda: self.now, Host(lambda name: None, self.variables))
+        unsealer = Unsealer(
+            openers,
+            document,
+            lambda: self.now,
+            Host(lambda name: None, {"PERDURE_KEYCHAIN_ENV": "*", **self.variables}),
+        )
         text = jsontext.encode(self.data(event.arguments))
         try:
             return await unsealer.open(Assignment(life.id, event.task, event.path, "", text, b"", 1, 1, ""), self.mask)
