@@ -1,0 +1,30 @@
+"""What views show otherwise than they did when a corpus was written, each change with its reason."""
+
+from typing import Any
+
+SHOWN_OTHERWISE = {
+    "story inputs-too-large run": "STY-151: inputs above the limit are shown as references",
+    "story map-some-at-a-time-and-reduce run.5": "STY-151: such inputs are known by their hash",
+    "story map-with-stories-in-place run.6": "STY-151: such inputs are known by their hash",
+    "story signals-and-effects run": "STY-052: an EffectClaim carries its times",
+}
+"""Runs whose `show` is another one now, and why."""
+
+
+def told_now(language: str, told: list[Any]) -> list[Any]:
+    """What `history` gives now for what it gave then."""
+    return [_told_playbook(event) if language == "playbook" else event for event in told]
+
+
+def _told_playbook(event: dict[str, Any]) -> dict[str, Any]:
+    """PBK-161: the epoch of a lease stands in the event itself, no longer in its payload."""
+    payload = event.get("payload")
+    if not isinstance(payload, dict) or "lease_epoch" not in payload:
+        return event
+    rest = {name: value for name, value in payload.items() if name != "lease_epoch"}
+    return {**event, "lease_epoch": payload["lease_epoch"], "payload": rest}
+
+
+def without_own(told: list[Any]) -> list[Any]:
+    """An event's own `at`, `seq` and `event`, which its number, time and name used to hide, were not told then."""
+    return [{name: value for name, value in event.items() if not name.startswith("own_")} for event in told]
