@@ -23,6 +23,7 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.execution import Limits
 from perdure.kernel.guilt import Loss
 from perdure.kernel.judging import Resource
+from perdure.kernel.masking import Mask
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome
 from perdure.kernel.questions import Named
 from perdure.kernel.sealing import Opener
@@ -32,7 +33,6 @@ from perdure.providers.failure import ProviderFailure
 from perdure.providers.keychain import Host
 from perdure.stores.protocol import ResourceWrite, Store
 from perdure.testing import CrashingStore, FakeClock, ScriptedHands, World
-from perdure.workers.masking import Mask
 from perdure.workers.unsealing import Unsealer
 from tests.dialects.universe import Answer, Work
 

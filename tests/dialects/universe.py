@@ -19,6 +19,7 @@ from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.judging import Resource
+from perdure.kernel.masking import Mask
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.permits import Request, grant, resource_scope
 from perdure.kernel.questions import (
@@ -39,7 +40,6 @@ from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, R
 from perdure.kernel.work import Assignment
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.keychain import Host
-from perdure.workers.masking import Mask
 from perdure.workers.unsealing import Unsealer
 
 START: Instant = 1_800_000_000_000_000

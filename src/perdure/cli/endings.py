@@ -12,6 +12,7 @@ from perdure.cli.progress import ended_text
 from perdure.cli.served import is_served
 from perdure.cli.standing import standing
 from perdure.cli.talk import Talk
+from perdure.engine import views
 from perdure.engine.client import Client
 from perdure.kernel.dialect import Telling
 from perdure.kernel.outcomes import Status, Succeeded
@@ -35,7 +36,8 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:
             talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
             return Exit.OK
         case Ended(status, outcome):
-            why = outcome_text(outcome)
+            mask = await views.mask_of_run(client.store, client.languages, await client.find(run))
+            why = mask.text(outcome_text(outcome))
             told = ended_text(await standing(client, run))
             mark = paint("✗", "red")
             talk.insist(f"{mark} run {run} {words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}")
@@ -59,7 +61,8 @@ async def give_result(client: Client, run: RunId, end: End, asked: argparse.Name
     if asked.json:
         give_json(await client.show(run))
     elif isinstance(end, Ended) and isinstance(end.outcome, Succeeded):
-        give_value(await client.text(run, end.outcome.value))
+        mask = await views.mask_of_run(client.store, client.languages, await client.find(run))
+        give_value(mask.json(await client.text(run, end.outcome.value)))
 
 
 async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> None:

@@ -401,9 +401,10 @@ class Client(AbstractAsyncContextManager["Client"]):
         row = await self.find(run)
         with views.naming(run):
             dialect = views.dialect_of(self.languages, row.language)
+            mask = await views.mask_of_run(self.store, self.languages, row)
             if isinstance(dialect, Chronicler) and not raw:
                 told = views.tell(dialect, run, await views.turns(self.store, dialect, run))
-                return [event for _, event in told if event["seq"] > after]
+                return [mask.data(event) for _, event in told if event["seq"] > after]
             rows = [(last, decode_turns(dialect, body)) for last, body in await self.store.history(run, after)]
         found = []
         for last, turns in rows:
@@ -412,7 +413,7 @@ class Client(AbstractAsyncContextManager["Client"]):
                 for event in events:
                     seq += 1
                     if seq > after:
-                        found.append(views.numbered(seq, instant, event))
+                        found.append(mask.data(views.numbered(seq, instant, event)))
         return found
 
     async def follow(self, run: RunId, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:

@@ -10,10 +10,11 @@ import msgspec
 from perdure.engine.rehearsal import Pending
 from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
-from perdure.kernel.dialect import Chronicler, Dialect, Referring
+from perdure.kernel.dialect import Chronicler, Confiding, Dialect, Referring
 from perdure.kernel.errors import Conflict, NewerRecord, ReferenceNotAvailable, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
+from perdure.kernel.masking import Mask
 from perdure.kernel.turn import Needs
 from perdure.kernel.values import Instant, Ref, RunId
 from perdure.kernel.versions import read_pinned
@@ -111,12 +112,36 @@ def no_event(at: int, total: int) -> NoReturn:
     raise Conflict(f"there is no event {at}; the run has events 1 to {total}", hint="See `perdure history RUN`.")
 
 
+async def mask_of(store: Store, execution: Execution) -> Mask:
+    """Hides the secrets that came with the run's input, where its language knows of such."""
+    mask = Mask()
+    dialect, state = execution.dialect, execution.state
+    if not isinstance(dialect, Confiding):
+        return mask
+    options = jsontext.decode(state.options)
+    if dialect.confides(execution.program, options):
+        given = state.input
+        if isinstance(given, Ref):
+            given = (await store.values(execution.id, [given.digest]))[given.digest]
+        for secret in dialect.secret_inputs(execution.program, jsontext.decode(given), options):
+            mask.add(secret)
+    return mask
+
+
+async def mask_of_run(store: Store, dialects: Mapping[str, Dialect], row: RunRow) -> Mask:
+    """The same for a run that has not been folded."""
+    if not isinstance(dialect_of(dialects, row.language), Confiding):
+        return Mask()
+    return await mask_of(store, await load(store, dialects, row))
+
+
 async def show(store: Store, execution: Execution) -> Any:
     """The dialect's own picture of the run; large values are fetched as it asks for them."""
     texts: dict[bytes, bytes] = {}
+    mask = await mask_of(store, execution)
     while True:
         try:
-            return execution.dialect.show(execution, texts)
+            return mask.data(execution.dialect.show(execution, texts))
         except Needs as needs:
             found = await store.values(execution.id, needs.wanted)
             if not found:
@@ -135,9 +160,10 @@ async def body_of(store: Store, execution: Execution, ref: str, now: Instant) ->
     """The body behind a reference of this run; large values are fetched as they are asked for."""
     assert isinstance(execution.dialect, Referring)
     texts: dict[bytes, bytes] = {}
+    mask = await mask_of(store, execution)
     while True:
         try:
-            return execution.dialect.body_of(execution, texts, ref, now)
+            return mask.data(execution.dialect.body_of(execution, texts, ref, now))
         except Needs as needs:
             found = await store.values(execution.id, needs.wanted)
             if not found:

@@ -3,7 +3,7 @@
 Authors, stored credentials and answers of token servers use different names for the same things; here they meet.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 PUBLIC = frozenset(
@@ -27,6 +27,22 @@ PUBLIC = frozenset(
     }
 )
 """Members of a credential that are no secret: to mask `postgres` or `Bearer` everywhere would garble every text."""
+
+
+def secret_texts(value: Any, public: frozenset[str] = PUBLIC) -> Iterator[str]:
+    """The texts and numbers in a credential, without those under a public name."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            if str(name).lower() not in public:
+                yield from secret_texts(inner, public)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from secret_texts(inner, public)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+
 
 _TOKENS = ("token", "access_token", "id_token", "bearer", "value")
 _USERS = ("username", "user", "client_id", "login")

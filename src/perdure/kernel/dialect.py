@@ -203,6 +203,17 @@ class Retaining(Protocol):
 
 
 @runtime_checkable
+class Confiding(Protocol):
+    """A language in which a document may make a secret of what its run is given: no view of the run shows it."""
+
+    def confides(self, program: Any, options: Mapping[str, Any]) -> bool:
+        """Whether there may be any such secret."""
+
+    def secret_inputs(self, program: Any, given: Any, options: Mapping[str, Any]) -> Iterable[str]:
+        """The secrets in what the run was given, as texts."""
+
+
+@runtime_checkable
 class Briefing(Protocol):
     """A dialect may say how a run stands without showing what it has produced."""
 

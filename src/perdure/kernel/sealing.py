@@ -66,7 +66,13 @@ class Document(msgspec.Struct, frozen=True):
     digest: str
 
 
-Ask = Lookup | Stored | Document
+class Hide(msgspec.Struct, frozen=True):
+    """Says which texts that came with the task are secrets; the answer is None."""
+
+    texts: tuple[str, ...]
+
+
+Ask = Lookup | Stored | Document | Hide
 Asking = Generator[Ask, Any, _T]
 
 

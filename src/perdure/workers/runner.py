@@ -18,6 +18,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import jsontext
+from perdure.kernel.masking import Mask
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.sealing import read_by_place
 from perdure.kernel.values import SECOND, Instant
@@ -29,7 +30,7 @@ from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
 from perdure.workers.errand import Done, Errand
 from perdure.workers.groups import Groups
-from perdure.workers.masking import Mask, Masks
+from perdure.workers.masking import Masks
 from perdure.workers.secrets import Resolver, Secrets, from_environment
 from perdure.workers.threads import Threads
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from perdure.kernel.masking import Mask
 from perdure.kernel.outcomes import Code, Outcome
 from perdure.kernel.sealing import REDACTED
 from perdure.kernel.work import Port
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import is_file_name
-from perdure.workers.masking import Mask
 
 __all__ = ["REDACTED", "DiscreetPort", "Resolver", "SecretMissing", "Secrets", "from_environment"]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from perdure.kernel.masking import Mask
 from perdure.kernel.outcomes import Code
 from perdure.kernel.sealing import (
     Ask,
@@ -16,6 +17,7 @@ from perdure.kernel.sealing import (
     Envelope,
     Fields,
     Found,
+    Hide,
     Lookup,
     Opener,
     Stored,
@@ -23,7 +25,6 @@ from perdure.kernel.sealing import (
 from perdure.kernel.values import Instant
 from perdure.kernel.work import Assignment
 from perdure.providers.failure import ProviderFailure
-from perdure.workers.masking import Mask
 from perdure.workers.vault import Vault
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ class Unsealer:
 
     async def _answer(self, ask: Ask, mask: Mask) -> Found | bytes | None:
         match ask:
+            case Hide(texts):
+                for text in texts:
+                    mask.add(text)
+                return None
             case Document(digest):
                 return await self._document(digest)
             case Lookup(entry):

@@ -88,6 +88,7 @@ async def _looked_at(client: Client, run: RunId, at: int | None) -> tuple[RunRow
 
 async def _head(client: Client, stand: Standing, execution: Execution, owner: str) -> list[tuple[str, str]]:
     row, state, now = stand.row, execution.state, client.clock.now()
+    mask = await views.mask_of(client.store, execution)
     is_over = state.status.is_final
     lines = [
         ("run", row.id),
@@ -105,7 +106,7 @@ async def _head(client: Client, stand: Standing, execution: Execution, owner: st
     ]
     match state.outcome:
         case Succeeded(value):
-            lines.append(("result", cut((await client.text(row.id, value)).decode(), LONGEST)))
+            lines.append(("result", cut(mask.json(await client.text(row.id, value)).decode(), LONGEST)))
         case Failed(_, _, _, details) as failed:
             lines.append(("error", outcome_text(failed)))
             lines.append(("details", "" if details is None else jsontext.encode(jsontext.decode(details)).decode()))
@@ -113,7 +114,7 @@ async def _head(client: Client, stand: Standing, execution: Execution, owner: st
             pass
         case cancelled:
             lines.append(("reason", outcome_text(cancelled)))
-    return [(name, text) for name, text in lines if text]
+    return [(name, mask.text(text)) for name, text in lines if text]
 
 
 def _aligned(lines: list[tuple[str, str]], paint: Paint) -> list[str]:

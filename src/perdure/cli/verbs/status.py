@@ -43,6 +43,7 @@ async def _status(asked: argparse.Namespace, talk: Talk) -> int:
         run = await observer.resolve(asked.run)
         row, execution, pending = await observer.outlook(run)
         told = views.with_pending(await _told(observer, await stands(observer, row, execution), execution), pending)
+        told = (await views.mask_of(observer.store, execution)).data(told)
         if asked.json:
             give_json(told)
         else:

@@ -167,6 +167,17 @@ class Playbook:
 
         return brief(execution)
 
+    def confides(self, program: Any, options: Mapping[str, Any]) -> bool:
+        from perdure.dialects.playbook.confiding import confides
+
+        return confides(program, options)
+
+    def secret_inputs(self, program: Any, given: Any, options: Mapping[str, Any]) -> Iterable[str]:
+        """What came with the request and is a secret to the document's keychain."""
+        from perdure.dialects.playbook.confiding import secret_inputs
+
+        return secret_inputs(program, given, options)
+
     def unfit(self, program: Any, given: Any) -> str | None:
         """A workload is a map; so is what is laid over it (PBK-011)."""
         if given is None or isinstance(given, dict):

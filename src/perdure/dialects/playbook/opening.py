@@ -9,13 +9,14 @@ from typing import Any
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.chain import Chain, as_map, rendered
+from perdure.dialects.playbook.confiding import secret_inputs
 from perdure.dialects.playbook.document.reading import Surroundings, load
 from perdure.dialects.playbook.errors import Error
 from perdure.dialects.playbook.program import SCOPES, Program, Task
 from perdure.dialects.playbook.scopes import Makers
 from perdure.expressions.jinja import Reads
 from perdure.kernel import jsontext
-from perdure.kernel.sealing import REDACTED, Asking, CannotOpen, Document, Entry, Fields, Found, Lookup
+from perdure.kernel.sealing import REDACTED, Asking, CannotOpen, Document, Entry, Fields, Found, Hide, Lookup
 from perdure.kernel.values import Payload, RunId
 
 Body = Mapping[str, Any]
@@ -31,6 +32,7 @@ def program_of(document: bytes) -> Program:
 
 def open_envelope(body: Body, run: RunId) -> Asking[dict[str, Any]]:
     program = program_of((yield Document(body["program"])))
+    yield Hide(tuple(secret_inputs(program, body.get("workload"), body)))
     opened = _Opened(program, body, run)
     if "resolve" in body:
         return (yield from _resolved(opened.chain))

@@ -19,7 +19,7 @@ def merged(
     """
     rendered: Any = defaults.document
     if not defaults.is_literal:
-        literal = overlaid(_literals(defaults.document), given)
+        literal = overlaid(literals(defaults.document), given)
         scope = {"execution_id": execution_id, "workload": literal, "env": env or {}}
         if is_io:  # bare names and `job` (PBK-158)
             scope = {**literal, "job": {"uuid": execution_id}, **scope}
@@ -38,10 +38,10 @@ def overlaid(under: Any, over: Any) -> Any:
     return both
 
 
-def _literals(value: Any) -> Any:
+def literals(value: Any) -> Any:
     """The document without the members that are templates themselves."""
     if not isinstance(value, dict):
         return value
     return {
-        name: _literals(inner) for name, inner in value.items() if not (isinstance(inner, str) and has_template(inner))
+        name: literals(inner) for name, inner in value.items() if not (isinstance(inner, str) and has_template(inner))
     }
