@@ -114,7 +114,9 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
     assert serving.end().code == 143
     assert on("db", "status", "--json").json["owners"] == []
 
-    assert {*VERBS, *UNLISTED} - on.used <= {"conformance"}, "which keeps its runs in a file of its own"
+    assert on("effects", waits, "--json", code=8).json["error"]["code"] == "RUN-NOT-FOUND"  # it was pruned
+    assert on("settle", waits, "key", "--not-done", "--json", code=8).json["error"]["code"] == "RUN-NOT-FOUND"
+    assert {*VERBS, *UNLISTED} - on.used <= {"conformance", "restore"}, "which are about files"
 
 
 # What is wrong, and what to do.

@@ -20,6 +20,7 @@ from perdure.stores.sqlite import database
 from perdure.testing import FakeClock
 from perdure.wiring import Observer
 from tests.corpus.changes import SHOWN_OTHERWISE, told_now, without_own
+from tests.storing import crash_points
 
 FOLDER = Path(__file__).parent
 SCHEMA = 4
@@ -27,9 +28,11 @@ LATER = 1_900_000_000_000_000
 
 
 def scenarios(language: str) -> Iterator[dict[str, Any]]:
+    """One in twelve; all of them where tests that take samples take everything."""
     text = lzma.decompress((FOLDER / f"corpus-{language}.jsonl.xz").read_bytes())
-    for line in text.splitlines():
-        yield json.loads(line)
+    lines = text.splitlines()
+    for number in crash_points(range(len(lines)), language, 12):
+        yield json.loads(lines[number])
 
 
 def write_store(path: Path, tables: dict[str, Any]) -> None:
@@ -79,4 +82,4 @@ async def test_what_an_earlier_program_wrote_shows_what_it_showed(language: str,
                 if without_own(told) != told_now(language, scenario["history"][run]):
                     different.append(f"{title}: history")
         path.unlink()
-    assert (different, count > 100) == ([], True)
+    assert (different, count >= 10) == ([], True)

@@ -20,7 +20,8 @@ object, `PERDURE_KEYCHAIN_ENV` and `PERDURE_KEYCHAIN_FILES` are lists with comma
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -190,8 +191,18 @@ def use_policy(policy: Policy | None) -> None:
     _in_force = policy
 
 
-def serve_under_policy() -> None:
-    """As a server: what is not said is closed. Processes that this one starts are told the same."""
+@contextmanager
+def serving_policy() -> Iterator[None]:
+    """As a server: what is not said is closed. Processes that are started meanwhile are told the same."""
     policy = read_policy(os.environ, SERVER)
+    before = os.environ.get(POLICY)
     os.environ[POLICY] = msgspec.json.encode(policy).decode()
     use_policy(policy)
+    try:
+        yield
+    finally:
+        use_policy(None)
+        if before is None:
+            del os.environ[POLICY]
+        else:
+            os.environ[POLICY] = before

@@ -20,7 +20,7 @@ from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
-from perdure.providers.policy import serve_under_policy
+from perdure.providers.policy import serving_policy
 from perdure.stores.addresses import without_password
 from perdure.stores.protocol import Store
 from perdure.wiring import Engine, open_store
@@ -71,7 +71,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(asked: argparse.Namespace, talk: Talk) -> int:
-    return complete(_serve(asked, talk))
+    with serving_policy():
+        return complete(_serve(asked, talk))
 
 
 async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
@@ -79,7 +80,6 @@ async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
     lease = None if asked.lease is None else asked.lease / SECOND
     most = None if asked.wait is None else asked.wait / SECOND
     log_to(talk, asked.verbose)
-    serve_under_policy()
     load_sources(asked.load)
     clock = SystemClock()
 
