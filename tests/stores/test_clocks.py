@@ -244,6 +244,22 @@ async def test_setting_the_databases_clock_costs_nobody_the_lease(by: Instant, u
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR])
+async def test_who_comes_before_a_jump_was_noticed_does_not_bring_it_along(by: Instant, url: str) -> None:
+    """Invariant 30: who lives is asked to renew, and sets the clock right; nobody is fenced."""
+    there = opened(url, lease=60.0)  # by itself it looks again in twenty seconds
+    await there.share()
+    set_database(url, by)
+    coming = opened(url)
+
+    assert is_near(coming.timepiece.now(), REAL.wall())
+    assert (await coming.share()).ended == []
+    await coming.close()
+    ((shift,),) = query(url, "SELECT shift FROM perdure.clock")
+    assert is_near(shift, -by) and not there.is_late
+    await there.close()
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR])
 async def test_timers_of_a_database_go_on_when_its_clock_is_set(by: Instant, url: str) -> None:
     """Invariant 30."""
     clock = SystemClock()

@@ -20,10 +20,9 @@ from perdure.stores.errors import StoreError
 from perdure.stores.postgres.catalog import CATALOG
 from perdure.stores.postgres.database import Database, microseconds
 from perdure.stores.postgres.session import ConnectionLost, Session
-from perdure.stores.postgres.timekeeping import JUMP, SHIFT
+from perdure.stores.postgres.timekeeping import EVERYONE, JUMP, SHIFT
 from perdure.stores.postgres.wire import INT, INTS, Statement, rows_of
 
-EVERYONE = "perdure_everyone"
 LONGEST_PAUSE = 1.0
 ANY: Instant = 1 << 62
 

@@ -4,6 +4,8 @@ The process counts on by its own boot time and follows the database slowly. When
 one of them has stood still or was set: that is settled, in one row of the database, before anybody is judged by it.
 """
 
+import time
+
 from perdure.kernel.values import SECOND, Instant
 from perdure.stores.clocks import refuse_behind, sources
 from perdure.stores.postgres.session import Session
@@ -12,7 +14,11 @@ from perdure.stores.postgres.wire import INT, TEXT, Statement
 JUMP: Instant = SECOND
 """A larger difference is no drift of clocks."""
 
+EVERYONE = "perdure_everyone"
+"""The channel on which all servers listen; whoever hears of it renews its lease."""
+
 MEASURED = 5  # answers, where the count is set
+PAUSE = 0.02  # seconds between looks whether anybody has answered
 SLOWNESS = 100  # one part in so many of the passed time is what a count follows by
 
 SHIFT = "coalesce((SELECT shift FROM clock), 0)"
@@ -20,6 +26,9 @@ SHIFT = "coalesce((SELECT shift FROM clock), 0)"
 _READ = Statement(f"SELECT instant(), {SHIFT}")
 _LOCK = Statement("INSERT INTO clock DEFAULT VALUES ON CONFLICT (id) DO UPDATE SET id = true")
 _SHIFT = Statement("UPDATE clock SET shift = shift + {} RETURNING shift", INT)
+_IS_OVERDUE = Statement(  # every lease that is kept is renewed after a third of its time
+    f"SELECT instant() - renewed > (until - renewed) / 3 + {JUMP} FROM servers ORDER BY renewed DESC LIMIT 1"
+)
 _RENEWED = Statement("SELECT max(renewed) FROM servers WHERE token <> {}", TEXT)
 _LAST = Statement(
     "SELECT instant(), greatest(0, (SELECT seen FROM clock), (SELECT max(created_at) FROM runs),"
@@ -64,6 +73,8 @@ class DatabaseCount:
 
 def begin(session: Session, count: DatabaseCount, shown: str, *, checks: bool) -> None:
     """Count as the store's clock says now. With `checks`, never from before the last recorded instant."""
+    if checks:
+        _await_renewal(session)
     ((at, last),) = session.run(_LAST)
     if checks:
         refuse_behind(shown, at, last)
@@ -74,6 +85,20 @@ def begin(session: Session, count: DatabaseCount, shown: str, *, checks: bool) -
                 if at < last - JUMP:
                     session.run(_SHIFT, last - at)
     _measure(session, count)
+
+
+def _await_renewal(session: Session) -> None:
+    """Either all servers are gone, or the clock was set forward and nobody has noticed yet: who lives sets it right.
+
+    Whoever counted from such a clock would bring the jump along, and find everybody else silent.
+    """
+    end = sources.boot() + JUMP
+    is_asked = False
+    while session.run(_IS_OVERDUE) == [(True,)] and sources.boot() < end:
+        if not is_asked:
+            session.execute(f"NOTIFY {EVERYONE}")
+            is_asked = True
+        time.sleep(PAUSE)
 
 
 def _measure(session: Session, count: DatabaseCount) -> None:
