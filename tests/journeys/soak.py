@@ -121,6 +121,9 @@ def figures(report: Report, watch: Watch) -> dict[str, Any]:
         "takeovers": _spread(report.takeovers),
         "redelivered": seen.redelivered,
         "in_doubt": seen.in_doubt,
+        "words": seen.words,
+        "words_declined": seen.declined,
+        "losses_charged": seen.charged,
         "charges": report.charges,
         "charges_repeated": report.repeated,
         "wishes_asked_again": report.asked_again,
@@ -172,6 +175,10 @@ def page(found: dict[str, Any]) -> str:
             "done again",
             f"{found['redelivered']} tasks delivered again; {found['in_doubt']} effects in doubt;"
             f" {found['charges_repeated']} of {found['charges']} charges repeated a key, each was performed once",
+        ),
+        (
+            "words",
+            f"{found['words']} acknowledged: each counts, or is one of {found['words_declined']} that the log declines",
         ),
         (
             "memory of an engine",

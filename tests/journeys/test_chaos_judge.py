@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,18 @@ def _next_delivery_unrecorded(receiver: "Receiver") -> None:
 def _later(receiver: "Receiver", path: str) -> "Call":
     call = next(one for one in receiver.calls if one.path == path)
     return type(call)(call.path, call.said, call.at + 60, call.recorded_at + 60_000_000)
+
+
+async def test_an_acknowledged_word_that_left_no_trace_is_noticed(calm: "Calm") -> None:
+    """Invariant 26."""
+    from tests.journeys.chaos.workload import Word
+
+    run = calm.words[0][0]
+    planted = replace(calm, words=[*calm.words, (run, Word("signal", "lost", ("any", 1)))])
+
+    wrong = await planted.judged(calm.url, calm.receiver)
+
+    assert wrong == [f"{run}: signal 'lost' was acknowledged, and is neither counted nor declined"]
 
 
 OUTSIDE: dict[str, tuple[Callable[["Receiver"], None], str]] = {

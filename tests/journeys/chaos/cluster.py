@@ -98,6 +98,16 @@ class Cluster:
         self.engines[number] = None
         return life
 
+    def bury(self, process: int, patience: float = 30) -> int | None:
+        """The number of the engine that this process was, once it has ended by itself; None: it was none of them."""
+        for number, life in enumerate(self.engines):
+            if life is not None and life.pid == process:
+                life.process.wait(patience)
+                life.ended_at = time.time()
+                self.engines[number] = None
+                return number
+        return None
+
     def stop(self, number: int) -> Life:
         """As a machine does that is overloaded, or moved to another host."""
         life = self.engines[number]

@@ -14,7 +14,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter
 from perdure.wiring import Engine, Observer, open_store
-from tests.journeys.chaos.workload import Order
+from tests.journeys.chaos.workload import Order, Word
 
 T = TypeVar("T")
 
@@ -25,12 +25,13 @@ OPEN = [status for status in Status if not status.is_final]
 
 @dataclass
 class Customers:
-    """`runs` are the starts that were acknowledged, by order."""
+    """`runs` are the starts that were acknowledged, by order; `words` what was said to runs and acknowledged."""
 
     url: str
     observer: Observer  # through which runs are spoken to and looked at
     chance: Random
     runs: dict[Order, RunId] = field(default_factory=dict)
+    words: list[tuple[RunId, Word]] = field(default_factory=list)
     asked_again: int = 0
 
     async def serve(self, wanted: Sequence[Order], seconds: float) -> None:
@@ -41,7 +42,8 @@ class Customers:
         for number, group in enumerate(groups):
             await asyncio.sleep(max(0.0, begun + seconds * number / len(groups) - time.monotonic()))
             await self._until_done(lambda group=group: self._start(group))  # type: ignore[misc]
-            steering += [asyncio.create_task(self._steer(order)) for order in group if order.steer is not None]
+            for order in group:
+                steering += [asyncio.create_task(self._steer(order, word)) for word in order.words]
         for task in steering:
             await task
 
@@ -54,17 +56,16 @@ class Customers:
             for order in group:
                 self.runs[order] = await order.start(engine)
 
-    async def _steer(self, order: Order) -> None:
+    async def _steer(self, order: Order, word: Word) -> None:
         await asyncio.sleep(self.chance.uniform(0, 4))
-        await self._until_done(lambda: self._say(order))
+        await self._until_done(lambda: self._say(self.runs[order], word))
 
-    async def _say(self, order: Order) -> None:
-        assert order.steer is not None
+    async def _say(self, run: RunId, word: Word) -> None:
         try:
-            await order.steer(self.observer, self.runs[order])
-        except Conflict as conflict:
-            if "already" not in str(conflict):  # said before, and the answer was lost
-                raise
+            await word.say(self.observer, run)
+        except Conflict:
+            return  # refused: it came too late, or was said before and the answer was lost
+        self.words.append((run, word))
 
     async def _until_done(self, wish: Callable[[], Awaitable[T]]) -> T:
         end = time.monotonic() + PATIENCE

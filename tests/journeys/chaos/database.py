@@ -17,6 +17,7 @@ class ChaosDatabase:
     def __init__(self, server: postgres.OwnServer, proxy: Proxy) -> None:
         self._server = server
         self.proxy = proxy
+        self.hours_ahead = 0  # of its clock
 
     @property
     def address(self) -> str:
@@ -32,7 +33,8 @@ class ChaosDatabase:
         while True:
             try:
                 with psycopg.connect(self.address, autocommit=True, application_name="chaos") as connection:
-                    return list(connection.execute(statement, values or None))
+                    done = connection.execute(statement, values or None)
+                    return list(done) if done.description else []
             except psycopg.OperationalError:
                 if time.monotonic() > end:
                     raise
@@ -40,6 +42,14 @@ class ChaosDatabase:
 
     def restart(self, mode: str) -> None:
         self._server.restart(mode)
+
+    def set_clock(self, hours: int) -> None:
+        """Nobody may set the clock of the machine: the function by which the store reads the wall is replaced."""
+        self.hours_ahead = hours
+        self.ask(
+            "CREATE OR REPLACE FUNCTION perdure.wall() RETURNS bigint LANGUAGE sql VOLATILE AS"
+            f" $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {hours * 3_600_000_000} $$"
+        )
 
     def cut_all(self) -> None:
         self.ask(
@@ -60,6 +70,22 @@ class ChaosDatabase:
                 return time.monotonic() - begun
             time.sleep(0.05)
         raise AssertionError(f"{left} partitions of process {process} were not taken over within {patience:.0f} s")
+
+    def owned_by(self, process: int, patience: float) -> None:
+        """Until this process owns everything that is shared."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            ((left,),) = self.ask(
+                "SELECT count(*) FROM perdure.partitions p LEFT JOIN perdure.servers s ON s.id = p.owner"
+                " WHERE p.is_shared AND (s.id IS NULL OR s.name NOT LIKE %s)",
+                f"%:{process}",
+            )
+            if left == 0:
+                return
+            time.sleep(0.05)
+        raise AssertionError(
+            f"process {process} is alone, and {left} partitions are not its own after {patience:.0f} s"
+        )
 
     def joined_by(self, process: int, patience: float) -> None:
         """Until this process is among those who serve."""

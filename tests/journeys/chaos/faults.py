@@ -11,11 +11,13 @@ from random import Random
 
 from tests.journeys.chaos.cluster import Cluster
 from tests.journeys.chaos.database import ChaosDatabase
+from tests.journeys.chaos.receiver import Receiver
 
 
 @dataclass
 class Scene:
     cluster: Cluster
+    receiver: Receiver
     database: ChaosDatabase | None  # None: a store without a server
     chance: Random
     lease: float  # seconds
@@ -77,6 +79,47 @@ def terminated(scene: Scene) -> None:
     scene.start(victim)
 
 
+def everyone_killed(scene: Scene) -> None:
+    """Nobody owns anything for longer than a lease. What is said to runs meanwhile waits in the store."""
+    for number in range(len(scene.cluster.engines)):
+        scene.cluster.kill(number)
+    time.sleep(scene.lease * scene.chance.uniform(1.2, 2.0))
+    for number in range(len(scene.cluster.engines)):
+        scene.start(number)
+
+
+def successors_left(scene: Scene) -> None:
+    """One is stopped for longer than its lease, those who took over leave in order: it wakes up, and is alone."""
+    sleeper = scene.anyone()
+    others = [number for number in range(len(scene.cluster.engines)) if number != sleeper]
+    life = scene.cluster.stop(sleeper)
+    time.sleep(scene.lease * scene.chance.uniform(1.5, 2.5))
+    for other in others:
+        scene.cluster.terminate(other)
+    scene.cluster.go_on(sleeper)
+    if scene.database is not None:
+        scene.database.owned_by(life.pid, scene.lease * 4 + 30)
+    scene.wait(0, 1)
+    for other in others:
+        scene.start(other)
+
+
+def killed_by_task(scene: Scene) -> None:
+    """A task ends its process once or more, among others that have done nothing. Nobody fails for it.
+
+    Of a file it may be charged from its first death on: it kills less often than the smallest cap allows.
+    """
+    scene.receiver.let_a_task_kill(scene.chance.randint(1, 2 if scene.database is None else 3))
+    end = time.monotonic() + scene.lease * 4 + 20  # so long: perhaps nothing begins any more
+    while (scene.receiver.deaths or scene.receiver.doomed) and time.monotonic() < end:
+        while scene.receiver.doomed:
+            number = scene.cluster.bury(scene.receiver.doomed.pop())
+            if number is not None:  # else it was a process of the task's own
+                scene.start(number)
+        time.sleep(0.05)
+    scene.receiver.let_a_task_kill(0)
+
+
 def connections_cut(scene: Scene) -> None:
     """Every connection of everyone ends, whatever was under way on it."""
     assert scene.database is not None
@@ -102,10 +145,31 @@ def database_crashed(scene: Scene) -> None:
     scene.database.restart("immediate")
 
 
+def database_clock_set(scene: Scene) -> None:
+    """By an hour or two, forward or back; it stays so until the next time."""
+    assert scene.database is not None
+    scene.database.set_clock(scene.chance.choice([by for by in (-1, 0, 1) if by != scene.database.hours_ahead]))
+
+
 Fault = Callable[[Scene], None]
 
-OF_PROCESSES: tuple[Fault, ...] = (killed, killed_and_back, stopped, paused, terminated)
-OF_DATABASES: tuple[Fault, ...] = (connections_cut, one_cut_off, database_restarted, database_crashed)
+OF_PROCESSES: tuple[Fault, ...] = (
+    killed,
+    killed_and_back,
+    killed_by_task,
+    everyone_killed,
+    stopped,
+    paused,
+    terminated,
+    successors_left,
+)
+OF_DATABASES: tuple[Fault, ...] = (
+    connections_cut,
+    one_cut_off,
+    database_restarted,
+    database_crashed,
+    database_clock_set,
+)
 
 
 def inject(scene: Scene, seconds: float, pause: tuple[float, float]) -> None:

@@ -19,7 +19,7 @@ from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Filter, RunRow, Stored
 from tests.journeys.chaos.cluster import Life
 from tests.journeys.chaos.receiver import Call, Receiver
-from tests.journeys.chaos.workload import Order, essence
+from tests.journeys.chaos.workload import Order, Word, essence
 
 NEAR: Instant = 250_000
 """Microseconds by which the counts of two processes may differ: each knows the store's clock as well as a busy database
@@ -144,6 +144,31 @@ def children_are_wrong(runs: Sequence[Recorded]) -> Iterator[str]:
         for child in started:
             if one.folded.child_id(child) not in born:
                 yield f"{one.row.id}: its child {child} was never born"
+
+
+# Words.
+
+
+def words_are_lost(acknowledged: Iterable[tuple[RunId, Word]], runs: Sequence[Recorded]) -> Iterator[str]:
+    """What was acknowledged counts, or the log says why it does not."""
+    heard = {one.row.id: {_word(event) for _, event in one.events} for one in runs}
+    for run, word in acknowledged:
+        if (word.kind, word.key) not in heard.get(run, set()):
+            yield f"{run}: {word.kind} {word.key!r} was acknowledged, and is neither counted nor declined"
+
+
+def _word(event: e.Event) -> tuple[str, str] | None:
+    match event:
+        case e.SignalReceived():
+            return "signal", event.key
+        case e.Steered():
+            return "steer", event.key
+        case e.CancelRequested():
+            return "cancel", ""
+        case e.InputDeclined():
+            return event.kind, event.key
+        case _:
+            return None
 
 
 # Tasks.
@@ -286,11 +311,15 @@ class Verdict:
     tasks: int
     redelivered: int
     in_doubt: int  # effects that were claimed again by a later delivery
+    words: int  # that were acknowledged
+    declined: int  # words that were, and do not count
+    charged: int  # losses of a process that a task answers for
 
 
 async def judge(
     client: Client,
     orders: Mapping[Order, RunId],
+    words: Sequence[tuple[RunId, Word]],
     expected: Ends,
     receiver: Receiver,
     lives: Sequence[Life],
@@ -301,9 +330,21 @@ async def judge(
     for one in runs:
         wrong += await log_is_broken(client, one)
     wrong += children_are_wrong(runs)
+    wrong += words_are_lost(words, runs)
     wrong += tasks_ran_again(runs, receiver, lives)
     wrong += effects_ran_again(runs, receiver, lives)
     wrong += await left_over(client, runs, partitions)
     happened = Counter(type(event) for one in runs for _, event in one.events)
     claimed = happened[e.EffectClaimed] - happened[e.EffectCompleted] - happened[e.EffectReleased]
-    return Verdict(wrong, len(runs), happened.total(), happened[e.TaskScheduled], happened[e.TaskRedelivered], claimed)
+    charged = sum(isinstance(event, e.TaskRedelivered) and event.charged for one in runs for _, event in one.events)
+    return Verdict(
+        wrong,
+        len(runs),
+        happened.total(),
+        happened[e.TaskScheduled],
+        happened[e.TaskRedelivered],
+        claimed,
+        len(words),
+        happened[e.InputDeclined],
+        charged,
+    )

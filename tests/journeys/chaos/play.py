@@ -22,7 +22,7 @@ from tests.journeys.chaos.database import ChaosDatabase, chaos_database
 from tests.journeys.chaos.faults import Scene, inject
 from tests.journeys.chaos.judge import Ends, Verdict
 from tests.journeys.chaos.receiver import Receiver
-from tests.journeys.chaos.workload import Order
+from tests.journeys.chaos.workload import Order, Word
 
 EXAMPLE = "calm"
 LEASE = "PERDURE_DB_LEASE"
@@ -71,6 +71,8 @@ class Report:
             f"Faults: {faults}; slowest take-over {max(self.takeovers, default=0):.1f} s.\n"
             f"{seen.redelivered} tasks were delivered again, {seen.in_doubt} effects were in doubt, {self.repeated} of"
             f" {self.charges} charges repeated a known key; {self.asked_again} wishes were asked again.\n"
+            f"{seen.words} words were acknowledged, {seen.declined} of them declined with a trace;"
+            f" {seen.charged} losses were charged to a task.\n"
             f"{len(self.wrong)} things are wrong."
         )
 
@@ -84,6 +86,7 @@ class Calm:
 
     url: str
     orders: Mapping[Order, RunId]
+    words: Sequence[tuple[RunId, Word]]  # that were acknowledged
     ends: Ends
     receiver: Receiver
     lives: Sequence[Life]
@@ -95,7 +98,7 @@ class Calm:
     async def judged(self, url: str, receiver: Receiver) -> list[str]:
         async with Observer(url) as observer:
             expected = self.expected(self.orders)
-            verdict = await judge.judge(observer, self.orders, expected, receiver, self.lives, ON_SQLITE)
+            verdict = await judge.judge(observer, self.orders, self.words, expected, receiver, self.lives, ON_SQLITE)
             return verdict.wrong
 
 
@@ -112,7 +115,7 @@ async def without_faults(folder: Path) -> Calm:
             cluster.terminate(0)
             runs, _ = await judge.recorded(observer)
             found = judge.ends(customers.runs, runs, receiver)
-    calm = Calm(url, customers.runs, found, receiver, cluster.lives)
+    calm = Calm(url, customers.runs, customers.words, found, receiver, cluster.lives)
     wrong = await calm.judged(url, receiver)
     assert wrong == [], "something is wrong without any fault:\n" + "\n".join(wrong)
     return calm
@@ -134,7 +137,7 @@ async def with_faults(folder: Path, calm: Calm, told: Told, watching: Watching =
         url, addresses = _addresses(folder, database, told)
         cluster = stack.enter_context(Cluster(folder, addresses, receiver.address, {LEASE: str(told.lease)}))
         await _until_served(folder, database, told)
-        scene = Scene(cluster, database, chance, told.lease)
+        scene = Scene(cluster, receiver, database, chance, told.lease)
         async with Observer(url) as observer:
             receiver.store_clock = observer.clock.now
             customers = Customers(url, observer, Random(told.seed + 1))
@@ -149,7 +152,13 @@ async def with_faults(folder: Path, calm: Calm, told: Told, watching: Watching =
             cluster.check()
             leaks = await asyncio.to_thread(_leaks, cluster, database)
             verdict = await judge.judge(
-                observer, customers.runs, calm.expected(orders), receiver, cluster.lives, _partitions(database)
+                observer,
+                customers.runs,
+                customers.words,
+                calm.expected(orders),
+                receiver,
+                cluster.lives,
+                _partitions(database),
             )
         charges = len(receiver.charges())
         return Report(

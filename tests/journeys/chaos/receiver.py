@@ -39,6 +39,9 @@ class Receiver:
     lock: threading.Lock = field(default_factory=threading.Lock)
     address: str = ""
     store_clock: Callable[[], Instant] = sources.boot
+    killer: tuple[str, str] | None = None  # the task that ends its process when it begins: its run and path
+    deaths: int = 0  # how often it still does so; who begins next is the killer, if there is none yet
+    doomed: list[int] = field(default_factory=list)  # processes that were told to die
 
     def __enter__(self) -> "Receiver":
         self._server = _Server(("127.0.0.1", 0), _handler(self))
@@ -56,6 +59,10 @@ class Receiver:
         with self.lock:
             call = Call(path, said, time.time(), self.store_clock())
             self.calls.append(call)
+            if path == "/began" and self._kills(said):
+                self.deaths -= 1
+                self.doomed.append(said["process"])
+                return 200, {"die": True}
             if path == "/charge":
                 done = self.performed.setdefault(said["key"], [])
                 if not done:
@@ -65,6 +72,17 @@ class Receiver:
                 self.refused[said["what"]] += 1
                 return (503, {}) if self.refused[said["what"]] <= FAILURES else (200, {})
             return 200, {}
+
+    def let_a_task_kill(self, times: int) -> None:
+        """Of the task that begins next, so many begins end the process in which it begins."""
+        with self.lock:
+            self.killer, self.deaths = None, times
+
+    def _kills(self, said: dict[str, Any]) -> bool:
+        place = (said["run"], said["path"])
+        if self.deaths and self.killer is None:
+            self.killer = place
+        return self.deaths > 0 and self.killer == place
 
     def began(self) -> list[Call]:
         return [call for call in self.calls if call.path == "/began"]

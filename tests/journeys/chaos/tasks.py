@@ -6,6 +6,7 @@ Tasks are the same for the three languages: providers for Flows and Playbooks, E
 import http.client
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -60,7 +61,7 @@ def charge(what: str, context: Any) -> Any:
 
 
 def begin(what: str, context: Any) -> None:
-    tell(
+    answer = tell(
         "/began",
         what=what,
         run=run_of(context),
@@ -68,6 +69,8 @@ def begin(what: str, context: Any) -> None:
         attempt=context.attempt,
         delivery=context.delivery,
     )
+    if answer.get("die"):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def run_of(context: Any) -> str:

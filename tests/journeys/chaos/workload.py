@@ -1,6 +1,5 @@
 """The runs of the chaos test: documents of the three languages, what is said to them, and what counts of their end."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,34 +12,38 @@ from perdure.kernel.values import RunId
 DOCUMENTS = Path(__file__).parent / "documents"
 CHILDREN = "children.yaml"
 
-Steer = Callable[[Client, RunId], Awaitable[None]]
+
+@dataclass(frozen=True)
+class Word:
+    """What somebody outside says to a run. The log names it by its kind and key, whether it counts or not."""
+
+    kind: str
+    key: str
+    given: Any
+
+    async def say(self, client: Client, run: RunId) -> None:
+        match self.kind, self.given:
+            case "cancel", reason:
+                await client.cancel(run, reason, "chaos")
+            case "signal", (name, value):
+                await client.signal(run, name, value, key=self.key, by="chaos")
+            case _, (verb, body):
+                await client.steer(run, verb, body, key=self.key, by="chaos")
 
 
-async def _approve_story(client: Client, run: RunId) -> None:
-    await client.steer(run, "gate", {"step": "approve", "state": "Approved"}, key="approve", by="chaos")
+_CANCEL = (Word("cancel", "", "enough"),)
+_APPROVED = ("gate", {"step": "approve", "state": "Approved"})
+_PATCHED = ("patch", {"ctx": {"approved": True}})
 
-
-async def _approve_playbook(client: Client, run: RunId) -> None:
-    await client.steer(run, "patch", {"ctx": {"approved": True}}, key="approve", by="chaos")
-
-
-async def _say_go(client: Client, run: RunId) -> None:
-    await client.signal(run, "listen.word", "go", key="go", by="chaos")
-
-
-async def _cancel(client: Client, run: RunId) -> None:
-    await client.cancel(run, "enough", "chaos")
-
-
-STEERED: dict[str, Steer] = {
-    "flow-cancelled": _cancel,
-    "playbook-gate": _approve_playbook,
-    "playbook-cancelled": _cancel,
-    "story-gate": _approve_story,
-    "story-signal": _say_go,
-    "story-cancelled": _cancel,
+WORDS: dict[str, tuple[Word, ...]] = {
+    "flow-cancelled": _CANCEL,
+    "playbook-gate": (Word("steer", "approve", _PATCHED), Word("steer", "again", _PATCHED)),
+    "playbook-cancelled": _CANCEL,
+    "story-gate": (Word("steer", "approve", _APPROVED), Word("steer", "again", _APPROVED)),
+    "story-signal": (Word("signal", "go", ("listen.word", "go")), Word("signal", "noise", ("listen.noise", "psst"))),
+    "story-cancelled": _CANCEL,
 }
-"""What somebody outside says to a run of this document, sooner or later."""
+"""What is said to a run of this document, at any moment: what it waits for, and what may come too late."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Order:
         return self.kind.partition("-")[0]
 
     @property
-    def steer(self) -> Steer | None:
-        return STEERED.get(self.kind)
+    def words(self) -> tuple[Word, ...]:
+        return WORDS.get(self.kind, ())
 
     async def start(self, client: Client) -> RunId:
         """The same order started again is the same run."""
