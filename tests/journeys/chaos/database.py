@@ -1,12 +1,14 @@
 """A PostgreSQL server that may be restarted, and a way to it that may be cut."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 
+from perdure.kernel.values import Instant
+from perdure.stores.clocks import sources
 from tests import postgres
 from tests.journeys.chaos.proxy import Proxy
 
@@ -50,6 +52,17 @@ class ChaosDatabase:
             "CREATE OR REPLACE FUNCTION perdure.wall() RETURNS bigint LANGUAGE sql VOLATILE AS"
             f" $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {hours * 3_600_000_000} $$"
         )
+
+    def clock(self) -> Callable[[], Instant]:
+        """The store's clock, as the quickest of a few answers tells it."""
+        answers = []
+        for _ in range(5):
+            sent = sources.boot()
+            ((at,),) = self.ask("SELECT perdure.instant()")
+            received = sources.boot()
+            answers.append((received - sent, at - (sent + received) // 2))
+        _, offset = min(answers)
+        return lambda: sources.boot() + offset
 
     def cut_all(self) -> None:
         self.ask(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from perdure.kernel.values import SECOND
 from tests.journeys.chaos.cluster import Cluster
 from tests.journeys.chaos.database import ChaosDatabase
 from tests.journeys.chaos.receiver import Receiver
@@ -146,9 +147,14 @@ def database_crashed(scene: Scene) -> None:
 
 
 def database_clock_set(scene: Scene) -> None:
-    """By an hour or two, forward or back; it stays so until the next time."""
+    """By an hour or two, forward or back; it stays so until the next time. The store's clock goes on nevertheless."""
     assert scene.database is not None
     scene.database.set_clock(scene.chance.choice([by for by in (-1, 0, 1) if by != scene.database.hours_ahead]))
+    end = time.monotonic() + scene.lease + 20
+    while abs((count := scene.database.clock())() - scene.receiver.store_clock()) > SECOND:
+        assert time.monotonic() < end, "nobody has noticed that the database's clock was set"
+        time.sleep(0.05)
+    scene.receiver.store_clock = count
 
 
 Fault = Callable[[Scene], None]

@@ -139,7 +139,7 @@ async def with_faults(folder: Path, calm: Calm, told: Told, watching: Watching =
         await _until_served(folder, database, told)
         scene = Scene(cluster, receiver, database, chance, told.lease)
         async with Observer(url) as observer:
-            receiver.store_clock = observer.clock.now
+            receiver.store_clock = observer.clock.now if database is None else database.clock()
             customers = Customers(url, observer, Random(told.seed + 1))
             begun = time.monotonic()
             with watching(cluster, database):

@@ -26,8 +26,9 @@ SHIFT = "coalesce((SELECT shift FROM clock), 0)"
 _READ = Statement(f"SELECT instant(), {SHIFT}")
 _LOCK = Statement("INSERT INTO clock DEFAULT VALUES ON CONFLICT (id) DO UPDATE SET id = true")
 _SHIFT = Statement("UPDATE clock SET shift = shift + {} RETURNING shift", INT)
-_IS_OVERDUE = Statement(  # every lease that is kept is renewed after a third of its time
-    f"SELECT instant() - renewed > (until - renewed) / 3 + {JUMP} FROM servers ORDER BY renewed DESC LIMIT 1"
+_IS_DOUBTFUL = Statement(  # every lease that is kept is renewed after a third of its time
+    f"SELECT instant() - renewed NOT BETWEEN -{JUMP} AND (until - renewed) / 3 + {JUMP} FROM servers"
+    " ORDER BY renewed DESC LIMIT 1"
 )
 _RENEWED = Statement("SELECT max(renewed) FROM servers WHERE token <> {}", TEXT)
 _LAST = Statement(
@@ -88,13 +89,13 @@ def begin(session: Session, count: DatabaseCount, shown: str, *, checks: bool) -
 
 
 def _await_renewal(session: Session) -> None:
-    """Either all servers are gone, or the clock was set forward and nobody has noticed yet: who lives sets it right.
+    """Either all servers are gone, or the clock was set and nobody has noticed yet: who lives sets it right.
 
     Whoever counted from such a clock would bring the jump along, and find everybody else silent.
     """
     end = sources.boot() + JUMP
     is_asked = False
-    while session.run(_IS_OVERDUE) == [(True,)] and sources.boot() < end:
+    while session.run(_IS_DOUBTFUL) == [(True,)] and sources.boot() < end:
         if not is_asked:
             session.execute(f"NOTIFY {EVERYONE}")
             is_asked = True
