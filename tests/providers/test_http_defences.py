@@ -320,3 +320,18 @@ async def test_an_allowed_address_is_reached_under_a_closed_network(
         seen = value_of(await http(f"http://localhost:{server.server_address[1]}/echo"))["body"]
 
     assert seen["headers"]["host"] == f"localhost:{server.server_address[1]}"
+
+
+@on_loop
+async def test_a_document_does_not_say_where_a_request_ends() -> None:
+    """Runs share connections: what is left over of one request would begin the next, which is another run's."""
+    said = {"Content-Length": "3", "transfer-ENCODING": "chunked", "Connection": "upgrade", "Upgrade": "h2c"}
+    with serving() as server:
+        await outcome_of(
+            "http", {"url": server.url, "method": "POST", "body": "hello", "headers": {**said, "X-Own": "1"}}
+        )
+        [(_, headers, body)] = server.requests
+
+    assert (headers["content-length"], headers["x-own"], body) == ("5", "1", "hello")
+    assert not {"transfer-encoding", "upgrade"} & headers.keys()
+    assert headers["connection"] == "keep-alive"

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 Scalar = str | int | float | bool
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})  # RFC 9110 §9.2.2: idempotent by definition
+_OF_CONNECTIONS = frozenset(
+    [
+        *("connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
+        "upgrade",
+    ]
+)
+"""Headers that are no document's: runs share connections, on which they say where a request ends."""
 _READ_AT_ONCE = 256 * 1024  # bytes; a larger body is read by a thread
 _TELLING_HEADERS = ("content-type", "content-length", "retry-after", "location", "www-authenticate", "x-request-id")
 
@@ -93,7 +100,8 @@ async def fetch(
 
 async def download(url: str, method: str, headers: dict[str, str], seconds: float, max_bytes: int) -> bytes:
     """The body alone, from wherever the address leads. Any status from 400 on is a failure."""
-    response, data = await _send(method.upper(), url, headers, None, {}, Timeouts(total=seconds), True, max_bytes)
+    sent = _headers(headers, None, "GET", "")
+    response, data = await _send(method.upper(), url, sent, None, {}, Timeouts(total=seconds), True, max_bytes)
     if response.status_code >= 400:
         raise _unexpected(response, data)
     return data
@@ -164,7 +172,7 @@ def _content(json: Any, form: dict[str, str] | None, body: str | None) -> dict[s
 
 
 def _headers(given: Mapping[str, str] | None, auth: Basic | Bearer | None, method: str, key: str) -> dict[str, str]:
-    headers = {name.lower(): value for name, value in (given or {}).items()}
+    headers = {name.lower(): value for name, value in (given or {}).items() if name.lower() not in _OF_CONNECTIONS}
     if isinstance(auth, Bearer):
         headers["authorization"] = f"Bearer {auth.token}"
     elif isinstance(auth, Basic):

@@ -33,6 +33,8 @@ class Handler(BaseHTTPRequestHandler):
         match url.path:
             case "/status":
                 status = int(query["code"][0])
+            case "/endless":
+                body = {"items": ["x" * 8_000_000], "next": "/endless"}
             case "/pages":
                 page = int(query.get("page", ["1"])[0])
                 following = f"/pages?page={page + 1}" if page < 3 else None
@@ -251,3 +253,11 @@ def test_materializing() -> None:
     message, details = failure("materialize", {"mode": "condition", "template": "maybe"})
     assert "did not resolve to boolean" in message
     assert details["exitClass"] == "terminal"
+
+
+def test_pages_without_end_are_refused_when_they_are_too_large_together(server: str) -> None:
+    pagination = {"mode": "nextUrl", "nextURLPath": "next", "resultsPath": "items", "maxPages": 1_000_000}
+
+    message, _ = failure("http-request", {"url": f"{server}/endless", "pagination": pagination})
+
+    assert "bytes together" in message

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.flow.envelopes import invalid
+from perdure.documents.schema_size import SchemaSize
 from perdure.expressions.mwl import parse_iso_duration
 
 _DURATION = "mwl-duration"
@@ -26,7 +27,7 @@ class BadSchema(ValueError):
 class Parameters:
     """What may be passed in `with`: a schema, closed unless it says otherwise (MWL-071)."""
 
-    __slots__ = ("_takes_nothing", "_validator", "defaults", "schema")
+    __slots__ = ("_size", "_takes_nothing", "_validator", "defaults", "schema")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = {"additionalProperties": False, **schema}
@@ -37,6 +38,7 @@ class Parameters:
             if isinstance(member, dict) and "default" in member
         }
         self._validator: Any = None
+        self._size: SchemaSize
         # Then an empty object fits, and the library need not be asked.
         demands = self.schema.keys() - _UNDEMANDING - (set() if schema.get("required") else {"required"})
         self._takes_nothing = not demands and schema.get("type", "object") == "object"
@@ -46,6 +48,7 @@ class Parameters:
         import jsonschema_rs
 
         try:
+            self._size = SchemaSize(self.schema)
             self._validator = jsonschema_rs.Draft202012Validator(
                 _with_our_durations(self.schema),
                 formats={_DURATION: _is_duration},
@@ -63,6 +66,9 @@ class Parameters:
             return
         if self._validator is None:
             self.compile()
+        if self._size.is_too_dear(arguments):
+            message = f"{what}: nested too deeply for a schema that refers to itself {self._size.growth} times"
+            raise invalid(message, "", None)
         if self._validator.is_valid(arguments):
             return
         error = next(self._validator.iter_errors(arguments))

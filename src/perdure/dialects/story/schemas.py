@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.payloads import is_reference
+from perdure.documents.schema_size import SchemaSize, TooLarge
 
 TEMPLATE = r"^\s*\$?\{\{[\s\S]+\}\}\s*$"
 DEEPEST_DEFAULTS = 32  # STY-080
@@ -40,12 +41,16 @@ class Misfit(msgspec.Struct, frozen=True):
 class Schema:
     """A compiled schema. Raises `BadSchema` when it is none."""
 
-    __slots__ = ("_relaxed", "_strict", "schema")
+    __slots__ = ("_relaxed", "_size", "_strict", "schema")
 
     def __init__(self, schema: Any) -> None:
         if not isinstance(schema, dict | bool):
             raise BadSchema("a schema is an object")
         self.schema: Any = normalized(schema)
+        try:
+            self._size = SchemaSize(self.schema)
+        except TooLarge as problem:
+            raise BadSchema(str(problem)) from None
         self._strict = _compile(self.schema)
         self._relaxed: Any = None
 
@@ -55,10 +60,14 @@ class Schema:
 
     def misfits(self, value: Any) -> list[Misfit]:
         """Everything that does not fit, templates and references included (STY-212)."""
+        if self._size.is_too_dear(value):
+            return [self._too_deep()]
         return [] if self._strict.is_valid(value) else _told(self._strict.iter_errors(value))
 
     def static_misfits(self, value: Any) -> list[Misfit]:
         """What will not fit whatever the templates and references in it turn out to be (STY-041)."""
+        if self._size.is_too_dear(value):
+            return [self._too_deep()]
         if is_open(value) or self._strict.is_valid(value):
             return []
         if self._relaxed is None:
@@ -67,6 +76,9 @@ class Schema:
             return []
         certain = [error for error in self._strict.iter_errors(value) if not is_open(error.instance)]
         return _told(certain) or _told(self._relaxed.iter_errors(value))
+
+    def _too_deep(self) -> Misfit:
+        return Misfit(f"nested too deeply for a schema that refers to itself {self._size.growth} times", ())
 
 
 def is_open(value: Any) -> bool:

@@ -17,6 +17,7 @@ from perdure.providers.engrams.shipped import VERSION
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http import Timeouts, http
 from perdure.providers.http_client import PREFIX, close_clients
+from perdure.providers.verdict import RESULT_LIMIT
 
 _ANY_STATUS = list(range(100, 600))
 _MOST_PAGES = 100
@@ -156,6 +157,7 @@ class _Request:
 async def _all_pages(request: _Request, mode: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Page after page, until there is no next one; the results of all are one list."""
     results: list[Any] = []
+    size = 0
     url, params = request.url, dict(request.params)
     update = settings.get("updateParam") or {}
     if mode == "updateParam" and not update.get("name"):
@@ -166,6 +168,9 @@ async def _all_pages(request: _Request, mode: str, settings: Mapping[str, Any]) 
         answer = await request.send(url, params)
         found = follow(answer["body"], settings.get("resultsPath", ""))
         page = found if isinstance(found, list) else []
+        size += len(jsontext.encode(page))
+        if size > RESULT_LIMIT:
+            raise EngramError(f"the pages have more than {RESULT_LIMIT} bytes together", type="validation_error")
         results += page
         if mode == "nextUrl":
             following = follow(answer["body"], settings.get("nextURLPath", ""))
