@@ -15,10 +15,11 @@ VERSION = int(os.environ.get("PERDURE_CHAOS_POSTGRES", "18"))
 
 
 def test_three_servers_on_postgresql_end_every_run_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    """Promises 2 to 4, invariants 2, 7, 12, 14, 17, 18, 21 and 22.
+    """Promises 2 to 4, invariants 2, 7, 12, 14, 17, 18, 21, 22, 26, 27, 30 and 32.
 
-    Servers are killed, stopped beyond their lease, terminated; PostgreSQL is restarted and crashed; connections are
-    cut and held. Then every run has ended with the Result of a fault-free run, no event is lost or doubled, no finished
+    Servers are killed, also by a task and all at once, stopped beyond their lease, terminated; PostgreSQL is restarted
+    and crashed, and its clock is set; connections are cut and held. Then every run has ended with the Result of a
+    fault-free run, no event is lost or doubled, every acknowledged word counts or was declined in the log, no finished
     task and no completed effect ran again, the outside saw each key once, and nothing is held by anybody.
     """
     from tests.journeys.chaos.play import Told, with_faults, without_faults

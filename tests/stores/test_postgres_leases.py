@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,24 @@ async def test_a_server_that_was_cut_off_taken_over_and_left_alone_serves_again(
         run = await engine.start({"drill": 1, "steps": [{"return": "served"}]})
         assert await asyncio.wait_for(run.result(), 20) == "served"
         await engine.runtime.close()
+
+
+async def test_whoever_takes_over_tells_the_others_that_something_is_free(url: str) -> None:
+    """Invariant 21: by itself the third would look again in minutes."""
+    third, heir, dying = opened(url, lease=600.0), opened(url, lease=0.5), opened(url, lease=0.5)
+    for store in (third, heir, dying):
+        await store.share()
+    await until(lambda: third._lease_of_us._silent_at == inf and third.should_share())
+    await third.share()
+    assert not third.should_share()
+    dying.abandon()
+    async with asyncio.timeout(20):
+        while not (await heir.share()).ended:
+            await asyncio.sleep(0.02)
+
+    await until(third.should_share)
+    await heir.close()
+    await third.close()
 
 
 CROWDED = """

@@ -109,6 +109,15 @@ class ChaosDatabase:
             time.sleep(0.05)
         raise AssertionError(f"process {process} did not join the others within {patience:.0f} s")
 
+    def left_by(self, process: int, patience: float) -> None:
+        """Until this process, which may have left while there was no database, is not among the servers any more."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            if not self.ask("SELECT 1 FROM perdure.servers WHERE name LIKE %s", f"%:{process}"):
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"what process {process} left was not taken over within {patience:.0f} s")
+
     def served_by(self, engines: int, patience: float) -> None:
         """Until so many engines serve, and every partition has an owner."""
         end = time.monotonic() + patience

@@ -5,6 +5,7 @@ report = await with_faults(folder, expected, told)      the same kinds, many of 
 """
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -150,6 +151,10 @@ async def with_faults(folder: Path, calm: Calm, told: Told, watching: Watching =
                 await customers.all_ended(told.patience)
                 seconds = time.monotonic() - begun
             cluster.check()
+            if database is not None:
+                await asyncio.to_thread(
+                    database.left_by, os.getpid(), 60
+                )  # customers have come and gone in any weather
             leaks = await asyncio.to_thread(_leaks, cluster, database)
             verdict = await judge.judge(
                 observer,

@@ -223,7 +223,7 @@ class Ownership(Membership):
         await self._join(self._role or "private")
 
         def work(session: Session, again: bool) -> list[Left]:
-            take_over(session, self._database)
+            self._take_over(session)
             orphans = [id for (id,) in session.run(_ORPHANED)]
             with session.transaction():
                 session.run(_LOCK)
@@ -238,6 +238,13 @@ class Ownership(Membership):
             return [Left(partition, runs) for partition, runs in at_work.items()]
 
         return await self._write(work)
+
+    def _take_over(self, session: Session) -> list[str]:
+        """The names of those who fell silent. What they shared is free: others are told, for each takes its part."""
+        ended = take_over(session, self._database)
+        if ended:
+            self._lease_of_us.tell_everyone()
+        return ended
 
     def loss_of(self, run: RunId) -> Loss:
         return Loss.PROCESS  # silent, dead or cut off: nobody sees which, nor what else it had at work
@@ -262,7 +269,7 @@ class Ownership(Membership):
         lease.has_news.clear()
 
         def work(session: Session, again: bool) -> Share:
-            ended = take_over(session, self._database)
+            ended = self._take_over(session)
             with session.transaction():
                 session.run(_LOCK)
                 server = self._present(session)
