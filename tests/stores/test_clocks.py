@@ -259,6 +259,24 @@ async def test_who_comes_before_a_jump_was_noticed_does_not_bring_it_along(by: I
     await there.close()
 
 
+async def test_nobody_is_waited_for_where_all_servers_are_gone(url: str) -> None:
+    """Invariant 30: what the dead left makes no one who looks at the store slow."""
+    dead = opened(url)
+    await dead.share()
+    dead.abandon()
+    sessions = "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE %s"
+    async with asyncio.timeout(20):
+        while query(url, sessions, f"{dead._database.token}%"):
+            await asyncio.sleep(0.02)
+    query(url, "UPDATE perdure.servers SET until = until - 60000000, renewed = renewed - 60000000")
+    with psycopg.connect(url, autocommit=True) as listening:
+        listening.execute("LISTEN perdure_everyone")
+        reader = opened(url, must_exist=True)
+
+        assert list(listening.notifies(timeout=0)) == [], "somebody was asked to renew"
+    await reader.close()
+
+
 @pytest.mark.parametrize("by", [HOUR, -HOUR])
 async def test_timers_of_a_database_go_on_when_its_clock_is_set(by: Instant, url: str) -> None:
     """Invariant 30."""

@@ -27,8 +27,9 @@ _READ = Statement(f"SELECT instant(), {SHIFT}")
 _LOCK = Statement("INSERT INTO clock DEFAULT VALUES ON CONFLICT (id) DO UPDATE SET id = true")
 _SHIFT = Statement("UPDATE clock SET shift = shift + {} RETURNING shift", INT)
 _IS_DOUBTFUL = Statement(  # every lease that is kept is renewed after a third of its time
-    f"SELECT instant() - renewed NOT BETWEEN -{JUMP} AND (until - renewed) / 3 + {JUMP} FROM servers"
-    " ORDER BY renewed DESC LIMIT 1"
+    f"SELECT instant() - renewed NOT BETWEEN -{JUMP} AND (until - renewed) / 3 + {JUMP}"
+    " AND EXISTS (SELECT 1 FROM pg_stat_activity JOIN servers s ON s.token = split_part(application_name, ' ', 1))"
+    " FROM servers ORDER BY renewed DESC LIMIT 1"
 )
 _RENEWED = Statement("SELECT max(renewed) FROM servers WHERE token <> {}", TEXT)
 _LAST = Statement(
@@ -91,7 +92,8 @@ def begin(session: Session, count: DatabaseCount, shown: str, *, checks: bool) -
 def _await_renewal(session: Session) -> None:
     """Either all servers are gone, or the clock was set and nobody has noticed yet: who lives sets it right.
 
-    Whoever counted from such a clock would bring the jump along, and find everybody else silent.
+    Whoever counted from such a clock would bring the jump along, and find everybody else silent. Where no server has a
+    connection there is nobody to wait for.
     """
     end = sources.boot() + JUMP
     is_asked = False
