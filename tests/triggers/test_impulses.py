@@ -95,6 +95,7 @@ async def test_a_run_that_is_applied_is_counted_for_the_impulse_it_names(tmp_pat
                 counted = await status(world)
                 assert (counted["triggersReceived"], counted["storiesLaunched"]) == (1, 1), (write, after)
                 await engine_of(world).redrive(run["metadata"]["uid"], {"token": "again"})
+                await engine_of(world).resume()  # its owner died
                 await world.settle()
                 (again,) = await runs(engine_of(world))
                 assert again["status"]["triggerTokens"] == ["story", "impulse", "impulse-success"]

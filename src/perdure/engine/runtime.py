@@ -177,7 +177,9 @@ class Runtime:
     async def adopt(self, families: Sequence[RunId] | None = None) -> None:
         """Take up what has no live owner: all of it, or these runs with their children."""
         home = await self.birthplace(families[0] if families else RunId(""))
-        await self._wake(runs_of(await self.store.move(families, home)))
+        moved = runs_of(await self.store.move(families, home))
+        stuck = [run for run in self._stuck if families is None or any(is_family(run, one) for one in families)]
+        await self._wake([*moved, *(run for run in stuck if run not in moved)])  # ours that are stuck are tried again
 
     def recover(self) -> None:
         """From here on, take up what others left behind and can be done here. A server shares with others instead."""

@@ -194,6 +194,7 @@ class Ownership(Membership):
             return [id for (id,) in session.run(_OURS, self._come_back(session))]
 
         self._owned = set(await self._write(work))
+        self._lease_of_us.tell_everyone()  # who has too much gives us our part at once
         return sorted(self._owned)
 
     # One's own.
