@@ -38,8 +38,6 @@ _NO_LIMIT = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
 
 
 class PostgresStore(Commits, Reads, Leases, Catalog):
-    pace = Pace(share=30.0, sweep=5.0)  # news are told; every renewal of the lease looks for what was not
-
     def __init__(
         self,
         url: str,
@@ -51,6 +49,8 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
         """With `must_exist` nothing is created. `now` is another clock than the store's own, for tests."""
         super().__init__()
         self._database = Database(url, settings or PostgresSettings())
+        # News are told, and every renewal of the lease looks for what was not; a look in between is the last net.
+        self.pace = Pace(share=min(30.0, 3 * self._database.settings.lease), sweep=5.0)
         self.timepiece = self._database.count
         self._now = now or self.timepiece.now
         session = self._database.connect("writer" if not must_exist else "reader 1")
