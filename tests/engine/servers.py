@@ -114,7 +114,7 @@ class Servers:
     async def __aexit__(self, *exit: object) -> None:
         for server in self._all:
             server.store.is_away = server.store.is_late = False
-            await server.runtime.close()
+            await server.engine.__aexit__(None, None, None)
 
 
 async def until(holds: Callable[[], bool]) -> None:

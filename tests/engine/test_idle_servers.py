@@ -51,7 +51,7 @@ async def serving(url: str, poll: float = 0.08, **settings: Any) -> AsyncIterato
     finally:
         service.cancel()
         await asyncio.gather(service, return_exceptions=True)
-        await engine.runtime.close()
+        await engine.__aexit__(None, None, None)
 
 
 async def test_an_idle_server_makes_less_than_one_transaction_a_second(

@@ -143,7 +143,7 @@ async def test_a_server_that_was_cut_off_taken_over_and_left_alone_serves_again(
         assert engine.runtime.stopped is None
         run = await engine.start({"drill": 1, "steps": [{"return": "served"}]})
         assert await asyncio.wait_for(run.result(), 20) == "served"
-        await engine.runtime.close()
+        await engine.__aexit__(None, None, None)
 
 
 async def test_whoever_takes_over_tells_the_others_that_something_is_free(url: str) -> None:
