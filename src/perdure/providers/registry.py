@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from perdure.providers.engrams.shipped import PROVIDERS as SHIPPED_ENGRAMS
@@ -44,6 +44,7 @@ REPLACEABLE = frozenset(name for name in SHIPPED_ENGRAMS if not name.startswith(
 _OF_LANGUAGES = {"engram.": "story", "engram:": "story", "playbook.": "playbook"}
 
 
+@lru_cache(maxsize=4096)
 def language_of(name: str) -> str | None:
     """The language whose engine alone calls this provider; None: documents name it.
 
