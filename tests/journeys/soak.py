@@ -178,8 +178,7 @@ def page(found: dict[str, Any]) -> str:
         ),
         (
             "words",
-            f"{found.get('words', 0)} acknowledged: each counts, or is one of"
-            f" {found.get('words_declined', 0)} that the log declines",
+            f"{found['words']} acknowledged: each counts, or is one of {found['words_declined']} that the log declines",
         ),
         (
             "memory of an engine",
@@ -189,7 +188,6 @@ def page(found: dict[str, Any]) -> str:
         ("after the last fault", f"everything had ended {found['seconds_until_all_ended']} s later"),
         ("found wrong by the judge", f"**{len(found['wrong'])}**"),
     ]
-    rows = [row for row in rows if row[0] in found or row[0] != "words"]
     lines = ["| | |", "| --- | --- |", *(f"| {name} | {said} |" for name, said in rows), ""]
     lines += ["| language | runs | median | 99 % | longest |", "| --- | ---: | ---: | ---: | ---: |"]
     for language, one in found["run_seconds"].items():
