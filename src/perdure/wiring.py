@@ -229,7 +229,12 @@ class Engine(Client):
 
         await super().__aenter__()
         loop = asyncio.get_running_loop()
-        self._unwatch = shared.watch(lambda: loop.call_soon_threadsafe(self.runtime.providers_changed))
+
+        def tell() -> None:
+            if not loop.is_closed():  # an engine that nobody closed hears nothing more
+                loop.call_soon_threadsafe(self.runtime.providers_changed)
+
+        self._unwatch = shared.watch(tell)
         await self.settle_requests()
         if self._recovers:
             self.runtime.recover()
