@@ -114,10 +114,10 @@ def test_a_cancel_that_waits_is_shown_and_refuses_what_comes_behind_it(perdure: 
 
 
 def test_a_bound_that_has_passed_refuses_and_is_named(perdure: CommandLine) -> None:
-    run = story(perdure, "timeout: 1h", "policy: {timeouts: {story: 10ms}}")
+    run = story(perdure, "timeout: 1h", "policy: {timeouts: {story: 1ms}}")
     refused = perdure.here("approve", run, "g", code=9)
 
-    assert "StoryRun exceeded timeout of 10ms (at " in refused.err
+    assert "StoryRun exceeded timeout of 1ms (at " in refused.err
     assert "perdure approve" not in perdure.here("show", run).out
     perdure.here("cancel", run)
 
