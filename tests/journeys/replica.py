@@ -1,16 +1,19 @@
-"""A small web service with an engine inside, to be run twice: `python replica.py STORE [PROVIDER …]`.
+"""A small web service with an engine inside, whose code is chosen: `python replica.py STORE [PROVIDER …]`.
 
     POST /orders/TOKEN   starts the order of this name, or finds it, and answers with its id
     GET /orders/ID       its status
 
-It says on which port it listens. A provider that it is not told to have is not loaded.
+A provider that it is not told to have is not loaded; `NAME=hang` is one that never ends.
 """
 
 import asyncio
-import json
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
 
 import perdure
 
@@ -38,31 +41,28 @@ async def hang() -> None:
     await asyncio.sleep(3_600)
 
 
-async def serve(store: str) -> None:
-    async with perdure.Engine(store) as engine:
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async with perdure.Engine(sys.argv[1]) as engine:
+        app.state.engine = engine
+        yield
 
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            method, path, _ = (await reader.readline()).decode().split()
-            while (await reader.readline()).strip():
-                pass
-            name = path.rpartition("/")[2]
-            if method == "POST":
-                told: dict[str, str] = {"id": (await engine.start(ORDER, token=name)).id}
-            else:
-                told = {"status": await engine.handle(name).status()}
-            body = json.dumps(told).encode()
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(body), body))
-            await writer.drain()
-            writer.close()
 
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
-        sys.stdout.flush()
-        await server.serve_forever()
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/orders/{token}")
+async def order(token: str) -> dict[str, str]:
+    return {"id": (await app.state.engine.start(ORDER, token=token)).id}
+
+
+@app.get("/orders/{run}")
+async def status(run: str) -> dict[str, str]:
+    return {"status": await app.state.engine.handle(run).status()}
 
 
 if __name__ == "__main__":
     for name in sys.argv[2:]:
         given, _, what = name.partition("=")
         perdure.provider(given)(globals()[what or given])
-    asyncio.run(serve(sys.argv[1]))
+    uvicorn.run(app, port=0)
