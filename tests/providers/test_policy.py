@@ -81,6 +81,8 @@ def test_a_policy_is_read_from_file_and_environment(tmp_path: Path) -> None:
         '{"code": "maybe"}',
         '{"addresses": ["10.0.0.0/99"]}',
         "nonsense",
+        '{"denied_addresses": ["*.internal"]}',
+        '{"denied_addresses": ["https://example.org"]}',
         '{"namespaces": {"a": {"x": 1}}}',
     ],
 )
@@ -95,6 +97,24 @@ def test_a_policy_that_cannot_be_understood_stops_everything(text: str, perdure:
     assert not (perdure.folder / "perdure.db").exists()
 
 
+@pytest.mark.parametrize("table", ["Policy", "polcy", "policies", "key-chain"])
+def test_a_misspelt_table_of_the_settings_file_opens_nothing(table: str, tmp_path: Path) -> None:
+    file = tmp_path / "perdure.toml"
+    file.write_text(f'[{table}]\ncode = "deny"\n')
+
+    with pytest.raises(BadPolicy, match=f"{table}.*is .* meant"):
+        read_policy({"PERDURE_CONFIG": str(file)})
+
+
+@pytest.mark.parametrize("listed", [["*"], ["engram*", "shell"], ["shell"]])
+def test_a_list_of_providers_does_not_open_code_that_is_denied(listed: list[str]) -> None:
+    policy = Policy(code="deny", providers=listed, namespaces={"a": NamespacePolicy(providers=listed)})
+
+    for namespace in ("default", "a"):
+        for provider in ("shell", "engram.command"):
+            assert "policy.code is 'deny'" in str(policy.refusal(provider, namespace))
+
+
 def test_namespaces_have_lists_of_their_own() -> None:
     policy = Policy(
         code="deny",
@@ -106,9 +126,6 @@ def test_namespaces_have_lists_of_their_own() -> None:
     assert policy.refusal("engram:say@1.0.0", "a") is None
     assert "policy.namespaces.a.providers" in str(policy.refusal("echo", "a"))
     assert policy.refusal("shell", "b") is None
-    assert policy.refusal_everywhere("shell") is None  # somebody may use it
-    assert policy.refusal_everywhere("container") is None
-    assert Policy(providers=["http"]).refusal_everywhere("shell") is not None
 
 
 @pytest.mark.parametrize(
@@ -140,6 +157,42 @@ def test_a_task_is_refused_at_the_worker_when_the_policy_came_later() -> None:
         assert failure_of(await outcome_of("shell", {"argv": ["true"]})) == ("Platform.NotAllowed", False)
 
     attempt()
+
+
+def _with_code_for_others_only(folder: Path) -> dict[str, Any]:
+    (folder / "perdure.toml").write_text('[policy]\ncode = "deny"\n[policy.namespaces.ops]\ncode = "allow"\n')
+    return {"PERDURE_CONFIG": str(folder / "perdure.toml")}
+
+
+def test_a_step_that_waited_for_its_engram_is_held_to_the_policy_of_its_namespace(perdure: CommandLine) -> None:
+    """What a Story is judged among may come later: the worker asks again, for the namespace of the run."""
+    policy = _with_code_for_others_only(perdure.folder)
+    *engram, story = COMMAND_STORY.replace('["true"]', '["touch", "reached"]').split("---")
+    (perdure.folder / "story.yaml").write_text(story)
+    (perdure.folder / "engram.yaml").write_text("---".join(engram))
+    waiting = perdure.start("run", "story.yaml", **policy)
+    waiting.hear("waits for Engram")
+
+    perdure("apply", "-f", "engram.yaml", **policy)
+    done = waiting.end()
+
+    assert "Platform.NotAllowed" in done.err and "policy.code is 'deny'" in done.err
+    assert not (perdure.folder / "reached").exists()
+
+
+def test_a_document_that_was_stored_before_the_policy_does_nothing_that_only_others_may(perdure: CommandLine) -> None:
+    policy = _with_code_for_others_only(perdure.folder)
+    kid = SHELL_PLAYBOOK.replace('"true"', '"touch reached"').replace("path: p", "path: kid")
+    (perdure.folder / "kid.yaml").write_text(kid)
+    (perdure.folder / "book.yaml").write_text(
+        SHELL_PLAYBOOK.replace('kind: shell, cmds: "true"', "kind: playbook, path: kid")
+    )
+    perdure("apply", "-f", "kid.yaml")
+
+    done = perdure("run", "book.yaml", code=None, **policy)
+
+    assert "policy.code is 'deny'" in done.err
+    assert not (perdure.folder / "reached").exists()
 
 
 def test_commands_do_not_see_what_the_operator_keeps(perdure: CommandLine) -> None:

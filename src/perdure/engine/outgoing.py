@@ -97,6 +97,7 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         task.suspicion,
         task.losses,
         secrets=execution.secret_names,
+        namespace=execution.namespace,
     )
 
 

@@ -128,6 +128,14 @@ class NamesSecrets(Protocol):
 
 
 @runtime_checkable
+class Namespaced(Protocol):
+    """A language whose documents belong to namespaces; those of the others are in `default`."""
+
+    def namespace_of(self, program: Any) -> str:
+        """That of this one."""
+
+
+@runtime_checkable
 class Particular(Protocol):
     """A language may refuse what a run is to be given, before anything is stored of it."""
 

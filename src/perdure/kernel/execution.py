@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.dialect import Dialect, NamesSecrets
+from perdure.kernel.dialect import Dialect, Namespaced, NamesSecrets
 from perdure.kernel.effort import current
 from perdure.kernel.ids import child_run, idempotency_key
 from perdure.kernel.recording import record
@@ -40,7 +40,7 @@ class BrokenPromise(RuntimeError):
 
 
 class Execution:
-    __slots__ = ("_evolve", "body", "dialect", "id", "program", "secret_names", "state")
+    __slots__ = ("_evolve", "body", "dialect", "id", "namespace", "program", "secret_names", "state")
 
     def __init__(self, id: RunId, dialect: Dialect, program: Any) -> None:
         self.id = id
@@ -49,6 +49,7 @@ class Execution:
         self.state = State()
         self.body: Any = dialect.begin(program)
         self.secret_names = dialect.secret_names(program) if isinstance(dialect, NamesSecrets) else ()
+        self.namespace = dialect.namespace_of(program) if isinstance(dialect, Namespaced) else "default"
         self._evolve = dialect.evolve
 
     def apply(self, event: e.Event) -> None:

@@ -27,6 +27,7 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     losses: int = 0
     apart: bool = False  # to be done in a process of its own, whatever its provider says
     secrets: tuple[str, ...] = ()  # names that the run's document has: hidden in whatever any task of the run says
+    namespace: str = "default"  # of the run's document, for which the operator's policy may differ
 
 
 NOT_IMPORTED = "Platform.NotImported"

@@ -29,6 +29,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.late import late
 
 CONFIG = "PERDURE_CONFIG"
 POLICY = "PERDURE_POLICY"
@@ -37,6 +38,9 @@ KEYCHAIN_FILES = "PERDURE_KEYCHAIN_FILES"
 
 CODE = frozenset({"shell", "script", "python", "container", "playbook.python", "engram.command", "engram.container"})
 """Providers that run code which a document brings along, or programs which it names."""
+
+
+_HOST_NAME = late(r"[\w-]+(\.[\w-]+)*\.?")
 
 
 class BadPolicy(PerdureError):
@@ -69,26 +73,19 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     postgres_server_files: bool = False  # COPY … PROGRAM, files of the database server, privileged roles
 
     def refusal(self, provider: str, namespace: str = "default") -> str | None:
-        """Why documents of this namespace may not use the provider; None when they may."""
-        own = self.namespaces.get(namespace)
-        place = f"policy.namespaces.{namespace}" if own is not None else "policy"
-        listed = self.providers if own is None or own.providers is None else own.providers
-        if listed is not None:
-            if any(fnmatchcase(provider, pattern) for pattern in listed):
-                return None
-            where = place if own is not None and own.providers is not None else "policy"
-            return f"the operator's policy does not allow {provider!r} here ({where}.providers does not list it)"
-        code = self.code if own is None or own.code is None else own.code
-        if code == "deny" and provider in CODE:
-            return f"the operator's policy does not allow {provider!r}, which runs code ({place}.code is 'deny')"
-        return None
+        """Why documents of this namespace may not use the provider; None when they may.
 
-    def refusal_everywhere(self, provider: str) -> str | None:
-        """As `refusal`, for one who does not know the namespace: None where any namespace may use it."""
-        if self.providers is None and self.code == "allow":
+        `code` and `providers` both have to allow it: a pattern such as `engram*` means no program by accident.
+        """
+        own = self.namespaces.get(namespace)
+        place = f"policy.namespaces.{namespace}"
+        code, where = (self.code, "policy") if own is None or own.code is None else (own.code, place)
+        if code == "deny" and provider in CODE:
+            return f"the operator's policy does not allow {provider!r}, which runs code ({where}.code is 'deny')"
+        listed, where = (self.providers, "policy") if own is None or own.providers is None else (own.providers, place)
+        if listed is None or any(fnmatchcase(provider, pattern) for pattern in listed):
             return None
-        refusal = self.refusal(provider)
-        return None if any(self.refusal(provider, name) is None for name in self.namespaces) else refusal
+        return f"the operator's policy does not allow {provider!r} here ({where}.providers does not list it)"
 
     @property
     def judges_addresses(self) -> bool:
@@ -103,7 +100,7 @@ class Keychain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Settings(msgspec.Struct):
-    """The tables of a settings file that are meant here; it has others."""
+    """The tables of a settings file that are meant here; it may have others, but none that is one of these misspelt."""
 
     policy: dict[str, Any] = {}
     keychain: dict[str, Any] = {}
@@ -156,9 +153,14 @@ def _settings(environment: Mapping[str, str]) -> _Settings:
     if not name:
         return _Settings()
     import tomllib
+    from difflib import get_close_matches
 
     try:
-        return msgspec.convert(tomllib.loads(Path(name).read_text("utf-8")), _Settings)
+        tables = tomllib.loads(Path(name).read_text("utf-8"))
+        for table in tables.keys() - set(_Settings.__struct_fields__):
+            if meant := get_close_matches(table.lower(), _Settings.__struct_fields__, 1):
+                raise BadPolicy(f"the settings file {name!r} ({CONFIG}) has a table [{table}]: is [{meant[0]}] meant?")
+        return msgspec.convert(tables, _Settings)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise BadPolicy(f"the settings file {name!r} ({CONFIG}) cannot be read: {error}") from None
 
@@ -170,7 +172,7 @@ def _check_address(text: str) -> None:
     try:
         ip_network(text, strict=False)
     except ValueError:
-        if "/" in text or ":" in text or text.replace(".", "").isdigit() or not text.strip():
+        if not _HOST_NAME.fullmatch(text) or text.replace(".", "").isdigit():  # no pattern: it would match nothing
             raise BadPolicy(f"{text!r} in the policy is neither a network, an address nor a host name") from None
 
 

@@ -131,8 +131,8 @@ class Worker:
         if provider is None:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
-        refusal = _not_open(assignment) or policy_in_force().refusal_everywhere(assignment.provider)
-        if refusal is not None:  # the policy may have changed since the document was judged
+        refusal = _not_open(assignment) or policy_in_force().refusal(assignment.provider, assignment.namespace)
+        if refusal is not None:  # what the document was judged by, or among, may have changed since
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
         secrets = Secrets(self._resolve_secret, self._mask_of(assignment))

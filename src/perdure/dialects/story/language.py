@@ -68,6 +68,9 @@ class Story:
         names: tuple[str, ...] = program.secret_names
         return names
 
+    def namespace_of(self, program: Any) -> str:
+        return str(program.namespace)
+
     def unfit(self, program: Any, given: Any) -> str | None:
         """STY-283: an input is data, and data name no secret."""
         from perdure.dialects.story.payloads import places
