@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.dialects.story import Story
 from perdure.engine.settings import Settings
 from perdure.kernel import jsontext
 from perdure.kernel.errors import RunNotFound
@@ -206,6 +207,20 @@ async def test_a_kept_output_is_reused_by_another_run(tmp_path: Path) -> None:
         ]
         assert statuses == ["stored", "hit", "stored"]
         assert shaky.calls == 2
+
+
+async def test_namespaces_that_share_an_engram_share_no_kept_output(tmp_path: Path) -> None:
+    """STY-226: whoever may use an Engram of another namespace reads, and replaces, nothing that its runs have kept."""
+    step = "steps: [{name: a, ref: {name: shaky, namespace: default}, execution: {cache: {key: same}}, with: {n: WHO}}]"
+    owner, guest = story(step.replace("WHO", "owner")), story(step.replace("WHO", "guest"), "theirs", "guests")
+    shaky = Shaky()
+    spoken = {"story": Story(settings={"references.cross-namespace-policy": "allow"})}
+    async with World(tmp_path, functions=works(shaky), spoken=spoken) as world:
+        runs = [await start(world, told) for told in (guest, owner, guest)]
+        outputs = [(await run.show())["stepRuns"]["a"]["status"]["output"] for run in runs]
+
+    assert outputs == [{"n": "guest"}, {"n": "owner"}, {"n": "guest"}]
+    assert shaky.calls == 2
 
 
 async def test_a_retry_waits_out_a_restart(tmp_path: Path) -> None:

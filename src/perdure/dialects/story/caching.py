@@ -46,7 +46,10 @@ class NoKey(Exception):
 def look(
     turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any] | None, inputs: dict[str, Any]
 ) -> Lookup | None:
-    """None when nothing is to be kept. Raises `NoKey`, which never fails the step (STY-224)."""
+    """None when nothing is to be kept. Raises `NoKey`, which never fails the step (STY-224).
+
+    What a run keeps is for runs of its own namespace, wherever its Engram lives: a key is its author's to choose.
+    """
     if policy is None or step.has_side_effects:
         return None
     mode = policy.get("mode") or "readWrite"
@@ -54,7 +57,7 @@ def look(
         return None
     key = _material(turn, step, engram, policy, inputs)
     name, version = engram.reference.name, engram.version or "latest"
-    entry = f"cache/{engram.reference.namespace}/{name}/{version}/{sha256(key.encode()).hexdigest()}.json"
+    entry = f"cache/{turn.body.namespace}/{name}/{version}/{sha256(key.encode()).hexdigest()}.json"
     ttl = policy.get("ttlSeconds")
     seconds = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else 0
     found = None if mode == "write" else _kept(turn, entry, engram)
