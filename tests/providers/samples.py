@@ -28,6 +28,19 @@ async def add_slowly(a: int, context: TaskContext) -> list[Any]:
     return [a, context.idempotency_key]
 
 
+def leave_behind() -> dict[str, Any]:
+    """What an earlier call has left in this process, before this one leaves the same."""
+    found = {
+        "module": "left_behind" in sys.modules,
+        "environment": "LEFT_BEHIND" in os.environ,
+        "folder": Path.cwd() == Path("/"),
+    }
+    sys.modules["left_behind"] = sys
+    os.environ["LEFT_BEHIND"] = "1"
+    os.chdir("/")
+    return {"found": found, "pid": os.getpid()}
+
+
 def raise_value_error() -> None:
     raise ValueError("no such colour")
 

@@ -23,6 +23,7 @@ from tests.workers.scene import (
 )
 
 from perdure.kernel.outcomes import Failed
+from perdure.kernel.values import RunId
 from perdure.providers.loading import load
 from perdure.workers.runner import Limits, system_clock
 
@@ -46,6 +47,23 @@ async def test_a_child_is_used_again_and_replaced_after_its_number_of_tasks() ->
         pids = [value_of(await worker.run(task("sample.pid"), Ledger())) for _ in range(4)]
 
     assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+@on_loop
+async def test_a_child_forgets_everything_between_two_families_of_runs() -> None:
+    """What one run leaves in memory is not there for another; runs of one family may share it."""
+    limits = Limits(processes=1)
+    async with at_work(limits=limits) as worker:
+        arguments = {"function": "tests.providers.samples:leave_behind", "isolated": True}
+        first, again, child, stranger, back = [
+            value_of(await worker.run(task("python", arguments, run=RunId(run)), Ledger()))
+            for run in ("r1", "r1", "r1.1", "r2", "r1")
+        ]
+
+    clean = {"module": False, "environment": False, "folder": False}
+    assert first["found"] == stranger["found"] == back["found"] == clean
+    assert again["found"] == child["found"] == {"module": True, "environment": True, "folder": False}
+    assert first["pid"] == again["pid"] == child["pid"] != stranger["pid"]
 
 
 @on_loop

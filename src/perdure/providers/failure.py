@@ -20,6 +20,10 @@ class ProviderFailure(Exception):
         self.details = details
 
 
+class Exhausted(ProviderFailure):
+    """The process in which it happened is of no further use: it lacks memory, or something in it does not stop."""
+
+
 class EffectInDoubt(ProviderFailure):
     """Raised inside an effect by who cannot say whether it happened: a connection that broke before the answer, say.
 

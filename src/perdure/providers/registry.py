@@ -85,7 +85,8 @@ class Provider:
 
     `source` is what a subprocess imports to find the function again.
     `mode_for` lets the arguments choose the mode; `close` gives back what calls have shared.
-    Of a `group` a worker does only so many at a time.
+    Of a `group` a worker does only so many at a time, and of calls with the same `turn_key` one.
+    `memory`: bytes that its subprocess may have; such a function runs no code of users and keeps nothing between calls.
     """
 
     name: str
@@ -99,6 +100,8 @@ class Provider:
     mode_for: Callable[[Mapping[str, Any]], Mode] | None = None
     close: Callable[[], Awaitable[None]] | None = None
     group: str = ""
+    memory: Callable[[], int] | None = None
+    turn_key: Callable[[Mapping[str, Any]], str] = lambda arguments: ""
     stands_for: Callable[..., Any] | None = None  # what the user wrote, where that is not the function called here
 
     @classmethod

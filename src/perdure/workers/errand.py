@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from perdure.kernel.sealing import read_by_place
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
+from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import Mode, Provider
 from perdure.providers.text import hidden_by
 from perdure.providers.verdict import describe, settle
@@ -135,6 +137,8 @@ class Errand:
             sources=sources,
             import_path=sys.path,
             result_limit=self.limit,
+            folder=_working_directory(),
+            policy=msgspec.json.encode(policy_in_force()),
         )
 
     def failure(self, error: BaseException) -> Outcome:
@@ -176,3 +180,10 @@ class Errand:
             loop.call_soon_threadsafe(self.hear, verb, arguments)
 
         return BlockingContext(self.assignment, CallPort(ask, tell), self.secrets, cancellation, effects, core)
+
+
+def _working_directory() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # it was deleted: where relative names lead nowhere
+        return ""

@@ -35,7 +35,7 @@ from perdure.workers.secrets import Resolver, Secrets, from_environment
 from perdure.workers.threads import Threads
 
 if TYPE_CHECKING:
-    from perdure.providers.isolation.pool import Pool
+    from perdure.providers.isolation.pool import Pools
     from perdure.workers.unsealing import Unsealer
 
 DEADLINE_EXCEEDED = "Platform.DeadlineExceeded"
@@ -84,7 +84,7 @@ class Worker:
         self._groups = Groups(self._limits.groups)
         self._crowds = {name: Crowd(limit, self._begin) for name, limit in self._limits.languages.items()}
         self._threads: Threads[Errand, Outcome | Coroutine[Any, Any, Any]] | None = None
-        self._pools: dict[bool, Pool] = {}  # True: for what is to be apart, which has a fresh child each time
+        self._pools: Pools | None = None
         self._waits: set[asyncio.Future[Outcome]] = set()
         self._is_closed = False
 
@@ -215,8 +215,8 @@ class Worker:
         for errand in errands:
             errand.done = _unheard
             self._stop(errand, Cancelled("the worker was closed"))
-        for pool in self._pools.values():
-            await pool.close()
+        if self._pools is not None:
+            await self._pools.close()
         if tasks := [errand.task for errand in errands if errand.task is not None]:
             await asyncio.wait(tasks, timeout=self._limits.grace)
         for errand in list(self._errands.values()):
@@ -303,18 +303,18 @@ class Worker:
         self._finish(errand, outcome)
 
     async def _isolate(self, errand: Errand) -> Outcome:
-        from perdure.providers.isolation.pool import Pool
+        from perdure.providers.isolation.pool import Pools
 
-        is_apart = errand.assignment.apart
-        pool = self._pools.get(is_apart)
-        if pool is None:
-            pool = self._pools[is_apart] = Pool(
-                limit=self._limits.processes_apart if is_apart else self._limits.processes,
-                orders_per_child=1 if is_apart else self._limits.tasks_per_process,
+        if self._pools is None:
+            self._pools = Pools(
+                limit=self._limits.processes,
+                limit_apart=self._limits.processes_apart,
+                orders_per_child=self._limits.tasks_per_process,
                 memory=self._limits.process_memory,
                 grace=self._limits.grace / 2,  # killed before it would be given up
             )
-        return await pool.run(errand.order(self._registry.sources), errand.answer, errand.hear)
+        order, provider = errand.order(self._registry.sources), errand.provider
+        return await self._pools.run(order, provider, provider.turn_key(errand.arguments), errand.answer, errand.hear)
 
     def _track(self, errand: Errand) -> None:
         self._errands[_key(errand.assignment)] = errand

@@ -1,6 +1,10 @@
 """The subprocess: takes one order at a time from its parent, and ends when the parent does.
 
-The protocol has its own socket. What user code prints becomes log lines; what it writes past Python
+It is two processes. The *head* imports what every order needs, runs nothing of a user, and forks; the *fork* carries
+out orders of one family of runs. For another family it is replaced by a new fork, so that nothing which one run leaves
+in memory (modules, variables, working directory, environment) is there for another.
+
+The protocol has its own socket, one per fork. What user code prints becomes log lines; what it writes past Python
 lands in a pipe that the parent reads, so nothing can be mistaken for a frame.
 """
 
@@ -18,19 +22,25 @@ from inspect import iscoroutine
 from types import FrameType
 from typing import Any, NoReturn
 
+import msgspec
+
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Code, Failed
 from perdure.providers.context import BlockingContext, CallPort, Cancellation
 from perdure.providers.effects import EffectQueue
-from perdure.providers.failure import ProviderFailure
+from perdure.providers.failure import Exhausted, ProviderFailure
 from perdure.providers.isolation import frames
 from perdure.providers.loading import load
+from perdure.providers.policy import Policy, use_policy
 from perdure.providers.registry import Provider, shared
 from perdure.providers.verdict import describe, settle
 
 _CHUNK = 1 << 16
 _TERMINATED = 128 + signal.SIGTERM
 _OUTPUT_LIMIT = 1 << 20  # bytes per order and stream that become log lines
+_GROWN = 256 * 1024 * 1024  # bytes in memory after which a child with a bound makes room for a new one
+
+LEFT = 81  # exit code of a fork that its parent needs no more
 
 
 class Line:
@@ -139,7 +149,7 @@ class Child:
         self._out = Printed(line, "stdout")
         self._err = Printed(line, "stderr")
 
-    def serve(self) -> None:
+    def serve(self) -> NoReturn:
         signal.signal(signal.SIGTERM, self._on_terminate)
         sys.stdout, sys.stderr = self._out.as_text(), self._err.as_text()
         while True:
@@ -162,13 +172,16 @@ class Child:
 
     def _carry_out(self, order: frames.Order) -> frames.Ended:
         try:
+            _go_to(order.folder)
+            use_policy(msgspec.json.decode(order.policy, type=Policy))
             provider = _find(order)
         except Exception as error:
             return frames.Ended(Failed(Code.PROVIDER_FAULT, str(error), False), is_found=False)
         try:
-            return frames.Ended(settle(self._call(provider, order), order.result_limit))
+            return frames.Ended(settle(self._call(provider, order), order.result_limit), is_worn=_has_grown(provider))
         except BaseException as error:  # SystemExit of a user's function ends the task, not the child
-            return frames.Ended(describe(error, provider.prefix), is_worn=isinstance(error, MemoryError))
+            is_worn = isinstance(error, MemoryError | Exhausted) or _has_grown(provider)
+            return frames.Ended(describe(error, provider.prefix), is_worn)
         finally:
             self._cancellation = None
 
@@ -218,6 +231,24 @@ def _find(order: frames.Order) -> Provider:
     return provider
 
 
+def _go_to(folder: str) -> None:
+    """Relative names mean the same as for the parent, whatever the order before has done."""
+    try:
+        os.chdir(folder)
+    except OSError:
+        pass  # it is gone: whoever needs it tells
+
+
+def _has_grown(provider: Provider) -> bool:
+    """Of a provider with a bound: memory that one call has needed is not kept for those that need little."""
+    if provider.memory is None:
+        return False
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit > _GROWN
+
+
 def _leave_with_parent(connection: socket.socket) -> None:
     """Also a function that never returns must not outlive the engine: wait for the other end to close."""
     poller = select.poll()
@@ -227,22 +258,83 @@ def _leave_with_parent(connection: socket.socket) -> None:
 
 
 def _leave() -> NoReturn:
-    os._exit(0)  # at once, without waiting for threads of user code
+    os._exit(LEFT)  # at once, without waiting for threads of user code
 
 
-def main(memory: int | None) -> None:
-    if memory is not None:
+class Head:
+    """Forks, and ends as its fork has ended, unless that was in order."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._fork = 0
+        self._woken, self._waking = socket.socketpair()
+
+    def serve(self) -> None:
+        self._waking.setblocking(False)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the whole group gets it; it is for the fork
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._waking.fileno())
+        while True:
+            ready, _, _ = select.select([self._control, self._woken], [], [])
+            if self._woken in ready:
+                self._woken.recv(_CHUNK)
+                self._reap(os.WNOHANG)
+            if self._control in ready:
+                self._begin()
+
+    def _begin(self) -> None:
+        """The parent sends the socket of the next fork, or has gone."""
+        _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+        if self._fork:
+            os.kill(self._fork, signal.SIGKILL)
+            os.waitpid(self._fork, 0)
+            self._fork = 0
+            os.killpg(0, signal.SIGTERM)  # what it has started and left behind
+        if not descriptors:
+            os._exit(0)
+        self._fork = os.fork()
+        if self._fork == 0:
+            self._become_fork(descriptors[0])
+        os.close(descriptors[0])
+
+    def _reap(self, flags: int) -> None:
+        if not self._fork:
+            return
+        found, status = os.waitpid(self._fork, flags)
+        if not found:
+            return
+        self._fork = 0
+        code = os.waitstatus_to_exitcode(status)
+        if code == LEFT:
+            return
+        if code < 0:
+            if -code != signal.SIGKILL:
+                signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+        os._exit(code)
+
+    def _become_fork(self, descriptor: int) -> NoReturn:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for one in (self._control, self._woken, self._waking):
+            one.close()
+        connection = socket.socket(fileno=descriptor)
+        threading.Thread(target=_leave_with_parent, args=(connection,), daemon=True).start()
+        Child(Line(connection)).serve()
+
+
+def main(limit: str | None, memory: int) -> None:
+    if limit is not None:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    connection = socket.socket(fileno=os.dup(0))
+        resource.setrlimit(getattr(resource, limit), (memory, memory))
+    control = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     faulthandler.enable(file=2)  # a crash in C code says where, in the pipe the parent reads
-    threading.Thread(target=_leave_with_parent, args=(connection,), daemon=True).start()
-    Child(Line(connection)).serve()
+    Head(control).serve()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else None)
+    main(sys.argv[1], int(sys.argv[2])) if len(sys.argv) > 1 else main(None, 0)

@@ -21,7 +21,8 @@ class Order(msgspec.Struct, array_like=True, tag=1):
     """One call.
 
     `sources` are what the parent has loaded and `origin` the module that defines the provider;
-    with `import_path` they make the same names mean the same in the child.
+    with `import_path` they make the same names mean the same in the child, and so do the working directory `folder`
+    and the operator's `policy`.
     """
 
     assignment: Assignment
@@ -29,6 +30,8 @@ class Order(msgspec.Struct, array_like=True, tag=1):
     sources: list[str]
     import_path: list[str]
     result_limit: int
+    folder: str
+    policy: bytes
 
 
 class Answer(msgspec.Struct, array_like=True, tag=2):

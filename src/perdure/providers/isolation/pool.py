@@ -1,6 +1,7 @@
 """A bounded number of warm subprocesses, each with one order at a time.
 
-A child is started on demand, used again, and replaced after so many orders.
+A child is started on demand, used again, and replaced after so many orders. What runs code of users forgets everything
+between two families of runs; what has a bound of memory runs none, and keeps nothing between its calls.
 Its death is an outcome of the order it held, and of nothing else.
 """
 
@@ -9,42 +10,97 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from typing import Any
+from contextlib import ExitStack, nullcontext
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from perdure.kernel import jsontext
+from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Code, Failed, Outcome
 from perdure.kernel.work import NOT_IMPORTED
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.isolation import frames
 from perdure.providers.process import Process, inherited_environment, read_end
+from perdure.providers.registry import Provider
 from perdure.providers.text import MARGIN, excerpt_of_end
 
 Answering = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
 Hearing = Callable[[str, tuple[Any, ...]], None]
 
+WRITTEN = "RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS"
+"""The limit of what a process may write to; unlike address space a library does not take it without need."""
+
+_OUT_OF_MEMORY = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})  # how libraries end that get none
 _TAIL = 4000  # bytes of raw output kept to explain a death
 _OUTPUT_LIMIT = 1 << 20  # bytes of raw output per order that become log lines
 
 
-class Pool:
-    """Children of one worker, on one event loop."""
+class Size(NamedTuple):
+    """What a child may have: address space, as the worker says, or written memory, as its provider does."""
 
-    def __init__(self, *, limit: int, orders_per_child: int, memory: int | None, grace: float) -> None:
+    limit: str
+    bytes: int
+
+
+class Pools:
+    """All children of one worker: apart from each other are those of different sizes, and what is to be alone."""
+
+    def __init__(
+        self, *, limit: int, limit_apart: int, orders_per_child: int, memory: int | None, grace: float
+    ) -> None:
+        self._limits = {False: (limit, orders_per_child), True: (limit_apart, 1)}
+        self._size = Size("RLIMIT_AS", memory) if memory else None
+        self._grace = grace
+        self._pools: dict[tuple[bool, Size | None], Pool] = {}
+        self._exclusive: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, order: frames.Order, provider: Provider, key: str, answer: Answering, hear: Hearing) -> Outcome:
+        """Carry it out; of orders with the same `key`, unless it is empty, one at a time."""
+        is_apart = order.assignment.apart
+        size = self._size if provider.memory is None else Size(WRITTEN, provider.memory())
+        pool = self._pools.get((is_apart, size))
+        if pool is None:
+            limit, orders = self._limits[is_apart]
+            pool = Pool(limit=limit, orders_per_child=orders, size=size, grace=self._grace)
+            self._pools[is_apart, size] = pool
+        family = family_of(order.assignment.run) if provider.memory is None else ""
+        lock = self._exclusive.setdefault(key, asyncio.Lock()) if key else nullcontext()
+        async with lock:
+            try:
+                return await pool.run(order, family, answer, hear)
+            except ChildDied as death:
+                if provider.memory is not None and death.by in _OUT_OF_MEMORY:
+                    return _too_large(provider, death)
+                return death.outcome
+
+    async def close(self) -> None:
+        for pool in self._pools.values():
+            await pool.close()
+
+
+def _too_large(provider: Provider, death: "ChildDied") -> Failed:
+    message = f"{death.outcome.message}, probably for want of memory; ask for less at a time"
+    return Failed(f"Provider.Call.{provider.prefix}.TooLarge", message, False, death.outcome.details)
+
+
+class Pool:
+    """Children of one size."""
+
+    def __init__(self, *, limit: int, orders_per_child: int, size: Size | None, grace: float) -> None:
         self._free = asyncio.Semaphore(limit)
         self._orders_per_child = orders_per_child
-        self._memory = memory
+        self._size = size
         self._grace = grace
         self._idle: list[Isolated] = []
         self._all: set[Isolated] = set()
 
-    async def run(self, order: frames.Order, answer: Answering, hear: Hearing) -> Outcome:
-        """Carry out one order. Cancelling this stops the child: SIGTERM, grace, SIGKILL.
+    async def run(self, order: frames.Order, family: str, answer: Answering, hear: Hearing) -> Outcome:
+        """Carry out one order; raises `ChildDied`. Cancelling this stops the child: SIGTERM, grace, SIGKILL.
 
         A child that was asked to stop is never used again: the signal may arrive after the order has ended.
         """
         async with self._free:
-            child = await self._take()
+            child = await self._take(family)
             is_reusable = False
             try:
                 ended = await child.carry_out(order, answer, hear)
@@ -52,8 +108,6 @@ class Pool:
                 if not ended.is_found and order.assignment.apart:
                     return Failed(NOT_IMPORTED, "its function cannot be imported by another process", False)
                 return ended.outcome
-            except ChildDied as death:
-                return death.outcome
             except asyncio.CancelledError:
                 await child.stop(self._grace)
                 raise
@@ -70,13 +124,16 @@ class Pool:
             self._drop(child)
         await asyncio.gather(*(child.process.exited for child in children))
 
-    async def _take(self) -> "Isolated":
+    async def _take(self, family: str) -> "Isolated":
+        self._idle.sort(key=lambda child: child.family == family)  # those of the family are taken first
         while self._idle:
             child = self._idle.pop()
             if child.is_alive:
+                if child.family != family:
+                    await child.renew(family)
                 return child
             self._drop(child)  # somebody killed it while it was idle
-        child = await Isolated.start(self._memory)
+        child = await Isolated.start(self._size, family)
         self._all.add(child)
         return child
 
@@ -86,38 +143,40 @@ class Pool:
 
 
 class ChildDied(Exception):
-    def __init__(self, outcome: Failed) -> None:
+    def __init__(self, outcome: Failed, code: int) -> None:
         super().__init__(outcome.message)
         self.outcome = outcome
+        self.by = -code  # the signal, if it was one
 
 
-class Isolated(asyncio.Protocol):
+class Isolated:
     """The parent's side of one child."""
 
     process: Process
-    _transport: asyncio.Transport
+    _talk: "Talk"
     _pipe: asyncio.ReadTransport
     _raw: "RawOutput"
 
-    def __init__(self) -> None:
+    def __init__(self, control: socket.socket) -> None:
         self.orders = 0
-        self.is_alive = True
-        self._reader = frames.Reader()
+        self.family = ""
+        self._control = control
         self._ended: asyncio.Future[frames.Ended | None] | None = None  # None: it died
         self._answer: Answering | None = None
         self._hear: Hearing | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def start(cls, memory: int | None) -> "Isolated":
-        child = cls()
+    async def start(cls, size: Size | None, family: str) -> "Isolated":
         # -P: a file in the working directory must not stand in for a module of the standard library.
-        argv = [sys.executable, "-P", "-m", "perdure.providers.isolation.child", *([str(memory)] if memory else [])]
+        argv = [sys.executable, "-P", "-m", "perdure.providers.isolation.child", *map(str, size or ())]
         with ExitStack() as ours, ExitStack() as theirs:
             near, far = socket.socketpair()
+            child = cls(near)
+            ours.callback(near.close)
             theirs.callback(far.close)
-            child._transport, _ = await asyncio.get_running_loop().create_connection(lambda: child, sock=near)
-            ours.callback(child._transport.abort)
+            await child.renew(family)
+            ours.callback(child._talk.abort)
             child._pipe, child._raw, output = await read_end(lambda: RawOutput(child.overhear))
             ours.callback(child._pipe.close)
             theirs.pop_all()  # from here on they belong to the process
@@ -127,16 +186,31 @@ class Isolated(asyncio.Protocol):
             ours.pop_all()
         return child
 
+    async def renew(self, family: str) -> None:
+        """From now on it works for this family, and knows nothing of what it has done before."""
+        near, far = socket.socketpair()
+        with far:
+            before = getattr(self, "_talk", None)
+            _, self._talk = await asyncio.get_running_loop().create_connection(lambda: Talk(self), sock=near)
+            self.family = family
+            if before is not None:
+                before.abort()
+            socket.send_fds(self._control, [b"."], [far.fileno()])
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._talk.is_over
+
     async def carry_out(self, order: frames.Order, answer: Answering, hear: Hearing) -> frames.Ended:
         self.orders += 1
         self._ended = asyncio.get_running_loop().create_future()
         self._answer, self._hear = answer, hear
         self._raw.begin()
-        self._transport.write(frames.write(order))
+        self._talk.say(order)
         # Shielded: a cancelled order is still heard until `stop` is through with it.
         ended = await asyncio.shield(self._ended)
         if ended is None:
-            raise ChildDied(await self._explain_death())
+            raise await self._explain_death()
         self._ended = self._answer = self._hear = None
         return ended
 
@@ -152,28 +226,25 @@ class Isolated(asyncio.Protocol):
 
     def kill(self) -> None:
         self.process.signal(signal.SIGKILL)
-        self.is_alive = False
-        self._transport.abort()
+        self._talk.abort()
+        self._control.close()
         self._pipe.close()
         for task in self._answering:
             task.cancel()
 
-    def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
-        while (frame := self._reader.next()) is not None:
-            match frame:
-                case frames.Question(verb, arguments):
-                    task = asyncio.get_running_loop().create_task(self._reply(verb, tuple(arguments)))
-                    self._answering.add(task)
-                    task.add_done_callback(self._answering.discard)
-                case frames.Remark(verb, arguments) if self._hear is not None:
-                    self._hear(verb, tuple(arguments))
-                case frames.Ended() if self._ended is not None and not self._ended.done():
-                    self._ended.set_result(frame)
+    def heard(self, frame: frames.Frame) -> None:
+        match frame:
+            case frames.Question(verb, arguments):
+                task = asyncio.get_running_loop().create_task(self._reply(verb, tuple(arguments)))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+            case frames.Remark(verb, arguments) if self._hear is not None:
+                self._hear(verb, tuple(arguments))
+            case frames.Ended() if self._ended is not None and not self._ended.done():
+                self._ended.set_result(frame)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self.is_alive = False
-        if self._ended is not None and not self._ended.done():
+    def lost(self, talk: "Talk") -> None:
+        if talk is self._talk and self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
     def overhear(self, line: str) -> None:
@@ -188,16 +259,49 @@ class Isolated(asyncio.Protocol):
             reply = frames.Refusal(failure.code, failure.message)
         except Exception as error:
             reply = frames.Refusal(None, f"{type(error).__name__}: {error}")
-        self._transport.write(frames.write(reply))
+        self._talk.say(reply)
 
-    async def _explain_death(self) -> Failed:
-        self.process.signal(signal.SIGKILL)  # it may live on with its socket closed, which is of no use
+    async def _explain_death(self) -> ChildDied:
+        # It ends at once as its fork has, unless that lives on with its socket closed, which is of no use.
+        await asyncio.wait([self.process.exited], timeout=0.5)
+        self.process.signal(signal.SIGKILL)
         code = await asyncio.shield(self.process.exited)
         await asyncio.wait([self._raw.ended], timeout=0.5)
         how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         facts = {"pid": self.process.pid, "exit_code": code, "output": excerpt_of_end(bytes(self._raw.tail), _TAIL)}
         message = f"the subprocess was {how}" if code < 0 else f"the subprocess {how}"
-        return Failed(Code.WORKER_DIED, message, True, jsontext.encode_finite(facts))
+        return ChildDied(Failed(Code.WORKER_DIED, message, True, jsontext.encode_finite(facts)), code)
+
+
+class Talk(asyncio.Protocol):
+    """The connection to one fork of a child."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, child: Isolated) -> None:
+        self.is_over = False
+        self._child = child
+        self._reader = frames.Reader()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def say(self, frame: frames.Frame) -> None:
+        self._transport.write(frames.write(frame))
+
+    def abort(self) -> None:
+        self.is_over = True
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        while not self.is_over and (frame := self._reader.next()) is not None:
+            self._child.heard(frame)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_over = True
+        self._child.lost(self)
 
 
 class RawOutput(asyncio.Protocol):
