@@ -1,7 +1,9 @@
 """What statements of a document cannot do: to the engine's store, to files of the machine, to its memory."""
 
+import asyncio
+import json
+import os
 import sys
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,22 @@ from uuid import uuid4
 import apsw
 import psycopg
 import pytest
-from tests.workers.scene import details_of, failure_of, on_loop, outcome_of, value_of
+from tests.workers.scene import (
+    Ledger,
+    at_work,
+    details_of,
+    failure_of,
+    is_cancelled,
+    on_loop,
+    outcome_of,
+    task,
+    value_of,
+)
 
 from perdure.kernel.outcomes import Outcome
-from perdure.providers.policy import SERVER, Policy, use_policy
+from perdure.providers.databases.transaction import ROOM
+from perdure.providers.policy import SERVER, BadPolicy, Policy, read_policy, use_policy
 from perdure.providers.postgres import _PRIVILEGES
-from perdure.providers.sqlite import MEMORY_LIMIT
 from perdure.providers.verdict import RESULT_LIMIT
 from perdure.wiring import Engine
 
@@ -119,6 +131,23 @@ async def test_duckdb_gets_no_folder_that_holds_a_store_in_use(tmp_path: Path) -
             assert failure_of(await duckdb(command=text)) == ("Provider.Call.Duckdb.Forbidden", False)
 
 
+@on_loop
+async def test_a_backup_is_as_far_out_of_reach_as_its_store(tmp_path: Path) -> None:
+    (tmp_path / "lake" / "deeper").mkdir(parents=True)
+    copy = tmp_path / "lake" / "deeper" / "monday"
+    use_policy(Policy(duckdb_folders=["lake"], sqlite_folders=["lake"]))
+    async with at_work() as worker:
+        assert value_of(await worker.run(task("duckdb", {"query": "SELECT 1 AS a"}), Ledger()))
+        async with Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+            await engine.store.backup(str(copy))
+        for text in (f"SELECT size FROM read_blob('{copy}')", f"COPY (SELECT 1) TO '{copy}'"):
+            outcome = await worker.run(task("duckdb", {"command": text}), Ledger())
+            assert failure_of(outcome) == ("Provider.Call.Duckdb.Forbidden", False)
+        assert failure_of(await sqlite(database="deeper/monday", query="SELECT 1"))[0].endswith("Unavailable")
+        copy.unlink()
+        assert value_of(await worker.run(task("duckdb", {"query": "SELECT 1 AS a"}), Ledger()))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -175,49 +204,119 @@ async def test_files_lie_below_the_folders_that_the_operator_names(tmp_path: Pat
     assert value_of(await sqlite(query="SELECT 1 AS a"))["rows"] == [{"a": 1}]
 
 
+COUNTED = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n {limit}) "
+SMALL = Policy(sqlite_memory="64MB", duckdb_memory="64MB")
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("provider", "text"),
     [
-        "SELECT zeroblob(1000000000)",
-        "SELECT hex(zeroblob(500000000))",
-        "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT randomblob(1000000) FROM n",
+        ("sqlite", "SELECT zeroblob(1000000000)"),
+        ("sqlite", "SELECT hex(zeroblob(500000000))"),
+        ("sqlite", COUNTED.format(limit="") + "SELECT randomblob(1000000) FROM n"),
+        ("sqlite", COUNTED.format(limit="LIMIT 400") + "SELECT i FROM n ORDER BY randomblob(1000000)"),
+        ("sqlite", COUNTED.format(limit="LIMIT 400") + "SELECT count(DISTINCT randomblob(1000000)) FROM n"),
+        ("sqlite", COUNTED.format(limit="LIMIT 400") + "SELECT printf('%.*c', 1000000, i) AS x, 1 FROM n GROUP BY 1"),
+        ("sqlite", "CREATE TABLE t AS " + COUNTED.format(limit="LIMIT 40") + "SELECT zeroblob(60000000) FROM n"),
+        ("sqlite", "SELECT " + ", ".join(["zeroblob(60000000)"] * 16)),
+        ("sqlite", "SELECT " + " + ".join(f"length(hex(zeroblob({30_000_000 + i})))" for i in range(16))),
+        ("duckdb", "SELECT list(i) FROM range(100000000) t(i)"),
+        ("duckdb", "SELECT repeat('x', 1000000) FROM range(100000)"),
+        ("duckdb", "SELECT list_sort(range(200000000))"),
+        ("duckdb", "SELECT string_split(repeat('a,', 100000000), ',')"),
+        ("duckdb", "SELECT list_transform(range(30000000), lambda x: repeat('y', 1000))"),
+        ("duckdb", "SELECT [[[i] for i in range(3000000)] for j in range(1000)]"),
     ],
 )
-def test_a_large_result_of_sqlite_is_refused_while_it_is_read(text: str) -> None:
+def test_memory_of_statements_is_bounded_outside_of_the_engine(provider: str, text: str) -> None:
+    """Whatever the library counts or not: the statement ends, and the engine's own process has not felt it."""
+
     @on_loop
     async def attack() -> None:
-        await sqlite(query="SELECT 1")
-        tracemalloc.start()
+        use_policy(SMALL)
+        async with at_work() as worker:
+            assert value_of(await worker.run(task(provider, {"query": "SELECT 1 AS a"}), Ledger()))
+            before = peak_memory(forget=True)
+            outcome = await worker.run(task(provider, {"command": text}), Ledger())
+            assert peak_memory() - before < RESULT_LIMIT
+            assert failure_of(outcome) == (f"Provider.Call.{provider.title()}.TooLarge", False)
+            assert value_of(await worker.run(task(provider, {"query": "SELECT 2 AS a"}), Ledger()))
+
+    attack()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the limits of another process")
+@pytest.mark.parametrize(("provider", "memory"), [("sqlite", 512_000_000), ("duckdb", 1_000_000_000)])
+def test_the_operating_system_bounds_the_process_of_statements(provider: str, memory: int) -> None:
+    endless = {
+        "sqlite": COUNTED.format(limit="") + "SELECT count(*) FROM n",
+        "duckdb": "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE (a.range + b.range) % 7 = 3",
+    }
+
+    @on_loop
+    async def look() -> None:
+        async with at_work() as worker:
+            one = task(provider, {"query": endless[provider]})
+            running = asyncio.create_task(worker.run(one, Ledger()))
+            while not (limits := set(limits_below(os.getpid()))):
+                await asyncio.sleep(0.005)
+            worker.cancel(one)
+            assert is_cancelled(await running)
+        assert limits == {memory + ROOM}
+
+    look()
+
+
+def limits_below(parent: int) -> Iterator[int]:
+    """The limits of memory that processes below this one have."""
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            code, _ = failure_of(await sqlite(query=text))
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert code == "Provider.Call.Sqlite.TooLarge"
-        assert peak < 2 * RESULT_LIMIT
+            above = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            said = (process / "limits").read_text()
+        except OSError:  # it has ended meanwhile
+            continue
+        limit = next(line.split()[3] for line in said.splitlines() if line.startswith("Max data size"))
+        if above == parent and limit != "unlimited":
+            yield int(limit)
+            yield from limits_below(int(process.name))
 
-    attack()
+
+@on_loop
+async def test_the_operator_bounds_the_time_of_statements() -> None:
+    use_policy(Policy(database_seconds=0.2))
+    endless = COUNTED.format(limit="") + "SELECT count(*) FROM n"
+
+    assert failure_of(await sqlite(query=endless)) == ("Provider.Call.Sqlite.Timeout", True)
+    assert failure_of(await sqlite(query=endless, timeout=600)) == ("Provider.Call.Sqlite.Timeout", True)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CREATE TABLE t AS WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n LIMIT 20) "
-        "SELECT zeroblob(60000000) FROM n",
-        "SELECT " + ", ".join(["zeroblob(60000000)"] * 16),
-        "SELECT " + " + ".join(f"length(hex(zeroblob({30_000_000 + i})))" for i in range(16)),
-    ],
-    ids=["a database in memory", "one row", "calls with fixed arguments"],
-)
-def test_memory_of_sqlite_is_bounded(text: str) -> None:
+@pytest.mark.parametrize("memory", ["80%", "much", "", "-1GB"])
+def test_a_size_that_is_none_is_refused(memory: str) -> None:
+    with pytest.raises(BadPolicy, match="not a size"):
+        read_policy({"PERDURE_POLICY": json.dumps({"duckdb_memory": memory})})
+
+
+@pytest.mark.parametrize(("setting", "mode"), [("", 0o600), ("0660", 0o660)])
+def test_files_that_tasks_create_are_their_owners(
+    setting: str, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if setting:
+        monkeypatch.setenv("PERDURE_FILE_MODE", setting)
+    use_policy(Policy(duckdb_folders=[str(tmp_path)], sqlite_folders=[str(tmp_path)]))
+    before = os.umask(0)
+
     @on_loop
-    async def attack() -> None:
-        await sqlite(query="SELECT 1")
-        apsw.memory_high_water(True)
-        assert failure_of(await sqlite(command=text)) == ("Provider.Call.Sqlite.TooLarge", False)
-        assert apsw.memory_high_water() < 2 * MEMORY_LIMIT
+    async def create() -> None:
+        assert value_of(await sqlite(database="a.db", commands=["CREATE TABLE t(a)", "INSERT INTO t VALUES (1)"]))
+        assert value_of(await duckdb(database="b.duckdb", command=f"COPY (SELECT 1) TO '{tmp_path}/c.csv'"))
 
-    attack()
+    try:
+        create()
+    finally:
+        os.umask(before)
+    assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == dict.fromkeys(
+        ("a.db", "b.duckdb", "c.csv"), mode
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,14 +357,6 @@ async def test_duckdb_uses_the_folders_that_the_operator_opens(tmp_path: Path) -
     assert (folder / "own.duckdb").exists()
     assert failure_of(await duckdb(query="SELECT * FROM read_text('/etc/hostname')"))[1] is False
     assert failure_of(await duckdb(database=str(tmp_path / "x.duckdb"), query=text))[0].endswith("Forbidden")
-
-
-@on_loop
-async def test_duckdb_has_a_limit_of_memory() -> None:
-    use_policy(Policy(duckdb_memory="64MB"))
-    outcome = await duckdb(query="SELECT list(i) FROM range(100000000) t(i)")
-
-    assert failure_of(outcome) == ("Provider.Call.Duckdb.TooLarge", False)
 
 
 def peak_memory(*, forget: bool = False) -> int:

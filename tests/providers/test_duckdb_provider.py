@@ -1,7 +1,6 @@
 """The duckdb provider on real databases."""
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +127,26 @@ async def test_a_file_that_cannot_be_had(tmp_path: Path) -> None:
     assert failure_of(outcome) == ("Provider.Call.Duckdb.Unavailable", False)
 
 
-async def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)  # as if it were not installed
+async def test_tasks_on_one_file_take_turns(tmp_path: Path) -> None:
+    """DuckDB lets one process have a file; those of a worker wait for each other, and keep what each has written."""
+    file = str(tmp_path / "a.duckdb")
+    assert value_of(await duckdb(database=file, command="CREATE TABLE t(a INT)"))
+    async with at_work() as worker:
+        tasks = [
+            task("duckdb", {"database": file, "command": f"INSERT INTO t VALUES ({number})"}, task=number)
+            for number in range(1, 9)
+        ]
+        outcomes = await asyncio.gather(*(worker.run(one, Ledger()) for one in tasks))
+        assert [value_of(one)["row_count"] for one in outcomes] == [1] * 8
+        found = await worker.run(
+            task("duckdb", {"database": file, "query": "SELECT sum(a)::INT AS n FROM t"}), Ledger()
+        )
+        assert value_of(found)["rows"] == [{"n": 36}]
+
+
+async def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "duckdb.py").write_text("raise ModuleNotFoundError(name='duckdb')")  # as if it were not installed
+    monkeypatch.syspath_prepend(tmp_path)
 
     outcome = await duckdb(query="SELECT 1")
 

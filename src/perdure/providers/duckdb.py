@@ -1,23 +1,24 @@
 """`duckdb`: statements on one DuckDB database, all of them in one transaction.
 
 DuckDB can read files and addresses, load extensions and take all memory. Here it does so only in folders that the
-operator has opened, and within limits that the operator sets; statements cannot change that.
+operator has opened, and within limits that the operator sets; statements cannot change that. It works in a subprocess,
+for its own limit of memory does not count everything. A file has one process at a time: its tasks take turns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.providers.databases.files import MEMORY, database_path, store_below
+from perdure.providers.databases.files import MEMORY, database_path, keep_private, store_below
 from perdure.providers.databases.statements import DUCKDB, Statement
-from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
+from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, limited, perform, with_room
 from perdure.providers.databases.values import bounded, table
 from perdure.providers.extras import need
-from perdure.providers.failure import ProviderFailure
+from perdure.providers.failure import Exhausted, ProviderFailure
 from perdure.providers.policy import policy_in_force
-from perdure.providers.registry import DATABASE, Provider
+from perdure.providers.registry import DATABASE, Mode, Provider
 from perdure.providers.sources import Script
 from perdure.providers.verdict import RESULT_LIMIT
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import duckdb as library
 
 PREFIX = "Provider.Call.Duckdb"
+SETTING = "policy.duckdb_folders"
 
 _CODES: tuple[tuple[str, str, bool], ...] = (
     ("ConstraintException", "Constraint", False),
@@ -36,6 +38,7 @@ _CODES: tuple[tuple[str, str, bool], ...] = (
     ("InternalException", "Broken", False),
     ("FatalException", "Broken", False),
 )
+_TEMPORARY = "8GB"  # on the disk, beside the file
 _LOCKED = "Could not set lock"
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE_INTO", "MERGE"})
 
@@ -57,10 +60,11 @@ async def duckdb(
 
     Values of `params` stand at `?` or `$1` (a list) or `$name` (a map). Needs `perdure[duckdb]`.
     """
+    keep_private()
     times = Timeouts.of(timeout)
     session = _Session(str(database or (auth or {}).get("database") or ""))
     work = Work(command, commands, query, command_b64, commands_b64, query_b64, script, params)
-    return await perform(session, work, times.total)
+    return await perform(session, work, limited(times.total))
 
 
 class _Session:
@@ -75,7 +79,7 @@ class _Session:
     def open(self) -> None:
         self._library = need("duckdb", PREFIX)
         policy = policy_in_force()
-        path = database_path(self._file, policy.duckdb_folders, PREFIX, "policy.duckdb_folders")
+        path = database_path(self._file, policy.duckdb_folders, PREFIX, SETTING)
         folders = [_without_store(Path(one).resolve()) for one in policy.duckdb_folders or ()]
         settings = {
             "autoinstall_known_extensions": "false",
@@ -83,6 +87,7 @@ class _Session:
             "allow_community_extensions": "false",
             "memory_limit": policy.duckdb_memory,
             "threads": str(policy.duckdb_threads),
+            "max_temp_directory_size": _TEMPORARY,
         }
         if path == MEMORY:
             settings["temp_directory"] = ""
@@ -133,7 +138,8 @@ class _Session:
         for name, found, again in _CODES:
             if isinstance(error, getattr(self._library, name, ())):
                 code, retryable = found, again
-        return ProviderFailure(f"{PREFIX}.{code}", str(error), retryable, facts)
+        kind = Exhausted if code in ("TooLarge", "Broken") else ProviderFailure
+        return kind(f"{PREFIX}.{code}", str(error), retryable, facts)
 
     @property
     def _open(self) -> "library.DuckDBPyConnection":
@@ -162,4 +168,18 @@ def _pieces(done: Any) -> Iterator[Any]:
         yield from rows
 
 
-PROVIDER = Provider.of("duckdb", duckdb, group=DATABASE)
+def _memory() -> int:
+    return with_room(policy_in_force().duckdb_memory)
+
+
+def _file(arguments: Mapping[str, Any]) -> str:
+    auth = arguments.get("auth")
+    name = str(arguments.get("database") or (auth.get("database") if isinstance(auth, Mapping) else "") or "")
+    folder = next(iter(policy_in_force().duckdb_folders or ()), "")
+    try:
+        return "" if name in ("", MEMORY) else str(Path(folder, name).resolve())
+    except (OSError, RuntimeError, ValueError):  # whoever opens it tells
+        return name
+
+
+PROVIDER = Provider.of("duckdb", duckdb, mode=Mode.ISOLATED, group=DATABASE, memory=_memory, turn_key=_file)

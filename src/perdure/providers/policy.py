@@ -20,6 +20,7 @@ object, `PERDURE_KEYCHAIN_ENV` and `PERDURE_KEYCHAIN_FILES` are lists with comma
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -68,8 +69,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sqlite_folders: list[str] | None = None  # None: the working directory
     duckdb_folders: list[str] | None = None
     script_folders: list[str] | None = None  # for scripts of documents that came from no folder
+    sqlite_memory: str = "512MB"
     duckdb_memory: str = "1GB"
     duckdb_threads: int = 2
+    database_seconds: float = 3600  # of a task of `sqlite` or `duckdb`, from its begin to its end
     postgres_server_files: bool = False  # COPY … PROGRAM, files of the database server, privileged roles
 
     def refusal(self, provider: str, namespace: str = "default") -> str | None:
@@ -106,7 +109,7 @@ class _Settings(msgspec.Struct):
     keychain: dict[str, Any] = {}
 
 
-SERVER = Policy(network="closed", sqlite_folders=[], duckdb_folders=[], script_folders=[])
+SERVER = Policy(network="closed", sqlite_folders=[], duckdb_folders=[], script_folders=[], database_seconds=600)
 """What a server begins with where nothing is said."""
 
 EMBEDDED = Policy()
@@ -120,6 +123,8 @@ def read_policy(environment: Mapping[str, str], default: Policy = EMBEDDED) -> P
         policy = msgspec.convert({**msgspec.to_builtins(named), **said}, Policy)
     except msgspec.ValidationError as error:
         raise BadPolicy(f"the policy cannot be read: {error}") from None
+    for memory in (policy.sqlite_memory, policy.duckdb_memory):
+        bytes_of(memory)
     for network in (*policy.addresses, *policy.denied_addresses):
         _check_address(network)
     return policy
@@ -163,6 +168,22 @@ def _settings(environment: Mapping[str, str]) -> _Settings:
         return msgspec.convert(tables, _Settings)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise BadPolicy(f"the settings file {name!r} ({CONFIG}) cannot be read: {error}") from None
+
+
+_UNITS = {
+    unit: base ** (power + 1)
+    for base, spelling in ((1000, "{}B"), (1024, "{}iB"))
+    for power, unit in enumerate(map(spelling.format, "KMGT"))
+}
+
+
+def bytes_of(size: str) -> int:
+    """A size as the policy has it: `512MB`, `1.5 GiB`."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B)\s*", size, re.IGNORECASE)
+    unit = found and next((one for one in _UNITS if one.lower() == found[2].lower()), None)
+    if not found or unit is None:
+        raise BadPolicy(f"{size!r} in the policy is not a size (expected e.g. 512MB or 1GiB)")
+    return int(float(found[1]) * _UNITS[unit])
 
 
 def _check_address(text: str) -> None:

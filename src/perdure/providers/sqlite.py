@@ -1,8 +1,8 @@
 """`sqlite`: statements on one SQLite file, all of them in one transaction.
 
-It uses the SQLite of the engine's own store, for two copies of SQLite in one process break each other's locks. The
-engine's own files are refused: they have one writer, and that is not a task. Statements may read and write databases of
-the operator's folders, and change nothing of the library that they share with the store.
+It works in a subprocess, whose library has a hard limit of memory: whatever a statement makes, sorts or keeps counts.
+The engine's own files are refused: they have one writer, and that is not a task. Statements may read and write
+databases of the operator's folders, and change none of the library's settings.
 """
 
 import time
@@ -12,25 +12,18 @@ import apsw
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.providers.databases.files import attached_path, database_path
+from perdure.providers.databases.files import attached_path, create_shared, database_path, keep_private
 from perdure.providers.databases.statements import SQLITE, Statement
-from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
+from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, limited, perform, with_room
 from perdure.providers.databases.values import bounded, table
-from perdure.providers.failure import ProviderFailure
-from perdure.providers.policy import policy_in_force
-from perdure.providers.registry import DATABASE, Provider
+from perdure.providers.failure import Exhausted, ProviderFailure
+from perdure.providers.policy import bytes_of, policy_in_force
+from perdure.providers.registry import DATABASE, Mode, Provider
 from perdure.providers.sources import Script
 from perdure.providers.verdict import RESULT_LIMIT
 
 PREFIX = "Provider.Call.Sqlite"
 SETTING = "policy.sqlite_folders"
-
-MEMORY_LIMIT = 512 * 1024 * 1024
-"""Bytes by which the library may grow while a task is at work: databases in memory, and values on their way."""
-
-_LOOKED_EVERY = 50  # instructions of SQLite's machine; each makes at most one value
-_AT_ONCE = 4 * RESULT_LIMIT  # bytes of all the values that a statement has between two looks, and in one row
-_SHORTEST = 128 * 1024  # bytes that a value may have in any statement
 
 _READING = frozenset({"SELECT", "VALUES", "EXPLAIN", "PRAGMA"})
 
@@ -87,7 +80,6 @@ _CODES: tuple[tuple[type[Exception], str, bool], ...] = (
     (apsw.CorruptError, "Unavailable", False),
     (apsw.IOError, "Unavailable", True),
     (apsw.TooBigError, "TooLarge", False),
-    (apsw.NoMemError, "TooLarge", False),
 )
 
 
@@ -109,10 +101,11 @@ async def sqlite(
     Values of `params` stand at `?`, `?1`, `$1` (a list) or `:name`, `@name`, `$name` (a map).
     Waits `timeout.connect` seconds (default 10) for other writers. Foreign keys are enforced.
     """
+    keep_private()
     times = Timeouts.of(timeout)
     session = _Session(str(database or (auth or {}).get("database") or ""), times.connect)
     work = Work(command, commands, query, command_b64, commands_b64, query_b64, script, params)
-    return await perform(session, work, times.total)
+    return await perform(session, work, limited(times.total))
 
 
 class _Session:
@@ -124,26 +117,20 @@ class _Session:
         self._patience = patience
         self._is_stopping = False
         self._refused = ""
-        self._is_swollen = False
-        self._calls = 0  # of functions, in the statement at hand
-        self._used_before = 0
         self._connection: apsw.Connection | None = None
 
     def open(self) -> None:
-        self._connection = connection = apsw.Connection(_path(self._file), statementcachesize=0)
+        apsw.hard_heap_limit(bytes_of(policy_in_force().sqlite_memory))
+        path = _path(self._file)
+        create_shared(path)
+        self._connection = connection = apsw.Connection(path, statementcachesize=0)
         connection.set_busy_handler(self._wait)
         connection.limit(apsw.SQLITE_LIMIT_LENGTH, RESULT_LIMIT)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.pragma("foreign_keys", True)
+        connection.pragma("temp_store", "memory")  # where it is counted; on a disk it would not be
         connection.authorizer = self._authorize
-        self._used_before = apsw.memory_used()
-        connection.set_progress_handler(self._look, _LOOKED_EVERY)
-
-    def _look(self) -> bool:
-        """Whether to stop: SQLite has no limit of memory but one for the whole process, and that has the store, too."""
-        self._is_swollen = apsw.memory_used() - self._used_before > MEMORY_LIMIT
-        return self._is_swollen
 
     def _authorize(self, what: int, first: str | None, second: str | None, *_: str | None) -> int:
         """What a statement may do: asked by SQLite while it is prepared, however the text is written."""
@@ -162,8 +149,6 @@ class _Session:
             case apsw.SQLITE_FUNCTION if (second or "").lower() in _FORBIDDEN_FUNCTIONS:
                 self._refused = f"the function {second} is not open to tasks"
                 return int(apsw.SQLITE_DENY)
-            case apsw.SQLITE_FUNCTION:
-                self._calls += 1
         return int(apsw.SQLITE_OK)
 
     def _wait(self, asked: int) -> bool:
@@ -183,10 +168,8 @@ class _Session:
 
         def look(cursor: apsw.Cursor, _text: str, _values: Any) -> bool:
             columns.extend(name for name, *_ in cursor.get_description())
-            self._bound_values(len(columns))
             return True
 
-        self._calls = 0
         cursor = self._open.cursor()
         cursor.exec_trace = look  # the only moment at which the columns of an empty result are known
         before = self._open.total_changes()
@@ -194,11 +177,6 @@ class _Session:
         if columns:
             return Answer(*table(columns, rows))
         return Answer(None, [], self._open.total_changes() - before)
-
-    def _bound_values(self, columns: int) -> None:
-        """A row comes whole, and calls with fixed arguments are made all at once: the more there are, the shorter."""
-        share = _AT_ONCE // max(columns, self._calls, 1)
-        self._open.limit(apsw.SQLITE_LIMIT_LENGTH, min(RESULT_LIMIT, max(_SHORTEST, share)))
 
     def commit(self) -> None:
         self._open.execute("COMMIT")
@@ -215,9 +193,10 @@ class _Session:
     def explain(self, error: Exception) -> ProviderFailure | None:
         if not isinstance(error, apsw.Error):
             return None
-        if self._is_swollen:
-            message = f"the statement needs more than {MEMORY_LIMIT} bytes of memory; ask for less at a time"
-            return ProviderFailure(f"{PREFIX}.TooLarge", message, retryable=False, details={"limit": MEMORY_LIMIT})
+        if isinstance(error, apsw.NoMemError):
+            limit = policy_in_force().sqlite_memory
+            message = f"the statement needs more than {limit} of memory (policy.sqlite_memory); ask for less at a time"
+            return Exhausted(f"{PREFIX}.TooLarge", message, retryable=False, details={"limit": bytes_of(limit)})
         if isinstance(error, apsw.AuthError) or (self._refused and "not authorized" in str(error)):
             return ProviderFailure(f"{PREFIX}.Forbidden", self._refused or str(error), retryable=False)
         code, retryable = next(((code, again) for kind, code, again in _CODES if isinstance(error, kind)), _BAD)
@@ -242,4 +221,8 @@ def _given(value: Any) -> Any:
     return jsontext.encode(value).decode() if isinstance(value, list | dict) else value
 
 
-PROVIDER = Provider.of("sqlite", sqlite, group=DATABASE)
+def _memory() -> int:
+    return with_room(policy_in_force().sqlite_memory)
+
+
+PROVIDER = Provider.of("sqlite", sqlite, mode=Mode.ISOLATED, group=DATABASE, memory=_memory)

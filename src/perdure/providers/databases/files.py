@@ -2,10 +2,12 @@
 
 import os
 import re
+import stat
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
 from perdure.providers.failure import ProviderFailure
 
 MEMORY = ":memory:"
@@ -14,6 +16,24 @@ _OURS = 0x50455244  # the mark (`application_id`) of the engine's own files
 _MARK_AT = 68  # where a SQLite file has it
 
 _LOCK = re.compile(r"(?P<store>.+)-owner\d+")  # beside a store that somebody works on
+
+
+def keep_private() -> None:
+    """Files that this process creates from now on are its user's alone, unless the operator shares them."""
+    os.umask(0o777 & ~folder_mode(_mode()))
+
+
+def create_shared(path: str) -> None:
+    """SQLite gives a new file to its owner alone, whatever the operator says; one that is there keeps its mode."""
+    if _mode() & 0o077 and path != MEMORY:
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _mode()))
+        except OSError:
+            return  # it is there, or whoever opens it next tells why it cannot be had
+
+
+def _mode() -> int:
+    return private_mode(os.environ.get(SETTING, ""))
 
 
 def attached_path(name: str | None, folders: Sequence[str] | None, prefix: str, setting: str) -> str:
@@ -63,13 +83,35 @@ def is_ours(path: Path) -> bool:
 
 
 def store_below(folder: Path) -> Path | None:
-    """A store of Perdure that somebody works on, in this folder or deeper."""
+    """A store of Perdure in this folder or deeper: one that somebody works on, or a copy of one."""
     for place, _, names in os.walk(folder):
         for name in names:
             lock = _LOCK.fullmatch(name)
             if lock is not None and lock["store"] in names:
                 return Path(place, lock["store"])
+            if _is_marked_now(Path(place, name)):
+                return Path(place, name)
     return None
+
+
+_looked_at: dict[Path, tuple[int, int, int]] = {}  # files without the mark, as they were when they were read
+
+
+def _is_marked_now(path: Path) -> bool:
+    """A file is read once for as long as it does not change: a folder may hold very many."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+    if _looked_at.get(path) == seen:
+        return False
+    if _has_mark(path):
+        return True
+    _looked_at[path] = seen
+    return False
 
 
 def _is_store(path: Path) -> bool:

@@ -2,6 +2,9 @@
 
 The work is done by a thread of its own, so that neither a slow query nor a large result holds up the event loop. A stop
 is asked for from outside until the thread has ended; a thread that was asked to stop never commits.
+
+Databases that are libraries do it in a subprocess besides: what a statement takes is bounded there
+by the operating system, and one that does not stop is killed.
 """
 
 import asyncio
@@ -15,12 +18,16 @@ import msgspec
 from perdure.kernel import jsontext
 from perdure.providers.apart import apart
 from perdure.providers.databases.statements import BadStatement, Bound, Grammar, Statement, bind, split
-from perdure.providers.failure import ProviderFailure
+from perdure.providers.failure import Exhausted, ProviderFailure
+from perdure.providers.policy import bytes_of, policy_in_force
 from perdure.providers.sources import Script, read_text
 from perdure.providers.verdict import RESULT_LIMIT
 
 _ASKED_EVERY = 0.1  # seconds between two wishes that the statement should stop: one may fall between two statements
 _GRACE = 4.0  # seconds; below the worker's own patience, so that it is us who say how the task ended
+
+ROOM = 768 * 1024 * 1024
+"""Bytes of memory for a result on its way, and for what a library does not count."""
 
 
 class Command(msgspec.Struct, forbid_unknown_fields=True):
@@ -141,6 +148,17 @@ def _one_of(**given: Any) -> Any:
     return next(iter(found.values()), None)
 
 
+def with_room(memory: str) -> int:
+    """Bytes that the subprocess of a database library may have, of which the library itself may have `memory`."""
+    return bytes_of(memory) + ROOM
+
+
+def limited(total: float | None) -> float:
+    """The time of a whole task, which the operator's policy bounds."""
+    most = policy_in_force().database_seconds
+    return most if total is None else min(total, most)
+
+
 async def perform(session: Session, work: Work, total: float | None) -> msgspec.Raw:
     """The task's result as JSON text; `ProviderFailure` with the session's prefix when it has none."""
     doing = _Doing(session, work)
@@ -150,7 +168,8 @@ async def perform(session: Session, work: Work, total: float | None) -> msgspec.
             await doing.stop()
             if not doing.ended.done() or isinstance(doing.ended.exception(), _Stopped):
                 facts = {"timeout": total}
-                raise ProviderFailure(f"{session.prefix}.Timeout", f"not finished after {total} s", True, facts)
+                kind = ProviderFailure if doing.ended.done() else Exhausted
+                raise kind(f"{session.prefix}.Timeout", f"not finished after {total} s", True, facts)
         return doing.ended.result()
     except asyncio.CancelledError:
         await doing.stop()
@@ -199,6 +218,9 @@ class _Doing:
             raise ProviderFailure(f"{session.prefix}.BadStatement", str(problem), retryable=False) from None
         except (ProviderFailure, _Stopped):
             raise
+        except MemoryError:
+            message = "the statements or their result need more memory than they may have; ask for less at a time"
+            raise Exhausted(f"{session.prefix}.TooLarge", message, retryable=False, details=place or None) from None
         except Exception as error:
             self._look()
             failure = session.explain(error)

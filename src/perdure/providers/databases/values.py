@@ -100,4 +100,11 @@ def bounded(rows: Iterable[Sequence[Any]], limit: int, prefix: str) -> list[Sequ
 
 
 def _size(value: Any) -> int:
-    return len(value) if isinstance(value, str | bytes | bytearray | memoryview) else 8
+    match value:
+        case str() | bytes() | bytearray() | memoryview():
+            return len(value)
+        case Mapping():
+            return 2 + sum(len(str(name)) + _size(item) for name, item in value.items())
+        case list() | tuple():
+            return 2 + sum(map(_size, value))
+    return 8
