@@ -8,6 +8,7 @@ from perdure.engine.settings import Settings
 from perdure.kernel.outcomes import Code, Failed, Succeeded
 from perdure.kernel.values import SECOND, RunId
 from perdure.kernel.work import Assignment
+from perdure.stores.clocks import sources
 from perdure.testing import World
 from perdure.testing.world import RunInWorld
 from perdure.workers.leasing import LeasingWorker
@@ -326,10 +327,16 @@ class Workers:
         await worker.take()
         return worker
 
-    async def silence(self) -> None:
-        """Nobody renews anything for longer than a lease."""
+    async def hear(self) -> None:
+        """The engine takes up what workers have sent."""
         assert self.world.engine is not None
         await self.world.engine.runtime.read_inbox()
+        await self.world.settle()
+
+    async def silence(self) -> None:
+        """Nobody renews anything for longer than a lease."""
+        await self.hear()
+        assert self.world.engine is not None
         self.world.clock.move_to(self.world.clock.now() + 31 * SECOND)
         await self.world.engine.runtime.expire_leases()
         await self.world.settle()
@@ -364,6 +371,95 @@ async def test_a_killer_among_others_in_a_pool_ends_alone_too(tmp_path: Path) ->
         assert deaths == 2 + 3
         assert (await killer.show())["outcome"]["code"] == Code.DELIVERIES_EXHAUSTED
         assert await good.result() == "done"
+
+
+@pytest.mark.every_store
+async def test_a_worker_that_stops_in_order_gives_everything_back_and_charges_nobody(tmp_path: Path) -> None:
+    """Invariant 27: another worker has it at once, and it is as suspicious as before."""
+    async with World(tmp_path, held=BOTH) as world:
+        workers = Workers(world)
+        run = await world.start(drill({"call": "good", "pool": "gpu", "deliveries": 1, "save": "x"}, {"return": "$x"}))
+        for _ in range(2):
+            await workers.come()
+            await workers.silence()
+        for _ in range(3):
+            worker = await workers.come()
+            await worker.close()
+            await workers.hear()
+        worker = await workers.come()
+        world.hands.release(Succeeded(b'"done"'), at_work(world, "good")[-1])
+        await worker.finish()
+        await workers.hear()
+
+        assert await run.result() == "done"
+        told_of = [(event["suspicion"], event["charged"]) for event in await told(run, "TaskRedelivered")]
+        assert told_of == [(1, False), *[(2, False)] * 4]
+
+
+@pytest.mark.every_store
+async def test_a_lost_lease_is_judged_by_its_row_though_the_run_has_heard_nothing(tmp_path: Path) -> None:
+    """Invariant 27: the begin of a suspect of a pool is no event of its run, and counts all the same."""
+    async with World(tmp_path, held=BOTH) as world:
+        workers = Workers(world)
+        killer = await world.start(POOLED)
+        for _ in range(5):
+            await workers.come()
+            assert at_work(world, "deadly")
+            await workers.silence()
+
+        assert not await told(killer, "TaskBegun")
+        told_of = [(event["suspicion"], event["charged"]) for event in await told(killer, "TaskRedelivered")]
+        assert told_of == [(1, False), (2, False), (3, True), (4, True)]
+        assert (await killer.show())["outcome"]["code"] == Code.DELIVERIES_EXHAUSTED
+
+
+@pytest.mark.every_store
+async def test_who_outlives_its_time_alone_in_a_pool_is_cleared(tmp_path: Path) -> None:
+    """Invariant 27: from then on it works beside others, and its loss is not charged."""
+    async with World(tmp_path, held=BOTH) as world:
+        workers = Workers(world)
+        run = await world.start(POOLED)
+        for _ in range(2):
+            await workers.come()
+            await workers.silence()
+        worker = await workers.come()
+        for _ in range(3):
+            world.clock.move_to(world.clock.now() + 25 * SECOND)
+            await worker.beat()
+        await workers.silence()
+
+        (cleared,) = await told(run, "TaskCleared")
+        assert (cleared["suspicion"], cleared["uncharged"]) == (1, False)
+        assert [event["charged"] for event in await told(run, "TaskRedelivered")] == [False] * 3
+
+
+@pytest.mark.every_store
+async def test_a_restart_of_the_machine_charges_nobody_who_was_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 27: the begin says in which boot of the machine it was, in the log and on the row of a lease."""
+    async with World(tmp_path, held=BOTH) as world:
+        workers = Workers(world)
+        here = await world.start(DEADLY)
+        await world.start(GOOD)
+        pooled = await world.start(POOLED)
+        for boot in range(6):
+            await workers.come()
+            await world.crash()
+            world.hands.waiting.clear()
+            if boot > 1:
+                monkeypatch.setattr(sources, "machine", lambda boot=boot: f"boot-{boot}")
+                for path in tmp_path.glob("*-owner*"):  # the log has to say it
+                    path.unlink()
+            await world.boot()
+            await workers.silence()
+            await world.advance(1)
+
+        assert any(event["machine"] for event in await told(here, "TaskBegun")), (
+            "it was alone when the machine restarted"
+        )
+        assert not any(event["charged"] for event in await told(here, "TaskRedelivered"))
+        assert [event["charged"] for event in await told(pooled, "TaskRedelivered")] == [False] * 6
 
 
 async def test_leases_that_end_without_a_death_charge_nobody(tmp_path: Path) -> None:

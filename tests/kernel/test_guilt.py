@@ -233,3 +233,18 @@ def test_every_loss_is_judged_in_every_place() -> None:
             )
             assert charged == is_alone, (place, loss)
             assert suspicion in (1, 2) and (suspicion == 2 or not charged)
+
+
+def test_one_loss_on_a_machine_that_nobody_has_seen_since_is_let_pass() -> None:
+    """Invariant 27: it may have restarted; but who goes on to kill is charged, wherever that happens."""
+    life = Life(cap=3)
+    life.lose()
+    life.begin(Place.BESIDE_OTHERS)
+    life.lose()
+    charges = []
+    while life.execution.state.tasks:
+        life.begin(Place.ALONE)
+        charges.append(life.task.charges)
+        life.lose(Loss.UNSEEN)
+
+    assert charges == [0, 0, 1, 2]

@@ -18,7 +18,7 @@ from perdure.testing.drill import Drill
 from perdure.wiring import languages
 from tests.engine.documents import CHAIN
 
-VOCABULARIES = {1: "77a9f6879ca07e6f", 2: "f824331801e52f83", 3: "bdf33358c0d2c33a"}
+VOCABULARIES = {1: "77a9f6879ca07e6f", 2: "f824331801e52f83", 3: "a77c9a8c5e874163"}
 """By the number of the vocabulary (`kernel.versions.RECORDS`), for all that was ever released."""
 
 

@@ -7,6 +7,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from perdure.kernel.guilt import Loss
+from perdure.stores import clocks
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Store
 from perdure.testing.store_suite import StoreSuite
@@ -67,3 +69,28 @@ class TestPostgresStore(StoreSuite):
         store._lease_of_us.end()
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("UPDATE perdure.servers SET until = 0 WHERE id = %s", (store._lease_of_us.server,))
+
+
+async def test_a_machine_that_came_back_with_another_boot_was_restarted(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 27: by what servers say of their machines; one that no server lives on any more may have restarted."""
+    other = PostgresStore(as_url(postgres_url))
+    monkeypatch.setattr(clocks, "machine", lambda: "boot-1 host-a")
+    await other.share()
+    await other.give_up(range(1, 65))
+    monkeypatch.setattr(clocks, "machine", lambda: "boot-2 host-b")
+    ours = PostgresStore(as_url(postgres_url))
+    await ours.share()
+
+    losses = [
+        (ours.loss_on("boot-1 host-a"), Loss.PROCESS),
+        (ours.loss_on("boot-2 in-a-container"), Loss.PROCESS),
+        (ours.loss_on(""), Loss.PROCESS),
+        (ours.loss_on("boot-0 host-a"), Loss.STOPPED),
+        (ours.loss_on("boot-0 host-b"), Loss.STOPPED),
+        (ours.loss_on("boot-0 host-c"), Loss.UNSEEN),
+    ]
+    assert [found for found, _ in losses] == [expected for _, expected in losses]
+    await ours.close()
+    await other.close()

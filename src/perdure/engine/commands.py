@@ -31,12 +31,14 @@ class Commands:
         text: Callable[[RunId, Payload], Awaitable[bytes]],
         fetched: Callable[[Slot], None],
         loss_of: Callable[[RunId], Loss],
+        loss_on: Callable[[str], Loss],
         let_go: dict[RunId, set[tuple[int, int]]],
     ) -> None:
         """`fetched` hears of a slot that is leaving and waits for one thing less.
 
-        `loss_of` says what is known of the end of the process that had a run before us; in `let_go` are tasks, with
-        their deliveries, that this process has given up itself and lives.
+        `loss_of` says what is known of the end of the process that had a run before us, `loss_on` what of one that had
+        a task alone on a machine; in `let_go` are tasks, with their deliveries, that this process has given up itself
+        and lives.
         """
         self._dispatcher = dispatcher
         self._waiters = waiters
@@ -45,6 +47,7 @@ class Commands:
         self._text = text
         self._fetched = fetched
         self._loss_of = loss_of
+        self._loss_on = loss_on
         self._let_go = let_go
 
     def carry_out(self, slot: Slot, events: list[e.Event]) -> None:
@@ -85,12 +88,15 @@ class Commands:
         laid_down: list[int] = []
         orphans: list[Assignment] = []
         not_begun: list[int] = []
+        machines: dict[int, str] = {}
         in_hand = slot.fetching | slot.laying_down
         for number, task in execution.state.tasks.items():
             if task.pool or task.held or number in in_hand or self._dispatcher.holds(slot.id, number, task.delivery):
                 continue
             arguments = task.arguments if isinstance(task.arguments, bytes) else b""
             orphan = assignment(execution, number, arguments, b"")
+            if task.place == Place.ALONE and task.machine:
+                machines[number] = task.machine
             if task.cancelling:
                 slot.mailbox.append(lost(orphan, self._clock.now()))
             elif task.laid_down:
@@ -103,21 +109,29 @@ class Commands:
         if laid_down:
             slot.mailbox.append(Mail(self._clock.now(), 0, i.TakeUp(laid_down)))
         if orphans:
-            self._restore(slot, orphans)
+            self._restore(slot, orphans, machines)
         if not_begun:  # the begin of a suspect is recorded: nobody had these
             for number in not_begun:
                 self.hand_out(slot, execution, number)
             self._dispatcher.fill()
 
-    def _restore(self, slot: Slot, orphans: list[Assignment]) -> None:
-        """Hand out again what an earlier process may have begun, with what is known of its end."""
+    def _restore(self, slot: Slot, orphans: list[Assignment], machines: dict[int, str]) -> None:
+        """Hand out again what an earlier process may have begun, with what is known of its end.
+
+        In `machines` are those that were begun alone, and where.
+        """
         loss, let_go = self._loss_of(slot.id), self._let_go.pop(slot.id, set())
         apart = {orphan.task for orphan in orphans if self._dispatcher.keeps_apart(orphan)}
         if loss is Loss.ONLY and len(orphans) - len(apart) > 1:
             loss = Loss.PROCESS
         for orphan in orphans:
             is_blameless = orphan.task in apart or (orphan.task, orphan.delivery) in let_go
-            self._dispatcher.restore(orphan, Loss.STOPPED if is_blameless else loss)
+            if is_blameless:
+                self._dispatcher.restore(orphan, Loss.STOPPED)
+            elif loss is Loss.PROCESS and orphan.task in machines:
+                self._dispatcher.restore(orphan, self._loss_on(machines[orphan.task]))
+            else:
+                self._dispatcher.restore(orphan, loss)
 
     async def _hand_out_large(self, slot: Slot, execution: Execution, number: int) -> None:
         task = execution.state.tasks[number]

@@ -103,6 +103,7 @@ class Runtime:
             self.text,
             self._handover.look_at,
             store.loss_of,
+            store.loss_on,
             self._recorder.let_go,
         )
         self._trouble = Trouble(

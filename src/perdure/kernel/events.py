@@ -260,6 +260,7 @@ class TaskBegun(Event, frozen=True, tag=31):
 
     task: int
     place: int  # `guilt.Place`
+    machine: str = ""  # of one that is begun alone: the machine, and its boot
 
 
 class TaskCleared(Event, frozen=True, tag=32):

@@ -42,14 +42,16 @@ class Loss(IntEnum):
     BESIDE_OTHERS = 2  # its worker is gone, and had begun it
     ALONE = 3  # its worker, or the process of its own, is gone, and had nothing else in hand
     STOPPED = 4  # not its doing: an orderly stop, a lease that ended, a machine that restarted
+    UNSEEN = 5  # it was alone, and its machine was not seen since: that may have restarted
 
 
 class Suspect(Protocol):
     suspicion: int
     place: int
+    losses: int
 
 
-_TOLD = {Loss.BESIDE_OTHERS: Place.BESIDE_OTHERS, Loss.ALONE: Place.ALONE}
+_TOLD = {Loss.BESIDE_OTHERS: Place.BESIDE_OTHERS, Loss.ALONE: Place.ALONE, Loss.UNSEEN: Place.ALONE}
 
 
 def judge(task: Suspect, loss: int) -> tuple[int, bool]:
@@ -59,7 +61,21 @@ def judge(task: Suspect, loss: int) -> tuple[int, bool]:
         return task.suspicion, False
     if task.suspicion and place == Place.UNKNOWN:
         return task.suspicion, False  # the begin of a suspect is recorded, and this one's is not
-    return task.suspicion + 1, place == Place.ALONE or loss == Loss.ONLY
+    is_let_pass = loss == Loss.UNSEEN and task.losses <= ALONE_FROM  # once: whoever kills comes back
+    return task.suspicion + 1, (place == Place.ALONE and not is_let_pass) or loss == Loss.ONLY
+
+
+def loss_of_lease(place: int, loss_on_machine: Loss) -> Loss:
+    """What the row of a lease that ended without a result says: where its task was begun, and on which machine."""
+    match place:
+        case Place.ALONE:
+            return Loss.ALONE if loss_on_machine is Loss.PROCESS else loss_on_machine
+        case Place.BESIDE_OTHERS:
+            return Loss.BESIDE_OTHERS
+        case Place.UNKNOWN:
+            return Loss.PROCESS
+        case _:
+            return Loss.STOPPED
 
 
 def time_alone(losses: int) -> Instant:

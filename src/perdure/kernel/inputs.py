@@ -165,6 +165,7 @@ class Begin(Input, frozen=True, tag=31):
     task: int
     delivery: int
     place: int
+    machine: str = ""  # of one that is begun alone
 
 
 class Clear(Input, frozen=True, tag=32):

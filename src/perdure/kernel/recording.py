@@ -119,13 +119,13 @@ def _begin(turn: Turn, given: i.Begin) -> None:
         turn.refuse(f"task {given.task} is asked to stop")
         return
     if task.place != given.place:
-        turn.emit(e.TaskBegun(given.task, given.place))
+        turn.emit(e.TaskBegun(given.task, given.place, given.machine))
     turn.changes_nothing = True  # for the program: it makes no move
 
 
 def _clear(turn: Turn, given: i.Clear) -> None:
     task = turn.state.tasks.get(given.task)
-    is_current = task is not None and task.delivery == given.delivery and task.place == Place.ALONE
+    is_current = task is not None and task.delivery == given.delivery and _is_alone(task, given)
     if task is not None and given.outlived and is_current:
         turn.emit(e.TaskCleared(given.task, task.suspicion - 1))
     elif task is not None and not given.outlived and is_current:
@@ -135,6 +135,11 @@ def _clear(turn: Turn, given: i.Clear) -> None:
     else:
         _stale(turn, f"delivery {given.delivery} of task {given.task}")
     turn.changes_nothing = True
+
+
+def _is_alone(task: OpenTask, given: i.Clear) -> bool:
+    """Of a task of a pool the row of its lease says it: who has written there that it outlived its time is believed."""
+    return task.place == Place.ALONE or bool(given.outlived and task.pool and task.suspicion)
 
 
 def _task_report(turn: Turn, given: i.TaskReport) -> None:

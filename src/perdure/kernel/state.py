@@ -43,6 +43,7 @@ class OpenTask(msgspec.Struct, gc=False, array_like=True):
     losses: int = 0  # that made it more suspicious
     charges: int = 0
     charged_at: int = 0  # the delivery that was charged last
+    machine: str = ""  # on which this delivery was begun alone
 
 
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -185,12 +186,13 @@ def _task_redelivered(state: State, event: e.TaskRedelivered) -> None:
         task.losses += 1
     task.suspicion = event.suspicion
     task.delivery = event.delivery
-    task.place = Place.UNKNOWN
+    task.place, task.machine = Place.UNKNOWN, ""
     task.laid_down = False
 
 
 def _task_begun(state: State, event: e.TaskBegun) -> None:
-    state.tasks[event.task].place = event.place
+    task = state.tasks[event.task]
+    task.place, task.machine = event.place, event.machine
 
 
 def _task_cleared(state: State, event: e.TaskCleared) -> None:

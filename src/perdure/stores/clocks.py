@@ -4,6 +4,7 @@ A store's clock is a count that no setting of a wall clock moves: the time since
 plus an offset that is kept in the store (ARCHITECTURE.md, invariant 30). `sources` is what tests replace.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from perdure.stores.errors import StoreClockBehind
 MOST_BEHIND: Instant = 86_400 * SECOND
 _LATEST: Instant = 253_402_300_799 * SECOND  # the last second of the year 9999
 _NANOSECONDS = 1_000
+_NAMELESS = "nameless "
 
 if hasattr(time, "CLOCK_BOOTTIME"):
     _COUNTS_SLEEP = time.CLOCK_BOOTTIME
@@ -43,10 +45,10 @@ def _machine() -> str:
             import subprocess  # only there: it takes long to load
 
             told = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False)
-            return told.stdout.strip() or token_hex(16)
+            return told.stdout.strip() or _NAMELESS + token_hex(16)
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        return token_hex(16)  # a count of this process alone
+        return _NAMELESS + token_hex(16)  # a count of this process alone
 
 
 class Sources:
@@ -59,6 +61,12 @@ class Sources:
 
 
 sources = Sources()
+
+
+def machine() -> str:
+    """This machine and its present boot; empty where the system gives that no name."""
+    boot = sources.machine()
+    return "" if boot.startswith(_NAMELESS) else f"{boot} {os.uname().nodename}"
 
 
 class Timepiece(Protocol):

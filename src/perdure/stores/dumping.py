@@ -17,7 +17,7 @@ from perdure.stores.caring import Stray
 _RUN = "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall"
 _RUN += ", namespace, run_name"
 _ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
-_TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body"
+_TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine"
 _PERMIT = "scope, run, permit, priority, capacity, asked_at, granted, ageing"
 
 _NOBODYS = "NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = {table}.run)"

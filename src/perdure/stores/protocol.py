@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from perdure.kernel.guilt import Loss
+from perdure.kernel.guilt import Loss, Place
 from perdure.kernel.outcomes import Status
 from perdure.kernel.questions import Line, Memory, Named
 from perdure.kernel.values import Instant, RunId
@@ -326,6 +326,12 @@ class Store(Protocol):
         `ONLY`: it died, and no other run had work in it. `STOPPED`: the machine was restarted. `PROCESS`: nothing.
         """
 
+    def loss_on(self, machine: str) -> Loss:
+        """What is known of the end of a process that had begun a task alone on this machine (`clocks.machine`).
+
+        `PROCESS`: the machine goes on. `STOPPED`: it was restarted. `UNSEEN`: nobody has seen it since.
+        """
+
     async def owned(self, partitions: Collection[int]) -> frozenset[int]:
         """Those of the partitions that a live process owns, this one included."""
 
@@ -470,11 +476,14 @@ class Store(Protocol):
 
     async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal: ...
 
+    async def begin(self, worker: str, lease: Leased, place: Place, letter: Letter | None = None) -> bool:
+        """Write on the row where its worker begins the task, and send the letter; False: it is not its any more."""
+
     async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
         """Turn a result in; False when the lease is not this worker's any more."""
 
     async def expire(self, now: Instant) -> int:
-        """Tell the runs of leases that ended without a result."""
+        """Tell the runs of leases that ended without a result, and what their rows say about that."""
 
     # Care.
 

@@ -141,6 +141,8 @@ class TaskRecord(Record, frozen=True):
     worker: str | None
     until: Instant | None
     body: bytes
+    place: int = 0
+    machine: str = ""
 
 
 KINDS: dict[type[Record], str] = {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perdure.kernel import inputs as i
+from perdure.kernel.guilt import Loss, Place
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.questions import Line
 from perdure.kernel.values import Instant, RunId, digest
@@ -458,6 +459,35 @@ class StoreSuite(CatalogSuite):
         assert not await store.report("w1", mine[0], result), "turned in already"
         assert await store.expire(4_000) == 1, "w1 fell silent with task 2"
         assert (await store.renew("w1", mine[1:], 9_000)).lost == {("a", 2)}
+        await store.close()
+
+    async def test_the_row_of_a_lease_says_what_was_begun(self, tmp_path: Path) -> None:
+        """Invariant 27: whoever finds the lease lost judges by it; the next delivery knows nothing of it."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        places = [Place.UNKNOWN, Place.BESIDE_OTHERS, Place.ALONE, Place.APART, Place.ALONE]
+        offers = [Offer(number, 1, "gpu", "render", b"body") for number in range(len(places))]
+        await self.commit(store, created("a", home, offers=offers))
+        leases = await store.lease("gpu", None, "w1", 9, 2_000)
+        for lease, place in zip(leases, places, strict=True):
+            if place:
+                assert await store.begin("w1", lease, place)
+        assert not await store.begin("w2", leases[0], Place.ALONE), "not the holder"
+        word = Letter(RunId("a"), 5, i.encode(i.Clear(4, 1, outlived=True)))
+        assert await store.begin("w1", leases[4], Place.BESIDE_OTHERS, word)
+        assert await store.expire(3_000) == len(places)
+        assert not await store.begin("w1", leases[2], Place.ALONE), "it is lost"
+        said = [i.decode(one.letter.body) for one in await store.inbox([home], 20)]
+
+        assert [one for one in said if isinstance(one, i.Clear)] == [i.Clear(4, 1, outlived=True)]
+        losses = {one.task: one.loss for one in said if isinstance(one, i.TaskLost)}
+        assert losses == {0: Loss.PROCESS, 1: Loss.BESIDE_OTHERS, 2: Loss.ALONE, 3: Loss.STOPPED, 4: Loss.BESIDE_OTHERS}
+        again = [Offer(2, 2, "gpu", "render", b"body")]
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", offers=again))
+        assert len(await store.lease("gpu", None, "w1", 9, 4_000)) == 1
+        assert await store.expire(5_000) == 1
+        last = i.decode((await store.inbox([home], 20))[-1].letter.body)
+        assert isinstance(last, i.TaskLost) and (last.delivery, last.loss) == (2, Loss.PROCESS)
         await store.close()
 
     async def test_a_task_that_nobody_took_is_lost_when_recalled(self, tmp_path: Path) -> None:

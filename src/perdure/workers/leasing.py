@@ -1,8 +1,8 @@
 """A worker on leased tasks: takes them from the store's task table, keeps its leases alive, turns results in.
 
 It may live in any process that reaches the store; it knows no runs and decides nothing. Before it begins a suspect
-it says so in a letter to the run; one that must not work beside others has a process of its own, or this one to itself
-(invariant 27).
+it writes on the row of the lease where: whoever finds the lease lost judges by the row. One that must not work beside
+others has a process of its own, or this one to itself (invariant 27).
 """
 
 import asyncio
@@ -95,8 +95,8 @@ class LeasingWorker:
         else:
             self._set_aside(leased, assignment)
             return
-        await self._tell(leased, inputs.Begin(leased.task, leased.delivery, place))
-        self._begin(leased, assignment)
+        if await self._store.begin(self._name, leased, place):  # else it is another's by now
+            self._begin(leased, assignment)
 
     def _set_aside(self, leased: Leased, assignment: Assignment) -> None:
         self._held[(leased.run, leased.task)] = (leased, assignment)  # its lease is kept
@@ -111,11 +111,16 @@ class LeasingWorker:
             return
         leased, assignment = self._not_begun.popleft()
         self._alone = (assignment, self._clock.now() + time_alone(assignment.losses))
-        await self._tell(leased, inputs.Begin(leased.task, leased.delivery, Place.ALONE))
-        self._begin(leased, assignment)
+        if await self._store.begin(self._name, leased, Place.ALONE):
+            self._begin(leased, assignment)
+        else:
+            self._held.pop((leased.run, leased.task), None)
+            self._alone = None
+            await self._begin_alone()
 
-    async def _tell(self, leased: Leased, given: inputs.Input) -> None:
-        await self._store.send(Letter(leased.run, self._clock.now(), inputs.encode(given)))
+    def _clear(self, leased: Leased, outlived: bool) -> Letter:
+        cleared = inputs.Clear(leased.task, leased.delivery, outlived)
+        return Letter(leased.run, self._clock.now(), inputs.encode(cleared))
 
     async def _text(self, run: RunId, payload: Payload) -> bytes:
         if isinstance(payload, bytes):
@@ -162,7 +167,7 @@ class LeasingWorker:
         if self._alone is not None and self._clock.now() >= self._alone[1]:
             one, self._alone = self._alone[0], None
             leased, _ = self._held[(one.run, one.task)]
-            await self._tell(leased, inputs.Clear(leased.task, leased.delivery, outlived=True))
+            await self._store.begin(self._name, leased, Place.BESIDE_OTHERS, self._clear(leased, outlived=True))
         await self._begin_alone()
 
     async def _drop(self, key: tuple[RunId, int]) -> None:
@@ -171,12 +176,23 @@ class LeasingWorker:
         self._not_begun = deque(one for one in self._not_begun if one[1] is not assignment)
         if self._alone is not None and self._alone[0] is assignment:
             self._alone = None
-            await self._tell(leased, inputs.Clear(leased.task, leased.delivery, outlived=False))
+            await self._store.send(self._clear(leased, outlived=False))
 
     async def finish(self) -> None:
         """Until everything that has ended is turned in."""
         while self._reports:
             await asyncio.gather(*self._reports)
+
+    async def close(self) -> None:
+        """An orderly stop: what is in hand is stopped and given back at once, and charged to nobody."""
+        held, self._held = self._held, {}
+        self._not_begun.clear()
+        self._alone = None
+        for leased, assignment in held.values():
+            self._hands.cancel(assignment)
+            lost = inputs.TaskLost(leased.task, leased.delivery, f"worker {self._name} was stopped", Loss.STOPPED)
+            await self._store.report(self._name, leased, Letter(leased.run, self._clock.now(), inputs.encode(lost)))
+        await self.finish()
 
 
 def _filled(assignment: Assignment, delivery: int, arguments: bytes, input: bytes) -> Assignment:

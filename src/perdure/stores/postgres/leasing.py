@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel import inputs
+from perdure.kernel.guilt import Loss, Place, loss_of_lease
 from perdure.kernel.values import Instant, RunId
+from perdure.stores import clocks
 from perdure.stores.postgres.sending import send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, INT, INTS, TEXT, TEXTS, Statement
@@ -42,6 +44,16 @@ _TURN_IN = Statement(
     INT,
     TEXT,
 )
+_BEGIN = Statement(
+    "UPDATE tasks SET place = {}, machine = {} WHERE run = {} AND task = {} AND delivery = {} AND worker = {}"
+    " AND state = 'leased' RETURNING 1",
+    INT,
+    TEXT,
+    TEXT,
+    INT,
+    INT,
+    TEXT,
+)
 _WAS_SENT = Statement(
     "SELECT 1 FROM runs JOIN inbox ON inbox.partition = runs.partition AND inbox.run = runs.id"
     " WHERE runs.id = {} AND inbox.at = {} AND inbox.body = {} LIMIT 1",
@@ -53,7 +65,7 @@ _ANY_OVER = Statement("SELECT 1 FROM tasks WHERE state = 'leased' AND until <= {
 _EXPIRE = Statement(
     "UPDATE tasks SET state = 'lost' FROM (SELECT run, task FROM tasks WHERE state = 'leased' AND until <= {}"
     " ORDER BY until FOR UPDATE SKIP LOCKED) AS over WHERE tasks.run = over.run AND tasks.task = over.task"
-    " RETURNING tasks.run, tasks.task, tasks.delivery, tasks.worker",
+    " RETURNING tasks.run, tasks.task, tasks.delivery, tasks.worker, tasks.place, tasks.machine",
     INT,
 )
 
@@ -66,6 +78,12 @@ class Leases(ABC):
 
     @abstractmethod
     async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
+
+    @abstractmethod
+    def loss_on(self, machine: str) -> Loss: ...
+
+    @abstractmethod
+    def _look_at_machines(self, session: Session) -> None: ...
 
     @abstractmethod
     async def _tell(self, delivered: Sequence[Delivered]) -> None:
@@ -104,6 +122,20 @@ class Leases(ABC):
 
         return await self._write(work) if leases else Renewal(frozenset(), frozenset())
 
+    async def begin(self, worker: str, lease: Leased, place: Place, letter: Letter | None = None) -> bool:
+        def work(session: Session, again: bool) -> list[Delivered] | None:
+            if again and letter is not None and session.run(_WAS_SENT, letter.to, letter.at, letter.body):
+                return []
+            with session.transaction():
+                ours = session.run(_BEGIN, place, clocks.machine(), lease.run, lease.task, lease.delivery, worker)
+                if not ours:
+                    return None
+                return send_all(session, [] if letter is None else [(letter, 0)])
+
+        sent = await self._write(work)
+        await self._tell(sent or ())
+        return sent is not None
+
     async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
         def work(session: Session, again: bool) -> list[Delivered] | None:
             if again and session.run(_WAS_SENT, letter.to, letter.at, letter.body):
@@ -124,8 +156,12 @@ class Leases(ABC):
         def work(session: Session, again: bool) -> list[Delivered]:
             with session.transaction():
                 letters = []
-                for run, task, delivery, worker in session.run(_EXPIRE, now):
-                    lost = inputs.TaskLost(task, delivery, f"the lease of worker {worker} ended without a result")
+                over = session.run(_EXPIRE, now)
+                if any(place == Place.ALONE for *_, place, _ in over):
+                    self._look_at_machines(session)
+                for run, task, delivery, worker, place, machine in over:
+                    reason = f"the lease of worker {worker} ended without a result"
+                    lost = inputs.TaskLost(task, delivery, reason, loss_of_lease(place, self.loss_on(machine)))
                     letters.append((Letter(run, now, inputs.encode(lost)), 0))
                 return send_all(session, letters)
 

@@ -13,7 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from perdure.kernel.guilt import Loss
 from perdure.kernel.versions import RECORDS
+from perdure.stores import clocks
 from perdure.stores.postgres.database import Database, microseconds
 from perdure.stores.postgres.lease import Lease, boot_time
 from perdure.stores.postgres.session import Session
@@ -22,14 +24,15 @@ from perdure.stores.postgres.wire import INT, TEXT, Statement
 T = TypeVar("T")
 
 _REGISTER = Statement(
-    "INSERT INTO servers (token, name, role, until, reads, started_at, renewed)"
-    " VALUES ({0}, {1}, {2}, {3} + {4}, {5}, {3}, {3}) RETURNING id, epoch",
+    "INSERT INTO servers (token, name, role, until, reads, started_at, renewed, machine)"
+    " VALUES ({0}, {1}, {2}, {3} + {4}, {5}, {3}, {3}, {6}) RETURNING id, epoch",
     TEXT,
     TEXT,
     TEXT,
     INT,
     INT,
     INT,
+    TEXT,
 )
 _REGISTERED = Statement("SELECT id, epoch FROM servers WHERE token = {} FOR KEY SHARE", TEXT)
 _SERVE = Statement("UPDATE servers SET role = {} WHERE token = {}", TEXT, TEXT)
@@ -40,6 +43,7 @@ _COME_BACK = Statement(
     INT,
     TEXT,
 )
+_MACHINES = Statement("SELECT DISTINCT machine FROM servers WHERE machine <> '' AND renewed > {}", INT)
 _LEAVE = Statement("DELETE FROM servers WHERE token = {}", TEXT)
 _SEEN = Statement(
     "INSERT INTO clock (seen) VALUES ({}) ON CONFLICT (id) DO UPDATE SET seen = greatest(clock.seen, excluded.seen)",
@@ -63,6 +67,7 @@ class Membership(ABC):
         self._lease: Lease | None = None
         self._epoch = 0
         self._role = ""
+        self._machines: list[str] = []  # on which servers were seen when we took something over
 
     @abstractmethod
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
@@ -96,7 +101,9 @@ class Membership(ABC):
         if not rows:
             name = f"{socket.gethostname()}:{os.getpid()}"
             now, lease = self._database.count.now(), microseconds(self._database.settings.lease)
-            rows = session.run(_REGISTER, self._database.token, name, self._role, now, lease, self.reads)
+            rows = session.run(
+                _REGISTER, self._database.token, name, self._role, now, lease, self.reads, clocks.machine()
+            )
         server, epoch = rows[0]
         return server, epoch
 
@@ -122,6 +129,18 @@ class Membership(ABC):
         """Give up everything at once, and be gone."""
         session.run(_LEAVE, self._database.token)
         session.run(_SEEN, self._database.count.now())
+
+    def _look_at_machines(self, session: Session) -> None:
+        """Whoever lives has renewed its lease within half of it; whoever died with one that is over has not."""
+        recent = self._database.count.now() - microseconds(self._database.settings.lease) // 2
+        self._machines = [machine for (machine,) in session.run(_MACHINES, recent)]
+
+    def loss_on(self, machine: str) -> Loss:
+        boot, _, host = machine.partition(" ")
+        seen = [one.partition(" ") for one in (*self._machines, clocks.machine()) if one]
+        if not machine or any(seen_boot == boot for seen_boot, _, _ in seen):
+            return Loss.PROCESS
+        return Loss.STOPPED if any(seen_host == host for _, _, seen_host in seen) else Loss.UNSEEN
 
     @property
     def is_late(self) -> bool:

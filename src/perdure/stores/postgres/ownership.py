@@ -233,6 +233,8 @@ class Ownership(Membership):
                 free = [id for (id,) in session.run(_LOCK_FREE, orphans)]
                 free += [id for (id,) in session.run(_MISSING, orphans)]
                 moved = _move_all(session, free, home) if families is None else _move(session, free, families, home)
+                if moved:
+                    self._look_at_machines(session)
             at_work: dict[int, list[RunId]] = {} if families is not None else {partition: [] for partition in free}
             for partition, run in moved:
                 at_work.setdefault(partition, []).append(run)
@@ -278,6 +280,8 @@ class Ownership(Membership):
                 ((servers, before_us, ours),) = session.run(_SHARES, server)
                 fair = SHARED // servers + (before_us < SHARED % servers)
                 taken = session.run(_TAKE_FREE, server, fair - ours) if fair > ours else []
+                if taken:
+                    self._look_at_machines(session)
             return Share(sorted(id for (id,) in taken), max(0, ours - fair), ended)
 
         share = await self._write(work)

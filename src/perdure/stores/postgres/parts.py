@@ -106,7 +106,7 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         " SELECT n.run, n.task, n.delivery, n.pool, n.provider, 'ready', n.body"
         " FROM go, unnest({}, {}, {}, {}, {}, {}{fresh}) AS n (run, task, delivery, pool, provider, body{named}){live}"
         " ON CONFLICT (run, task) DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
-        " until = NULL, body = excluded.body",
+        " until = NULL, body = excluded.body, place = 0, machine = ''",
         (TEXTS, INTS, INTS, TEXTS, TEXTS, BLOBS),
     ),
     "withdrawn": (

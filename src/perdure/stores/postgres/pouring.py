@@ -146,7 +146,7 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         "tasks",
         _typed(
             "run text, task int8, delivery int8, pool text, provider text, state text, recalled bool, worker text,"
-            " until int8, body bytea"
+            " until int8, body bytea, place int2, machine text"
         ),
         Pour._plain,
     ),

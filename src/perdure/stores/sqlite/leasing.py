@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel import inputs
+from perdure.kernel.guilt import Loss, Place, loss_of_lease
 from perdure.kernel.values import Instant, RunId
+from perdure.stores import clocks
 from perdure.stores.protocol import Leased, Letter, Renewal
 from perdure.stores.sqlite.writing import BatchWriter
 
@@ -24,6 +26,9 @@ class Leases(ABC):
     @property
     @abstractmethod
     def _writer(self) -> BatchWriter: ...
+
+    @abstractmethod
+    def loss_on(self, machine: str) -> Loss: ...
 
     @abstractmethod
     def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
@@ -76,6 +81,21 @@ class Leases(ABC):
 
         return await self._explained_transaction(work)
 
+    async def begin(self, worker: str, lease: Leased, place: Place, letter: Letter | None = None) -> bool:
+        def work() -> bool:
+            self._connection.execute(
+                "UPDATE tasks SET place = ?, machine = ? WHERE run = ? AND task = ? AND delivery = ? AND worker = ?"
+                " AND state = 'leased'",
+                (place, clocks.machine(), lease.run, lease.task, lease.delivery, worker),
+            )
+            if not self._connection.changes():
+                return False
+            if letter is not None:
+                self._writer.send(letter, 0)
+            return True
+
+        return await self._explained_transaction(work)
+
     async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
         def work() -> bool:
             self._connection.execute(
@@ -97,12 +117,13 @@ class Leases(ABC):
             ended = list(
                 self._connection.execute(
                     "UPDATE tasks SET state = 'lost' WHERE state = 'leased' AND until <= ?"
-                    " RETURNING run, task, delivery, worker",
+                    " RETURNING run, task, delivery, worker, place, machine",
                     (now,),
                 )
             )
-            for run, task, delivery, worker in ended:
-                lost = inputs.TaskLost(task, delivery, f"the lease of worker {worker} ended without a result")
+            for run, task, delivery, worker, place, machine in ended:
+                reason = f"the lease of worker {worker} ended without a result"
+                lost = inputs.TaskLost(task, delivery, reason, loss_of_lease(place, self.loss_on(machine)))
                 self._writer.send(Letter(run, now, inputs.encode(lost)), 0)
             return len(ended)
 

@@ -20,6 +20,7 @@ from perdure.kernel.guilt import Loss
 from perdure.kernel.ids import root_of
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import RECORDS
+from perdure.stores import clocks
 from perdure.stores.protocol import Left, Server, Share
 from perdure.stores.sqlite.losses import Losses
 from perdure.stores.sqlite.ownership import PartitionLock, is_locked, try_lock
@@ -229,6 +230,9 @@ class Ownership(ABC):
 
     def loss_of(self, run: RunId) -> Loss:
         return self._losses.tell(run)
+
+    def loss_on(self, machine: str) -> Loss:
+        return Loss.PROCESS if machine in ("", clocks.machine()) else Loss.STOPPED  # a file has one machine
 
     async def families(self, partitions: Sequence[int]) -> list[RunId]:
         found: dict[RunId, None] = {}

@@ -86,7 +86,7 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
         Pour._plain,
     ),
     r.TaskRecord: (
-        _insert("tasks", "run, task, delivery, pool, provider, state, recalled, worker, until, body"),
+        _insert("tasks", "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine"),
         Pour._plain,
     ),
 }

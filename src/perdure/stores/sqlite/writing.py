@@ -228,7 +228,7 @@ class BatchWriter:
                 "INSERT INTO tasks (run, task, delivery, pool, provider, state, body)"
                 " VALUES (?, ?, ?, ?, ?, 'ready', ?)"
                 " ON CONFLICT DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
-                " until = NULL, body = excluded.body",
+                " until = NULL, body = excluded.body, place = 0, machine = ''",
                 (change.run, offer.task, offer.delivery, offer.pool, offer.provider, offer.body),
             )
         for task in change.withdrawn:
