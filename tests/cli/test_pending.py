@@ -26,6 +26,24 @@ workflow:
     tool: {kind: noop}
 """
 
+DEADLY = """\
+import os, signal
+import perdure
+
+@perdure.engram("deadly")
+def deadly(inputs, context):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+AT_WORK = """\
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: work}
+spec:
+  policy: {timeouts: {story: 700ms}}
+  steps: [{name: a, ref: {name: deadly}}]
+"""
+
 
 def story(perdure: CommandLine, given: str = "", spec: str = "") -> str:
     """The id of a run at its gate, which nobody drives."""
@@ -120,6 +138,32 @@ def test_a_bound_that_has_passed_refuses_and_is_named(perdure: CommandLine) -> N
     assert "StoryRun exceeded timeout of 1ms (at " in refused.err
     assert "perdure approve" not in perdure.here("show", run).out
     perdure.here("cancel", run)
+
+
+def test_a_bound_that_has_passed_is_in_the_list_as_in_the_run(perdure: CommandLine) -> None:
+    """Invariant 8: nobody has said a word, nobody drives the run. Where no bound has passed a gate still waits."""
+    waiting = story(perdure, "timeout: 1ms")
+    over = story(perdure, "timeout: 1h", "policy: {timeouts: {story: 1ms}}")
+    listed = {row["id"]: row for row in perdure.here("ps", "--json").json}
+
+    assert [one["kind"] for one in listed[over]["pending"]] == ["deadline"]
+    assert listed[over]["pending"] == perdure.here("show", over, "--json").json["pending"]
+    assert (listed[waiting]["status"], listed[waiting]["pending"]) == ("waiting", [])
+    assert "interrupted, deadline pending" in perdure.here("ps").out
+
+
+def test_a_bound_of_a_run_that_was_at_work_when_its_process_died_is_in_the_list(perdure: CommandLine) -> None:
+    """Invariant 8: the row says before when nothing is due, also while there is work."""
+    (perdure.folder / "work.py").write_text(DEADLY)
+    (perdure.folder / "work.yaml").write_text(AT_WORK)
+    perdure("run", "work.yaml", "--load", "work.py", code=-9)
+    (row,) = perdure.here("ps", "--json").json
+    while not (pending := perdure.here("show", row["id"], "--json").json.get("pending")):
+        pass
+    (row,) = perdure.here("ps", "--json").json
+
+    assert row["pending"] == pending
+    assert [one["kind"] for one in pending] == ["deadline"]
 
 
 def test_a_gate_that_is_not_reached_takes_the_decision(perdure: CommandLine) -> None:

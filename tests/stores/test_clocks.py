@@ -18,13 +18,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.clocks import Sources, shown, sources
 from perdure.stores.errors import StoreClockBehind
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.postgres.timekeeping import DatabaseCount
-from perdure.stores.protocol import Committed
+from perdure.stores.protocol import Committed, Letter, Offer
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
 from perdure.wiring import Engine, Observer
@@ -404,3 +404,35 @@ def test_a_count_follows_the_database_by_one_part_in_a_hundred(monkeypatch: pyte
     assert count.now() == readings[-1] + SECOND - SECOND // 100
     assert count.compare(count.now() + 2 * SECOND, 0, boot) == 2 * SECOND, "that is no drift"
     assert count.compare(count.now(), 0, boot - 4 * SECOND) == 0, "the answer took that long"
+
+
+async def test_letters_are_stamped_by_the_store_and_not_by_what_a_sender_has_counted(url: str) -> None:
+    """Invariant 30: words and results alike; who waits for the owner's answer is told when its word arrived."""
+    store = PostgresStore(url)
+    home = await store.claim()
+    offers = [Offer(1, 1, "gpu", "render", b"body")]
+    assert isinstance(await store.commit([created("a", home, offers=offers)]), Committed)
+    (lease,) = await store.lease("gpu", None, "w1", 1, store.timepiece.now() + HOUR)
+    before = store.timepiece.now()
+    sent = await store.send(Letter(RunId("a"), 5, b"word", is_word=True))
+    (together,) = await store.send_together([Letter(RunId("a"), 2 * before, b"more")])
+    assert await store.report("w1", lease, Letter(RunId("a"), 6, b"result"))
+    found = [one.letter for one in await store.inbox([home], 10)]
+
+    assert sent is not None and [sent.letter.at, together.letter.at] == [one.at for one in found[:2]]
+    assert [one.body for one in found] == [b"word", b"more", b"result"]
+    assert all(is_near(one.at, before) for one in found)
+    await store.close()
+
+
+async def test_what_others_took_back_of_a_jump_does_not_hide_a_wall_a_day_behind(url: str) -> None:
+    """Invariant 30: who is there counts on; whoever comes is told what the wall shows, not what the count says."""
+    store = opened(url)
+    home = await store.claim()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("INSERT INTO perdure.clock (shift) VALUES (%s)", [DAY + HOUR])
+    set_database(url, -DAY - HOUR)
+    assert isinstance(await store.commit([created("a", home, at=store.timepiece.now())]), Committed)
+    with pytest.raises(StoreClockBehind):
+        opened(url)
+    await store.close()

@@ -57,8 +57,10 @@ async def test_of_two_runs_with_one_name_the_first_keeps_it_and_the_other_is_rep
 async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
     url = as_url(postgres_url)
     await open_store(url, SystemClock()).close()
-    with psycopg.connect(postgres_url) as store:  # as it was one migration before
+    with psycopg.connect(postgres_url) as store:  # as it was before runs had names
         store.execute("SET search_path = perdure")
+        store.execute("ALTER TABLE tasks DROP COLUMN place, DROP COLUMN machine")
+        store.execute("ALTER TABLE servers DROP COLUMN machine")
         store.execute("DROP INDEX runs_named")
         store.execute("ALTER TABLE runs DROP COLUMN namespace, DROP COLUMN run_name")
         store.execute("UPDATE schema SET version = 5")

@@ -9,7 +9,7 @@ from perdure.cli.times import iso
 from perdure.engine.client import Client
 from perdure.engine.rehearsal import Pending
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
+from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Filter, RunRow
 
 
@@ -32,16 +32,24 @@ Words = Mapping[RunId, Sequence[Pending]]
 
 
 async def undecided(client: Client, rows: Sequence[RunRow], owners: Ownership) -> tuple[list[RunRow], Words]:
-    """The rows as they would stand; only runs that their row marks, and that nobody drives, are looked into."""
+    """The rows as they would stand. Only runs that nobody drives are looked into, and only where their row says that a
+    word waits, or that something may be due.
+    """
     found: dict[RunId, Sequence[Pending]] = {}
     shown = []
+    now, wall = client.clock.now(), client.clock.wall()
     for row in rows:
-        if row.has_words and not owners.is_live(row):
+        is_due = not row.status.is_final and (_has_come(row.due, now) or _has_come(row.on_wall, wall))
+        if (row.has_words or is_due) and not owners.is_live(row):
             _, execution, found[row.id] = await client.outlook(row.id)
             state = execution.state
             row = replace(row, status=state.activity, ended_at=state.ended_at)
         shown.append(row)
     return shown, found
+
+
+def _has_come(due: Instant | None, now: Instant) -> bool:
+    return due is not None and due <= now
 
 
 def plain(row: RunRow, owners: Ownership, words: Words) -> dict[str, Any]:

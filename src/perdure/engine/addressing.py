@@ -45,37 +45,37 @@ async def send(client: "Client", row: RunRow, given: i.Input, patience: float, a
     execution = await views.load(store, client.languages, row)
     is_live = bool(await store.owned([row.partition])) or any(one.serves for one in await store.servers())
     if row.stuck and not is_live:
-        told = Told(False, False, remarks=("decided when the run is not stuck",))
-        return await _record(client, row.id, given, told, along)
+        await _record(client, row.id, given, along)
+        return Told(False, False, remarks=("decided when the run is not stuck",))
     if not is_live:
         now = client.clock.now()
         rehearsal = Rehearsal(store, client.answers, execution, now, client.clock.wall() - now)
         verdict = await rehearsal.play(given)
         if verdict.refusal is not None:
             raise refused(row.id, verdict.refusal)
-        told = Told(False, False, verdict.is_new, verdict.remarks)
         if verdict.is_new or along:
-            await _record(client, row.id, given, told, along)
-        return told
+            await _record(client, row.id, given, along)
+        return Told(False, False, verdict.is_new, verdict.remarks)
     if reason := why_not(execution, given):
         raise refused(row.id, reason)
     if is_said_before(execution, given) and not along:
         return Told(True, True, is_new=False)
-    at = client.clock.now()
     seen = execution.state.seq
-    await _record(client, row.id, given, Told(False, True), along, at)
+    at = await _record(client, row.id, given, along)
     return await _heard(client, execution, given, seen, at, patience)
 
 
-async def _record(
-    client: "Client", run: RunId, given: i.Input, told: Told, along: Sequence[RunId], at: Instant | None = None
-) -> Told:
-    letter = Letter(run, client.clock.now() if at is None else at, i.encode(given), is_word(given))
+async def _record(client: "Client", run: RunId, given: i.Input, along: Sequence[RunId]) -> Instant:
+    """When it arrived, as the store says."""
+    letter = Letter(run, client.clock.now(), i.encode(given), is_word(given))
     if along:
-        await client.store.send_together([letter, *(msgspec.structs.replace(letter, to=other) for other in along)])
-    elif await client.store.send(letter) is None:
+        letters = [letter, *(msgspec.structs.replace(letter, to=other) for other in along)]
+        sent = next((one for one in await client.store.send_together(letters) if one.letter.to == run), None)
+    else:
+        sent = await client.store.send(letter)
+    if sent is None:
         raise RunNotFound(f"there is no run {run!r}")
-    return told
+    return sent.letter.at
 
 
 async def _heard(

@@ -10,7 +10,7 @@ from perdure.kernel.codec import encode_snapshot, encode_turns
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
-from perdure.kernel.values import RunId
+from perdure.kernel.values import Instant, RunId
 from perdure.kernel.work import Assignment, Parcel, encode_parcel
 from perdure.stores.protocol import Letter, Offer, PermitAsked, Summary, Transition, added
 
@@ -63,19 +63,26 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
 def _summary(slot: Slot, execution: Execution) -> Summary | None:
     """The run's row as it must be from now on; None while it may stay as it is.
 
-    A run at work is not rewritten at every step: its row says only that there is work.
+    A run at work is not rewritten at every step: its row says that there is work, and before when nothing is due.
+    Whoever finds the run without an owner looks no further until then: an earlier due time is written, a later one not.
     """
     state = execution.state
     if state.status.is_final:
         wanted = Summary(state.status, False, None, state.ended_at)
     elif state.has_local_work:
-        if slot.summary is not None and slot.summary.has_work:
+        due, on_wall = slot.due_times()
+        was = slot.summary
+        if was is not None and was.has_work and not (_is_earlier(due, was.due) or _is_earlier(on_wall, was.on_wall)):
             return None
-        wanted = Summary(Status.RUNNING, True, None)
+        wanted = Summary(Status.RUNNING, True, due, None, on_wall)
     else:
         due, on_wall = slot.due_times()
         wanted = Summary(state.activity, False, due, None, on_wall)
     return None if wanted == slot.summary else wanted
+
+
+def _is_earlier(due: Instant | None, than: Instant | None) -> bool:
+    return due is not None and (than is None or due < than)
 
 
 def assignment(execution: Execution, number: int, arguments: bytes, input: bytes) -> Assignment:

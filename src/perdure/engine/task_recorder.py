@@ -15,7 +15,7 @@ from perdure.kernel.guilt import Loss, Place
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import RunId
 from perdure.kernel.work import Assignment, Port
-from perdure.stores import clocks
+from perdure.stores.clocks import machine
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import Letter, Store
 
@@ -65,7 +65,7 @@ class TaskRecorder:
             self._offer(one.run, lost(one, self._clock.now(), loss, reason))
 
     def task_begins(self, one: Assignment, place: Place, recorded: Callable[[bool], None]) -> None:
-        begin = i.Begin(one.task, one.delivery, place, clocks.machine() if place is Place.ALONE else "")
+        begin = i.Begin(one.task, one.delivery, place, machine() if place is Place.ALONE else "")
         self._offer(
             one.run,
             Mail(self._clock.now(), 0, begin, reply=lambda answer: recorded(isinstance(answer, i.Accepted))),

@@ -36,7 +36,7 @@ class Summary(msgspec.Struct, gc=False, frozen=True):
 
     status: Status
     has_work: bool  # open work in the owner's process: a restart takes it up by itself
-    due: Instant | None  # when a parked run wants to be woken; means nothing while there is work
+    due: Instant | None  # when a parked run wants to be woken; while there is work, nothing is due before
     ended_at: Instant | None = None
     on_wall: Instant | None = None  # the same for waits until an instant on the wall, by that clock
 
@@ -358,10 +358,13 @@ class Store(Protocol):
         When it takes longer than it should the answer is something to wait for.
         """
 
-    async def send(self, letter: Letter) -> int | None:
-        """Put an input into a run's inbox, durably; None when there is no such run."""
+    async def send(self, letter: Letter) -> Delivered | None:
+        """Put an input into a run's inbox, durably; None when there is no such run.
 
-    async def send_together(self, letters: Sequence[Letter]) -> None:
+        The store may stamp it anew, by the clock that all who use the store have.
+        """
+
+    async def send_together(self, letters: Sequence[Letter]) -> list[Delivered]:
         """Put inputs into the inboxes of several runs, all of them or none; what is for a run that is not there waits
         with the start of that run, and is left out where there is no such start.
         """

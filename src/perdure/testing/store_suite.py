@@ -202,7 +202,7 @@ class StoreSuite(CatalogSuite):
 
         assert [delivered.letter for delivered in answer.delivered] == [letter]
         assert [one.letter.body for one in found] == [b"from b", b"from outside"]
-        assert found[1].position == sent
+        assert sent is not None and found[1].position == sent.position
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[found[0].position]))
         assert [one.letter.body for one in await store.inbox([home], 10)] == [b"from outside"]
         await store.discard([found[1].position])
@@ -566,7 +566,7 @@ class StoreSuite(CatalogSuite):
         assert await store.prune(100, 10) == []
         assert await store.remove([RunId("a")]) == []
         assert word is not None
-        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[word]))
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[word.position]))
         assert not any(row.has_words for row in await store.search(Filter()))
         assert await store.remove([RunId("a")]) == ["a"]
         await store.close()

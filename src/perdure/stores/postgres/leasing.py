@@ -8,7 +8,7 @@ from perdure.kernel import inputs
 from perdure.kernel.guilt import Loss, Place, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
-from perdure.stores.postgres.sending import send_all
+from perdure.stores.postgres.sending import send, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import Delivered, Leased, Letter, Renewal
@@ -56,9 +56,8 @@ _BEGIN = Statement(
 )
 _WAS_SENT = Statement(
     "SELECT 1 FROM runs JOIN inbox ON inbox.partition = runs.partition AND inbox.run = runs.id"
-    " WHERE runs.id = {} AND inbox.at = {} AND inbox.body = {} LIMIT 1",
+    " WHERE runs.id = {} AND inbox.body = {} LIMIT 1",
     TEXT,
-    INT,
     BLOB,
 )
 _ANY_OVER = Statement("SELECT 1 FROM tasks WHERE state = 'leased' AND until <= {} LIMIT 1", INT)
@@ -72,6 +71,8 @@ _EXPIRE = Statement(
 
 class Leases(ABC):
     """The leasing verbs of a store that can read and run a transaction."""
+
+    _stamps: bool
 
     @abstractmethod
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
@@ -124,13 +125,13 @@ class Leases(ABC):
 
     async def begin(self, worker: str, lease: Leased, place: Place, letter: Letter | None = None) -> bool:
         def work(session: Session, again: bool) -> list[Delivered] | None:
-            if again and letter is not None and session.run(_WAS_SENT, letter.to, letter.at, letter.body):
+            if again and letter is not None and session.run(_WAS_SENT, letter.to, letter.body):
                 return []
             with session.transaction():
                 ours = session.run(_BEGIN, place, clocks.machine(), lease.run, lease.task, lease.delivery, worker)
                 if not ours:
                     return None
-                return send_all(session, [] if letter is None else [(letter, 0)])
+                return [] if letter is None else self._sent(session, letter)
 
         sent = await self._write(work)
         await self._tell(sent or ())
@@ -138,16 +139,20 @@ class Leases(ABC):
 
     async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
         def work(session: Session, again: bool) -> list[Delivered] | None:
-            if again and session.run(_WAS_SENT, letter.to, letter.at, letter.body):
+            if again and session.run(_WAS_SENT, letter.to, letter.body):
                 return []
             with session.transaction():
                 if not session.run(_TURN_IN, lease.run, lease.task, lease.delivery, worker):
                     return None
-                return send_all(session, [(letter, 0)])
+                return self._sent(session, letter)
 
         sent = await self._write(work)
         await self._tell(sent or ())
         return sent is not None
+
+    def _sent(self, session: Session, letter: Letter) -> list[Delivered]:
+        sent = send(session, letter, stamps=self._stamps)
+        return [] if sent is None else [sent]
 
     async def expire(self, now: Instant) -> int:
         if not await self._read(_ANY_OVER, now):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from perdure.kernel.values import RunId
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
@@ -14,8 +16,8 @@ LETTER_BITS = 20
 _SEND = Statement(
     # Whoever removes the run waits until the letter is there, and then sees it.
     "INSERT INTO inbox (partition, position, run, at, body, is_word)"
-    " SELECT partition, nextval('inbox_positions'), id, {}, {}, {} FROM runs WHERE id = {} FOR KEY SHARE"
-    " RETURNING position, partition",
+    " SELECT partition, nextval('inbox_positions'), id, coalesce({}, instant()), {}, {} FROM runs WHERE id = {}"
+    " FOR KEY SHARE RETURNING position, partition, at",
     INT,
     BLOB,
     INT,
@@ -23,8 +25,8 @@ _SEND = Statement(
 )
 _SEND_UNBORN = Statement(
     "INSERT INTO inbox (partition, position, run, at, body, is_word)"
-    " SELECT partition, nextval('inbox_positions'), run, {}, {}, {} FROM inbox WHERE run = {}"
-    " ORDER BY position LIMIT 1 RETURNING position, partition",
+    " SELECT partition, nextval('inbox_positions'), run, coalesce({}, instant()), {}, {} FROM inbox WHERE run = {}"
+    " ORDER BY position LIMIT 1 RETURNING position, partition, at",
     INT,
     BLOB,
     INT,
@@ -49,23 +51,23 @@ def birthplace(run: RunId, sender: int) -> int:
     return 1 + crc32(run.encode()) % SHARED if sender <= SHARED else sender
 
 
-def send(session: Session, letter: Letter) -> tuple[int, int] | None:
-    """Position and partition; None when there is no such run."""
-    rows = session.run(_SEND, letter.at, letter.body, int(letter.is_word), letter.to)
-    return (rows[0][0], rows[0][1]) if rows else None
+def send(session: Session, letter: Letter, *, stamps: bool, statement: Statement = _SEND) -> Delivered | None:
+    """None when there is no such run. With `stamps` it arrives when the store's clock says that it is written."""
+    rows = session.run(statement, None if stamps else letter.at, letter.body, int(letter.is_word), letter.to)
+    for position, partition, at in rows:
+        return Delivered(position, partition, replace(letter, at=at))
+    return None
 
 
-def send_together(session: Session, letters: Sequence[Letter]) -> list[Delivered]:
+def send_together(session: Session, letters: Sequence[Letter], *, stamps: bool) -> list[Delivered]:
     """In one transaction; to a run that is not there yet, where its start is."""
     sent = []
     with session.transaction():
         for letter in letters:
-            found = send(session, letter)
-            if found is None:
-                rows = session.run(_SEND_UNBORN, letter.at, letter.body, int(letter.is_word), letter.to)
-                found = (rows[0][0], rows[0][1]) if rows else None
+            found = send(session, letter, stamps=stamps)
+            found = found or send(session, letter, stamps=stamps, statement=_SEND_UNBORN)
             if found is not None:
-                sent.append(Delivered(*found, letter))
+                sent.append(found)
     return sent
 
 

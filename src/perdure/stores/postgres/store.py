@@ -53,6 +53,7 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
         self.pace = Pace(share=min(30.0, 3 * self._database.settings.lease), sweep=5.0)
         self.timepiece = self._database.count
         self._now = now or self.timepiece.now
+        self._stamps = now is None  # by the clock that all have, not by what a sender has counted
         session = self._database.connect("writer" if not must_exist else "reader 1")
         try:
             if not must_exist:
@@ -111,17 +112,17 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
 
     # Writing.
 
-    async def send(self, letter: Letter) -> int | None:
-        sent = await self._write(lambda session, again: send(session, letter))
-        if sent is None:
-            return None
-        await self._tell([Delivered(sent[0], sent[1], letter)])
-        return sent[0]
+    async def send(self, letter: Letter) -> Delivered | None:
+        sent = await self._write(lambda session, again: send(session, letter, stamps=self._stamps))
+        if sent is not None:
+            await self._tell([sent])
+        return sent
 
-    async def send_together(self, letters: Sequence[Letter]) -> None:
-        sent = await self._write(lambda session, again: send_together(session, letters))
+    async def send_together(self, letters: Sequence[Letter]) -> list[Delivered]:
+        sent = await self._write(lambda session, again: send_together(session, letters, stamps=self._stamps))
         if sent:
             await self._tell(sent)
+        return sent
 
     async def discard(self, positions: Sequence[int]) -> None:
         await self._write(lambda session, again: session.run(_DISCARD, sorted(self._owned), positions))

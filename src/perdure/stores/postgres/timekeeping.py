@@ -33,7 +33,7 @@ _IS_DOUBTFUL = Statement(  # every lease that is kept is renewed after a third o
 )
 _RENEWED = Statement("SELECT max(renewed) FROM servers WHERE token <> {}", TEXT)
 _LAST = Statement(
-    "SELECT instant(), greatest(0, (SELECT seen FROM clock), (SELECT max(created_at) FROM runs),"
+    "SELECT instant(), wall(), greatest(0, (SELECT seen FROM clock), (SELECT max(created_at) FROM runs),"
     " (SELECT max(ended_at) FROM runs WHERE ended_at IS NOT NULL), (SELECT max(renewed) FROM servers))"
 )
 
@@ -77,13 +77,13 @@ def begin(session: Session, count: DatabaseCount, shown: str, *, checks: bool) -
     """Count as the store's clock says now. With `checks`, never from before the last recorded instant."""
     if checks:
         _await_renewal(session)
-    ((at, last),) = session.run(_LAST)
+    ((at, wall, last),) = session.run(_LAST)
     if checks:
-        refuse_behind(shown, at, last)
+        refuse_behind(shown, wall, last)
         if at < last - JUMP:  # it was set back while nobody was there to notice
             with session.transaction():
                 session.run(_LOCK)
-                ((at, last),) = session.run(_LAST)
+                ((at, _, last),) = session.run(_LAST)
                 if at < last - JUMP:
                     session.run(_SHIFT, last - at)
     _measure(session, count)

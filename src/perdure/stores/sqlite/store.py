@@ -17,6 +17,7 @@ from perdure.stores.errors import StoreMoved
 from perdure.stores.protocol import (
     CommitAnswer,
     Committed,
+    Delivered,
     Fenced,
     Letter,
     Pace,
@@ -204,16 +205,17 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         ]
         return Fenced(sorted(lost)) if lost else self._writer.write(batch, self._epochs, self._now())
 
-    async def send(self, letter: Letter) -> int | None:
-        def work() -> int | None:
+    async def send(self, letter: Letter) -> Delivered | None:
+        def work() -> Delivered | None:
             if self._connection.execute("SELECT 1 FROM runs WHERE id = ?", (letter.to,)).get is None:
                 return None
-            return self._writer.send(letter, 0).position
+            return self._writer.send(letter, 0)
 
         return await self._explained_transaction(work)
 
-    async def send_together(self, letters: Sequence[Letter]) -> None:
-        def work() -> None:
+    async def send_together(self, letters: Sequence[Letter]) -> list[Delivered]:
+        def work() -> list[Delivered]:
+            sent = []
             for letter in letters:
                 where = self._connection.execute(
                     "SELECT coalesce((SELECT partition FROM runs WHERE id = ?1),"
@@ -221,9 +223,10 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
                     (letter.to,),
                 ).get
                 if where is not None:
-                    self._writer.send(letter, where)
+                    sent.append(self._writer.send(letter, where))
+            return sent
 
-        await self._explained_transaction(work)
+        return await self._explained_transaction(work)
 
     async def discard(self, positions: Sequence[int]) -> None:
         def work() -> None:
