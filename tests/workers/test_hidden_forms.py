@@ -1,10 +1,12 @@
 """A secret is hidden in every form that a text may give it, and before anything is encoded, cut or shortened."""
 
 import base64
+import html
 import json
 import random
 import string
 import sys
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -47,6 +49,42 @@ def test_a_secret_inside_of_json_and_urls_is_hidden(secret: str) -> None:
         assert "[redacted]" in hidden(secret, f"x={written}&y")
     if secret.isupper() is False and secret == secret.lower():
         assert "[redacted]" in hidden(secret, forms[-1])
+
+
+WAYS: list[Callable[[str], str]] = [
+    lambda c: c,
+    lambda c: json.dumps(c)[1:-1],
+    lambda c: json.dumps(json.dumps(c)[1:-1])[1:-1],
+    lambda c: quote(c, safe=""),
+    lambda c: quote(c, safe="").lower(),
+    lambda c: quote(quote(c, safe=""), safe=""),
+    lambda c: "".join(f"\\x{byte:02x}" for byte in c.encode()),
+    lambda c: f"&#{ord(c)};",
+    lambda c: f"&#x{ord(c):X};",
+    lambda c: json.dumps(c)[1:-1].upper().replace("\\U", "\\u"),
+    lambda c: html.escape(c),
+    lambda c: "+" if c == " " else c,
+    lambda c: "\\/" if c == "/" else c,
+]
+"""How a character that is no letter or digit may be written."""
+
+
+@given(SECRETS, st.lists(st.sampled_from(range(len(WAYS))), min_size=40, max_size=40))
+def test_a_secret_whose_characters_are_written_in_different_ways_is_hidden(secret: str, ways: list[int]) -> None:
+    """Servers differ in what they escape: no list of whole writings is complete."""
+    plain = [c.isascii() and c.isalnum() for c in secret]
+    written = "".join(c if is_plain else WAYS[way](c) for c, is_plain, way in zip(secret, plain, ways, strict=False))
+
+    assert hidden(secret, f"<{written}>") == "<[redacted]>"
+    mask = Mask()
+    mask.add(secret)
+    assert json.loads(mask.json(json.dumps({"k": f"<{written}>"}).encode())) == {"k": "<[redacted]>"}
+
+
+@given(SECRETS)
+def test_a_secret_in_hexadecimal_digits_is_hidden(secret: str) -> None:
+    assert hidden(secret, f"<{secret.encode().hex()}>") == hidden(secret, f"<{secret.encode().hex().upper()}>")
+    assert secret.encode().hex() not in hidden(secret, secret.encode().hex())
 
 
 @given(SECRETS, st.binary(max_size=10))
