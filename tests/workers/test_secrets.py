@@ -8,10 +8,10 @@ import pytest
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, outcome_of, task, value_of
 
 from perdure.kernel.sealing import read_by_place, seal_by_place
-from perdure.providers.context import BlockingContext
+from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Registry
-from perdure.workers.secrets import Secrets, from_environment
+from perdure.workers.secrets import Secrets, from_environment, values_named
 
 TOKEN = 'hun"ter2\n'
 
@@ -136,6 +136,75 @@ async def test_what_the_run_records_of_a_task_does_not_tell_it() -> None:
     assert value_of(outcome) is True
     assert ledger.signals == [("said", b'{"token":"[redacted]"}')]
     assert ledger.completed == {"sent": b'"sent [redacted]"'}
+
+
+@on_loop
+async def test_a_secret_is_no_key_of_an_effect() -> None:
+    """Masked keys could not be told apart, and an effect would be taken for another one that was performed."""
+    registry = Registry()
+    performed: list[str] = []
+
+    @registry.provider("tell")
+    def tell(token: str, context: BlockingContext) -> Any:
+        return context.effect_once(f"pay {token}", lambda: performed.append(token))
+
+    ledger = Ledger()
+    async with at_work(registry, resolve_secret={"TOKEN": TOKEN}.get) as worker:
+        outcome = await worker.run(with_secret("tell", {"token": ""}, "token"), ledger)
+
+    assert failure_of(outcome) == ("Platform.EffectKeyHoldsSecret", False)
+    assert (performed, ledger.completed) == ([], {}) and "hun" not in str(outcome)
+
+
+@on_loop
+async def test_the_name_of_a_signal_does_not_tell_it() -> None:
+    registry = Registry()
+
+    @registry.provider("tell")
+    async def tell(token: str, context: TaskContext) -> None:
+        await context.emit_signal(f"said {token}")
+
+    ledger = Ledger()
+    async with at_work(registry, resolve_secret={"TOKEN": TOKEN}.get) as worker:
+        await worker.run(with_secret("tell", {"token": ""}, "token"), ledger)
+
+    assert ledger.signals == [("said [redacted]", b"null")]
+
+
+@on_loop
+async def test_other_runs_of_the_family_do_not_tell_it_either() -> None:
+    """What a parent has sent may come back to its child."""
+    async with at_work(resolve_secret={"TOKEN": TOKEN}.get) as worker:
+        await worker.run(with_secret("echo", {"value": ""}, "value"), Ledger())
+        child = await worker.run(task("echo", {"value": f"found {TOKEN}"}, run="r1.3"), Ledger())
+
+    assert value_of(child) == "found [redacted]"
+
+
+def test_all_keys_of_a_secret_are_found_to_be_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which keys an Engram has asked for is not in the document."""
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "token").write_text("from a file\n")
+    monkeypatch.setenv("PERDURE_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("PERDURE_SECRET_api_key", "from a variable")
+    monkeypatch.setenv("PERDURE_SECRET_apiary", "of another")
+
+    assert sorted(values_named("api/*", from_environment)) == ["from a file", "from a variable"]
+
+
+def test_what_a_keychain_reads_is_found_to_be_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what the operator lets it read."""
+    (tmp_path / "key").write_text("from a file\n")
+    monkeypatch.setenv("PERDURE_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("PERDURE_KEYCHAIN_ENV", "LISTED")
+    monkeypatch.setenv("LISTED", "from a variable")
+    monkeypatch.setenv("UNLISTED", "of another")
+    monkeypatch.setenv("PERDURE_CREDENTIAL_SHOP", '{"type": "basic", "username": "ada", "password": "stored away"}')
+    names = ["file:key", "env:LISTED", "env:UNLISTED", "file:/etc/passwd", "credential:shop", "credential:none"]
+
+    found = [value for name in names for value in values_named(name, from_environment)]
+
+    assert found == ["from a file", "from a variable", "stored away"]
 
 
 @on_loop

@@ -71,6 +71,7 @@ class Code(StrEnum):
     CANNOT_OPEN = "Platform.CannotOpen"  # sealed arguments; the details say why, in the language's words
     EFFECT_IN_DOUBT = "Platform.EffectInDoubt"
     EFFECT_UNFIT = "Platform.EffectUnfit"  # performed, but what it gave has no JSON form
+    EFFECT_KEY = "Platform.EffectKeyHoldsSecret"
     WORKER_DIED = "Platform.WorkerDied"
     MOVES_EXHAUSTED = "Platform.MovesExhausted"
     NOT_ALLOWED = "Platform.NotAllowed"  # by the operator's policy

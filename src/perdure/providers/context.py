@@ -27,6 +27,9 @@ class SecretSource(Protocol):
     def are_in(self, text: str, /) -> bool:
         """Whether a text holds a secret that the run was given."""
 
+    def redact(self, value: Any, /) -> Any:
+        """The value, as JSON has it, without secrets that the run was given."""
+
 
 class Cancellation:
     """A wish that the task should stop: a fact to look at, and an event to await.

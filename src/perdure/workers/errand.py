@@ -155,6 +155,8 @@ class Errand:
             return self.secrets[arguments[0]]
         if verb == "is_secret_in":
             return self.secrets.are_in(arguments[0])
+        if verb == "redact":
+            return self.secrets.mask.json(arguments[0])
         if verb not in _ANSWERED:
             raise ValueError(f"a task cannot ask for {verb!r}")
         return await getattr(self.discreet_port(), verb)(*arguments)

@@ -31,7 +31,7 @@ from perdure.workers.crowds import Crowd
 from perdure.workers.errand import Done, Errand
 from perdure.workers.groups import Groups
 from perdure.workers.masking import Masks
-from perdure.workers.secrets import Resolver, Secrets, from_environment
+from perdure.workers.secrets import Resolver, Secrets, from_environment, values_named
 from perdure.workers.threads import Threads
 
 if TYPE_CHECKING:
@@ -150,11 +150,12 @@ class Worker:
             self._admit(errand)
 
     def _mask_of(self, assignment: Assignment) -> Mask:
-        """The run's mask. A new one knows at once what the document names: an earlier process may have used it."""
+        """The family's mask. It knows at once what the run's document names: an earlier process may have used it."""
         mask = self._masks.of(assignment.run)
-        if assignment.secrets and not mask.hides:
-            for name in assignment.secrets:
-                if (value := self._resolve_secret(name)) is not None:
+        for name in assignment.secrets:
+            if name not in mask.names:
+                mask.names.add(name)
+                for value in values_named(name, self._resolve_secret):
                     mask.add(value)
         return mask
 

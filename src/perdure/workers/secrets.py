@@ -1,18 +1,18 @@
 """Secrets of one task: resolved just before it runs, and taken out of everything it says."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from perdure.kernel.masking import Mask
 from perdure.kernel.outcomes import Code, Outcome
-from perdure.kernel.sealing import REDACTED
-from perdure.kernel.work import Port
+from perdure.kernel.sealing import REDACTED, CannotOpen
+from perdure.kernel.work import Claim, Port
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import is_file_name
 
-__all__ = ["REDACTED", "DiscreetPort", "Resolver", "SecretMissing", "Secrets", "from_environment"]
+__all__ = ["REDACTED", "DiscreetPort", "Resolver", "SecretMissing", "Secrets", "from_environment", "values_named"]
 
 Resolver = Callable[[str], str | None]
 """Name → value, or None when there is no such secret."""
@@ -39,6 +39,37 @@ def from_environment(name: str) -> str | None:
         return Path(folder, *parts).read_text("utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def values_named(name: str, resolve: Resolver) -> Iterator[str]:
+    """What a name in `Assignment.secrets` stands for on this machine: to be hidden, never to be handed out.
+
+    A secret's name; `name/*` for all keys of a secret; `env:…`, `file:…` and `credential:…` as a keychain reads them.
+    """
+    if (value := resolve(name)) is not None:
+        yield value
+    if name.endswith("/*"):
+        yield from _all_keys(name.removesuffix("/*"))
+    kind, _, rest = name.partition(":")
+    if kind in ("env", "file", "credential"):
+        from perdure.providers.keychain import Host, Resolved
+
+        host = Host(resolve)
+        try:
+            found = host.variable(rest) if kind == "env" else host.file(rest) if kind == "file" else None
+            value_of_name = host.credential(rest) if kind == "credential" else found
+        except CannotOpen:  # then no task of the run can have it either
+            return
+        yield from Resolved(value_of_name, all_secret=kind != "credential").secrets()
+
+
+def _all_keys(name: str) -> Iterator[str]:
+    beginning = f"PERDURE_SECRET_{_variable(name)}_"
+    yield from (value for variable, value in os.environ.items() if variable.startswith(beginning))
+    folder = os.environ.get("PERDURE_SECRETS_DIR")
+    if folder and is_file_name(name) and Path(folder, name).is_dir():
+        keys = (from_environment(f"{name}/{file.name}") for file in Path(folder, name).iterdir())
+        yield from (value for value in keys if value is not None)
 
 
 def _variable(name: str) -> str:
@@ -78,13 +109,19 @@ class Secrets:
 class DiscreetPort:
     """A task's port, with secrets taken out of everything that is recorded or read."""
 
-    __slots__ = ("_mask", "_port", "claim_effect", "release_effect")
+    __slots__ = ("_mask", "_port", "release_effect")
 
     def __init__(self, port: Port, secrets: Secrets) -> None:
         self._port = port
         self._mask = secrets.mask
-        self.claim_effect: Callable[[str], Any] = port.claim_effect
         self.release_effect: Callable[[str], Any] = port.release_effect
+
+    async def claim_effect(self, key: str) -> Claim:
+        """A key is recorded as it is: two of them that differ in a secret alone would be one if it were masked."""
+        if self._mask.text(key) != key:
+            message = "the key of an effect holds a secret, and keys are recorded; make it of something else"
+            raise ProviderFailure(Code.EFFECT_KEY, message, retryable=False)
+        return await self._port.claim_effect(key)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
         await self._port.complete_effect(key, self._mask.json(result))
@@ -93,7 +130,7 @@ class DiscreetPort:
         await self._port.complete_effect_unfit(key, self._mask.text(reason))
 
     async def emit_signal(self, name: str, value: bytes) -> None:
-        await self._port.emit_signal(name, self._mask.json(value))
+        await self._port.emit_signal(self._mask.text(name), self._mask.json(value))
 
     async def report(self, body: bytes) -> bytes | None:
         return await self._port.report(self._mask.json(body))

@@ -25,6 +25,7 @@ from perdure.kernel.sealing import (
 from perdure.kernel.values import Instant
 from perdure.kernel.work import Assignment
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.text import hidden_by
 from perdure.workers.vault import Vault
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Unsealer:
             case Document(digest):
                 return await self._document(digest)
             case Lookup(entry):
-                kept = await self._vault.get(entry, lambda: self._make(entry))
+                kept = await self._vault.get(entry, lambda: self._make(entry, mask))
                 return _masked(kept.found, kept.secrets, mask)
             case Stored(name):
                 from perdure.providers.keychain import Resolved
@@ -117,11 +118,12 @@ class Unsealer:
                 self._texts.popitem(last=False)
         return text
 
-    async def _make(self, entry: Entry) -> "Resolved":
+    async def _make(self, entry: Entry, asking: Mask) -> "Resolved":
         """Make a value anew. A mask of its own: what goes wrong here is told to all who wait, without the secrets."""
         from perdure.providers.keychain import resolve
 
         mask = Mask()
+        hidden_by.set(lambda data: mask.raw(asking.raw(data)))  # in the task of this making alone
         try:
             fields: Fields = await self._answered(entry.fields(), mask)
             return await resolve(entry.kind, entry.name, fields, self._machine())

@@ -2,16 +2,23 @@
 
 from typing import Any
 
+import pytest
+
 from perdure.kernel.errors import Conflict
 from perdure.providers.engrams.logbook import LONGEST_LINE, MOST_BYTES, Logbook
+from perdure.workers.secrets import Secrets
 
 
 class Reports:
-    def __init__(self, refuses: bool = False) -> None:
+    def __init__(self, refuses: bool = False, secret: str = "") -> None:
         self.told: list[dict[str, Any]] = []
+        self.asked = 0
+        self.secrets = Secrets({"S": secret}.get)
+        assert self.secrets["S"] == secret
         self._refuses = refuses
 
     def report(self, body: dict[str, Any]) -> None:
+        self.asked += 1
         if self._refuses:
             raise Conflict("the task is not open (any more)")
         self.told.append(body)
@@ -57,6 +64,19 @@ def test_what_looks_like_a_secret_is_not_kept() -> None:
 
 def test_who_may_not_tell_any_more_is_not_stopped_by_it() -> None:
     """STY-120 STY-263: how an Engram ended counts more than what it said."""
-    book = Logbook()
+    book, reports = Logbook(), Reports(refuses=True)
     book.add("late")
-    book.tell_blocking(Reports(refuses=True))  # type: ignore[arg-type]
+    book.tell_blocking(reports)  # type: ignore[arg-type]
+
+    assert (reports.asked, reports.told) == (1, [])
+
+
+@pytest.mark.parametrize("before", ["password=", "x" * (LONGEST_LINE - 9)])
+def test_a_secret_is_taken_out_before_a_line_is_changed_or_cut(before: str) -> None:
+    """STY-263: neither what looks like a secret in front of it nor the end of the line leaves a half of it."""
+    secret = 'two words and "more"'
+    book, reports = Logbook(), Reports(secret=secret)
+    book.add(before + secret, fields={"f": before[-1000:] + secret})
+    book.tell_blocking(reports)  # type: ignore[arg-type]
+
+    assert not [part for part in secret.split() if part in str(reports.told)]

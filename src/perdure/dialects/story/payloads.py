@@ -5,6 +5,7 @@ Knows their form and what is wrong with one. Who hydrates them, and when, is ano
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from perdure.kernel import jsontext
@@ -56,7 +57,7 @@ def places(document: Any, *, is_written: bool = True) -> Iterator[Place]:
 
 
 def named_secrets(document: Any) -> Iterator[str]:
-    """The secrets that references in a document name, as `name/key`."""
+    """The secrets that a document names: as `name/key` in references, as `name/*` where Engrams are given some."""
     if isinstance(document, dict) and SECRET in document:
         given = document[SECRET]
         if isinstance(given, str):
@@ -65,8 +66,21 @@ def named_secrets(document: Any) -> Iterator[str]:
         elif isinstance(given, dict):
             yield f"{given.get('name')}/{given.get('key')}"
         return
-    for part in document.values() if isinstance(document, dict) else document if isinstance(document, list) else ():
-        yield from named_secrets(part)
+    if isinstance(document, dict):
+        mapped = document.get("secrets")
+        yield from (f"{name}/*" for name in (mapped.values() if isinstance(mapped, dict) else ()) if _is_text(name))
+        for part in document.values():
+            yield from named_secrets(part)
+    elif isinstance(document, list):
+        for part in document:
+            yield from named_secrets(part)
+    elif _is_text(document) and SECRET in document:  # an annotation, which holds JSON
+        with suppress(ValueError):
+            yield from named_secrets(jsontext.decode(document.encode()))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def may_refer(text: bytes) -> bool:

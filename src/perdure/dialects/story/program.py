@@ -144,7 +144,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def secret_names(self) -> tuple[str, ...]:
         """Secrets that the documents name, as workers ask for them: `name/key`."""
-        if not may_refer(jsontext.encode(self.bundle)):
+        text = jsontext.encode(self.bundle)
+        if not may_refer(text) and b'"secrets"' not in text:
             return ()
         return tuple(dict.fromkeys(named_secrets(self.bundle)))
 

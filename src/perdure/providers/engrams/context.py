@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from perdure.kernel import jsontext
 from perdure.kernel.ids import family_of
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.engrams import storage
@@ -102,10 +103,13 @@ class EngramContext:
         return self._inner.report({"replaySignals": {"step": step or self.step, "sinceSeq": since}})
 
     def store(self, key: str, value: Any) -> dict[str, str]:
-        """Keep a large value in the storage that workers share; give the reference to it instead of the value."""
-        return storage.put(
-            self._task.get("storage") or {}, self.namespace, family_of(self._inner.run), self.step_run, key, value
-        )
+        """Keep a large value in the storage that workers share; give the reference to it instead of the value.
+
+        As in any result, secrets of the run are masked in it.
+        """
+        settings, family = self._task.get("storage") or {}, family_of(self._inner.run)
+        hidden = self._inner.secrets.redact(jsontext.decode(jsontext.encode(value)))
+        return storage.put(settings, self.namespace, family, self.step_run, key, hidden)
 
     def load(self, reference: Mapping[str, Any]) -> Any:
         """What a storage reference stands for; those in `inputs` are filled in already."""

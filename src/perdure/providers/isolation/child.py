@@ -97,6 +97,9 @@ class AskedSecrets:
         found: bool = self._line.ask("is_secret_in", text)
         return found
 
+    def redact(self, value: Any) -> Any:
+        return jsontext.decode(self._line.ask("redact", jsontext.encode(value)))
+
 
 class Printed(io.RawIOBase):
     """Turns what user code prints into log lines, in order with everything else it says."""
