@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-JOBS   ?= auto
+# Workers of pytest: more than there are processors, for many tests wait.
+JOBS   ?= $(shell expr \( $$(getconf _NPROCESSORS_ONLN) \* 3 + 1 \) / 2)
 
 .DEFAULT_GOAL := help
 
@@ -12,11 +13,31 @@ help: ## show this list
 example: $(VENV)/.run ## install Perdure and run an example to its result
 	$(BIN)/perdure run examples/flows/first-call.json --input '"world"' --db sqlite:///$(VENV)/example.db
 
-test: $(VENV)/.dev ## install everything and run all checks: format, lint, types, tests
+# Of every package what answers soon: pure code, engine and store on SQLite, the command line inside the process.
+QUICK := tests/architecture tests/kernel tests/documents \
+  tests/expressions/cel/test_functions.py tests/expressions/gotemplate/test_functions.py \
+  tests/dialects/flow/test_cases.py tests/dialects/playbook/test_cases.py tests/dialects/story/test_cases.py \
+  tests/engine/test_deciding.py tests/engine/test_recovery.py tests/stores/test_sqlite.py \
+  tests/workers/test_runner.py tests/providers/test_registry.py tests/triggers/test_cron.py tests/cli/test_ps.py
+
+CHAOS := tests/journeys/test_many_servers.py
+
+check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n $(JOBS)
+
+quick: check ## format, lint, types and fast tests of every package, in under 90 seconds
+	PERDURE_TEST_STORE=sqlite $(BIN)/pytest -n $(JOBS) $(QUICK)
+
+test: check ## install everything and run all checks (8 minutes on two cores)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+deep: export TMPDIR ?= /tmp
+deep: check ## before a release, all that `make test` takes samples of (2 hours on two quiet cores)
+	PERDURE_TEST_SEED=all $(BIN)/pytest -n $(JOBS) --dist worksteal --deselect $(CHAOS)
+	for version in 15 18; do PERDURE_CHAOS_SECONDS=600 PERDURE_CHAOS_POSTGRES=$$version $(BIN)/pytest $(CHAOS) || exit 1; done
+	$(BIN)/python -m tests.journeys.soak --minutes 20
 
 bench: $(VENV)/.dev ## measure Perdure beside its peers and write docs/performance.md (25 minutes)
 	$(BIN)/python -m bench run
@@ -53,4 +74,4 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
-.PHONY: help example test bench fix lock sbom licences lowest clean
+.PHONY: help example check quick test deep bench fix lock sbom licences lowest clean

@@ -3,16 +3,53 @@
 import asyncio
 import inspect
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import storing
+from tests import sampling, storing
 
 if TYPE_CHECKING:
     from tests.postgres import Server
+
+
+IN_MEMORY = Path("/dev/shm")
+ROOM = 4 << 30  # bytes
+LONGEST = 120  # seconds; where a test takes all of its cases, thirty times as long
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[sampling.SEED] = sampling.seed_text()  # for the workers of this session: a commit may come meanwhile
+    os.environ.setdefault("TMPDIR", _folder_for_tests())
+    tempfile.tempdir = None  # look again
+
+
+def _folder_for_tests() -> str:
+    """In memory, where there is room: stores sync a hundred thousand times, and no test can take the power away."""
+    if not IN_MEMORY.is_dir() or not os.access(IN_MEMORY, os.W_OK):
+        return tempfile.gettempdir()
+    found = os.statvfs(IN_MEMORY)
+    is_fit = found.f_bavail * found.f_frsize > ROOM and not found.f_flag & os.ST_NOEXEC
+    return str(IN_MEMORY) if is_fit else tempfile.gettempdir()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [f"sampled cases: {sampling.SEED}={sampling.seed_text()}", f"files: TMPDIR={tempfile.gettempdir()}"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Cases that are not in turn are left out, unless tests were named one by one."""
+    if any("::" in argument for argument in config.args):
+        return
+    chosen = [item for item in items if sampling.Sample.of(item).is_in_turn]
+    if len(chosen) < len(items):
+        kept = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = chosen
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -20,15 +57,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 120))
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), LONGEST if sampling.seed() is not None else 30 * LONGEST))
     return True
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test marked `every_store` runs on each of them; `PERDURE_TEST_STORE` picks one."""
     marker = metafunc.definition.get_closest_marker
-    if marker("every_store") is not None and marker("sqlite_inside") is None:
-        metafunc.parametrize("world_store", storing.chosen(), indirect=True)
+    if (found := marker("every_store")) is not None and marker("sqlite_inside") is None:
+        metafunc.parametrize("world_store", storing.chosen(**found.kwargs), indirect=True)
+
+
+@pytest.fixture
+def sample(request: pytest.FixtureRequest) -> sampling.Sample:
+    """What of many cases inside one test is in turn (see `tests/sampling.py`)."""
+    return sampling.Sample.of(request.node)
 
 
 @pytest.fixture(autouse=True)

@@ -28,11 +28,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-VERSIONS = (15, 18)
+OLDEST_SHARE = 4  # commits, at one of which a test runs on the oldest version too (see `tests/sampling.py`)
+VERSIONS = (pytest.param(15, marks=pytest.mark.sampled(OLDEST_SHARE)), 18)
 GIVEN = "PERDURE_TEST_POSTGRES"
 
 _NOBODY = 65534
-_SHARED = Path(tempfile.gettempdir()) / f"perdure-test-postgres-{os.getuid()}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class Server:
                 yield make_conninfo(self.conninfo, dbname=name)
             finally:
                 connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def _shared() -> Path:
+    """Where the servers of all test sessions are."""
+    return Path(tempfile.gettempdir()) / f"perdure-test-postgres-{os.getuid()}"
 
 
 def as_url(conninfo: str) -> str:
@@ -73,7 +78,7 @@ def server(version: int, session: str) -> Iterator[Server]:
     if given:
         yield Server(given)
         return
-    folder = _SHARED / f"{session}-{version}"
+    folder = _shared() / f"{session}-{version}"
     port = _enter(folder, version)
     try:
         yield Server(f"host=127.0.0.1 port={port} user=postgres dbname=postgres")
@@ -106,7 +111,7 @@ class OwnServer:
 
 @contextlib.contextmanager
 def own_server(version: int) -> Iterator[OwnServer]:
-    folder = _SHARED / f"own-{uuid.uuid4().hex[:12]}-{version}"
+    folder = _shared() / f"own-{uuid.uuid4().hex[:12]}-{version}"
     programs = binaries(version)
     if programs is None:
         pytest.skip(f"there is no PostgreSQL {version} on this machine")
@@ -139,8 +144,9 @@ def _leave(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[dict[str, Any]]:
-    _SHARED.mkdir(mode=0o755, exist_ok=True)
-    with (_SHARED / "lock").open("a") as lock:
+    shared = _shared()
+    shared.mkdir(mode=0o755, exist_ok=True)
+    with (shared / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _sweep()
         note = folder.with_suffix(".json")
@@ -154,7 +160,7 @@ def _locked(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _sweep() -> None:
     """Servers whose users have all died are nobody's."""
-    for note in _SHARED.glob("*.json"):
+    for note in _shared().glob("*.json"):
         if not any(_is_alive(user) for user in json.loads(note.read_text())["users"]):
             _stop(note.with_suffix(""))
             note.unlink()

@@ -1,8 +1,8 @@
 """Which stores the tests run on: the one place that opens the store under test.
 
-    @pytest.mark.every_store          on SQLite, PostgreSQL 15 and PostgreSQL 18
-    PERDURE_TEST_STORE=postgres15     those tests on that store alone
-    PERDURE_TEST_CRASHES=all          tests that crash at some commits crash at all of them
+    @pytest.mark.every_store                  on SQLite and PostgreSQL 18, and in turns on PostgreSQL 15
+    @pytest.mark.every_store(postgres18=5)    at one commit in five on PostgreSQL 18 (see `tests/sampling.py`)
+    PERDURE_TEST_STORE=postgres15             those tests on that store alone
 
 On PostgreSQL every folder of a test has a database of its own. There are only a few, used again and again: emptying one
 takes milliseconds, creating one takes long.
@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import psycopg
 import pytest
@@ -22,36 +21,31 @@ import pytest
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Store
 from perdure.testing.opening import worlds_on
-from tests.postgres import as_url
+from tests.postgres import OLDEST_SHARE, as_url
 
 if TYPE_CHECKING:
     from perdure.stores.postgres.store import PostgresStore
     from tests.postgres import Server
 
 SQLITE = "sqlite"
-EVERY = (SQLITE, "postgres15", "postgres18")
-__all__ = ["EVERY", "SQLITE", "Databases", "chosen", "crash_points", "worlds_on"]
+EVERY = {SQLITE: 1, "postgres15": OLDEST_SHARE, "postgres18": 1}  # at one commit in so many
+__all__ = ["EVERY", "SQLITE", "Databases", "chosen", "worlds_on"]
 
 CHOSEN = "PERDURE_TEST_STORE"
-CRASHES = "PERDURE_TEST_CRASHES"
 
 IN_USE_AT_ONCE = 3  # folders of one test
 
 
-def chosen() -> tuple[str, ...]:
+def chosen(**shares: int) -> list[Any]:
+    """Parameters of a test: the stores, each with its share of commits."""
     named = os.environ.get(CHOSEN)
     if named is None:
-        return EVERY
+        return [
+            pytest.param(store, marks=pytest.mark.sampled(shares.get(store, share))) for store, share in EVERY.items()
+        ]
     if named not in EVERY:
         raise pytest.UsageError(f"{CHOSEN}={named}: one of {', '.join(EVERY)}")
-    return (named,)
-
-
-def crash_points(commits: range, name: str, every: int) -> range:
-    """Which of these commits to crash at: one in `every`, always the same ones, spread over tests by name."""
-    if os.environ.get(CRASHES) == "all":
-        every = 1
-    return commits[crc32(name.encode()) % min(every, len(commits)) :: every]
+    return [named]
 
 
 def _mortal_store(url: str, now: Callable[[], Instant]) -> "PostgresStore":

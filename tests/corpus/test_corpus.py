@@ -20,19 +20,19 @@ from perdure.stores.sqlite import database
 from perdure.testing import FakeClock
 from perdure.wiring import Observer
 from tests.corpus.changes import SHOWN_OTHERWISE, told_now, without_own
-from tests.storing import crash_points
+from tests.sampling import Sample
 
 FOLDER = Path(__file__).parent
 SCHEMA = 4
 LATER = 1_900_000_000_000_000
 
 
-def scenarios(language: str) -> Iterator[dict[str, Any]]:
-    """One in twelve; all of them where tests that take samples take everything."""
+def scenarios(language: str, sample: Sample) -> Iterator[dict[str, Any]]:
+    """One in twelve at each commit (see `tests/sampling.py`)."""
     text = lzma.decompress((FOLDER / f"corpus-{language}.jsonl.xz").read_bytes())
     lines = text.splitlines()
-    for number in crash_points(range(len(lines)), language, 12):
-        yield json.loads(lines[number])
+    for line in sample.take(lines, 12):
+        yield json.loads(line)
 
 
 def write_store(path: Path, tables: dict[str, Any]) -> None:
@@ -64,11 +64,13 @@ def write_store(path: Path, tables: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("language", ["flow", "playbook", "story"])
-async def test_what_an_earlier_program_wrote_shows_what_it_showed(language: str, tmp_path: Path) -> None:
+async def test_what_an_earlier_program_wrote_shows_what_it_showed(
+    language: str, tmp_path: Path, sample: Sample
+) -> None:
     """Invariant 24."""
     different: list[str] = []
     count = 0
-    for number, scenario in enumerate(scenarios(language)):
+    for number, scenario in enumerate(scenarios(language, sample)):
         path = tmp_path / f"{number}.db"
         write_store(path, scenario["tables"])
         async with Observer(f"sqlite:///{path}", clock=FakeClock(LATER)) as observer:

@@ -1,12 +1,12 @@
-"""Every scenario of the three languages through the real engine, on every store, with crashes at some of its commits.
+"""Every scenario of the three languages through the real engine: on SQLite always, on PostgreSQL in turns.
 
-PERDURE_TEST_CRASHES=all   at every commit, both just before it is on disk and just after
+Its engine dies at every commit, just before it is on disk and just after, and leaves in order at every commit: within
+20 commits at each of them on each store, a share of them at a time (see `tests/sampling.py`).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
-from zlib import crc32
 
 import pytest
 
@@ -20,9 +20,9 @@ from tests.dialects.flow.suite import all_scenarios
 from tests.dialects.playbook import cases as playbooks
 from tests.dialects.played import NEVER, Stage
 from tests.dialects.story import cases as stories
-from tests.storing import crash_points
+from tests.sampling import Sample
 
-pytestmark = pytest.mark.every_store
+pytestmark = pytest.mark.every_store(postgres15=10, postgres18=5)
 
 
 class Case(Protocol):
@@ -43,45 +43,47 @@ async def play_flow(scenario: Scenario, folder: Path, **options: Any) -> Stage:
 
 
 @pytest.mark.parametrize("case", all_scenarios(), ids=lambda case: case.name)
-async def test_a_flow_ends_as_expected(case: Scenario, tmp_path: Path) -> None:
-    async for shown, when in _plays(play_flow, case, tmp_path):
+async def test_a_flow_ends_as_expected(case: Scenario, tmp_path: Path, sample: Sample) -> None:
+    async for shown, when in _plays(play_flow, case, tmp_path, sample):
         assert list(flow_differences(case.expected, shown)) == [], when
 
 
 @pytest.mark.parametrize("case", playbooks.all_cases(), ids=lambda case: case.name)
-async def test_a_playbook_ends_as_expected(case: playbooks.Case, tmp_path: Path) -> None:
-    async for shown, when in _plays(playbooks.stage_play, case, tmp_path):
+async def test_a_playbook_ends_as_expected(case: playbooks.Case, tmp_path: Path, sample: Sample) -> None:
+    async for shown, when in _plays(playbooks.stage_play, case, tmp_path, sample):
         assert list(differences(case.expected, shown)) == [], when
 
 
 @pytest.mark.parametrize("case", stories.all_cases(), ids=lambda case: case.name)
-async def test_a_story_ends_as_expected(case: stories.Case, tmp_path: Path) -> None:
-    async for shown, when in _plays(stories.stage_play, case, tmp_path, is_shown=case.tells_of_crashes):
+async def test_a_story_ends_as_expected(case: stories.Case, tmp_path: Path, sample: Sample) -> None:
+    async for shown, when in _plays(stories.stage_play, case, tmp_path, sample, is_shown=case.tells_of_crashes):
         assert list(differences(case.expected, shown)) == [], when
 
 
-async def _plays(play: Play, case: Case, folder: Path, *, is_shown: bool = False) -> AsyncIterator[tuple[Any, str]]:
-    """What the scenario shows in the end, and when its engine died on the way; `is_shown`: then it does not die."""
+async def _plays(
+    play: Play, case: Case, folder: Path, sample: Sample, *, is_shown: bool = False
+) -> AsyncIterator[tuple[Any, str]]:
+    """What the scenario shows in the end, and what became of its engine; `is_shown`: then it does not die."""
     shown, commits = await _undisturbed(play, case, folder)
     yield shown, "undisturbed, on SQLite"
-    moments = [(at, after) for at in range(1, commits + 1) for after in (False, True)]
-    which = crash_points(range(len(moments)), case.name, len(moments))
-    for at, after in [(NEVER, False)] if is_shown else [moments[one] for one in which]:
+    every = range(1, commits + 1)
+    moments = [(at, after) for at in every for after in (False, True)]
+    for at, after in [(NEVER, False)] if is_shown else sample.take(moments):
         place = folder / f"{at}-{after}"
         place.mkdir()
         stage = await play(case, place, crash_at=at, after=after)
         shown = await stage.show()
         await stage.world.close()
         yield shown, f"died {'after' if after else 'before'} commit {at}" if stage.crashed else "undisturbed"
-    place = folder / "handed-over"
-    place.mkdir()
-    moment = 1 + crc32(case.name.encode()) % max(1, commits)
-    stage = await play(case, place, crash_at=moment, leaves=True)
-    shown = await stage.show()
-    await stage.world.close()
-    if stage.is_drained:
-        assert {one.delivery for one in stage.outside.performed} <= {1} or is_shown, "begun twice"
-        yield shown, f"handed over at commit {moment}"
+    for at in sample.take(every):
+        place = folder / f"handed-over-{at}"
+        place.mkdir()
+        stage = await play(case, place, crash_at=at, leaves=True)
+        shown = await stage.show()
+        await stage.world.close()
+        if stage.is_drained:
+            assert {one.delivery for one in stage.outside.performed} <= {1} or is_shown, "begun twice"
+            yield shown, f"handed over at commit {at}"
 
 
 async def _undisturbed(play: Play, case: Case, folder: Path) -> tuple[Any, int]:

@@ -81,3 +81,12 @@ def test_every_invariant_is_named_by_a_test(number: int) -> None:
     texts.append((ROOT / "src" / "perdure" / "testing" / "store_suite.py").read_text(encoding="utf-8"))
 
     assert any(pattern.search(text) for text in texts), f"no test names invariant {number}"
+
+
+def test_the_readme_counts_as_many_tests_as_run(request: pytest.FixtureRequest) -> None:
+    files = {item.path for item in request.session.items}
+    if not files >= set((ROOT / "tests").rglob("test_*.py")):
+        pytest.skip("only a part of the tests was asked for")
+    (claimed,) = re.findall(r"over ([\d,]+) tests", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+    assert int(claimed.replace(",", "")) < len(request.session.items)

@@ -10,7 +10,8 @@ from perdure.engine.settings import Settings
 from perdure.testing import CrashingStore, World
 from tests.engine.documents import ALL
 from tests.engine.scenes import check_fold, finish, make_world
-from tests.storing import SQLITE, crash_points
+from tests.sampling import Sample
+from tests.storing import SQLITE
 
 pytestmark = pytest.mark.every_store
 
@@ -52,7 +53,7 @@ async def test_batches_of_one_and_batches_of_all_end_the_same(tmp_path: Path, na
 @pytest.mark.parametrize("after", [False, True], ids=["before-sync", "after-sync"])
 @pytest.mark.parametrize("batch", [1, 1000], ids=["batches-of-one", "batches-of-all"])
 async def test_crash_at_every_commit_boundary_ends_the_same(
-    tmp_path: Path, name: str, after: bool, batch: int, world_store: str
+    tmp_path: Path, name: str, after: bool, batch: int, world_store: str, sample: Sample
 ) -> None:
     """Invariants 1, 2, 9, 12, 18: whatever the instant, the next engine goes on from what is on disk."""
     settings = Settings(poll=0.005, batch=batch)
@@ -60,7 +61,7 @@ async def test_crash_at_every_commit_boundary_ends_the_same(
     calm.mkdir()
     expected = await _undisturbed(calm, ALL[name], settings)
 
-    for commit in crash_points(range(1, MOST_COMMITS), f"{name}{after}{batch}", 1 if world_store == SQLITE else 6):
+    for commit in sample.take(range(1, MOST_COMMITS), 1 if world_store == SQLITE else 5):
         folder = tmp_path / str(commit)
         folder.mkdir()
         crashed, shown = await _with_crash(folder, ALL[name], settings, commit, after)

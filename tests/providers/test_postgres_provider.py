@@ -7,17 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from tests.postgres import VERSIONS, Server
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, is_cancelled, outcome_of, task, value_of
 
 from perdure.kernel.outcomes import Failed, Outcome
-
-if TYPE_CHECKING:
-    from tests.postgres import Server
 
 
 @pytest.fixture
@@ -30,8 +28,8 @@ def shop(postgres_url: str) -> str:
     return postgres_url
 
 
-@pytest.fixture(params=[15, 18])
-def any_version(request: pytest.FixtureRequest, postgres_server: "Callable[[int], Server]") -> Iterator[str]:
+@pytest.fixture(params=VERSIONS)
+def any_version(request: pytest.FixtureRequest, postgres_server: Callable[[int], Server]) -> Iterator[str]:
     with postgres_server(request.param).database() as address:
         yield address
 

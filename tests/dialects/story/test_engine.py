@@ -17,7 +17,8 @@ from perdure.stores.protocol import Store
 from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World
 from tests.dialects.story.world import CORE, engram, story, template
-from tests.storing import SQLITE, crash_points
+from tests.sampling import Sample
+from tests.storing import SQLITE
 
 pytestmark = pytest.mark.every_store
 
@@ -87,7 +88,9 @@ def essence(shown: Any) -> Any:
     return states, counted, {name: one["status"].get("retries") for name, one in shown["stepRuns"].items()}
 
 
-async def test_a_crash_at_any_commit_changes_nothing_about_the_end(tmp_path: Path, world_store: str) -> None:
+async def test_a_crash_at_any_commit_changes_nothing_about_the_end(
+    tmp_path: Path, world_store: str, sample: Sample
+) -> None:
     """STY-179 STY-180 STY-107 STY-192."""
     (tmp_path / "calm").mkdir()
     counted: list[CrashingStore] = []
@@ -104,7 +107,7 @@ async def test_a_crash_at_any_commit_changes_nothing_about_the_end(tmp_path: Pat
     assert expected[1]["allowedFailures"] == ["bad"]
     assert counted[0].commits > 10
 
-    for commit in crash_points(range(2, counted[0].commits), "story", 1 if world_store == SQLITE else 5):
+    for commit in sample.take(range(2, counted[0].commits), 1 if world_store == SQLITE else 5):
         for after in (False, True):
             folder = tmp_path / f"{commit}-{after}"
             folder.mkdir()

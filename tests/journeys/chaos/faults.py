@@ -178,11 +178,22 @@ OF_DATABASES: tuple[Fault, ...] = (
 )
 
 
-def inject(scene: Scene, seconds: float, pause: tuple[float, float]) -> None:
+def kinds(scene: Scene) -> tuple[Fault, ...]:
+    return OF_PROCESSES + (OF_DATABASES if scene.database is not None else ())
+
+
+def first_round(faults: tuple[Fault, ...], seed: int, chance: Random) -> list[Fault]:
+    """In reverse. However short a play is: with as many seeds in a row as there are kinds, each has come first once."""
+    first = faults[seed % len(faults)]
+    others = [fault for fault in faults if fault is not first]
+    return [*chance.sample(others, len(others)), first]
+
+
+def inject(scene: Scene, seconds: float, pause: tuple[float, float], seed: int) -> None:
     """Fault after fault for so long; each kind comes once before any comes again."""
-    faults = OF_PROCESSES + (OF_DATABASES if scene.database is not None else ())
+    faults = kinds(scene)
     end = time.monotonic() + seconds
-    ahead: list[Fault] = []
+    ahead = first_round(faults, seed, scene.chance)
     while time.monotonic() < end:
         scene.wait(*pause)
         if not ahead:

@@ -144,7 +144,7 @@ async def with_faults(folder: Path, calm: Calm, told: Told, watching: Watching =
             customers = Customers(url, observer, Random(told.seed + 1))
             begun = time.monotonic()
             with watching(cluster, database):
-                injecting = asyncio.create_task(asyncio.to_thread(inject, scene, told.seconds, told.pause))
+                injecting = asyncio.create_task(asyncio.to_thread(inject, scene, told.seconds, told.pause, told.seed))
                 await customers.serve(orders, told.seconds)
                 await injecting
                 troubled = time.monotonic() - begun
