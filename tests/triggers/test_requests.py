@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story import Story
+from perdure.dialects.story.triggering.requests import Delivery, compose_trigger
 from perdure.engine.entries import Outcome, Rejected
+from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable
 from perdure.kernel.questions import Named
-from perdure.stores.protocol import Filter, Store
+from perdure.stores.protocol import Filter, ResourceWrite, Store
 from perdure.testing.world import World
-from perdure.triggers.requests import Requests
+from perdure.triggers.requests import TRIGGER, Requests
 from perdure.wiring import Engine
 from tests.dialects.story.world import story
 from tests.triggers.scenes import NEEDED, ORDERS, SAY, WORK, DyingStore, engine_of, runs, story_run, texts
@@ -373,3 +375,41 @@ async def test_ten_processes_with_one_token_give_one_run(tmp_path: Path) -> None
     assert len(lines) == 100 and len(set(lines)) == 1
     async with Engine(url) as engine:
         assert len(await engine.search(Filter())) == 1
+
+
+BESIDE = "perdure.dev/inputs-beside"
+
+
+@pytest.mark.parametrize("noted", ["not json", "[1]", '{"n": 2}', '{"n": {"$bubuSecretRef": "a:b"}}', "[" * 5000])
+async def test_a_note_of_the_engine_s_that_somebody_else_wrote_is_refused(tmp_path: Path, noted: str) -> None:
+    """It would be read when the request is decided, which happens whenever an engine opens the store."""
+    async with World(tmp_path, functions=WORK) as world:
+        engine = engine_of(world)
+        await applied(world)
+        asked = compose_trigger(Delivery({"name": "orders"}, {"n": 1}, "one"), "default")
+        asked["metadata"]["annotations"] = {BESIDE: noted}
+
+        for resource in (asked, story_run("mine", inputs={"n": 1}, metadata={"annotations": {BESIDE: noted}})):
+            with pytest.raises(Rejected, match="is the engine's"):
+                await engine.apply(texts(resource))
+        assert await runs(engine) == []
+
+
+async def test_a_request_that_cannot_be_decided_holds_up_neither_others_nor_the_engine(tmp_path: Path) -> None:
+    async with World(tmp_path, functions=WORK) as world:
+        engine = engine_of(world)
+        await applied(world)
+        asked = [compose_trigger(Delivery({"name": "orders"}, {"n": n}, str(n)), "default") for n in (1, 2)]
+        for one in asked:  # as by a program that is stopped before it answers
+            await engine.catalog.apply(texts(one))
+        row = await engine.catalog.row(TRIGGER, asked[0]["metadata"]["name"], "default")
+        told = jsontext.decode(row.body)
+        told["metadata"]["annotations"] = {BESIDE: "not json"}  # as an older program may have let it pass
+        body = jsontext.encode(told)
+        write = ResourceWrite(row.key, row.uid, row.generation, body, row.source, row.labels, row.status, row.version)
+        assert await engine.store.write_catalog([write]) is None
+        await world.crash()
+        await world.boot()
+        await world.settle()
+
+        assert [one["spec"]["inputs"] for one in await runs(engine_of(world))] == [{"n": 2}]

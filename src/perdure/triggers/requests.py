@@ -6,6 +6,7 @@ A crash anywhere leaves a request that whoever opens the store next decides, and
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Mapping
 from typing import Any, cast
@@ -43,12 +44,15 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.judging import Applied
 from perdure.kernel.questions import Named, Question, Within
 from perdure.kernel.values import RunId
+from perdure.stores.errors import StoreError
 from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite
 from perdure.triggers import tallying
 from perdure.triggers.statuses import TRIES, impulse_of, rewritten, status_in
 
 LANGUAGE = "story"
 TRIGGER = KINDS["StoryTrigger"]
+
+_log = logging.getLogger("perdure.triggers")
 
 
 class Requests:
@@ -105,14 +109,21 @@ class Requests:
     # Deciding.
 
     async def settle_pending(self) -> list[Resource]:
-        """Decide whatever was asked and never answered."""
+        """Decide whatever was asked and never answered. One that cannot be decided holds up no other, and no engine."""
         waiting = await self._client.store.list_resources(pending_mark(Named(TRIGGER.name, "", "")).kind)
         decided = []
         for mark in waiting:
             if tallying.is_of_a_run(mark.key):
                 await tallying.count(self._client, mark.key)
                 continue
-            resource = await self.settle(Named(TRIGGER.name, mark.key.namespace, mark.key.name), missing_ok=True)
+            key = Named(TRIGGER.name, mark.key.namespace, mark.key.name)
+            try:
+                resource = await self.settle(key, missing_ok=True)
+            except StoreError:
+                raise
+            except Exception as error:  # whatever it is, it is told, and the request waits
+                _log.warning("%s cannot be decided: %s: %s", TRIGGER.title(key.name), type(error).__name__, error)
+                continue
             if resource:
                 decided.append(resource)
         return decided

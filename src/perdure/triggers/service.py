@@ -60,11 +60,12 @@ class Service:
             try:
                 if await part():
                     self._is_open = True
-            except PerdureError as error:
+            except Exception as error:  # what one resource asks for must not end what is done for all
                 if self._engine.runtime.stopped is not None:
                     raise
                 self._is_open = True
-                self._say(f"trouble, tried again soon: {error}")
+                kind = "" if isinstance(error, PerdureError) else f"{type(error).__name__}: "
+                self._say(f"trouble, tried again soon: {kind}{error}")
 
     async def _sweep(self) -> None:
         now = self._engine.clock.now()

@@ -20,7 +20,7 @@ from perdure.dialects.story.document.shapes import (
 )
 from perdure.dialects.story.errors import EXIT_CLASSES, TYPES
 from perdure.dialects.story.identity import input_hash, run_name
-from perdure.dialects.story.labels import INPUT_HASH, TOKEN
+from perdure.dialects.story.labels import BESIDE, INPUT_HASH, TOKEN
 from perdure.dialects.story.payloads import INSTEAD, is_reference, malformed, names_secret
 from perdure.dialects.story.resources import (
     Reference,
@@ -78,6 +78,7 @@ def judge_story_run(case: Case) -> None:
         spec.problem("spec.storyRef.name is required")
         return
     _token(case, target)
+    check_beside(case)
     check_inputs(spec.at("inputs"), case, case.around.settings.max_inline_inputs_size)
     story = find_pinned(case, "Story", spec.at("storyRef"), target, STORY_REFERENCE)
     if story is not None:
@@ -116,6 +117,25 @@ def _token(case: Case, target: Reference) -> None:
         metadata.at("annotations").problem(f"annotation {INPUT_HASH} is required when {TOKEN} is set")
     elif isinstance(inputs, dict | None) and not _has_references(inputs) and given != input_hash(inputs):
         metadata.at("annotations", INPUT_HASH).problem(f"annotation {INPUT_HASH} must match the inputs of the StoryRun")
+
+
+def check_beside(case: Case) -> None:
+    """What the engine notes beside the inputs: members of theirs with a `runID` in addition, and nothing else."""
+    noted = annotations_of(case.resource).get(BESIDE)
+    if noted is None:
+        return
+    inputs = case.spec.at("inputs").value or {}
+    try:
+        beside = jsontext.read_strict(str(noted))
+        is_fit = isinstance(noted, str) and all(
+            isinstance(value["runID"], str) and value | inputs[name] == value and len(value) <= len(inputs[name]) + 1
+            for name, value in beside.items()
+        )
+    except (jsontext.NotJson, AttributeError, KeyError, TypeError):
+        is_fit = False
+    if not is_fit:
+        at = case.root.at("metadata", "annotations", BESIDE)
+        at.problem(f"annotation {BESIDE} is the engine's: an object of inputs with their runID", hint="Leave it out.")
 
 
 def _has_references(value: object) -> bool:

@@ -2,7 +2,7 @@
 
 from perdure.dialects.story.document.around import Case
 from perdure.dialects.story.document.look import STORY_REFERENCE
-from perdure.dialects.story.document.runs import find_pinned
+from perdure.dialects.story.document.runs import check_beside, find_pinned
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.shapes import (
     Fields,
@@ -62,6 +62,7 @@ def judge_story_trigger(case: Case) -> None:
     if target is None:
         spec.problem("spec.storyRef.name is required")
         return
+    check_beside(case)
     identity = spec.at("deliveryIdentity")
     mode, key, given = (identity.at(word).value or "" for word in ("mode", "key", "inputHash"))
     submission = identity.at("submissionId").value

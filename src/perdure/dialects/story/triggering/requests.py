@@ -85,7 +85,7 @@ def compose_run(trigger: Resource) -> Resource:
         "metadata": {
             "name": run_name(target.namespace, target.name, identity),
             "namespace": namespace_of(trigger),
-            "annotations": notes | _passed_on(trigger),
+            "annotations": _passed_on(trigger) | notes,
         },
         "spec": asked,
     }
@@ -148,5 +148,8 @@ def _target(trigger: Resource) -> Reference | None:
 
 
 def _passed_on(trigger: Resource) -> dict[str, str]:
-    """What the author of a request has noted is noted on its run too."""
-    return {name: value for name, value in annotations_of(trigger).items() if isinstance(value, str)}
+    """What the author of a request has noted is noted on its run too; what identifies the run is not the author's."""
+    own = (labels.TOKEN, labels.INPUT_HASH)
+    return {
+        name: value for name, value in annotations_of(trigger).items() if isinstance(value, str) and name not in own
+    }
