@@ -370,3 +370,24 @@ workflow:
             world.hands.release(Succeeded(b"1"))
             await world.settle()
         assert (await wide.show())["status"] == "success"
+
+
+async def test_a_run_whose_tasks_never_end_keeps_no_other_run_out(tmp_path: Path) -> None:
+    """Nor does its family: when others have waited for long, some of its tasks need no place; it gets no more for it."""
+    wide = drill({"each": 40, "do": [{"call": "slow"}]})
+    async with World(tmp_path, held={"slow"}, settings=Settings(tasks_in_flight=8)) as world:
+        await world.start(wide)
+        await world.settle()
+        assert len(world.hands.performed) == 8
+        good = await world.start(drill({"call": "slow"}, {"return": "good"}))
+        await world.advance(9)
+        assert len(world.hands.performed) == 8
+        await world.advance(2)
+
+        begun = [one.run for one in world.hands.performed]
+        assert len(begun) == 9 and begun[8] == good.id
+        await world.advance(60)
+        assert len(world.hands.performed) == 9
+        world.hands.release(Succeeded(b"1"), world.hands.performed[8])
+        await world.settle()
+        assert await good.result() == "good"

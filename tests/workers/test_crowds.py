@@ -2,15 +2,19 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.workers.scene import Ledger, at_work, is_cancelled, on_loop, task, value_of
 
 from perdure.kernel.outcomes import Cancelled
-from perdure.providers.registry import Registry
+from perdure.kernel.values import RunId
+from perdure.providers.registry import Provider, Registry
 from perdure.workers.runner import Limits, Worker
 
 THREE = Limits(languages={"crowded": 3})
+FEW = {"languages": Limits(languages={"crowded": 3}, long=0.05), "groups": Limits(groups={"rare": 3}, long=0.05)}
 
 
 class Work:
@@ -25,6 +29,7 @@ class Work:
         self._may_end = 0
         self.registry.provider("blocking")(self._blocking)
         self.registry.provider("waiting")(self._waiting)
+        self.registry.add(Provider.of("rare", self._waiting, group="rare"))
         self.registry.provider("at-once", inline=True)(lambda name=0: name)
 
     def _begins(self, name: int) -> None:
@@ -66,7 +71,7 @@ class Work:
 
 
 def send(worker: Worker, provider: str, name: int, language: str = "crowded", **facts: Any) -> "asyncio.Task[Any]":
-    one = task(provider, {"name": name}, task=name, language=language, **facts)
+    one = task(provider, {"name": name}, task=name, language=language, **facts)  # of the run r1, unless it says
     return asyncio.create_task(worker.run(one, Ledger()))
 
 
@@ -197,3 +202,44 @@ async def test_failing_calls_free_their_places_without_piling_up() -> None:
         sent = [send(worker, "never", name) for name in range(1, 1_001)]
 
         assert not any(is_cancelled(one) for one in await asyncio.gather(*sent))
+
+
+@pytest.mark.parametrize(
+    ("limits", "provider"), [("languages", "waiting"), ("languages", "blocking"), ("groups", "rare")]
+)
+@on_loop
+async def test_runs_take_turns_for_the_places(limits: str, provider: str) -> None:
+    """One that has many waiting is not served before others; a child belongs to the family of its root."""
+    work = Work()
+    async with at_work(work.registry, replace(FEW[limits], long=30.0)) as worker:
+        sent = [
+            send(worker, provider, name, run=RunId("hostile.7" if name > 5 else "hostile")) for name in range(1, 11)
+        ]
+        await work.begun(3)
+        sent += [send(worker, provider, name, run=RunId("good")) for name in (11, 12)]
+        await asyncio.sleep(0)
+        for count in range(4, 13):
+            work.release(1)
+            await work.begun(count)
+        work.release(3)
+        await asyncio.gather(*sent)
+
+    assert max(work.names.index(11), work.names.index(12)) <= 6
+    assert work.most == 3
+
+
+@pytest.mark.parametrize(("limits", "provider"), [("languages", "waiting"), ("groups", "rare")])
+@on_loop
+async def test_tasks_that_never_end_keep_no_other_family_out(limits: str, provider: str) -> None:
+    """Of those that have stayed long while others waited some need no place; their family gets no more for it."""
+    work = Work()
+    async with at_work(work.registry, FEW[limits]) as worker:
+        hostile = [send(worker, provider, name, run=RunId("hostile")) for name in range(1, 11)]
+        await work.begun(3)
+        good = send(worker, provider, 11, run=RunId("good"))
+        await work.begun(4)
+
+        assert set(work.names) == {1, 2, 3, 11}
+        work.release(11)
+        await asyncio.gather(good, *hostile)
+    assert work.most == 4

@@ -1,82 +1,30 @@
 """Fair hand-out of tasks to the hands of this process.
 
-Runs take turns: one run with ten thousand ready tasks does not starve the others. Languages have lanes of their own:
-one whose tasks wait at the worker for a place does not keep the others' tasks away from it.
+Runs take turns: one run with ten thousand ready tasks, or with tasks that never end, does not starve the others.
+Languages have lanes of their own: one whose tasks wait at the worker for a place does not keep the others' tasks away.
 A task whose provider is not loaded waits, visibly, until it is.
 The begin of a suspect is recorded first; one that must not work beside others is begun apart, or alone (invariant 27).
 """
 
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from perdure.engine.alone import Alone
 from perdure.engine.clock import Alarm, Clock
+from perdure.engine.lanes import NOTHING, Held, Lane
 from perdure.kernel.guilt import ALONE_FROM, Loss, Place, pace
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.kernel.work import NOT_IMPORTED, Assignment, Port
 
 Key = tuple[RunId, int]
 
-
-class _Lane:
-    """The runs of one language that have tasks ready, in the order of their turns."""
-
-    __slots__ = ("order", "running")
-
-    def __init__(self) -> None:
-        self.order: OrderedDict[RunId, None] = OrderedDict()  # of which one can be taken out of the middle
-        self.running = 0
-
-
-_NOTHING: OrderedDict[int, Assignment] = OrderedDict()
-
-
-class _Held:
-    """Assignments by run and task. What one run has is found without looking at the others'."""
-
-    __slots__ = ("_of", "_total")
-
-    def __init__(self) -> None:
-        self._of: dict[RunId, dict[int, Assignment]] = {}
-        self._total = 0
-
-    def __len__(self) -> int:
-        return self._total
-
-    def __iter__(self) -> Iterator[Assignment]:
-        return (one for held in self._of.values() for one in held.values())
-
-    def add(self, one: Assignment) -> None:
-        held = self._of.get(one.run)
-        if held is None:
-            held = self._of[one.run] = {}
-        self._total += one.task not in held
-        held[one.task] = one
-
-    def get(self, run: RunId, task: int) -> Assignment | None:
-        held = self._of.get(run)
-        return None if held is None else held.get(task)
-
-    def of(self, run: RunId) -> Mapping[int, Assignment]:
-        return self._of.get(run, _NOTHING)
-
-    def pop(self, run: RunId, task: int) -> Assignment | None:
-        held = self._of.get(run)
-        one = None if held is None else held.pop(task, None)
-        if one is not None:
-            self._total -= 1
-            if not held:
-                del self._of[run]
-        return one
-
-    def pop_all(self, run: RunId) -> Mapping[int, Assignment]:
-        held = self._of.pop(run, _NOTHING)
-        self._total -= len(held)
-        return held
+LONG = 10 * SECOND
+"""How long others wait for a place before those who have had theirs all the while do not count any more."""
 
 
 class Hands(Protocol):
@@ -128,18 +76,17 @@ class Dispatcher:
     ) -> None:
         self._hands = hands
         self._clock = clock
-        self._most = most_in_flight
         self._recorder = recorder
         self._may_begin = may_begin
         self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
-        self._lanes: dict[str, _Lane] = defaultdict(_Lane)  # by language
-        self._running = _Held()
-        self._beginning = _Held()  # suspects whose begin is being recorded
-        self._apart = _Held()  # suspects to be begun in a process of their own
+        self._lanes: dict[str, Lane] = defaultdict(partial(Lane, most_in_flight))  # by language
+        self._running = Held()
+        self._beginning = Held()  # suspects whose begin is being recorded
+        self._apart = Held()  # suspects to be begun in a process of their own
         self._not_importable: set[str] = set()  # providers that another process has failed to import
         self._alone = Alone(clock, self._is_empty, self._begin_alone, recorder.task_outlived, self.fill)
         self._graces: dict[Key, Alarm] = {}
-        self._unprovided = _Held()
+        self._unprovided = Held()
         self._restored: dict[Key, Loss] = {}  # those of them that an earlier process may have begun, and its end
         self._filling = False
         self._closed = False
@@ -204,12 +151,11 @@ class Dispatcher:
         finally:
             self._filling = False
 
-    def _fill_lane(self, lane: _Lane) -> bool:
+    def _fill_lane(self, lane: Lane) -> bool:
         order, running = lane.order, self._running
         has_begun = False
-        while order and lane.running < self._most and not self._alone.holds_up:
+        while not self._alone.holds_up and (run := lane.next_run()) is not None:
             has_begun = True
-            run = next(iter(order))
             queue = self._queues[run]
             _, assignment = queue.popitem(last=False)
             if queue:
@@ -221,9 +167,18 @@ class Dispatcher:
                 self._record_begin(assignment, Place.BESIDE_OTHERS)
                 continue
             running.add(assignment)
-            lane.running += 1
+            lane.enter(assignment)
             self._hands.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
+        if order and lane.is_full and lane.alarm is None:
+            working = [one for one in running if self._lanes[one.language] is lane]
+            lane.alarm = self._clock.call_at(self._clock.now() + LONG, lambda: self._make_room(lane, working))
         return has_begun
+
+    def _make_room(self, lane: Lane, working: list[Assignment]) -> None:
+        """Others have waited for long: whoever has worked all the while keeps them out no more."""
+        lane.alarm = None
+        lane.make_room([one for one in working if self._running.get(one.run, one.task) is one])
+        self.fill()
 
     def _begin_alone(self, assignment: Assignment) -> None:
         self._record_begin(assignment, Place.ALONE)
@@ -235,14 +190,14 @@ class Dispatcher:
     def _record_begin(self, assignment: Assignment, place: Place) -> None:
         run, task = assignment.run, assignment.task
         self._beginning.add(assignment)
-        self._lanes[assignment.language].running += 1
+        self._lanes[assignment.language].enter(assignment)
 
         def recorded(may_begin: bool) -> None:
             if self._closed or self._beginning.get(run, task) is not assignment:
                 return
             self._beginning.pop(run, task)
             if not may_begin or not self._may_begin():  # it is somebody else's now, or asked to stop
-                self._lanes[assignment.language].running -= 1
+                self._lanes[assignment.language].leave(assignment)
                 self._alone.ended(assignment)
                 self.fill()
                 return
@@ -265,7 +220,7 @@ class Dispatcher:
                 self._clock.call_at(self._clock.now() + wait, lambda: done(outcome))
                 return
             self._running.pop(run, task)
-            self._lanes[assignment.language].running -= 1
+            self._lanes[assignment.language].leave(assignment)
             grace = self._graces.pop((run, task), None)
             if grace is not None:
                 grace.cancel()
@@ -285,7 +240,7 @@ class Dispatcher:
     def holds(self, run: RunId, task: int, delivery: int) -> bool:
         """Whether this delivery is queued, waiting for its provider, or at work here."""
         held = self._running.get(run, task) or self._unprovided.get(run, task)
-        held = held or self._queues.get(run, _NOTHING).get(task)
+        held = held or self._queues.get(run, NOTHING).get(task)
         held = held or self._beginning.get(run, task) or self._apart.get(run, task) or self._alone.find((run, task))
         return held is not None and held.delivery == delivery
 
@@ -315,7 +270,7 @@ class Dispatcher:
         return [*waiting, *self._drop_queue(run), *self._apart.pop_all(run), *self._alone.take_all_back(run)]
 
     def _drop_queue(self, run: RunId) -> OrderedDict[int, Assignment]:
-        queue = self._queues.pop(run, _NOTHING)
+        queue = self._queues.pop(run, NOTHING)
         if queue:
             del self._lanes[next(iter(queue.values())).language].order[run]
         return queue
@@ -339,7 +294,7 @@ class Dispatcher:
         self._hands.cancel(assignment)
 
     def _unqueue(self, run: RunId, task: int) -> Assignment | None:
-        queue = self._queues.get(run, _NOTHING)
+        queue = self._queues.get(run, NOTHING)
         found = queue.pop(task, None)
         if found is not None and not queue:
             del self._queues[run]
@@ -350,7 +305,7 @@ class Dispatcher:
         """Not begun after all, whatever is recorded of it."""
         found = self._beginning.pop(run, task)
         if found is not None:
-            self._lanes[found.language].running -= 1
+            self._lanes[found.language].leave(found)
             self._alone.ended(found)
         return found
 
@@ -367,7 +322,7 @@ class Dispatcher:
         assignment = self._running.pop(run, task)
         if assignment is None:
             return
-        self._lanes[assignment.language].running -= 1
+        self._lanes[assignment.language].leave(assignment)
         grace = self._graces.pop((run, task), None)
         if grace is not None:
             grace.cancel()
@@ -375,7 +330,7 @@ class Dispatcher:
         self._hands.cancel(assignment)
 
     def providers_changed(self) -> None:
-        waiting, self._unprovided = self._unprovided, _Held()
+        waiting, self._unprovided = self._unprovided, Held()
         restored, self._restored = self._restored, {}
         for assignment in waiting:
             loss = restored.get((assignment.run, assignment.task))
@@ -394,6 +349,9 @@ class Dispatcher:
     async def close(self) -> None:
         self._closed = True
         self._alone.stop()
+        for lane in self._lanes.values():
+            if lane.alarm is not None:
+                lane.alarm.cancel()
         for grace in self._graces.values():
             grace.cancel()
         for assignment in self._running:

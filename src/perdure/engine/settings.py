@@ -8,7 +8,7 @@ from perdure.kernel.execution import Limits
 class Settings(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     snapshot_bytes: int = 32 * 1024  # a log tail shorter than this needs no snapshot
-    tasks_in_flight: int = 256  # in this process, over all runs of one language
+    tasks_in_flight: int = 256  # in this process, over all runs of one language; see `Lane`
     batch: int = 1_000  # transitions in one commit
     poll: float = 0.08  # seconds between looks for messages from other processes
     lease_sweep: float | None = None  # seconds between looks for leases that ended without a result; else the store's

@@ -2,53 +2,56 @@
 
 What holds a place is one task of a pipeline or of an iteration, while its function works: a pipeline that waits for its
 next attempt, for a child or for a patch has nothing in hand. Inline functions never wait and need no place.
-Those without a place wait in order of arrival, wherever they will run. A thread that has ended one takes the next at
-once: short functions would otherwise pay a turn of the event loop for every place.
+Those without a place wait in order of arrival, wherever they will run; families take turns (`groups`). A thread that
+has ended one takes the next at once: short functions would otherwise pay a turn of the event loop for every place.
 """
 
+import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
 
 from perdure.providers.registry import Mode
 from perdure.workers.errand import Errand
+from perdure.workers.groups import LONG, Places
 
 
 class Crowd:
     """The places of one language. All but `follow` is called on the loop."""
 
-    def __init__(self, limit: int, begin: Callable[[Errand], None]) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, begin: Callable[[Errand], None], long: float = LONG) -> None:
+        self._places = Places(limit)
         self._begin = begin
+        self._long = long
         self._lock = threading.Lock()
-        self._placed: set[int] = set()
-        self._waiting: deque[Errand] = deque()
         self._is_filling = False
+        self._alarm: asyncio.TimerHandle | None = None
 
     def enter(self, errand: Errand) -> None:
         """It begins as soon as there is a place."""
         with self._lock:
-            self._waiting.append(errand)
+            self._places.wait(errand)
         self._fill()
 
     def leave(self, errand: Errand) -> None:
         """It has ended, wherever it was; without a place there is nothing to leave."""
         with self._lock:
-            self._placed.discard(id(errand))
+            self._places.leave(errand)
         self._fill()
 
     def follow(self, errand: Errand) -> Errand | None:
         """In its thread: the one that takes over thread and place of this one, which has just ended."""
         with self._lock:
-            if id(errand) not in self._placed:
-                return None  # given up meanwhile: its place belongs to somebody else
-            self._drop_ended()
-            if not self._waiting or self._waiting[0].mode is not Mode.THREAD:
+            if errand not in self._places:
+                return None  # given up meanwhile, or long: its place belongs to somebody else
+            following = self._places.first()
+            if following is None or following.mode is not Mode.THREAD:
                 return None
-            following = self._waiting.popleft()
-            self._placed.discard(id(errand))
-            self._placed.add(id(following))
-            return following
+            self._places.leave(errand)
+            return self._places.take()
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     def _fill(self) -> None:
         if self._is_filling:
@@ -59,16 +62,17 @@ class Crowd:
                 self._begin(errand)
         finally:
             self._is_filling = False
+        with self._lock:
+            if self._alarm is None and self._places.is_wanted:
+                loop, placed = asyncio.get_running_loop(), self._places.placed
+                self._alarm = loop.call_later(self._long, self._make_room, placed)
 
     def _next(self) -> Errand | None:
         with self._lock:
-            self._drop_ended()
-            if not self._waiting or len(self._placed) >= self._limit:
-                return None
-            errand = self._waiting.popleft()
-            self._placed.add(id(errand))
-            return errand
+            return self._places.take()
 
-    def _drop_ended(self) -> None:
-        while self._waiting and self._waiting[0].is_over:  # it may have been stopped while it waited
-            self._waiting.popleft()
+    def _make_room(self, placed: list[Errand]) -> None:
+        self._alarm = None
+        with self._lock:
+            self._places.make_room(placed)
+        self._fill()

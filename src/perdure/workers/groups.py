@@ -1,42 +1,142 @@
-"""How many tasks of one group a worker has in hand: databases bear only so many connections (PBK-197)."""
+"""How many tasks of one kind a worker has in hand: databases bear only so many connections (PBK-197).
 
-from collections import deque
-from collections.abc import Mapping
+Families of runs take turns. Of those who have stayed long while others waited, some need no place any more: of each
+family a quarter of the places. So one whose tasks never end keeps nobody else out. It gets no more in all than there
+are places.
+"""
 
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+
+from perdure.kernel.ids import family_of
 from perdure.workers.errand import Errand
+
+LONG = 30.0
+"""Seconds that others wait for a place before those who have had theirs all the while need none."""
+
+MOST_LONG = 4  # errands without a place, for each place there is
+
+
+class Places:
+    """So many at a time, in order of arrival within a family."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._placed: dict[int, Errand] = {}
+        self._long: dict[int, Errand] = {}
+        self._of: Counter[str] = Counter()  # those who have begun, by family
+        self._long_of: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[Errand]] = OrderedDict()  # by family, in the order of their turns
+
+    def __contains__(self, errand: Errand) -> bool:
+        return id(errand) in self._placed
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits because there is no place."""
+        return len(self._placed) >= self._limit and bool(self._waiting)
+
+    @property
+    def placed(self) -> list[Errand]:
+        return list(self._placed.values())
+
+    def wait(self, errand: Errand) -> None:
+        self._waiting.setdefault(family_of(errand.assignment.run), deque()).append(errand)
+
+    def first(self) -> Errand | None:
+        """Whose turn it is, if there were a place."""
+        for _ in range(len(self._waiting)):
+            family, waiting = next(iter(self._waiting.items()))
+            while waiting and waiting[0].is_over:  # it may have been stopped while it waited
+                waiting.popleft()
+            if not waiting:
+                del self._waiting[family]
+            elif self._of[family] < self._limit:
+                return waiting[0]
+            else:
+                self._waiting.move_to_end(family)
+        return None
+
+    def take(self) -> Errand | None:
+        """Whose turn it is; it has a place now."""
+        if len(self._placed) >= self._limit or (errand := self.first()) is None:
+            return None
+        family = family_of(errand.assignment.run)
+        self._waiting[family].popleft()
+        if self._waiting[family]:
+            self._waiting.move_to_end(family)
+        else:
+            del self._waiting[family]
+        self._placed[id(errand)] = errand
+        self._of[family] += 1
+        return errand
+
+    def leave(self, errand: Errand) -> None:
+        """It has ended; one that has not begun has nothing to leave."""
+        is_long = self._long.pop(id(errand), None) is not None
+        if self._placed.pop(id(errand), None) is None and not is_long:
+            return
+        for count in (self._of, self._long_of) if is_long else (self._of,):
+            family = family_of(errand.assignment.run)
+            count[family] -= 1
+            if not count[family]:
+                del count[family]
+
+    def make_room(self, long: Iterable[Errand]) -> None:
+        """They have had their places all the while that others waited."""
+        share = max(1, self._limit // 4)
+        for errand in long:
+            family = family_of(errand.assignment.run)
+            if errand in self and self._long_of[family] < share and len(self._long) < MOST_LONG * self._limit:
+                del self._placed[id(errand)]
+                self._long[id(errand)] = errand
+                self._long_of[family] += 1
 
 
 class Groups:
-    """Places in groups. An errand without a limited group needs none; the others wait in order of arrival."""
+    """Places in groups. An errand without a limited group needs none. All of it is called on the loop."""
 
-    def __init__(self, limits: Mapping[str, int]) -> None:
-        self._limits = limits
-        self._placed: dict[str, set[int]] = {}
-        self._waiting: dict[str, deque[Errand]] = {}
+    def __init__(self, limits: Mapping[str, int], begin: Callable[[Errand], None], long: float = LONG) -> None:
+        self._places = {group: Places(limit) for group, limit in limits.items()}
+        self._begin = begin
+        self._long = long
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
 
     def enter(self, errand: Errand) -> bool:
-        """Whether it may begin now. If not, `leave` will answer with it when its turn has come."""
+        """Whether it may begin now. If not, it is begun when its turn has come."""
         group = errand.provider.group
-        if group not in self._limits:
+        places = self._places.get(group)
+        if places is None:
             return True
-        placed = self._placed.setdefault(group, set())
-        if len(placed) < self._limits[group]:
-            placed.add(id(errand))
-            return True
-        self._waiting.setdefault(group, deque()).append(errand)
-        return False
+        places.wait(errand)
+        taken = places.take()
+        if taken is not None and taken is not errand:
+            self._begin(taken)
+        self._watch(group, places)
+        return taken is errand
 
     def leave(self, errand: Errand) -> Errand | None:
         """It has ended, wherever it was; answers with the one that may begin in its place."""
         group = errand.provider.group
-        placed = self._placed.get(group)
-        if placed is None or id(errand) not in placed:
+        places = self._places.get(group)
+        if places is None:
             return None
-        placed.remove(id(errand))
-        waiting = self._waiting.get(group, deque())
-        while waiting:
-            following = waiting.popleft()
-            if not following.is_over:  # it may have been stopped while it waited
-                placed.add(id(following))
-                return following
-        return None
+        places.leave(errand)
+        return places.take()
+
+    def close(self) -> None:
+        for alarm in self._alarms.values():
+            alarm.cancel()
+
+    def _watch(self, group: str, places: Places) -> None:
+        if group not in self._alarms and places.is_wanted:
+            loop, placed = asyncio.get_running_loop(), places.placed
+            self._alarms[group] = loop.call_later(self._long, self._make_room, group, places, placed)
+
+    def _make_room(self, group: str, places: Places, placed: list[Errand]) -> None:
+        del self._alarms[group]
+        places.make_room(placed)
+        while (errand := places.take()) is not None:
+            self._begin(errand)
+        self._watch(group, places)

@@ -29,7 +29,7 @@ from perdure.providers.text import hidden_by
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
 from perdure.workers.errand import Done, Errand
-from perdure.workers.groups import Groups
+from perdure.workers.groups import LONG, Groups
 from perdure.workers.masking import Masks
 from perdure.workers.secrets import Resolver, Secrets, from_environment, values_named
 from perdure.workers.threads import Threads
@@ -56,6 +56,7 @@ class Limits:
     grace: float = 5.0  # seconds
     groups: Mapping[str, int] = field(default_factory=lambda: {DATABASE: 4})  # at a time, of providers of one group
     languages: Mapping[str, int] = field(default_factory=dict)  # at a time, of runs in one language
+    long: float = LONG  # seconds after which one that others wait for does not count among them
 
 
 def system_clock() -> Instant:
@@ -81,8 +82,10 @@ class Worker:
         self._masks = Masks()
         self._limits = limits or Limits()
         self._errands: dict[_Key, Errand] = {}
-        self._groups = Groups(self._limits.groups)
-        self._crowds = {name: Crowd(limit, self._begin) for name, limit in self._limits.languages.items()}
+        self._groups = Groups(self._limits.groups, self._place, self._limits.long)
+        self._crowds = {
+            name: Crowd(limit, self._begin, self._limits.long) for name, limit in self._limits.languages.items()
+        }
         self._threads: Threads[Errand, Outcome | Coroutine[Any, Any, Any]] | None = None
         self._pools: Pools | None = None
         self._waits: set[asyncio.Future[Outcome]] = set()
@@ -222,6 +225,9 @@ class Worker:
             await asyncio.wait(tasks, timeout=self._limits.grace)
         for errand in list(self._errands.values()):
             self._finish(errand, Cancelled())
+        self._groups.close()
+        for crowd in self._crowds.values():
+            crowd.close()
         if self._threads is not None:
             self._threads.close()
         if self._unsealer is not None:
