@@ -373,7 +373,7 @@ workflow:
 
 
 async def test_a_run_whose_tasks_never_end_keeps_no_other_run_out(tmp_path: Path) -> None:
-    """Nor does its family: when others have waited for long, some of its tasks need no place; it gets no more for it."""
+    """Invariant 33: when others have waited for long some of its tasks need no place; it gets no more for it."""
     wide = drill({"each": 40, "do": [{"call": "slow"}]})
     async with World(tmp_path, held={"slow"}, settings=Settings(tasks_in_flight=8)) as world:
         await world.start(wide)

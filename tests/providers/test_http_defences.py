@@ -1,23 +1,27 @@
 """What an answer, a redirect or an address cannot do to the `http` provider."""
 
+import asyncio
 import gzip
 import json
+import socket
 import threading
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from tests.workers.scene import details_of, failure_of, on_loop, outcome_of, value_of
+from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, outcome_of, task, value_of
 
 from perdure.kernel.outcomes import Outcome
+from perdure.kernel.values import RunId
 from perdure.providers.addresses import is_allowed
 from perdure.providers.http_client import LARGEST_BODY
 from perdure.providers.policy import Policy, use_policy
+from perdure.providers.registry import shared
 
 BOMB = gzip.compress(b"\0" * 50_000_000, 9)
 
@@ -335,3 +339,60 @@ async def test_a_document_does_not_say_where_a_request_ends() -> None:
     assert (headers["content-length"], headers["x-own"], body) == ("5", "1", "hello")
     assert not {"transfer-encoding", "upgrade"} & headers.keys()
     assert headers["connection"] == "keep-alive"
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(network="closed", addresses=["127.0.0.0/8"])])
+def test_names_that_nobody_resolves_hold_up_no_other_run(
+    server: Server, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 33: a run that asks for many such names, and gives each up at once, has a few threads at a time."""
+    asked: list[str] = []
+    answer = threading.Event()
+    real = socket.getaddrinfo
+
+    def slow(host: str, *rest: Any, **named: Any) -> Any:
+        if host.endswith(".hostile"):
+            asked.append(host)
+            answer.wait(20)
+            raise socket.gaierror("no answer")
+        return real(host, *rest, **named)
+
+    @on_loop
+    async def attempt() -> None:
+        use_policy(policy)
+        async with at_work(shared) as worker:
+
+            def ask(url: str, number: int, run: str) -> Coroutine[Any, Any, Outcome]:
+                given = {"url": url, "timeout": 0.02 if run == "hostile" else 10}
+                return worker.run(task("http", given, task=number, run=RunId(run)), Ledger())
+
+            told = await asyncio.gather(*(ask(f"http://a{n}.hostile/", n, "hostile") for n in range(100)))
+            assert {failure_of(one)[0] for one in told} == {"Provider.Call.Http.Timeout"}
+            answered = await ask(server.url.replace("127.0.0.1", "localhost"), 1, "good")
+            assert value_of(answered)["status"] == 200
+        answer.set()
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    try:
+        attempt()
+    finally:
+        answer.set()
+    assert len(asked) == 8
+
+
+@on_loop
+async def test_a_name_with_several_addresses_is_tried_at_the_next_while_one_is_silent(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = server.server_address[1]
+    silent = socket.socket()
+    silent.bind(("127.0.0.2", 0))  # nobody listens there: refused; the name has both
+
+    def both(host: str, *rest: Any, **named: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in ("127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    with silent:
+        outcome = await outcome_of("http", {"url": f"http://several.example:{port}/"})
+
+    assert value_of(outcome)["status"] == 200

@@ -209,7 +209,7 @@ async def test_failing_calls_free_their_places_without_piling_up() -> None:
 )
 @on_loop
 async def test_runs_take_turns_for_the_places(limits: str, provider: str) -> None:
-    """One that has many waiting is not served before others; a child belongs to the family of its root."""
+    """Invariant 33: who has many waiting is not served before others; a child is of its root's family."""
     work = Work()
     async with at_work(work.registry, replace(FEW[limits], long=30.0)) as worker:
         sent = [

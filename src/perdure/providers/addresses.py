@@ -2,16 +2,25 @@
 
 They are judged after the name is resolved, and the connection goes to an address that was judged. One forbidden address
 refuses the name. What listens at a refused address is not told.
+
+Names are looked up in threads of their own. Those of the event loop are everybody's, and few: somebody whose server of
+names does not answer would hold them up. A family of runs has some lookups at a time, and so they are not given up
+with the task that wanted them.
 """
 
 import asyncio
 import socket
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from perdure.providers.apart import apart
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.policy import Policy
+from perdure.providers.text import family_at_work
 
 Address = IPv4Address | IPv6Address
 
@@ -97,10 +106,37 @@ def _is_among(address: Address, host: str, listed: Sequence[str]) -> bool:
     return False
 
 
+LOOKUPS = 256  # at a time
+LOOKUPS_OF_A_FAMILY = 8
+
+
+class _Lookups:
+    """Those of one event loop."""
+
+    def __init__(self) -> None:
+        self.all = asyncio.Semaphore(LOOKUPS)
+        self.of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # as long as one is under way
+
+
+_lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictionary()
+
+
+async def _look_up(host: str, port: int) -> Sequence[tuple[Any, ...]]:
+    lookups = _lookups.setdefault(asyncio.get_running_loop(), _Lookups())
+    own = lookups.of.setdefault(family_at_work.get(), asyncio.Semaphore(LOOKUPS_OF_A_FAMILY))
+    with ExitStack() as held:
+        for places in (own, lookups.all):
+            await places.acquire()
+            held.callback(places.release)
+        found = apart(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM), "perdure-lookup")
+        release = held.pop_all().close  # not before the thread has ended, whoever still waits for it
+    found.add_done_callback(lambda _: release())
+    return await asyncio.shield(found)
+
+
 async def resolve(policy: Policy, host: str, port: int, prefix: str = "Provider.Call.Http") -> list[str]:
     """The addresses of a name, all of them allowed. Raises `AddressRefused`, or OSError for an unknown name."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return _judged(policy, host, found, prefix)
+    return _judged(policy, host, await _look_up(host, port), prefix)
 
 
 def resolve_blocking(policy: Policy, host: str, port: int, prefix: str = "Provider.Call.Http") -> list[str]:

@@ -7,7 +7,8 @@ of an event loop until the worker closes. Cookies live as long as one exchange.
 import asyncio
 import weakref
 import zlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from perdure.providers.failure import ProviderFailure
 from perdure.providers.policy import policy_in_force
 
 if TYPE_CHECKING:
+    import httpcore
     import httpx
 
 PREFIX = "Provider.Call.Http"
@@ -23,6 +25,7 @@ LARGEST_BODY = 64 * 1024 * 1024
 """Bytes that a body may have, as it is sent and as it is inflated, whatever a document asks for."""
 
 _MOST_REDIRECTS = 20
+_NEXT_ADDRESS = 0.25  # seconds before the next address of a name is tried beside the one that has not answered yet
 _KEPT_ACROSS_ORIGINS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 _CODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window bits by which zlib knows the format
 
@@ -186,13 +189,16 @@ async def close_clients() -> None:
 
 
 def _new_client() -> "httpx.AsyncClient":
+    from urllib.request import getproxies
+
     import httpx
 
     policy = policy_in_force()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # the engine bounds tasks in flight
     options: dict[str, Any] = {"limits": limits, "proxy": policy.proxy}
-    if policy.judges_addresses and policy.proxy is None:
-        options = {"transport": _judging_transport(limits), "trust_env": False}
+    if policy.proxy is None and (policy.judges_addresses or not getproxies().keys() & {"http", "https", "all"}):
+        trusts = not policy.judges_addresses
+        options = {"transport": _judging_transport(limits, trusts), "trust_env": trusts}
     return httpx.AsyncClient(
         headers={"user-agent": "perdure", "accept-encoding": "gzip, deflate"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # takes none: runs share this client
@@ -200,7 +206,7 @@ def _new_client() -> "httpx.AsyncClient":
     )
 
 
-def _judging_transport(limits: "httpx.Limits") -> "httpx.AsyncBaseTransport":
+def _judging_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.AsyncBaseTransport":
     """Names are resolved here, and connections go to the addresses that were judged."""
     import httpcore
     import httpx
@@ -214,22 +220,43 @@ def _judging_transport(limits: "httpx.Limits") -> "httpx.AsyncBaseTransport":
                 addresses = await resolve(policy_in_force(), host, port)
             except OSError as error:
                 raise httpcore.ConnectError(str(error)) from error
-            for address in addresses[:-1]:
-                try:
-                    return await self._inner.connect_tcp(address, port, *rest, **named)
-                except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                    pass  # the next address of the same name may answer
-            return await self._inner.connect_tcp(addresses[-1], port, *rest, **named)
+            return await _first([partial(self._inner.connect_tcp, one, port, *rest, **named) for one in addresses])
 
         async def sleep(self, seconds: float) -> None:
             await self._inner.sleep(seconds)
 
-    transport = httpx.AsyncHTTPTransport(trust_env=False)
+    transport = httpx.AsyncHTTPTransport(trust_env=trust_env)
     transport._pool = httpcore.AsyncConnectionPool(  # httpx has no door for it; a test notices if that changes
-        ssl_context=httpx.create_ssl_context(trust_env=False),
+        ssl_context=httpx.create_ssl_context(trust_env=trust_env),
         max_connections=limits.max_connections,
         max_keepalive_connections=limits.max_keepalive_connections,
         keepalive_expiry=limits.keepalive_expiry,
         network_backend=JudgingBackend(),
     )
     return transport
+
+
+async def _first(
+    connects: "list[Callable[[], Awaitable[httpcore.AsyncNetworkStream]]]",
+) -> "httpcore.AsyncNetworkStream":
+    """The first connection there is: each is begun when the one before it has failed, or takes its time (RFC 8305)."""
+    begun: set[asyncio.Future[httpcore.AsyncNetworkStream]] = set()
+    waiting = list(connects)
+    try:
+        while True:
+            if waiting:
+                begun.add(asyncio.ensure_future(waiting.pop(0)()))
+            ended, begun = await asyncio.wait(
+                begun, timeout=_NEXT_ADDRESS if waiting else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for one in ended:
+                if one.exception() is None:
+                    return one.result()
+                if not begun and not waiting:
+                    return one.result()
+    finally:
+        for one in begun:
+            one.cancel()
+        for end in await asyncio.gather(*begun, return_exceptions=True):
+            if not isinstance(end, BaseException):
+                await end.aclose()

@@ -17,6 +17,10 @@ hidden_by: ContextVar[Hide | None] = ContextVar("hidden_by", default=None)
 """What takes the secrets of the task at hand out of bytes; set by the worker."""
 
 
+family_at_work: ContextVar[str] = ContextVar("family_at_work", default="")
+"""The family of runs whose task is at hand; set by the worker."""
+
+
 def hide(data: bytes) -> bytes:
     secrets = hidden_by.get()
     return data if secrets is None else secrets(data)

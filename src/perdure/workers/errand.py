@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.kernel import jsontext
+from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.sealing import read_by_place
 from perdure.kernel.work import Assignment, Port
@@ -20,7 +21,7 @@ from perdure.providers.context import BlockingContext, CallPort, Cancellation, T
 from perdure.providers.effects import EffectQueue
 from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import Mode, Provider
-from perdure.providers.text import hidden_by
+from perdure.providers.text import family_at_work, hidden_by
 from perdure.providers.verdict import describe, settle
 from perdure.workers.secrets import DiscreetPort, Secrets
 
@@ -114,7 +115,7 @@ class Errand:
         """Make the call. With `loop`, this is another thread and the context must speak to that loop."""
         self.has_begun = True
         if loop is not None:
-            hidden_by.set(self.secrets.mask.raw)
+            self.take_up()
         try:
             function = self.provider.function
             context = self._context(loop) if function.wants_context else None
@@ -125,6 +126,11 @@ class Errand:
             return settle(value, self.limit)
         except BaseException as error:  # SystemExit of a user's function must not end the engine
             return self.failure(error)
+
+    def take_up(self) -> None:
+        """What is done from here on, in this task of the loop or in this thread, is done for it."""
+        hidden_by.set(self.secrets.mask.raw)
+        family_at_work.set(family_of(self.assignment.run))
 
     def order(self, sources: list[str]) -> "Order":
         """The same call, written down for a subprocess."""

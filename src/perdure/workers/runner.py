@@ -25,7 +25,6 @@ from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, language_of, shared
-from perdure.providers.text import hidden_by
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
 from perdure.workers.errand import Done, Errand
@@ -271,6 +270,7 @@ class Worker:
         errand.task = asyncio.get_running_loop().create_task(self._prepare(errand, errand.coroutine))
 
     async def _prepare(self, errand: Errand, coroutine: Coroutine[Any, Any, dict[str, Any]]) -> None:
+        errand.take_up()
         try:
             arguments = await coroutine
         except BaseException as error:
@@ -301,7 +301,7 @@ class Worker:
         errand.task = asyncio.get_running_loop().create_task(self._drive(errand, coroutine))
 
     async def _drive(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
-        hidden_by.set(errand.secrets.mask.raw)
+        errand.take_up()
         try:
             value = await coroutine
             outcome = value if errand.mode is Mode.ISOLATED else settle(value, errand.limit)
