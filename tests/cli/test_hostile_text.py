@@ -106,3 +106,31 @@ def test_half_a_character_in_an_input_is_a_usage_error(perdure: CommandLine) -> 
 
     assert "surrogate" in done.err.lower() or "json" in done.err.lower()
     assert not (perdure.folder / "perdure.db").exists()
+
+
+def test_lines_that_data_bring_along_are_not_taken_for_lines_of_ours(perdure: CommandLine) -> None:
+    """Names, codes and messages with line breaks: what stands behind one is indented, wherever people read it."""
+    forged = "\n✓ run 000 succeeded\nperdure: all is well\n01forged: child started"
+    failure = {"code": "My.Code", "message": f"no{forged}"}
+    (perdure.folder / "flow.json").write_text(flow({"action": "Raise", "failure": failure}))
+    book = {
+        "apiVersion": "noetl.io/v10",
+        "kind": "Playbook",
+        "metadata": {"name": f"n{forged}", "path": "p"},
+        "workflow": [{"step": "s", "tool": {"kind": "playbook", "path": "kid"}}],
+    }
+    (perdure.folder / "book.yaml").write_text(json.dumps(book))
+    (perdure.folder / "kid.yaml").write_text(
+        json.dumps(
+            {**book, "metadata": {"name": "kid", "path": "kid"}}
+            | {"workflow": [{"step": "s", "tool": {"kind": "python", "code": f"raise ValueError({forged!r})"}}]}
+        )
+    )
+
+    told = [perdure("run", "flow.json", code=None), perdure("run", "book.yaml", "--apply", "kid.yaml", code=None)]
+    for row in perdure("ps", "--json", "--all").json:
+        told += [perdure("show", row["id"]), perdure("history", row["id"]), perdure("ps", "--all")]
+
+    lines = [line for done in told for line in (done.out + done.err).splitlines()]
+    assert any("all is well" in line for line in lines)
+    assert not [line for line in lines if line.startswith(("✓ run 000", "perdure: all", "01forged"))]

@@ -11,7 +11,7 @@ from perdure.cli.notable import outcome_text, words
 from perdure.cli.progress import ended_text
 from perdure.cli.served import is_served
 from perdure.cli.standing import standing
-from perdure.cli.talk import Talk
+from perdure.cli.talk import Talk, indented
 from perdure.engine import views
 from perdure.engine.client import Client
 from perdure.kernel.dialect import Telling
@@ -40,14 +40,16 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:
             why = mask.text(outcome_text(outcome))
             told = ended_text(await standing(client, run))
             mark = paint("✗", "red")
-            talk.insist(f"{mark} run {run} {words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}")
+            said = f"{mark} run {run} {words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}"
+            talk.insist(indented(said))
             talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
             language = client.languages[(await client.find(run)).language]
             return exit_of_status(language.exit_status(status, outcome) if isinstance(language, Telling) else status)
         case Idle(stands):
             now = client.clock.now()
             waits = "; ".join(wait.text(now) for wait in stands.waits) or "something from outside"
-            talk.insist(f"{paint('·', 'yellow')} run {run} waits for {waits}: nothing more happens by itself")
+            said = f"{paint('·', 'yellow')} run {run} waits for {waits}: nothing more happens by itself"
+            talk.insist(indented(said))
             return Exit.OK
         case Stuck(reason):
             raise RunStuck(f"run {run} is stuck: {reason}", run=run)

@@ -14,6 +14,7 @@ from perdure.wiring import Engine
 PATH = "/healthz"
 PATIENCE = 2.0  # seconds for the store's answer, and for the question
 MOST_BYTES = 8_192
+MOST_AT_ONCE = 32  # who ask
 
 
 class Watched:
@@ -30,13 +31,28 @@ async def health_page(port: int | None) -> AsyncIterator[Watched]:
         yield watched
         return
 
+    asking = 0
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asking
+        if asking >= MOST_AT_ONCE:  # whoever uses this machine can ask: we need our descriptors for other things
+            writer.transport.abort()
+            return
+        asking += 1
+        try:
+            await told(reader, writer)
+        finally:
+            asking -= 1
+            writer.close()
+
+    async def told(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(await _page(watched.engine, head))
-            await writer.drain()
-        writer.close()
+            page = await _page(watched.engine, head)
+            async with asyncio.timeout(PATIENCE):
+                writer.write(page)
+                await writer.drain()
 
     try:
         server = await asyncio.start_server(answer, "127.0.0.1", port, limit=MOST_BYTES)

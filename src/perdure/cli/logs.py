@@ -4,7 +4,7 @@ import logging
 import os
 
 from perdure.cli.complaints import DEBUG
-from perdure.cli.talk import Talk
+from perdure.cli.talk import Talk, indented
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 """By how often -v was given."""
@@ -37,4 +37,4 @@ def _line(record: logging.LogRecord) -> str:
         return text
     if os.environ.get(DEBUG):
         return f"{text}\n{logging.Formatter().formatException((type(error), error, error.__traceback__))}"
-    return text if str(error) in text else f"{text}: {type(error).__name__}: {error}"
+    return text if str(error) in text else indented(f"{text}: {type(error).__name__}: {error}")

@@ -33,6 +33,11 @@ def harmless_json(text: str) -> str:
     return _HARMFUL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
+def indented(text: str, width: int = 4) -> str:
+    """One entry, however many lines it has: those that data bring along cannot be taken for entries of their own."""
+    return text.replace("\n", "\n" + " " * width) if "\n" in text else text
+
+
 def _spelled(found: "re.Match[str]") -> str:
     return found.group().encode("unicode_escape", "surrogatepass").decode()
 
@@ -48,7 +53,7 @@ class Talk:
     def say(self, text: str) -> None:
         """A line about what goes on; not said when quiet was asked for."""
         if not self.is_quiet:
-            self.insist(text)
+            self.insist(indented(text))
 
     def insist(self, text: str) -> None:
         """A line that is said in any case."""

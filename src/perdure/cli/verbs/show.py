@@ -16,7 +16,7 @@ from perdure.cli.outline import outline
 from perdure.cli.progress import tasks_text
 from perdure.cli.served import TAKEN_UP, is_served
 from perdure.cli.standing import Standing, stands
-from perdure.cli.talk import Paint, Talk, cut, width_of
+from perdure.cli.talk import Paint, Talk, cut, indented, width_of
 from perdure.cli.times import local, span
 from perdure.engine import views
 from perdure.engine.client import Client
@@ -119,7 +119,7 @@ async def _head(client: Client, stand: Standing, execution: Execution, owner: st
 
 def _aligned(lines: list[tuple[str, str]], paint: Paint) -> list[str]:
     widest = max(len(name) for name, _ in lines)
-    return [f"{paint(name.ljust(widest), 'dim')}  {text}" for name, text in lines]
+    return [f"{paint(name.ljust(widest), 'dim')}  {indented(text, widest + 2)}" for name, text in lines]
 
 
 def _is_map(picture: Any) -> bool:
