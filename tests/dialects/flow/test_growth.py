@@ -99,8 +99,46 @@ def test_a_fault_is_the_same_as_of_the_whole(held: Any, more: str, message: str)
     found = failed(f"vars.ids + {more}")
 
     assert message in found["message"]
-    plain = failed(f"(vars.ids + {more})")  # as a whole in parentheses it is not seen
+    plain = failed(f"vars['ids'] + {more}")  # so written it is not seen
     assert (found["code"], found["message"]) == (plain["code"], plain["message"].replace("result[100]", "result[0]"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "added"),
+    [
+        ("step.input ? vars.ids + ['y'] : vars.ids", ["y"]),
+        ("!step.input ? vars.ids + ['y'] : vars.ids", []),
+        ("step.input ? vars.ids : vars.ids + ['y']", []),
+        ("(!step.input) ? vars.ids : (vars.ids + (['?', ':'] + ['y']))", ["?", ":", "y"]),
+        ("!step.input ? vars.ids + [1] : (step.input ? vars.ids + ['y'] + ['z'] : vars.ids)", ["y", "z"]),
+        ("(size(vars.ids) < 101 ? vars.ids + [size(vars.ids)] : vars.ids)", [100]),
+    ],
+)
+def test_a_choice_of_which_an_arm_adds_is_growth(expression: str, added: list[Any]) -> None:
+    steps = {"a": passing({"ids": f"{{{{ {expression} }}}}"}, "r"), "r": returns("{{ vars.ids }}")}
+    world = World(flow(steps, parameters=holding(FULL)), True, crash=True, limits=Limits(slice=1))
+
+    assert world.run() == {"type": "success", "value": FULL + added}
+    assert [jsontext.decode(one["added"]) for one in grown(world)] == ([added] if added else [])
+    assert len(max(world.rows, key=len)) < 1_500, "nor is it written whole where nothing is added"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "1 ? vars.ids + ['y'] : vars.ids",
+        "vars.missing ? vars.ids + ['y'] : vars.ids",
+        "true ? vars.ids + 'y' : vars.ids",
+        "false ? vars.ids : vars.ids + null",
+    ],
+)
+def test_a_fault_of_a_choice_is_the_same_as_of_the_whole(expression: str) -> None:
+    def failed(written: str) -> tuple[str, str]:
+        steps = {"a": passing({"ids": f"{{{{ {written} }}}}"}, "r"), "r": returns()}
+        found = World(flow(steps, parameters=holding(FULL))).run()
+        return found["code"], found["message"]
+
+    assert failed(expression) == failed(expression.replace("vars.ids", "vars['ids']"))
 
 
 def test_the_size_limit_is_that_of_the_whole() -> None:
@@ -264,6 +302,13 @@ def arms(count: int) -> World:
     return World({**document, "parameters": holding([])}, list(range(count)))
 
 
+def choices(count: int) -> World:
+    """Every other arm adds."""
+    chosen = "{{ int(call.result.value) % 2 == 0 ? vars.ids + [call.result.value] : vars.ids }}"
+    document = flow({"g": gathering({"ids": chosen}), "r": returns("{{ size(vars.ids) }}")})
+    return World({**document, "parameters": holding([])}, list(range(count)))
+
+
 def loops(count: int) -> World:
     step = looping(f"{{{{ size(vars.ids) < {10 * count}.0 }}}}", {"ids": "{{ vars.ids + middleware.result.value }}"})
     return World(flow({"l": step, "r": returns("{{ size(vars.ids) }}")}, parameters=holding([])))
@@ -280,7 +325,7 @@ def retries(count: int) -> World:
     return World(retrying(count), work={"flaky": Flaky()})
 
 
-@pytest.mark.parametrize("make", [arms, loops, texts, retries])
+@pytest.mark.parametrize("make", [arms, choices, loops, texts, retries])
 def test_a_step_that_appends_costs_the_same_at_any_length(make: Callable[[int], World]) -> None:
     """Bytes by the step, at 1,000 and at 10,000."""
     written = []
@@ -292,7 +337,7 @@ def test_a_step_that_appends_costs_the_same_at_any_length(make: Callable[[int], 
     assert written[1] < (200 if make is not retries else 720), "two tasks in each round of those"
 
 
-@pytest.mark.parametrize("make", [arms, loops, texts, retries])
+@pytest.mark.parametrize("make", [arms, choices, loops, texts, retries])
 def test_a_step_that_appends_does_the_same_at_any_length(make: Callable[[int], World]) -> None:
     """Calls of functions, by the step; an element that is converted is one."""
     few, many = counted(make(150).run) / 150, counted(make(1_500).run) / 1_500

@@ -1,5 +1,8 @@
 """Invariant 25, growth: a key of `ctx` that grows is recorded as what is added; views have the whole (PBK-153)."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -88,6 +91,59 @@ def test_a_step_of_a_ctx_that_grows_writes_less_than_twice_what_is_added() -> No
     sizes = [sum(map(len, world.rows)) for world in (grown, plain)]
     whole = len(jsontext.encode(ctx(grown)["ids"]))
     assert sizes[0] - sizes[1] < 900 * 10 + whole, "that it grows; the end of the run has it once"
+
+
+@pytest.mark.parametrize("added", ["[ctx.n | default(0)]", "[1] + [2]"])
+def test_a_step_of_a_ctx_that_grows_does_the_same_at_any_length(added: str) -> None:
+    """Calls of functions, by the step, beside a step that adds nothing: only what is added is evaluated."""
+    costs = []
+    for rounds in (100, 1_000, 3_000):
+        grown = counted(World(collecting(rounds, f"{{{{ ctx.get('ids', []) + {added} }}}}")).run)
+        plain = counted(World(collecting(rounds, f"{{{{ {added} }}}}")).run)
+        costs.append((grown - plain) / rounds)
+
+    assert costs[1] < costs[0] * 1.2 and costs[2] < costs[0] * 1.2
+
+
+def counted(run: Callable[[], Any]) -> int:
+    """Calls of functions, built-in ones too, by Perdure's own code."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call") and "/perdure/" in frame.f_code.co_filename
+
+    sys.setprofile(count)
+    try:
+        assert run()["status"] == "success"
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_same_is_said_of_what_cannot_be_added() -> None:
+    """Whether what is added is evaluated alone or as a part of the whole."""
+    start = f"{{ids: {jsontext.encode(['x' * 60] * 9).decode()}}}"
+
+    def message(assigned: str) -> Any:
+        document = f"""{HEAD}
+workflow:
+  - step: first
+    tool: {{kind: noop}}
+    set: {start}
+    next: {{arcs: [{{step: then}}]}}
+  - step: then
+    tool: {{kind: noop}}
+    set: {{ids: {jsontext.encode(assigned).decode()}}}
+"""
+        world = World(document)
+        assert world.run()["status"] == "failed"
+        (failed,) = [event.error for event in world.events if isinstance(event, p.StepEnded) and event.error]
+        return failed.message
+
+    for more in ("+ [ctx.missing]", "+ 'x'", "+ (1, 2)", "+ [1] + 'x'", "+ nothing"):
+        alone = message(f"{{{{ ctx.ids {more} }}}}")
+        assert alone == message(f"{{{{ ctx.ids[:] {more} }}}}").replace("ctx.ids[:]", "ctx.ids"), more
 
 
 def test_a_value_that_has_grown_too_large_is_refused_as_before() -> None:

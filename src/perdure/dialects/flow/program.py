@@ -50,7 +50,7 @@ class Growing:
 
     def __init__(self, growth: Growth, roots: Roots) -> None:
         self.growth = growth
-        self.reading = Reading([growth.more.body], roots)
+        self.reading = Reading(growth.bodies, roots)
 
 
 class Field:

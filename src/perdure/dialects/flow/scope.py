@@ -93,7 +93,7 @@ class Scope:
         if measure is None:
             return None
         try:
-            added = growth.more.evaluate(*self._prepared(growing.reading))
+            added = growth.added(measure[0], *self._prepared(growing.reading))
         except mwl.Fault as fault:
             raise self._failed(fault, site) from None
         if not growth.fits(*measure, added):

@@ -5,7 +5,7 @@ from perdure.dialects.playbook import events as p
 from perdure.dialects.playbook import results
 from perdure.dialects.playbook.errors import Error, error
 from perdure.dialects.playbook.merging import merge
-from perdure.dialects.playbook.patches import BadPatch, growing_keys, measure, render, shortened
+from perdure.dialects.playbook.patches import BadPatch, Growths, growing_keys, measure, render, shortened
 from perdure.dialects.playbook.program import Loop, Program, Step
 from perdure.dialects.playbook.scopes import control_makers, gather_all
 from perdure.dialects.playbook.values import Patch
@@ -30,6 +30,7 @@ def close(turn: Turn, number: int) -> None:
     loop = program.steps[run.step].loop
     name, failed, fanin = "step.done", run.error, ""
     patch: Patch = ()
+    growths: Growths = {}
     size = body.ctx_size
     if run.loop is not None and loop is not None:
         name = "loop.done"
@@ -47,7 +48,7 @@ def close(turn: Turn, number: int) -> None:
             name, run.step, number, True, left.value, None, run.args, run.attempt, turn.now, fanin, left.uri
         )
         try:
-            patch, size = _with_own(turn, boundary, run, patch)
+            patch, size = _with_own(turn, boundary, run, patch, growths)
         except BadPatch as bad:
             failed, patch, size = bad.problem, (), body.ctx_size
     if failed is not None:
@@ -55,7 +56,7 @@ def close(turn: Turn, number: int) -> None:
     for timer in run.timers:
         turn.drop_timer(timer)
     if patch:
-        patch, grown = shortened(turn, patch, _growing(program.steps[run.step]))
+        patch, grown = shortened(turn, patch, _growing(program.steps[run.step]), growths)
         if grown:
             turn.emit(p.CtxGrows(grown))
     turn.emit(p.StepEnded(number, name, turn.now, failed, patch, size, fanin, left.uri, left.manifest, left.keeps))
@@ -67,14 +68,14 @@ def _growing(step: Step) -> frozenset[str]:
     return growing_keys(step.set) | frozenset(key for key, reducer in reducers.items() if reducer == "append")
 
 
-def _with_own(turn: Turn, boundary: b.Boundary, run: b.StepRun, merged: Patch) -> tuple[Patch, int]:
+def _with_own(turn: Turn, boundary: b.Boundary, run: b.StepRun, merged: Patch, growths: Growths) -> tuple[Patch, int]:
     """What the step itself assigns to `ctx` now that it has succeeded (PBK-158), after what its loop left there."""
     body: b.Body = turn.body
     assigned = turn.program.steps[run.step].set
     makers = control_makers(turn, run.args, boundary, run.local)
     if merged:
         makers["ctx"] = lambda _: body.ctx.overlaid(merged)
-    patch = (*merged, *render(assigned, gather_all(makers, assigned.values()), "ctx"))
+    patch = (*merged, *render(assigned, gather_all(makers, assigned.values()), "ctx", growths))
     return patch, measure(body, patch)
 
 

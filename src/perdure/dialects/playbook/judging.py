@@ -42,6 +42,7 @@ class Judgement:
         self.rule = b.NO_RULE
         self.recorded: Patch = ()  # what is set in `ctx`, as it is recorded
         self.grown: tuple[str, ...] = ()
+        self._growths: patches.Growths = {}
 
     def pass_on(self) -> None:
         """Choose a rule, render its patches, and only then let its directive act (PBK-083)."""
@@ -54,7 +55,9 @@ class Judgement:
         if problem is None:
             try:
                 if then.set_ctx or then.set_iter or then.set_step:
-                    set_ctx = self._reduced(patches.render(then.set_ctx, self._scope(then.set_ctx), "ctx"))
+                    set_ctx = self._reduced(
+                        patches.render(then.set_ctx, self._scope(then.set_ctx), "ctx", self._growths)
+                    )
                     set_iter = patches.render(then.set_iter, self._scope(then.set_iter), "iter")
                     set_step = patches.render(then.set_step, self._scope(then.set_step), "step")
                     size = self._check(then, set_ctx, set_iter, set_step)
@@ -108,7 +111,7 @@ class Judgement:
             return self.body.ctx_size
         if not set_ctx:
             return self.body.ctx_size
-        self.recorded, self.grown = patches.shortened(self.turn, set_ctx, self._growing(then))
+        self.recorded, self.grown = patches.shortened(self.turn, set_ctx, self._growing(then), self._growths)
         return patches.measure(self.body, set_ctx, self.recorded)
 
     def _growing(self, then: Then) -> frozenset[str]:

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.errors import Error, error, said
 from perdure.dialects.playbook.values import BadKey, Patch, Variables
 from perdure.expressions.jinja import Template, TemplateError
 from perdure.kernel import jsontext
+from perdure.kernel.growth import joined
 from perdure.kernel.turn import Turn
 
 LARGEST_VALUE = 64 * 1024
@@ -23,9 +24,27 @@ class BadPatch(Exception):
         self.problem = problem
 
 
-def render(assignments: Mapping[str, Template], scope: Mapping[str, Any], what: str) -> Patch:
+class Grown(NamedTuple):
+    """What a key of `ctx` was, the text of what it becomes, and that of what is added."""
+
+    held: Any
+    whole: bytes
+    added: bytes
+
+
+Growths = dict[str, Grown]
+
+
+def render(
+    assignments: Mapping[str, Template], scope: Mapping[str, Any], what: str, growths: Growths | None = None
+) -> Patch:
+    """The values of all assignments. Of a key that grows only what is added is evaluated, and told in `growths`."""
     patch: list[tuple[str, bytes]] = []
     for key, template in assignments.items():
+        if growths is not None and template.grows == ("ctx", key) and (grown := _grown(template, scope, key)):
+            growths[key] = grown
+            patch.append((key, grown.whole))
+            continue
         try:
             text = jsontext.encode(template.render(scope))
         except TemplateError as fault:
@@ -35,6 +54,24 @@ def render(assignments: Mapping[str, Template], scope: Mapping[str, Any], what: 
         patch.append((key, text))
     check_values(patch, what)
     return tuple(patch)
+
+
+def _grown(template: Template, scope: Mapping[str, Any], key: str) -> Grown | None:
+    """None where the whole is to be evaluated: what is there is short, or something is wrong, which the whole tells."""
+    held = scope["ctx"].get(key)
+    if not isinstance(held, list | str):
+        return None
+    text = jsontext.encode_finite(held)
+    if len(text) < WORTH_GROWING:
+        return None
+    try:
+        found = template.added(scope)
+        if type(found) is not type(held):
+            return None
+        added = jsontext.encode(found)
+    except (TemplateError, jsontext.NotJson):
+        return None
+    return Grown(held, joined([text, added]), added)
 
 
 def check_values(patch: "list[tuple[str, bytes]] | Patch", what: str) -> None:
@@ -56,7 +93,9 @@ def growing_keys(assignments: Mapping[str, Template]) -> frozenset[str]:
     return frozenset(key for key, template in assignments.items() if template.grows == ("ctx", key))
 
 
-def shortened(turn: Turn, patch: Patch, growing: Collection[str]) -> tuple[Patch, tuple[str, ...]]:
+def shortened(
+    turn: Turn, patch: Patch, growing: Collection[str], growths: Growths | None = None
+) -> tuple[Patch, tuple[str, ...]]:
     """The patch as it is recorded, and the keys of which it has only what is added."""
     if not growing or turn.spoken < GROWTH_SINCE:
         return patch, ()
@@ -64,7 +103,11 @@ def shortened(turn: Turn, patch: Patch, growing: Collection[str]) -> tuple[Patch
     short: list[tuple[str, bytes]] = []
     grown: list[str] = []
     for key, text in patch:
-        added = _added(turn.body.ctx.data.get(key), text) if key in growing and once[key] == 1 else None
+        added = None
+        if key in growing and once[key] == 1:
+            held, known = turn.body.ctx.data.get(key), (growths or {}).get(key)
+            is_known = known is not None and known.held is held and known.whole is text
+            added = known.added if known is not None and is_known else _added(held, text)
         short.append((key, text if added is None else added))
         if added is not None:
             grown.append(key)

@@ -46,7 +46,7 @@ def route(turn: Turn, number: int) -> None:
     if run.error is not None and fired.tokens:
         turn.caught += 1
     mode = "inclusive" if step.router.is_inclusive else "exclusive"
-    set_ctx, grown = patches.shortened(turn, fired.patch, fired.growing) if fired.patch else ((), ())
+    set_ctx, grown = patches.shortened(turn, fired.patch, fired.growing, fired.growths) if fired.patch else ((), ())
     if grown:
         turn.emit(p.CtxGrows(grown))
     turn.emit(
@@ -107,6 +107,7 @@ class _Fired:
         self.failures: list[Error] = []
         self.patch: Patch = ()  # what the arcs that fire assign to `ctx` (PBK-158)
         self.growing: set[str] = set()  # keys among those that only grow
+        self.growths: patches.Growths = {}
         self.size = turn.body.ctx_size
         self.is_handled = False  # an arc with a guard of its own has taken the failure up (PBK-122)
         guard_errors: list[str] = []
@@ -164,7 +165,8 @@ class _Fired:
         if not arc.set:
             return
         try:
-            patch = (*self.patch, *patches.render(arc.set, gather_all(self.makers, arc.set.values()), "ctx"))
+            scope = gather_all(self.makers, arc.set.values())
+            patch = (*self.patch, *patches.render(arc.set, scope, "ctx", self.growths))
             self.size = patches.measure(self.turn.body, patch)
         except patches.BadPatch as bad:
             message = f"arcs[{index}].set: {bad.problem.message}"

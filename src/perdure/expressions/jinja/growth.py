@@ -21,6 +21,18 @@ def find_growth(expression: nodes.Node) -> Held | None:
     return None
 
 
+def find_added(expression: nodes.Expr) -> nodes.Expr:
+    """What such an expression adds: `b + c` of `a + b + c`."""
+    match expression:
+        case nodes.Add(left=nodes.Add() as left, right=right):
+            return nodes.Add(find_added(left), right, lineno=expression.lineno)
+        case nodes.Add(right=right):
+            return right
+        case nodes.Concat(nodes=[_, *rest]):
+            return nodes.Concat(rest, lineno=expression.lineno)
+    raise ValueError("nothing is added")
+
+
 def _held(node: nodes.Node) -> Held | None:
     match node:
         case nodes.Getattr(node=nodes.Name(name=name), attr=member):

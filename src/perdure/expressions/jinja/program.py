@@ -16,7 +16,7 @@ from jinja2.parser import Parser
 from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
 from perdure.expressions.jinja.environment import GUARDS, VALUES, MeteredContext, MeteredEnvironment
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded, MissingValue, SyntaxFault, TemplateError
-from perdure.expressions.jinja.growth import Held, find_growth
+from perdure.expressions.jinja.growth import Held, find_added, find_growth
 from perdure.expressions.jinja.places import fragment_around, place_of_name
 from perdure.expressions.jinja.plain import Plain, Unreached, plain
 from perdure.expressions.jinja.reads import NOTHING, Reads, find_reads
@@ -38,7 +38,18 @@ def has_template(text: str) -> bool:
 class Program:
     """A compiled string. Holds no data; safe to share and to render any number of times."""
 
-    __slots__ = ("_environment", "_is_path", "_plain", "_template", "grows", "is_native", "limits", "reads", "source")
+    __slots__ = (
+        "_added",
+        "_environment",
+        "_is_path",
+        "_plain",
+        "_template",
+        "grows",
+        "is_native",
+        "limits",
+        "reads",
+        "source",
+    )
 
     def __init__(self, text: str, environment: MeteredEnvironment, limits: Limits) -> None:
         self.source = Source(_LINE_END.sub("\n", text) if has_template(text) else text)
@@ -46,6 +57,7 @@ class Program:
         self.reads: Reads = NOTHING
         self.is_native = self._is_path = False
         self.grows: Held | None = None  # what its value begins with, if that is a list or a text
+        self._added: Template | None = None
         self._plain: Plain | None = None
         self._environment = environment
         self._template: Template | None = None
@@ -76,6 +88,11 @@ class Program:
         finally:
             own.settle()
 
+    def added(self, roots: Mapping[str, Any], budget: Budget) -> Any:
+        """What is added to what the value begins with, as the expression gave it. Raises `TemplateError`."""
+        assert self._added is not None
+        return self._guarded(lambda: self._run(roots, budget, self._added))
+
     def evaluate(self, roots: Mapping[str, Any]) -> Any:
         """The value as the expression gave it: it may be undefined. Raises `TemplateError`."""
         if self._template is None:
@@ -94,8 +111,8 @@ class Program:
     def _convert(self, value: Any, budget: Budget) -> Json:
         return by_reference(budget, value) if self._is_path else as_json(budget, value)
 
-    def _run(self, roots: Mapping[str, Any], budget: Budget) -> Any:
-        template = self._template
+    def _run(self, roots: Mapping[str, Any], budget: Budget, part: Template | None = None) -> Any:
+        template = part or self._template
         assert template is not None
         context = MeteredContext(self._environment, {**self._environment.globals, **roots}, None, {})
         context.budget = budget
@@ -140,10 +157,12 @@ class Program:
                 self._is_path = _is_path(expression)
                 self._plain = plain(expression)
                 self.grows = find_growth(expression)
-                target = nodes.Name(_ANSWER, "store", lineno=expression.lineno)
-                tree = nodes.Template([nodes.Assign(target, expression, lineno=expression.lineno)], lineno=1)
-            code = self._environment.compile(rewrite(tree, self._environment), filename=_FILE)
-            self._template = Template.from_code(self._environment, code, {})
+                tree = _answering(expression)
+            self._template = self._compiled(tree)
+            if self.grows is not None:  # from a tree of its own: the other one was rewritten
+                again = _only_expression(Parser(self._environment, text).parse(), text)
+                assert again is not None
+                self._added = self._compiled(_answering(find_added(again)))
         except TemplateSyntaxError as error:
             message = (error.message or "this is not a template").rstrip(".")
             raise self._refusal(SyntaxFault(message[0].lower() + message[1:]), error.lineno - 1) from None
@@ -154,10 +173,19 @@ class Program:
         except (ValueError, OverflowError):
             raise self._refusal(SyntaxFault("a number has too many digits"), 0) from None
 
+    def _compiled(self, tree: nodes.Template) -> Template:
+        code = self._environment.compile(rewrite(tree, self._environment), filename=_FILE)
+        return Template.from_code(self._environment, code, {})
+
     def _refusal(self, refusal: TemplateError, offset: int) -> TemplateError:
         offset = min(max(offset, 0), len(self.source.text))
         refusal.locate(self.source, offset, fragment_around(self.source.text, offset)[0])
         return refusal
+
+
+def _answering(expression: nodes.Expr) -> nodes.Template:
+    target = nodes.Name(_ANSWER, "store", lineno=expression.lineno)
+    return nodes.Template([nodes.Assign(target, expression, lineno=expression.lineno)], lineno=1)
 
 
 def _only_expression(tree: nodes.Template, text: str) -> nodes.Expr | None:

@@ -20,13 +20,13 @@ _Fill = Callable[[Mapping[str, Any], Budget], Json]
 class Template:
     """A field's value as written. Without any template it is the value itself, by reference."""
 
-    __slots__ = ("_fill", "_limits", "document", "faults", "grows", "reads")
+    __slots__ = ("_fill", "_growing", "_limits", "document", "faults", "reads")
 
     def __init__(self, document: Any, limits: Limits = DEFAULT_LIMITS) -> None:
         self.document: Json = document
         self.faults: list[TemplateError] = []  # what is wrong with the text; `path` says in which string
         self.reads: Reads = NOTHING
-        self.grows: Held | None = None  # what the value begins with, if that is a list or a text
+        self._growing: Program | None = None  # if the value is one template that adds to something
         self._limits = limits
         self._fill = self._plan(document, ())
 
@@ -43,6 +43,20 @@ class Template:
         budget = Budget(self._limits)
         try:
             return self._fill(roots, budget)
+        finally:
+            budget.settle()
+
+    @property
+    def grows(self) -> Held | None:
+        """What the value begins with, if that is a list or a text."""
+        return None if self._growing is None else self._growing.grows
+
+    def added(self, roots: Mapping[str, Any]) -> Any:
+        """What it adds to that, without looking at it. Raises `TemplateError`, perhaps another than the whole would."""
+        assert self._growing is not None
+        budget = Budget(self._limits)
+        try:
+            return self._growing.added(roots, budget)
         finally:
             budget.settle()
 
@@ -69,7 +83,8 @@ class Template:
         if program.is_literal:
             return None
         self.reads |= program.reads
-        self.grows = None if path else program.grows
+        if not path and program.grows is not None:
+            self._growing = program
         return _fill_text(program, path)
 
     def _blame(self, path: Path, fault: TemplateError) -> None:
