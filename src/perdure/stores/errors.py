@@ -14,7 +14,10 @@ class StoreFull(StoreError):
     """There is no room for another commit."""
 
     code = "STORE-FULL"
-    hint = "Free space on its disk or give it a larger one, then continue with `perdure resume`."
+    hint = (
+        "Free space on its disk or give it a larger one, or remove old runs with `perdure prune --older-than 30d`, then"
+        " continue with `perdure resume`."
+    )
 
 
 class StoreLocked(StoreError):

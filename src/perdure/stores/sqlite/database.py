@@ -1,5 +1,6 @@
 """One SQLite file: how it is opened, brought up to date, and what its errors mean."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,11 +135,21 @@ def explained(path: Path) -> Iterator[None]:
         raise explain(path, error) from error
 
 
+def _is_full(path: Path) -> bool:
+    """Whether nothing at all is free: then SQLite cannot even make the files that it keeps beside its own."""
+    try:
+        return os.statvfs(path.absolute().parent).f_bavail == 0
+    except OSError:
+        return False
+
+
 def explain(path: Path, error: Exception) -> StoreError:
     if isinstance(error, StoreError):
         return error
     match error:
         case apsw.FullError():
+            return StoreFull(f"{path}: the disk is full")
+        case apsw.CantOpenError() | apsw.IOError() if _is_full(path):
             return StoreFull(f"{path}: the disk is full")
         case apsw.BusyError() | apsw.LockedError():
             return StoreLocked(f"{path}: another program keeps the file locked")

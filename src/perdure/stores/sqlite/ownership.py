@@ -10,9 +10,11 @@ import errno
 import fcntl
 import os
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from perdure.stores.errors import StoreFull
 from perdure.stores.sqlite.privacy import file_mode
 
 _MOST_READ = 200  # bytes; such a name has less
@@ -38,7 +40,8 @@ class PartitionLock:
 
     def sign(self) -> None:
         """It is ours: say when we lived, for whoever finds the file after our death."""
-        os.pwrite(self._descriptor, boot_id().encode("ascii"), 0)
+        with suppress(OSError):  # on a full disk nothing is known of us then, and nobody is charged for that
+            os.pwrite(self._descriptor, boot_id().encode("ascii"), 0)
 
     @property
     def is_named(self) -> bool:
@@ -63,7 +66,12 @@ def lock_path(store: Path, partition: int) -> Path:
 def try_lock(store: Path, partition: int) -> PartitionLock | None:
     path = lock_path(store, partition)
     for _ in range(3):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_mode())
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_mode())
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreFull(f"{path}: the disk is full") from error
+            raise
         if not _try(descriptor, fcntl.LOCK_EX):
             os.close(descriptor)
             time.sleep(0.002)  # it may be somebody who only looks whether it is free, see `is_locked`

@@ -1,12 +1,19 @@
 """Short reads, made directly on the event loop: they touch the page cache, not the disk's patience."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import apsw
+
+from perdure.kernel.questions import Line
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Delivered, Filter, Letter, RunRow, Stored
 from perdure.stores.rows import RUN_COLUMNS, run_row
+from perdure.stores.sqlite.database import explain, open_for_reading
+from perdure.stores.sqlite.privacy import make_private
 
 _ROW = f"SELECT {RUN_COLUMNS} FROM runs "
 
@@ -14,8 +21,21 @@ _ROW = f"SELECT {RUN_COLUMNS} FROM runs "
 class Reads(ABC):
     """The reading verbs of a store that can answer a query."""
 
+    path: Path
+    _now: Callable[[], Instant]
+    _vfs: str | None
+
     @abstractmethod
     def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
+
+    async def line(self, scope: str, run: RunId) -> Line:
+        held, highest = self._read(
+            "SELECT coalesce(sum(granted), 0),"
+            " max(priority + iif(ageing > 0 AND NOT granted, (?1 - asked_at) / ageing, 0)) FILTER (WHERE run <> ?2)"
+            " FROM permits WHERE scope = ?3",
+            (self._now(), run, scope),
+        )[0]
+        return Line(held, highest)
 
     async def find(self, run: RunId) -> RunRow | None:
         rows = self._read(_ROW + "WHERE id = ?", (run,))
@@ -166,6 +186,24 @@ class Reads(ABC):
             (run,),
         )
         return [Delivered(position, partition, Letter(run, at, body)) for position, partition, at, body in rows]
+
+    async def backup(self, target: str) -> None:
+        def copy() -> None:
+            source = open_for_reading(self.path, self._vfs)
+            make_private(Path(target))
+            destination = apsw.Connection(target)
+            try:
+                with destination.backup("main", source, "main") as copying:
+                    while not copying.done:
+                        copying.step(1_000)
+            finally:
+                destination.close()
+                source.close()
+
+        try:
+            await asyncio.to_thread(copy)
+        except apsw.Error as error:
+            raise explain(Path(target), error) from error
 
 
 def literal(prefix: str) -> str:

@@ -13,6 +13,7 @@ from perdure.stores.sqlite.writing import BatchWriter
 T = TypeVar("T")
 
 FORGOTTEN_AT_ONCE = 1_000
+FEW = 5
 
 
 class Removal(ABC):
@@ -29,18 +30,19 @@ class Removal(ABC):
     def _writer(self) -> BatchWriter: ...
 
     @abstractmethod
-    async def _explained_transaction(self, work: Callable[[], T]) -> T: ...
+    async def _explained_transaction(self, work: Callable[[], T], *, removes: bool = False) -> T: ...
 
     @abstractmethod
-    async def _shorten_log(self) -> None: ...
+    async def _begin_log_anew(self) -> None: ...
 
     async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
-        """On a full disk one by one, with the room that the log has given back: what is removed makes more of it."""
-        try:
-            return await self._prune(ended_before, limit)
-        except StoreFull:
-            await self._shorten_log()
-            return await self._prune(ended_before, 1)
+        """On a full disk a few at a time, or one by one, in the room that the log has: what goes makes more of it."""
+        for fewer in (limit, min(limit, FEW)):
+            try:
+                return await self._prune(ended_before, fewer)
+            except StoreFull:
+                await self._begin_log_anew()
+        return await self._prune(ended_before, 1)
 
     async def _prune(self, ended_before: Instant, limit: int) -> list[RunId]:
         def work() -> list[RunId]:
@@ -66,7 +68,7 @@ class Removal(ABC):
             )
             return [id for _, id in gone]
 
-        removed = await self._explained_transaction(work)
+        removed = await self._explained_transaction(work, removes=True)
         self._writer.forget()
         return removed
 
@@ -85,7 +87,7 @@ class Removal(ABC):
                     gone.append(id)
             return gone
 
-        removed = await self._explained_transaction(work)
+        removed = await self._explained_transaction(work, removes=True)
         self._writer.forget()
         return removed
 

@@ -1,17 +1,18 @@
 """The store on one SQLite file: one writer, short reads on the event loop, syncs in a thread of their own."""
 
 import asyncio
+import ctypes
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
-from perdure.kernel.questions import Line
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.values import Instant
 from perdure.stores.clocks import Count
 from perdure.stores.errors import StoreMoved
 from perdure.stores.protocol import (
@@ -36,7 +37,6 @@ from perdure.stores.sqlite.database import (
 from perdure.stores.sqlite.leasing import Leases
 from perdure.stores.sqlite.owning import Ownership
 from perdure.stores.sqlite.presence import Presence
-from perdure.stores.sqlite.privacy import make_private
 from perdure.stores.sqlite.reading import Reads
 from perdure.stores.sqlite.removing import Removal
 from perdure.stores.sqlite.runway import Runway
@@ -52,6 +52,7 @@ QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
 LOOK_EVERY = 250  # milliseconds between two looks whether a wait for another program is to end
 LAST_PATIENCE = 2.0  # seconds; others who write take turns, a stranger is not waited for
 SAY_EVERY = 10.0  # seconds between two lines about it
+_YES = ctypes.c_int(1)
 
 
 class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
@@ -80,6 +81,7 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         self._patience = patience
         self._presence: Presence | None = None
         self._is_lost = False  # the file was taken away under us
+        self._is_full = False  # there is no room but to remove something
         self._turn = asyncio.Lock()  # one write transaction at a time
         self._thread = SyncThread(f"perdure-sync {path.name}")
         self._writing: tuple[apsw.Connection, BatchWriter] | None = None
@@ -122,6 +124,9 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         self._wal_pages = 0
         self._runway = Runway(self.path, self._vfs)
         self._writing = (connection, BatchWriter(connection))
+        if self._runway.is_small:
+            with suppress(apsw.Error):  # whoever writes is told
+                self._checkpoint()
         return self._writing
 
     def _found(self, connection: apsw.Connection) -> Presence:
@@ -170,6 +175,8 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         for connection in connections:
             if self._is_lost:  # what is in the log belongs to another file than the one that is there
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            if self._is_full:  # the log keeps its room, for whoever comes to remove something
+                connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(_YES))
             connection.close(True)
         self._writing = None
 
@@ -182,7 +189,12 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
             return Unknown(explain(self.path, error))
 
     def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | None:
-        if self._turn.locked() or self._sync_cost > QUICK_SYNC or self._wal_pages > self._pages_at_hand:
+        if (
+            self._turn.locked()
+            or self._is_full
+            or self._sync_cost > QUICK_SYNC
+            or self._wal_pages > self._pages_at_hand
+        ):
             return None
         try:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -248,27 +260,23 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
 
         await self._explained_transaction(work)
 
-    async def line(self, scope: str, run: RunId) -> Line:
-        held, highest = self._read(
-            "SELECT coalesce(sum(granted), 0),"
-            " max(priority + iif(ageing > 0 AND NOT granted, (?1 - asked_at) / ageing, 0)) FILTER (WHERE run <> ?2)"
-            " FROM permits WHERE scope = ?3",
-            (self._now(), run, scope),
-        )[0]
-        return Line(held, highest)
-
-    async def _explained_transaction(self, work: Callable[[], T]) -> T:
+    async def _explained_transaction(self, work: Callable[[], T], *, removes: bool = False) -> T:
         try:
-            return await self._transaction(work)
+            return await self._transaction(work, removes=removes)
         except apsw.Error as error:
             raise explain(self.path, error) from error
 
-    async def _transaction(self, work: Callable[[], T]) -> T:
-        """Statements run here, on the event loop: they only touch memory. Waiting for the disk is the thread's part."""
+    async def _transaction(self, work: Callable[[], T], *, removes: bool = False) -> T:
+        """Statements run here, on the event loop: they only touch memory. Waiting for the disk is the thread's part.
+
+        On a full disk only what removes something is begun.
+        """
         async with self._turn:
             if self._writing is None:
                 self._open_for_writing()
             try:
+                if self._is_full and not removes:
+                    self._look_for_room()
                 await self._begin()
                 result = work()
                 await self._thread.run(self._commit)
@@ -329,18 +337,26 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
 
     def _checkpoint(self) -> None:
         """Fold the log into the file. Between two commits, so that it can begin anew from its start."""
+        self._is_full = self._runway.is_small
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         self._wal_pages = 0
         self._runway.look_around()
+        self._is_full = not self._runway.is_ready(self._connection)
 
-    async def _shorten_log(self) -> None:
-        """Give the log's space back, as far as that can be done: somebody needs room to remove something."""
+    def _look_for_room(self) -> None:
+        """Before anything is added while the disk is full: it may not be any more."""
+        self._checkpoint()
+        if self._is_full:
+            raise apsw.FullError("the file has no room for what the log would have to be folded into it")
+
+    async def _begin_log_anew(self) -> None:
+        """Where it stands, with the room that it has: somebody needs some to remove something."""
         async with self._turn:
             self._connection.set_busy_timeout(LOOK_EVERY)
             try:
-                await self._thread.run(lambda: self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+                await self._thread.run(lambda: self._connection.execute("PRAGMA wal_checkpoint(RESTART)"))
             except apsw.Error as error:
-                _log.debug("%s: its log stays as long as it is: %s", self.path, error)
+                _log.debug("%s: its log cannot begin anew: %s", self.path, error)
             finally:
                 self._connection.set_busy_timeout(0)
 
@@ -385,23 +401,3 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
 
     def listen(self, woken: Callable[[], None]) -> None:
         """A file tells nothing by itself."""
-
-    # Care.
-
-    async def backup(self, target: str) -> None:
-        def copy() -> None:
-            source = open_for_reading(self.path, self._vfs)
-            make_private(Path(target))
-            destination = apsw.Connection(target)
-            try:
-                with destination.backup("main", source, "main") as copying:
-                    while not copying.done:
-                        copying.step(1_000)
-            finally:
-                destination.close()
-                source.close()
-
-        try:
-            await asyncio.to_thread(copy)
-        except apsw.Error as error:
-            raise explain(Path(target), error) from error
