@@ -95,7 +95,7 @@ def open_store(
     if scheme in ("postgresql", "postgres"):
         return _open_postgres(url, clock, must_exist=must_exist, lease=lease, patience=patience)
     if scheme != "sqlite":
-        raise BadStoreUrl(f"{url!r}: there is no store of kind {scheme!r}")
+        raise BadStoreUrl(f"there is no store of kind {scheme!r}")  # the rest may hold a password
     from perdure.stores.sqlite.database import path_of
     from perdure.stores.sqlite.store import SqliteStore
 
@@ -136,7 +136,7 @@ def open_caretaker(url: str, clock: Clock) -> "Caretaker":
 
         return PostgresCaretaker(url)
     if scheme != "sqlite":
-        raise BadStoreUrl(f"{url!r}: there is no store of kind {scheme!r}")
+        raise BadStoreUrl(f"there is no store of kind {scheme!r}")  # the rest may hold a password
     from perdure.stores.sqlite.caring import SqliteCaretaker
     from perdure.stores.sqlite.database import path_of
 

@@ -84,3 +84,10 @@ def test_the_log_is_shown_as_plain_lines_as_far_as_asked_for(perdure: CommandLin
 
     assert ": mind this\n" in usual and "just saying" not in usual
     assert re.search(r"^info: \S+ 0:/0: just saying$", more, re.MULTILINE)
+
+
+def test_an_address_of_a_store_whose_kind_is_misspelt_does_not_show_its_password(perdure: CommandLine) -> None:
+    for verb in (("ps",), ("db", "status")):
+        done = perdure(*verb, "--db", "postgress://user:planted@localhost/x", code=None)
+
+        assert "'postgress'" in done.err and "planted" not in done.err + done.out

@@ -125,6 +125,12 @@ def other(server: Server) -> Iterator[Server]:
         yield other
 
 
+@pytest.fixture(autouse=True)
+def no_policy_is_left() -> Iterator[None]:
+    yield
+    use_policy(None)
+
+
 @contextmanager
 def policy(**members: Any) -> Iterator[None]:
     use_policy(Policy(**members))
@@ -396,3 +402,17 @@ async def test_a_name_with_several_addresses_is_tried_at_the_next_while_one_is_s
         outcome = await outcome_of("http", {"url": f"http://several.example:{port}/"})
 
     assert value_of(outcome)["status"] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "[::1]", "[::ffff:10.0.0.1]", "localhost", "a.localhost."]
+)
+@on_loop
+async def test_a_proxy_is_not_asked_for_an_address_that_is_closed(server: Server, host: str) -> None:
+    """What names lead to is the proxy's to judge; addresses, in any spelling, and listed names are judged before."""
+    use_policy(Policy(network="closed", proxy=server.url, denied_addresses=["evil.example"]))
+    for refused in (host, "evil.example", "EVIL.example."):
+        code, _ = failure_of(await outcome_of("http", {"url": f"http://{refused}/"}))
+        assert code == "Provider.Call.Http.AddressRefused"
+    assert server.requests == []
+    assert value_of(await outcome_of("http", {"url": "http://good.example/"}))["status"] == 200

@@ -75,6 +75,25 @@ def is_allowed(policy: Policy, host: str, address: str) -> bool:
     return not any(_is_forbidden(one) for one in parsed)
 
 
+def judge_spelling(policy: Policy, host: str, prefix: str = "Provider.Call.Http") -> None:
+    """Where a proxy resolves names: what is written is judged, addresses in any spelling and names that are listed.
+
+    Raises `AddressRefused`. What a name leads to is the proxy's to judge.
+    """
+    name = host.lower().rstrip(".")
+    try:
+        address = str(ip_address(name))
+    except ValueError:
+        try:
+            address = socket.inet_ntoa(socket.inet_aton(name))  # 127.1, 0x7f000001, 2130706433
+        except (OSError, UnicodeError):
+            address = "127.0.0.1" if name.rpartition(".")[2] == "localhost" else ""
+    if name in (one.lower().rstrip(".") for one in policy.denied_addresses) or (
+        address and not is_allowed(policy, host, address)
+    ):
+        raise AddressRefused(host, prefix)
+
+
 def _inner(address: Address) -> list[Address]:
     """IPv4 addresses that an IPv6 address stands for: mapped, compatible, 6to4, NAT64, Teredo."""
     if isinstance(address, IPv4Address):

@@ -12,7 +12,7 @@ from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
-from perdure.providers.addresses import resolve
+from perdure.providers.addresses import judge_spelling, resolve
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.policy import policy_in_force
 
@@ -66,6 +66,9 @@ def _check(request: "httpx.Request") -> None:
         raise httpx.UnsupportedProtocol(f"{str(request.url)!r} is not an address of http or https")
     if (request.url.port or 0) > 65535:
         raise httpx.InvalidURL(f"there is no port {request.url.port}")
+    policy = policy_in_force()
+    if policy.proxy is not None and policy.judges_addresses:
+        judge_spelling(policy, request.url.host)
 
 
 def _strip(following: "httpx.Request") -> None:
