@@ -1,16 +1,21 @@
 """Invariant 29: a turn that counts much work is dropped and decided in a thread; the event loop goes on."""
 
 import asyncio
+import gc
 import json
 import threading
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.dialects.flow import Flow
 from perdure.engine import dearness, deciding
+from perdure.kernel import jsontext
 from perdure.kernel.effort import Effort, TooDear
+from perdure.providers.registry import shared
 from perdure.testing import World
 from perdure.wiring import languages
 from tests.dialects.flow.documents import flow, returns
@@ -134,3 +139,151 @@ def test_check_tries_constant_expressions_with_a_tiny_budget() -> None:
 
     assert peak < 20_000_000
     assert ["always fails" in problem.message for problem in judged.problems] == [True], "what is cheap to know is told"
+
+
+class Observed(Flow):
+    """A language that notes in which thread it was asked for something."""
+
+    def __init__(self) -> None:
+        super().__init__(shared.find_open, shared.open_names)
+        self.seen: dict[str, list[bool]] = {"parse": [], "load": [], "evolve": []}
+
+    def _note(self, what: str) -> None:
+        self.seen[what].append(threading.current_thread().name.startswith("perdure-deciding"))
+
+    def parse(self, text: bytes, around: Any = None) -> Any:
+        self._note("parse")
+        return super().parse(text, around)
+
+    def load(self, text: bytes) -> Any:
+        self._note("load")
+        return super().load(text)
+
+    @property
+    def evolve(self) -> Callable[[Any, Any], None]:
+        behind = super().evolve
+
+        def evolve(body: Any, event: Any) -> None:
+            self._note("evolve")
+            behind(body, event)
+
+        return evolve
+
+
+def chain(steps: int) -> dict[str, Any]:
+    passes = {f"s{at}": {"action": "Pass", "output": {"at": at}, "next": f"s{at + 1}"} for at in range(steps)}
+    return flow({**passes, f"s{steps}": {"action": "Sleep", "for": "PT5S", "next": "r"}, "r": returns(1)})
+
+
+async def test_a_long_document_is_checked_compiled_and_folded_in_a_thread(tmp_path: Path) -> None:
+    """Invariant 29: whatever takes long by its size is done aside, before it is begun."""
+    language = Observed()
+    async with World(tmp_path, spoken={"flow": language}) as world:
+        run = await world.start(chain(900))
+        assert language.seen["parse"] == [True]
+        await world.crash()
+        language.seen["evolve"].clear()
+        await world.boot()
+        await world.advance(10)
+
+        assert await run.result() == 1
+        assert language.seen["load"] and all(language.seen["load"])
+        assert language.seen["evolve"][0], "what was recorded is folded in a thread"
+        assert False in language.seen["evolve"], "a short turn is decided on the event loop"
+
+
+async def test_a_short_document_is_checked_compiled_and_folded_at_once(tmp_path: Path) -> None:
+    language = Observed()
+    async with World(tmp_path, spoken={"flow": language}) as world:
+        run = await world.start(chain(3))
+        await world.crash()
+        await world.boot()
+        await world.advance(10)
+
+        assert await run.result() == 1
+        assert not any(one for seen in language.seen.values() for one in seen)
+
+
+async def test_other_runs_are_taken_in_while_a_long_one_is_folded(tmp_path: Path) -> None:
+    """Invariant 29: who has little to fold does not wait behind who has much."""
+    async with World(tmp_path, spoken=languages()) as world:
+        runs = [await world.start(chain(length)) for length in (900, 2, 900, 2)]
+        await world.crash()
+        await world.boot()
+        await world.advance(10)
+
+        assert [await run.result() for run in runs] == [1, 1, 1, 1]
+
+
+async def test_a_fork_that_proves_dear_is_decided_in_a_thread(tmp_path: Path) -> None:
+    """Invariant 29: what it has lived is folded again, although no store has it yet."""
+    language = Observed()
+    loops = flow({"wait": {"action": "Sleep", "for": "PT1S", "next": "r"}, "r": returns(DEAR)})
+    async with World(tmp_path, spoken={"flow": language}) as world:
+        assert world.engine is not None
+        run = await world.start(loops)
+        await world.advance(2)
+        assert await run.result() == ANSWER
+        history = await run.handle.history(raw=True)
+        slept = next(one["seq"] for one in history if one["event"] == "TimerSet")
+        language.seen["evolve"].clear()
+        fork = await world.engine.fork(run.id, slept)
+        await world.advance(2)
+
+        assert await fork.result() == ANSWER
+        assert any(language.seen["evolve"])
+
+
+async def test_a_large_value_goes_through_a_run_in_threads(tmp_path: Path) -> None:
+    """Invariant 29: 100,000 objects given, read, written, and given back."""
+    objects = [{"id": at, "name": f"name {at}"} for at in range(100_000)]
+    language = Observed()
+    async with World(tmp_path, spoken={"flow": language}) as world:
+        run = await world.start(flow({"r": returns("{{ step.input.filter(one, one.id >= 0.0) }}")}), objects)
+        await world.settle()
+
+        assert await run.result() == objects
+        assert any(language.seen["evolve"])
+
+
+async def test_work_in_a_thread_is_not_interrupted_by_a_collection_of_garbage() -> None:
+    """Invariant 29: one look at a million values is one call into C."""
+    assert gc.isenabled()
+    assert await dearness.threads.do(gc.isenabled) is False
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        assert await dearness.threads.do(gc.isenabled) is False
+        assert not gc.isenabled(), "whoever has turned it off keeps it so"
+    finally:
+        gc.enable()
+
+
+def test_long_work_rests_in_between() -> None:
+    """Invariant 29: a thread gives way by itself, in loops of every language and between pieces of JSON."""
+    from perdure.expressions.cel import compile_program
+    from perdure.expressions.gotemplate import compile_template
+    from perdure.expressions.jinja import compile_text
+
+    whole: dict[str, Callable[[], Any]] = {
+        "nested": lambda: compile_program("lists.range(99).all(a, lists.range(900).all(b, a + b >= 0))").evaluate({}),
+        "small": lambda: compile_program(
+            "lists.range(9).all(a, lists.range(9).all(b, lists.range(9).all(c, lists.range(99).all(d, d >= 0))))"
+        ).evaluate({}),
+        "long": lambda: compile_program("lists.range(100000).map(i, i + 1).size()").evaluate({}),
+        "pairs": lambda: compile_program("lists.range(50000).transformList(i, v, i + v).size()").evaluate({}),
+        "jinja": lambda: compile_text("{% for i in range(90000) %}{% set x = i + 1 %}{% endfor %}").render({}),
+        "go": lambda: compile_template("{{ range 90000 }}{{ end }}").render({}),
+        "writing": lambda: jsontext.encode([[at] for at in range(100_000)]),
+        "reading": lambda: jsontext.decode(b"[%b]" % b",".join([b"[1,2,3]"] * 400_000)),
+    }
+    for name, work in whole.items():
+        rests = 0
+
+        def rest() -> None:
+            nonlocal rests
+            rests += 1
+
+        with Effort(10**9, rest):
+            work()
+        assert rests >= 15, name

@@ -16,6 +16,7 @@ from perdure.engine.addressing import PATIENCE, Told, refused, send
 from perdure.engine.answering import answer
 from perdure.engine.catalog import Catalog
 from perdure.engine.clock import Clock
+from perdure.engine.dearness import JSON_PER_WORK, SMALL, WORK_OF_A_TURN, done_aside
 from perdure.engine.entries import Change, Finding
 from perdure.engine.forking import Past
 from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
@@ -27,7 +28,7 @@ from perdure.engine.runviews import find_part
 from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.codec import decode_turns, encode_turns
+from perdure.kernel.codec import encode_turns
 from perdure.kernel.dialect import Chronicler, Naming, Particular, Resourceful
 from perdure.kernel.errors import (
     Conflict,
@@ -84,7 +85,8 @@ class Handle:
         """The value the run ends with; raises `RunFailed` when it ends otherwise."""
         status, outcome = await self._engine.wait(self.id)
         if isinstance(outcome, Succeeded) and status.has_result:
-            return jsontext.decode(await self._engine.text(self.id, outcome.value))
+            text = await self._engine.text(self.id, outcome.value)
+            return await done_aside(len(text) // JSON_PER_WORK, lambda: jsontext.decode(text))
         raise RunFailed(self.id, status, outcome)
 
     async def cancel(self, reason: str = "", by: str = "") -> Told:
@@ -194,11 +196,14 @@ class Client(AbstractAsyncContextManager["Client"]):
         if judged.refusal:
             raise StartRefused(f"{origin}: {judged.refusal}; nothing was started")
         particular = self._particular.get(language.name)
-        if particular is not None and (reason := particular.unfit(program, input)):
-            raise UnfitInput(f"{origin}: {reason}; nothing was started")
+        weight = SMALL + 1 if jsontext.is_large(input) else 0
+        if particular is not None:
+            reason = await done_aside(weight, lambda: particular.unfit(program, input))
+            if reason:
+                raise UnfitInput(f"{origin}: {reason}; nothing was started")
         pinned = digest(judged.pinned)
         title = language.title(program) or name or _file_name(document) or language.name
-        given = jsontext.encode(input)
+        given = await done_aside(weight, lambda: jsontext.encode(input))
         told = dict(options or {})
         if applied and judged.pinned == text:  # a language that pins a bundle has taken what it needs from around
             told["applied"] = msgspec.to_builtins(await self.judge.recorded(applied))
@@ -206,7 +211,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         naming = self._naming.get(language.name)
         named = None if naming is None else naming.name_run(program, token, told)
         if naming is not None:
-            key = digest(naming.same_start(program, given, told))[:16]
+            key = digest(await done_aside(weight, lambda: naming.same_start(program, given, told)))[:16]
         else:
             same = pinned if judged.identity is None else digest(judged.identity)
             key = digest(b"\x1f".join((same, digest(given), digest(told_text))))[:16]
@@ -298,15 +303,21 @@ class Client(AbstractAsyncContextManager["Client"]):
         row = await self.find(run)
         dialect = views.dialect_of(self.languages, row.language)
         program = await views.program_of(self.store, dialect, row)
-        lived = Past(run, dialect, program, await views.turns(self.store, dialect, run)).until(at)
+        turns = await views.turns(self.store, dialect, run)
         execution = Execution(new_run_id(self.clock.now()), dialect, program)
-        execution.fold(lived)
+
+        def live() -> bytes:
+            lived = Past(run, dialect, program, turns).until(at)
+            execution.fold(lived)
+            return encode_turns(lived)
+
+        lived = await done_aside(len(turns) * WORK_OF_A_TURN, live)
         seq = execution.state.seq
         # A name is one run's: the fork is known by its id.
         label = self.languages[row.language].name_label
         labels = {name: value for name, value in row.labels.items() if name != label}
         new = NewRun(row.language, row.name, row.program, None, labels, row.key, self.clock.now())
-        answer = await runtime.create_forked(execution, new, [(seq, encode_turns(lived))], i.Fork(run, seq))
+        answer = await runtime.create_forked(execution, new, [(seq, lived)], i.Fork(run, seq))
         if isinstance(answer, i.Refused):
             raise PerdureError(answer.reason)
         return Handle(self, execution.id)
@@ -402,19 +413,11 @@ class Client(AbstractAsyncContextManager["Client"]):
         with views.naming(run):
             dialect = views.dialect_of(self.languages, row.language)
             mask = await views.mask_of_run(self.store, self.languages, row)
-            if isinstance(dialect, Chronicler) and not raw:
-                told = views.tell(dialect, run, await views.turns(self.store, dialect, run))
-                return [mask.data(event) for _, event in told if event["seq"] > after]
-            rows = [(last, decode_turns(dialect, body)) for last, body in await self.store.history(run, after)]
-        found = []
-        for last, turns in rows:
-            seq = last - sum(len(events) for _, events in turns)
-            for instant, events in turns:
-                for event in events:
-                    seq += 1
-                    if seq > after:
-                        found.append(mask.data(views.numbered(seq, instant, event)))
-        return found
+            told = dialect if isinstance(dialect, Chronicler) and not raw else None
+            rows = await self.store.history(run, 0 if told is not None else after)
+            return await done_aside(
+                views.bytes_of(rows), lambda: list(views.chronicle(dialect, told, run, rows, after, mask))
+            )
 
     async def follow(self, run: RunId, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
         """The history as it grows, until the run has ended."""

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from perdure.engine.chores import Chores
 from perdure.engine.clock import Clock
 from perdure.engine.committing import Committer
-from perdure.engine.dearness import ON_THE_LOOP, DecidingThreads, TakesTooLong
+from perdure.engine.dearness import ON_THE_LOOP, TakesTooLong, threads
 from perdure.engine.inbox import Inbox
 from perdure.engine.judging import Fetch
 from perdure.engine.outgoing import transition
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Phase, Slot
 from perdure.engine.trouble import Trouble
+from perdure.kernel.codec import fold
 from perdure.kernel.effort import Effort, TooDear
 from perdure.kernel.execution import Execution, decide
 from perdure.kernel.turn import Needs, Turn
@@ -60,7 +61,6 @@ class Decider:
         self._erase = erase
         self._settle = settle
         self._failed = failed
-        self._threads = DecidingThreads()
         self._ready: deque[Slot] = deque()
         self._undelivered = 0  # slots decided since the committer was told
         self._listening: list[Slot] = []
@@ -74,7 +74,6 @@ class Decider:
     def close(self) -> None:
         """Nothing more is decided."""
         self._is_closed = True
-        self._threads.close()
         self._ready.clear()
 
     def make_ready(self, slot: Slot) -> None:
@@ -131,11 +130,8 @@ class Decider:
             self._chores.spawn(self._decide_elsewhere(slot))
             return
         try:
-            if slot.lived:  # a fork that is not stored yet could not be folded again
+            with Effort(ON_THE_LOOP):
                 made = self._make_turns(slot)
-            else:
-                with Effort(ON_THE_LOOP):
-                    made = self._make_turns(slot)
         except TooDear:
             self._begin_anew(slot)
             return
@@ -190,12 +186,23 @@ class Decider:
             self._trouble.fold_anew(slot)
             return
         slot.put_back()
-        slot.install(Execution(slot.id, execution.dialect, execution.program))
-        self.make_ready(slot)
+        fresh = Execution(slot.id, execution.dialect, execution.program)
+        if not slot.lived:
+            slot.install(fresh)
+            self.make_ready(slot)
+        else:  # a fork that is not stored yet
+            slot.phase = Phase.FETCHING
+            self._chores.spawn(self._live_again(slot, fresh))
+
+    async def _live_again(self, slot: Slot, fresh: Execution) -> None:
+        await threads.do(lambda: fold(fresh, slot.lived))
+        if not slot.is_gone:
+            slot.install(fresh)
+            self.make_ready(slot)
 
     async def _decide_elsewhere(self, slot: Slot) -> None:
         try:
-            made = await self._threads.decide(slot, self._make_turns)
+            made = await threads.decide(slot, self._make_turns)
         except TooDear:
             if not slot.is_gone:
                 self._trouble.set_stuck(slot, TakesTooLong("a decision lasts too long; what it computes is too much"))

@@ -6,10 +6,12 @@ The language says what is wrong with a text; this module finds the language and 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from perdure.engine.dearness import WORK_OF_TEXT, done_aside
 from perdure.kernel.calling import Recorded
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
@@ -141,13 +143,16 @@ class Judge:
         chosen: str,
         namespace: str,
     ) -> Judged:
-        around = Surroundings(self.declared(applied), applied=applied, chosen=chosen, namespace=namespace)
+        size = WORK_OF_TEXT * (len(text) + sum(len(one.text) for one in applied))
+        around = Surroundings(
+            await done_aside(size, lambda: self.declared(applied)), applied=applied, chosen=chosen, namespace=namespace
+        )
         if isinstance(language, Foresighted):
-            language.foresee(text, around)
+            await done_aside(size, partial(language.foresee, text, around))
             await self._answer(around)
-        judged = language.parse(text, around)
+        judged = await done_aside(size, lambda: language.parse(text, around))
         while await self._answer(around):
-            judged = language.parse(text, around)
+            judged = await done_aside(size, lambda: language.parse(text, around))
         if not judged.has_errors:
             self._kept[name] = (around.answers, judged)
             if len(self._kept) > PROGRAMS_KEPT:
@@ -179,7 +184,8 @@ class Judge:
             if judged.has_errors:
                 wrong += [problem.describe(one.file) for problem in judged.problems]
             elif judged.program is not None:
-                names, version = _called(language, text, one.file)
+                size = WORK_OF_TEXT * len(text)
+                names, version = await done_aside(size, partial(_called, language, text, one.file))
                 pinned = judged.pinned.decode()
                 found.append(Recorded(names, language.name, pinned, version, calls_others(language, text), one.file))
         if wrong:

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from perdure.engine.chores import Chores
+from perdure.engine.dearness import SMALL
 from perdure.engine.slot import Slot
-from perdure.engine.views import dialect_of, fold_stored
+from perdure.engine.views import compiled, dialect_of, fold_stored, size_of
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution
-from perdure.kernel.versions import read_pinned, written_in
+from perdure.kernel.inputs import Start
+from perdure.kernel.versions import written_in
 from perdure.stores.protocol import Store, Stored, Transition
 
 LOADED_AT_ONCE = 256
@@ -33,10 +35,12 @@ class Loader:
         self._wanted: deque[Slot] = deque()
         self._programs: OrderedDict[bytes, Any] = OrderedDict()
         self._is_busy = False
+        self._aside = 0  # runs that are being taken in beside the others, because that takes long
+        self._compiling: dict[bytes, asyncio.Event] = {}
 
     @property
     def is_idle(self) -> bool:
-        return not self._wanted and not self._is_busy
+        return not self._wanted and not self._is_busy and not self._aside
 
     def want(self, slot: Slot) -> None:
         self._wanted.append(slot)
@@ -52,25 +56,50 @@ class Loader:
             slots = [self._wanted.popleft() for _ in range(min(len(self._wanted), LOADED_AT_ONCE))]
             stored = {one.row.id: one for one in await self._store.load([slot.id for slot in slots])}
             for slot in slots:
-                await self._found(slot, stored.get(slot.id))
+                one = stored.get(slot.id)
+                if self._is_quick(slot, one):
+                    await self._found(slot, one)
+                else:
+                    self._aside += 1
+                    self._chores.spawn(self._find_aside(slot, one))
             await asyncio.sleep(0)
         self._is_busy = False
+
+    def _is_quick(self, slot: Slot, stored: Stored | None) -> bool:
+        """Whether those behind it may wait: there is little to fold and nothing to compile."""
+        if stored is not None:
+            return stored.row.program in self._programs and size_of(stored) <= SMALL
+        starts = (mail.given for mail in slot.mailbox if isinstance(mail.given, Start))
+        return all(start.program in self._programs for start in starts)
+
+    async def _find_aside(self, slot: Slot, stored: Stored | None) -> None:
+        try:
+            await self._found(slot, stored)
+        finally:
+            self._aside -= 1
 
     async def fold(self, stored: Stored) -> Execution:
         dialect = dialect_of(self._dialects, stored.row.language)
         return await fold_stored(self._store, stored, dialect, await self.program(stored.row.program, dialect))
 
     async def program(self, name: bytes, dialect: Dialect) -> Any:
-        program = self._programs.get(name)
-        if program is None:
+        while (under_way := self._compiling.get(name)) is not None:
+            await under_way.wait()
+        if name in self._programs:
+            self._programs.move_to_end(name)
+            return self._programs[name]
+        done = self._compiling[name] = asyncio.Event()
+        try:
             pinned = await self._store.program(name)
             if pinned is None:
                 raise LookupError(f"document {name.hex()[:12]} is not in the store")
-            program = self._programs[name] = read_pinned(dialect, *pinned)
-            if len(self._programs) > PROGRAMS_KEPT:
-                self._programs.popitem(last=False)
-        else:
-            self._programs.move_to_end(name)
+            program = await compiled(dialect, *pinned)
+        finally:
+            del self._compiling[name]
+            done.set()
+        self._programs[name] = program
+        if len(self._programs) > PROGRAMS_KEPT:
+            self._programs.popitem(last=False)
         return program
 
     def mark_editions(self, change: Transition) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from perdure.engine.chores import Chores
 from perdure.engine.clock import Clock
 from perdure.engine.commands import Commands
+from perdure.engine.dearness import WORK_OF_TEXT, done_aside
 from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
 from perdure.engine.loading import Loader
@@ -192,7 +193,10 @@ class Residents:
             return
         dialect = dialect_of(self._dialects, start.language)
         brought = next((text for name, _, text in slot.programs if name == start.program), None)
-        program = await self.loader.program(start.program, dialect) if brought is None else dialect.load(brought)
+        if brought is None:
+            program = await self.loader.program(start.program, dialect)
+        else:
+            program = await done_aside(len(brought) * WORK_OF_TEXT, lambda: dialect.load(brought))
         if slot.is_gone:
             return
         slot.partition = slot.partition or mail.partition

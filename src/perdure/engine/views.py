@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from perdure.engine.dearness import WORK_OF_TEXT, done_aside
 from perdure.engine.rehearsal import Pending
 from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
@@ -49,9 +50,31 @@ def naming(run: RunId) -> Iterator[None]:
 async def fold_stored(store: Store, stored: Stored, dialect: Dialect, program: Any) -> Execution:
     """A run from its latest snapshot and what came after; from its first event when the snapshot cannot be used."""
     execution = Execution(stored.row.id, dialect, program)
-    if stored.snapshot is None or restore(execution, stored.snapshot[1]):
-        return fold(execution, stored.rows)
-    return fold(execution, await store.history(stored.row.id))
+
+    def follow() -> bool:
+        if stored.snapshot is not None and not restore(execution, stored.snapshot[1]):
+            return False
+        fold(execution, stored.rows)
+        return True
+
+    if not await done_aside(size_of(stored), follow):
+        rows = await store.history(stored.row.id)
+        await done_aside(bytes_of(rows), lambda: fold(execution, rows))
+    return execution
+
+
+def size_of(stored: Stored) -> int:
+    """In bytes, of what is folded."""
+    return bytes_of(stored.rows) + (len(stored.snapshot[1]) if stored.snapshot is not None else 0)
+
+
+def bytes_of(rows: Sequence[tuple[int, bytes]]) -> int:
+    return sum([len(body) for _, body in rows])
+
+
+async def compiled(dialect: Dialect, written: str, text: bytes) -> Any:
+    """The program of a pinned document; a long one is compiled in a thread."""
+    return await done_aside(len(text) * WORK_OF_TEXT, lambda: read_pinned(dialect, written, text))
 
 
 def dialect_of(dialects: Mapping[str, Dialect], language: str) -> Dialect:
@@ -64,11 +87,12 @@ def dialect_of(dialects: Mapping[str, Dialect], language: str) -> Dialect:
 async def program_of(store: Store, dialect: Dialect, row: RunRow) -> Any:
     pinned = await store.program(row.program)
     assert pinned is not None, "a run keeps its document"
-    return read_pinned(dialect, *pinned)
+    return await compiled(dialect, *pinned)
 
 
 async def turns(store: Store, dialect: Dialect, run: RunId) -> Turns:
-    return [turn for _, row in await store.history(run) for turn in decode_turns(dialect, row)]
+    rows = await store.history(run)
+    return await done_aside(bytes_of(rows), lambda: [turn for _, row in rows for turn in decode_turns(dialect, row)])
 
 
 def cut(all_turns: Turns, at: int) -> Turns:
@@ -98,6 +122,24 @@ def tell(dialect: Chronicler, run: RunId, all_turns: Turns) -> Iterator[tuple[in
 
     for told in dialect.chronicle(run, one_by_one()):
         yield recorded, told
+
+
+def chronicle(
+    dialect: Dialect, told: Chronicler | None, run: RunId, rows: Sequence[tuple[int, bytes]], after: int, mask: Mask
+) -> Iterator[dict[str, Any]]:
+    """What happened after event `after`, as the language tells it; without such a one, in the kernel's events."""
+    if told is not None:
+        whole = [turn for _, row in rows for turn in decode_turns(dialect, row)]
+        yield from (mask.data(event) for _, event in tell(told, run, whole) if event["seq"] > after)
+        return
+    for last, row in rows:
+        found = decode_turns(dialect, row)
+        seq = last - sum(len(events) for _, events in found)
+        for instant, events in found:
+            for event in events:
+                seq += 1
+                if seq > after:
+                    yield mask.data(numbered(seq, instant, event))
 
 
 async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.effort import rest
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.events import KERNEL_EVENTS, Event
 from perdure.kernel.execution import Execution
@@ -78,5 +79,6 @@ def fold(execution: Execution, rows: Iterable[tuple[int, bytes]]) -> Execution:
     """Apply the log rows that the execution has not seen yet: (last sequence number, turns) each."""
     for last, row in rows:
         if last > execution.state.seq:
+            rest()
             execution.fold(decode_turns(execution.dialect, row))
     return execution

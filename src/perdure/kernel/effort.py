@@ -10,6 +10,7 @@ from contextvars import ContextVar, Token
 from typing import Self
 
 STEPS_PER_MILLISECOND = 20_000  # one unit of work is about 50 nanoseconds on the machine that prices were measured on
+PORTION = STEPS_PER_MILLISECOND  # of work that is done between two rests, where there are any
 
 
 class TooDear(BaseException):
@@ -19,14 +20,15 @@ class TooDear(BaseException):
 class Effort:
     """What is left for one turn; what is decided within it (`with effort:`) counts here.
 
-    `is_late` is asked whenever an expression begins: whether the decision has lasted too long.
+    `rest` is called now and then, where work goes on that others may wait for: it lets them have their turn, and raises
+    `TooDear` when the decision has lasted too long.
     """
 
-    __slots__ = ("_before", "_is_late", "left")
+    __slots__ = ("_before", "left", "rest")
 
-    def __init__(self, left: int, is_late: Callable[[], bool] | None = None) -> None:
+    def __init__(self, left: int, rest: Callable[[], None] | None = None) -> None:
         self.left = left
-        self._is_late = is_late
+        self.rest = rest
 
     def __enter__(self) -> Self:
         self._before: Token[Effort | None] = current.set(self)
@@ -37,9 +39,33 @@ class Effort:
 
     def allow(self, steps: int, price: int = 1) -> int:
         """How many of these steps an expression may make here, each of them so many units of work."""
-        if self._is_late is not None and self._is_late():
-            raise TooDear("the decision has lasted too long")
+        if self.rest is not None:
+            self.rest()
         return min(steps, max(self.left, 0) // price)
 
 
 current: ContextVar[Effort | None] = ContextVar("effort", default=None)
+
+
+def pay(work: int) -> None:
+    """Let work count that no expression does, before it is done: large JSON, schemas, what is put beside the log."""
+    effort = current.get()
+    if effort is not None:
+        effort.left -= work
+        if effort.left < 0:
+            raise TooDear("the turn costs more than may be done here")
+        if effort.rest is not None:
+            effort.rest()
+
+
+def rest() -> None:
+    """Between two pieces of large work: let others have their turn."""
+    effort = current.get()
+    if effort is not None and effort.rest is not None:
+        effort.rest()
+
+
+def rests() -> bool:
+    """Whether others may wait for the work that is done here."""
+    effort = current.get()
+    return effort is not None and effort.rest is not None

@@ -1,15 +1,17 @@
 """JSON text as Perdure means it: strict on the way in, strict on the way out.
 
-A value is encoded once, where it comes into being, and travels as bytes from then on.
+A value is encoded once, where it comes into being, and travels as bytes from then on. Large text is read and written in
+pieces, each by one short call into C, and counts as work of the turn (`effort`).
 """
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import msgspec
 
+from perdure.kernel.effort import pay, rest, rests
 from perdure.kernel.late import late
 
 _encoder = msgspec.json.Encoder()
@@ -18,8 +20,64 @@ _sorted_encoder = msgspec.json.Encoder(order="sorted")
 encode_finite = _encoder.encode
 """Encode data that is known to hold no NaN or infinity, such as what `decode` returned."""
 
-decode = msgspec.json.Decoder().decode
-"""Decode text that Perdure itself wrote or has already checked."""
+PIECE = 128 * 1024
+"""Bytes that one call into C reads or writes: a few milliseconds of work at most."""
+
+_NODES = 4_000  # values in a piece that is written
+_PRICE_OF_READING = 2  # bytes for a unit of work
+_PRICE_OF_WRITING = 8
+
+_decode = msgspec.json.Decoder().decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def decode(text: bytes | str) -> Any:
+    """Decode text that Perdure itself wrote or has already checked."""
+    return _decode(text) if len(text) <= PIECE else _decode_large(text)
+
+
+def _decode_large(text: bytes | str) -> Any:
+    """Elements and members are only told apart at first, which is fast, and then read some at a time."""
+    pay(len(text) // _PRICE_OF_READING)
+    kind = text[:1]
+    if kind in (b"[", "["):
+        made: list[Any] = []
+        for piece, is_alone in _grouped(_elements(text)):
+            if is_alone:
+                made.append(decode(piece))
+            else:
+                made += _decode(b"[%b]" % piece)
+        return made
+    if kind in (b"{", "{"):
+        found: dict[str, Any] = {}
+        for count, (name, one) in enumerate(_members(text).items()):
+            found[name] = decode(bytes(one)) if len(one) > PIECE else _decode(one)
+            if count % 1_000 == 0:
+                rest()
+        return found
+    return _decode(text)
+
+
+def _grouped(elements: list[msgspec.Raw]) -> Iterator[tuple[bytes, bool]]:
+    """The texts of some elements together, behind each other; of a large one alone."""
+    group: list[msgspec.Raw] = []
+    size = 0
+    for one in elements:
+        if len(one) > PIECE:
+            if group:
+                yield b",".join(map(bytes, group)), False
+            yield bytes(one), True
+            group, size = [], 0
+            continue
+        group.append(one)
+        size += len(one)
+        if size > PIECE:
+            yield b",".join(map(bytes, group)), False
+            rest()
+            group, size = [], 0
+    if group:
+        yield b",".join(map(bytes, group)), False
 
 
 class NotJson(ValueError):
@@ -29,14 +87,95 @@ class NotJson(ValueError):
 def encode(value: Any) -> bytes:
     """Encode any Python value that has a JSON form; refuse the others by name."""
     try:
-        text = _encoder.encode(value)
+        text = _in_pieces(value) if rests() else _encoder.encode(value)
     except RecursionError:
         raise NotJson("the value is nested too deeply, or contains itself") from None
     except (TypeError, ValueError, OverflowError, UnicodeEncodeError) as error:
         raise NotJson(str(error)) from None
     if b"null" in text:
         _refuse_non_finite(value)  # the encoder writes NaN as null, which would silently change data
+    if len(text) > PIECE:
+        pay(len(text) // _PRICE_OF_WRITING)
     return text
+
+
+def is_large(value: Any, most: int = _NODES) -> bool:
+    """Whether it is worth writing a value elsewhere, or in pieces."""
+    return weigh(value, most) > most
+
+
+def weigh(value: Any, most: int) -> int:
+    """How many values there are in it, long texts counted for more; no longer counted once it is more than that."""
+    weight = 0
+    pending = [value]
+    for item in pending:
+        kind = type(item)
+        if kind is dict:
+            weight += len(item)
+            if weight > most:
+                break
+            pending += item.values()
+        elif kind is list or kind is tuple:
+            weight += len(item)
+            if weight > most:
+                break
+            pending += item
+        elif kind is str:
+            weight += len(item) >> 6
+    return weight
+
+
+def _in_pieces(value: Any) -> bytes:
+    try:
+        return _written(value)
+    except RecursionError:  # the encoder itself goes deeper
+        return _encoder.encode(value)
+
+
+def _written(value: Any) -> bytes:
+    """As the encoder writes it, some elements and members at a time."""
+    kind = type(value)
+    if kind not in (list, dict) or not is_large(value):
+        return _encoder.encode(value)
+    return b"[%b]" % b",".join(_elements_of(value)) if kind is list else b"{%b}" % b",".join(_members_of(value))
+
+
+def _elements_of(items: list[Any]) -> Iterator[bytes]:
+    group: list[Any] = []
+    weight = 0
+    for one in items:
+        more = 1 + weigh(one, _NODES)
+        weight += more
+        if weight > _NODES and group:
+            yield _encoder.encode(group)[1:-1]
+            rest()
+            group, weight = [], more
+        if more > _NODES:
+            yield _written(one)
+            weight = 0
+        else:
+            group.append(one)
+    if group:
+        yield _encoder.encode(group)[1:-1]
+
+
+def _members_of(items: dict[Any, Any]) -> Iterator[bytes]:
+    group: dict[Any, Any] = {}
+    weight = 0
+    for name, one in items.items():
+        more = 1 + weigh(one, _NODES)
+        weight += more
+        if weight > _NODES and group:
+            yield _encoder.encode(group)[1:-1]
+            rest()
+            group, weight = {}, more
+        if more > _NODES:
+            yield _encoder.encode({name: 0})[1:-2] + _written(one)
+            weight = 0
+        else:
+            group[name] = one
+    if group:
+        yield _encoder.encode(group)[1:-1]
 
 
 def _refuse_non_finite(value: Any) -> None:

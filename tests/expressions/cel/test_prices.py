@@ -60,7 +60,7 @@ def cases() -> Iterator[Any]:
 
 
 def new_frame(limits: Limits) -> Frame:
-    return [{}, limits.steps, limits, read_number, None, limits.memory]
+    return [{}, limits.steps, limits, read_number, None, limits.memory, 0]
 
 
 def price(implementation: Callable[..., Any], args: tuple[Any, ...]) -> int | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.expressions.mwl import Fault, Template
+from perdure.expressions.mwl import EVALUATION_ERROR, Fault, Template
 
 ROOTS = frozenset({"vars"})
 DATA: dict[str, Any] = {"vars": {"n": 5, "list": [1, 2]}}
@@ -62,3 +62,23 @@ def test_a_document_nested_beyond_reason_is_a_fault() -> None:
 
     with pytest.raises(Fault, match="nested too deeply"):
         Template(document, ROOTS).evaluate(DATA)
+
+
+def test_expressions_of_one_value_share_one_budget() -> None:
+    """Invariant 29: thousands of expressions may use no more than one."""
+    dear = "{{ lists.range(100000).map(i, i).size() }}"
+    assert Template({"a": dear, "b": dear}, frozenset()).evaluate({}) == {"a": 100_000, "b": 100_000}
+    with pytest.raises(Fault) as caught:
+        Template({f"k{at}": dear for at in range(2_000)}, frozenset()).evaluate({})
+    assert caught.value.code == EVALUATION_ERROR
+
+
+@pytest.mark.parametrize("body", ["vars.x", "[vars.x]", "{'a': vars.x}", "vars.x.filter(one, true)", "vars.text"])
+def test_the_same_data_given_again_and_again_are_paid_for(body: str) -> None:
+    """Invariant 29: what is written is bounded, although each result is only a reference to data."""
+    data = {"x": [{"a": "b" * 100} for _ in range(600)], "text": "c" * 60_000}
+    some = Template([f"{{{{ {body} }}}}"] * 20, frozenset({"vars"}))
+    assert len(some.evaluate({"vars": data})) == 20  # type: ignore[arg-type]
+    with pytest.raises(Fault) as caught:
+        Template([f"{{{{ {body} }}}}"] * 3_000, frozenset({"vars"})).evaluate({"vars": data})
+    assert caught.value.code == EVALUATION_ERROR

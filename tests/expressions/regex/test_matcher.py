@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.expressions.regex import BadPattern, compile_pattern
+from perdure.expressions.regex import BadPattern, compile_pattern, price_of_compiling
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -121,3 +121,33 @@ def test_a_full_memory_changes_no_answer() -> None:
 
     assert not pattern.search(bits, lambda steps: None)
     assert pattern.search(bits + "a" + "b" * 12 + "c", lambda steps: None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "at_least"),
+    [
+        ("(?i)" + "".join(f"[{chr(at)}-{chr(at + 500)}]" for at in range(256, 316)), 60 * 500),
+        (r"(?i)[\x{100}-\x{2fe}]" * 60, 60 * 500),
+        (r"(?s-U:x(?mi:" + r"[\400-\x{2fe}]" * 60 + "))", 60 * 500),
+        ("(a{10}){100}", 1_000),
+        ("(?:ab|cd){1000}", 4_000),
+        ("[a-z]{1,1000}", 1_000),
+    ],
+)
+def test_compiling_is_paid_for_by_the_size_that_the_pattern_grows_to(pattern: str, at_least: int) -> None:
+    """Invariant 29: an instruction or a folded character is about 20 steps."""
+    assert price_of_compiling(pattern) >= 20 * at_least
+
+
+def test_a_plain_pattern_is_cheap_to_compile() -> None:
+    assert price_of_compiling(r"^\d{4}-\d{2}-\d{2}$") < 2_000
+    assert price_of_compiling("(?i)^[a-z0-9._-]+@[a-z0-9-]+$") < 8_000
+
+
+def test_more_ranges_regardless_of_case_than_can_be_folded_soon_are_refused() -> None:
+    """Invariant 29: with 1,500 ranges of 500 characters it took half a second."""
+    compile_pattern("(?i)" + "".join(f"[{chr(at)}-{chr(at + 500)}]" for at in range(256, 316)))
+    with pytest.raises(BadPattern, match="too large"):
+        compile_pattern("(?i)" + "".join(f"[{chr(at)}-{chr(at + 500)}]" for at in range(256, 1_756)))
+    with pytest.raises(BadPattern, match="too large"):
+        compile_pattern("(?i)[" + "".join(f"{chr(at)}-{chr(at + 500)}" for at in range(256, 52_000, 600)) + "]")

@@ -29,7 +29,7 @@ DEEPEST = 300
 
 
 class Scope:
-    """What one construct's fields are evaluated against. `at` is its clock pin (MWL-195)."""
+    """What one construct's fields are evaluated against, out of one purse. `at` is its clock pin (MWL-195)."""
 
     def __init__(self, turn: Turn, frame: Frame, at: Instant, makers: Mapping[str, Maker]) -> None:
         self._turn = turn
@@ -38,6 +38,7 @@ class Scope:
         self._roots: dict[str, Any] = {}
         self._at = at
         self._pin: ClockPin | None = None
+        self._purse: mwl.Purse | None = None
 
     @property
     def _clock(self) -> ClockPin:
@@ -137,13 +138,15 @@ class Scope:
             raise invalid("'with' must be an object", field.site, arguments)
         return arguments
 
-    def _prepared(self, reading: Reading) -> tuple[dict[str, Any], ClockPin | None]:
+    def _prepared(self, reading: Reading) -> tuple[dict[str, Any], ClockPin | None, mwl.Purse]:
+        if self._purse is None:
+            self._purse = mwl.Purse()
         for root in reading.uses:
             if root == "vars":
                 self._roots[root] = self._frame.vars.read(self._turn, reading.variables)
             elif root not in self._roots:
                 self._roots[root] = self._make(root)
-        return self._roots, self._clock if reading.asks_the_time else None
+        return self._roots, self._clock if reading.asks_the_time else None, self._purse
 
     def _make(self, root: str) -> Any:
         turn, frame = self._turn, self._frame

@@ -11,6 +11,7 @@ import msgspec
 
 from perdure.dialects.flow.envelopes import EVALUATION_ERROR, Fault, failure
 from perdure.kernel import jsontext
+from perdure.kernel.effort import pay
 from perdure.kernel.growth import Buffer, Reader, texts_in
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import NULL, Payload, Ref
@@ -44,6 +45,8 @@ LANDED = Place(place="landed")  # what the task or child run that has just ended
 
 UNREAD: Any = msgspec.UNSET
 
+PRICE_OF_HOLDING = 16  # bytes of a large value that was read before, for a unit of work
+
 Measure = tuple[bool, int, int]
 """Whether it is a text, how many elements it has, and how many characters the texts among them."""
 
@@ -63,6 +66,8 @@ class Cell:
                 self.data = jsontext.decode(turn.text(self.payload))
             except RecursionError:
                 raise _too_deep() from None
+        elif type(self.payload) is Ref:  # who reads it may write it again
+            pay(self.payload.size // PRICE_OF_HOLDING)
         return self.data
 
     def head(self, turn: Turn) -> Any:

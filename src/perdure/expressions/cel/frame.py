@@ -1,24 +1,25 @@
 """One evaluation's memory: a flat list, so that a planned closure reaches everything by a constant index.
 
-    [roots, steps left, limits, read_leaf, clock, bytes left, local variables …]
+    [roots, steps left, limits, read_leaf, clock, bytes left, steps for later, local variables …]
 
 Counting is coarse on purpose: a step is about one operation. Straight-line code is bounded by the size of the
 source, so only loops and operations that grow with their operands pay, before they work: in steps for the time,
-in bytes for what is made.
+in bytes for what is made. Where others may wait for the work, it is done a few steps at a time (`kernel.effort`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, CelList, CelMap, Value, type_name
+from perdure.kernel.effort import PORTION, rest, rests
 
 Frame = list[Any]
 Closure = Callable[[Frame], Value]
 
-ROOTS, STEPS, LIMITS, READ_LEAF, CLOCK, BYTES, FIRST_LOCAL = 0, 1, 2, 3, 4, 5, 6
+ROOTS, STEPS, LIMITS, READ_LEAF, CLOCK, BYTES, LATER, FIRST_LOCAL = 0, 1, 2, 3, 4, 5, 6, 7
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -37,12 +38,40 @@ PRICE_OF_TEXT = 24  # so is reading or writing a number or a time as text
 BYTES_OF_A_TEXT = 56  # beside its characters
 BYTES_OF_AN_ELEMENT = 40  # its place in a list, and a number
 BYTES_OF_AN_ENTRY = 104  # of a map, on its way through a loop
+AT_ONCE = 1_000  # elements of a long loop between two rests
 
 
 def charge(frame: Frame, steps: int) -> None:
     frame[STEPS] -= steps
     if frame[STEPS] < 0:
+        _go_on(frame)
+
+
+def _go_on(frame: Frame) -> None:
+    """With some of the steps that were kept for later, if there are any."""
+    rest()
+    more = min(frame[LATER], max(PORTION, -frame[STEPS]))
+    frame[LATER] -= more
+    frame[STEPS] += more
+    if frame[STEPS] < 0:
         raise LimitExceeded(f"more than {frame[LIMITS].steps} steps were needed")
+
+
+class _Paced(list[Value]):
+    """Many elements, between some of which others get their turn."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Value]:
+        for first in range(0, len(self), AT_ONCE):
+            rest()
+            yield from self[first : first + AT_ONCE]
+
+
+def paced(items: Iterable[Value]) -> list[Value]:
+    """Elements that are gone through one by one, with rests if there are many."""
+    found = items if isinstance(items, list) else list(items)
+    return _Paced(found) if len(found) > AT_ONCE and rests() else found
 
 
 def spend(frame: Frame, size: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.expressions.cel.checks import check
 from perdure.expressions.cel.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
-from perdure.expressions.cel.frame import DEFAULT_LIMITS, STEPS, Limits, read_int
+from perdure.expressions.cel.frame import BYTES, DEFAULT_LIMITS, LATER, STEPS, Limits, read_int
 from perdure.expressions.cel.functions import STANDARD, Library
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.parser import parse
@@ -14,7 +14,7 @@ from perdure.expressions.cel.planning import plan
 from perdure.expressions.cel.values import Value
 from perdure.expressions.findings import Finding
 from perdure.expressions.source import Source
-from perdure.kernel.effort import TooDear, current
+from perdure.kernel.effort import PORTION, TooDear, current
 
 
 class Environment:
@@ -34,6 +34,16 @@ class Environment:
 
 
 DEFAULT = Environment()
+
+
+class Purse:
+    """What several expressions may use together, because they are evaluated for one thing."""
+
+    __slots__ = ("memory", "steps")
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.steps = limits.steps
+        self.memory = limits.memory
 
 
 class Program:
@@ -58,22 +68,28 @@ class Program:
         self._environment = environment
         self._blank: tuple[None, ...] = (None,) * planned.locals
 
-    def evaluate(self, roots: Mapping[str, Any], clock: object = None) -> Value:
+    def evaluate(self, roots: Mapping[str, Any], clock: object = None, purse: Purse | None = None) -> Value:
         """The value for these roots, which are read in place and never changed.
 
-        Raises `EvaluationFault` or `LimitExceeded`. `clock` is handed to functions that ask for it.
+        Raises `EvaluationFault` or `LimitExceeded`. `clock` is handed to functions that ask for it. Expressions that
+        share a `purse` may use no more together than one of them might alone.
         """
         environment = self._environment
         limits = environment.limits
-        steps = limits.steps
+        most, memory = limits.steps, limits.memory
+        if purse is not None:
+            most, memory = min(most, purse.steps), min(memory, purse.memory)
+        steps, later = most, 0
         work = current.get()
         if work is not None:
-            steps = work.allow(steps)
-        frame: list[Any] = [roots, steps, limits, environment.read_leaf, clock, limits.memory, *self._blank]
+            given = steps = work.allow(most)
+            if work.rest is not None and given > PORTION:
+                steps, later = PORTION, given - PORTION
+        frame: list[Any] = [roots, steps, limits, environment.read_leaf, clock, memory, later, *self._blank]
         try:
             return self._run(frame)
         except Failure as failure:
-            if frame[STEPS] < 0 and steps < limits.steps:
+            if frame[STEPS] < 0 and steps + later < most:
                 raise TooDear("an expression costs more than may be done here") from None
             failure.locate(self.source)
             raise
@@ -82,8 +98,12 @@ class Program:
         except MemoryError:
             raise LimitExceeded("there is not enough memory") from None
         finally:
+            used = steps + later - frame[STEPS] - frame[LATER]
             if work is not None:
-                work.left -= steps - frame[STEPS]
+                work.left -= used
+            if purse is not None:
+                purse.steps -= used
+                purse.memory -= memory - frame[BYTES]
 
 
 def compile_program(

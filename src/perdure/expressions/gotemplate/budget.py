@@ -6,7 +6,7 @@ A step is about one operation; work that grows with its operands pays in proport
 import msgspec
 
 from perdure.expressions.gotemplate.errors import LimitExceeded
-from perdure.kernel.effort import TooDear, current
+from perdure.kernel.effort import PORTION, TooDear, current, rest
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -22,27 +22,41 @@ class Limits(msgspec.Struct, frozen=True):
 
 DEFAULT_LIMITS = Limits()
 _WORK_OF_A_STEP = 10
+_PORTION = PORTION // _WORK_OF_A_STEP  # steps between two rests
 CHARACTERS_PER_STEP = 8  # text is cheaper than an operation; a step also stands for the 50 bytes that it may make
 
 
 class Budget:
     """What is left for one rendering."""
 
-    __slots__ = ("_given", "_limits", "_steps", "_work")
+    __slots__ = ("_given", "_later", "_limits", "_steps", "_work")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._work = current.get()
-        self._given = limits.steps if self._work is None else self._work.allow(limits.steps, _WORK_OF_A_STEP)
-        self._steps = self._given
+        self._steps = self._given = limits.steps
+        self._later = 0
+        if self._work is not None:
+            self._steps = self._given = self._work.allow(limits.steps, _WORK_OF_A_STEP)
+            if self._work.rest is not None and self._given > _PORTION:
+                self._steps, self._later = _PORTION, self._given - _PORTION
 
     def settle(self) -> None:
         """The rendering has ended: what it did counts as work of the turn."""
         if self._work is not None:
-            self._work.left -= _WORK_OF_A_STEP * (self._given - self._steps)
+            self._work.left -= _WORK_OF_A_STEP * (self._given - self._steps - self._later)
 
     def charge(self, steps: int) -> None:
         self._steps -= steps
+        if self._steps < 0:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """With some of the steps that were kept for later, if there are any."""
+        rest()
+        more = min(self._later, max(_PORTION, -self._steps))
+        self._later -= more
+        self._steps += more
         if self._steps < 0:
             if self._given < self._limits.steps:
                 raise TooDear("a template costs more than may be done here")

@@ -10,7 +10,7 @@ import msgspec
 from jinja2 import Undefined
 
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
-from perdure.kernel.effort import TooDear, current
+from perdure.kernel.effort import PORTION, TooDear, current, rest
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -27,6 +27,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 DEFAULT_LIMITS = Limits()
 _WORK_OF_A_STEP = 4
+_PORTION = PORTION // _WORK_OF_A_STEP  # steps between two rests
 CHARACTERS_PER_STEP = 32  # text is cheap compared with an operation
 LARGEST_INTEGER_BITS = 8_192
 LONGEST_NUMBER = 2_000  # characters of a text that is read as a number
@@ -39,23 +40,36 @@ _LISTS = (list, tuple, range, KeysView, ValuesView, ItemsView)
 class Budget:
     """What is left for one rendering."""
 
-    __slots__ = ("_bytes", "_given", "_limits", "_output", "_steps", "_work")
+    __slots__ = ("_bytes", "_given", "_later", "_limits", "_output", "_steps", "_work")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._work = current.get()
-        self._given = limits.steps if self._work is None else self._work.allow(limits.steps, _WORK_OF_A_STEP)
-        self._steps = self._given
+        self._steps = self._given = limits.steps
+        self._later = 0
+        if self._work is not None:
+            self._steps = self._given = self._work.allow(limits.steps, _WORK_OF_A_STEP)
+            if self._work.rest is not None and self._given > _PORTION:
+                self._steps, self._later = _PORTION, self._given - _PORTION
         self._output = limits.output
         self._bytes = limits.memory
 
     def settle(self) -> None:
         """The rendering has ended: what it did counts as work of the turn."""
         if self._work is not None:
-            self._work.left -= _WORK_OF_A_STEP * (self._given - self._steps)
+            self._work.left -= _WORK_OF_A_STEP * (self._given - self._steps - self._later)
 
     def charge(self, steps: int) -> None:
         self._steps -= steps
+        if self._steps < 0:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """With some of the steps that were kept for later, if there are any."""
+        rest()
+        more = min(self._later, max(_PORTION, -self._steps))
+        self._later -= more
+        self._steps += more
         if self._steps < 0:
             if self._given < self._limits.steps:
                 raise TooDear("a template costs more than may be done here")

@@ -18,7 +18,7 @@ from perdure.expressions.mwl.expression import (
 )
 from perdure.expressions.mwl.functions import ClockPin
 from perdure.expressions.mwl.growth import Growth, find_growth
-from perdure.expressions.mwl.results import Json
+from perdure.expressions.mwl.results import Json, Purse
 from perdure.expressions.mwl.template import Template
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Fault",
     "Growth",
     "Json",
+    "Purse",
     "Template",
     "compile_expression",
     "find_expression",

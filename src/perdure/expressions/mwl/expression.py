@@ -13,7 +13,7 @@ from perdure.expressions.cel.frame import DEFAULT_LIMITS
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.values import Value, type_name
 from perdure.expressions.mwl.functions import LIBRARY, ClockPin, read_number
-from perdure.expressions.mwl.results import Json, JsonResult, Unrepresentable, scalar_to_json
+from perdure.expressions.mwl.results import Json, JsonResult, Purse, Unrepresentable, scalar_to_json
 from perdure.expressions.source import Source
 
 EVALUATION_ERROR = "System.ExpressionEvaluationError"
@@ -60,16 +60,21 @@ class Expression:
         """Whether it could be compiled; else to evaluate it is a fault."""
         return self._program is not None
 
-    def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None) -> Json:
-        """The JSON value for these roots, or `Fault`. Data are read in place; parts of them may be in the answer."""
-        value = self._evaluate(roots, clock)
+    def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None, purse: Purse | None = None) -> Json:
+        """The JSON value for these roots, or `Fault`. Data are read in place; parts of them may be in the answer.
+
+        Expressions that share a `purse` may use, and give, no more together than one of them might alone.
+        """
+        value = self._evaluate(roots, clock, purse)
         kind = type(value)
-        if kind is bool or kind is str or kind is dict or kind is list:
-            return value  # type: ignore[no-any-return]
         try:
+            if kind is bool or kind is str or kind is dict or kind is list:
+                if purse is not None and kind is not bool:
+                    purse.meet(value)
+                return value  # type: ignore[no-any-return]
             if kind is float or kind is int:
                 return scalar_to_json(value)
-            return JsonResult(self._limits.size).convert(value)
+            return JsonResult(self._limits.size, purse).convert(value)
         except Unrepresentable as failure:
             raise self._fault_of_result(UNREPRESENTABLE_VALUE, str(failure)) from None
         except LimitExceeded as failure:
@@ -77,9 +82,9 @@ class Expression:
         except RecursionError:
             raise self._fault_of_result(EVALUATION_ERROR, "the result is nested too deeply") from None
 
-    def holds(self, roots: Mapping[str, Any], clock: ClockPin | None = None) -> bool:
+    def holds(self, roots: Mapping[str, Any], clock: ClockPin | None = None, purse: Purse | None = None) -> bool:
         """The answer of a predicate (MWL-108): anything but a bool is a fault, there is no truthiness."""
-        value = self._evaluate(roots, clock)
+        value = self._evaluate(roots, clock, purse)
         if value is True or value is False:
             return bool(value)
         raise self._fault_of_result(EVALUATION_ERROR, f"a predicate must give a bool, not {type_name(value)}")
@@ -92,13 +97,13 @@ class Expression:
         shown = source.fragment(start, len(self.body.rstrip()))
         return Fault(code, message, position=source.position(start), expression=shown, text=text)
 
-    def _evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None) -> Value:
+    def _evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None, purse: Purse | None) -> Value:
         if self._program is None:
             assert self._refusal is not None
             first = self._refusal.findings[0]
             raise Fault(EVALUATION_ERROR, first.message, position=first.position, text=str(self._refusal))
         try:
-            return self._program.evaluate(roots, clock)
+            return self._program.evaluate(roots, clock, purse)
         except Failure as failure:
             raise Fault(
                 EVALUATION_ERROR,

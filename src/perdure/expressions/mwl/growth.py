@@ -14,7 +14,7 @@ from perdure.expressions.cel.names import dotted_path
 from perdure.expressions.cel.parser import parse
 from perdure.expressions.mwl.expression import Expression, compile_expression
 from perdure.expressions.mwl.functions import ClockPin
-from perdure.expressions.mwl.results import Json
+from perdure.expressions.mwl.results import Json, Purse
 from perdure.expressions.source import Source
 from perdure.kernel.late import late
 
@@ -42,17 +42,19 @@ class Growth(msgspec.Struct, frozen=True):
         """Of all expressions that may be evaluated."""
         return [expression.body for expression in _expressions(self.more)]
 
-    def added(self, is_text: bool, roots: Mapping[str, Any], clock: ClockPin | None) -> Json:
+    def added(
+        self, is_text: bool, roots: Mapping[str, Any], clock: ClockPin | None = None, purse: Purse | None = None
+    ) -> Json:
         """What is added to a text or a list; what fits neither where the whole expression has to say what is wrong."""
         more = self.more
         while isinstance(more, Choice):
-            holds = more.when.evaluate(roots, clock)
+            holds = more.when.evaluate(roots, clock, purse)
             if not isinstance(holds, bool):
                 return None
             more = more.then if holds else more.otherwise
         if more is None:
             return "" if is_text else []
-        return more.evaluate(roots, clock)
+        return more.evaluate(roots, clock, purse)
 
     def fits(self, is_text: bool, elements: int, weight: int, added: Json) -> bool:
         """Whether the sum is a list or a text, and as a whole not larger than an expression may make."""

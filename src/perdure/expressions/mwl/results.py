@@ -5,7 +5,9 @@ Data pass through by reference: what came in as JSON is JSON. Only what an expre
 
 import math
 
-from perdure.expressions.cel import CelList, CelMap, EvaluationFault, LimitExceeded, Uint
+from perdure.expressions.cel import CelList, CelMap, EvaluationFault, LimitExceeded, Limits, Uint
+from perdure.expressions.cel import program as cel
+from perdure.expressions.cel.frame import DEFAULT_LIMITS
 from perdure.expressions.cel.values import Value, type_name
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -27,12 +29,35 @@ class Unrepresentable(EvaluationFault):
         return f"at result{self.path}: {self.message}" if self.path else self.message
 
 
+class Purse(cel.Purse):
+    """What the expressions of one construct may use together, data that several of them give counted again."""
+
+    __slots__ = ("_met",)
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        super().__init__(limits)
+        self._met: dict[int, tuple[Value, int]] = {}  # held, so that nothing else gets its place in memory
+
+    def meet(self, data: Value) -> None:
+        """Data are free the first time; who gives the same again pays for its size."""
+        key = id(data)
+        if key not in self._met:
+            self._met[key] = data, 0
+            return
+        size = self._met[key][1] or measure(data, max(self.memory, 0))
+        self._met[key] = data, size
+        self.memory -= size
+        if self.memory < 0:
+            raise LimitExceeded("the results are larger together than one may be alone")
+
+
 class JsonResult:
     """Converts one result, refusing one that would unfold to more than `limit` characters and elements."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, purse: "Purse | None" = None) -> None:
         self._left = self._limit = limit
         self._sizes: dict[int, int] = {}
+        self._purse = purse
 
     def convert(self, value: Value) -> Json:
         kind = type(value)
@@ -80,13 +105,15 @@ class JsonResult:
         key = id(data)
         if key not in self._sizes:
             self._sizes[key] = 0
+            if self._purse is not None:
+                self._purse.meet(data)
             return
         if not self._sizes[key]:
-            self._sizes[key] = _measure(data, self._left)
+            self._sizes[key] = measure(data, self._left)
         self._spend(self._sizes[key])
 
 
-def _measure(data: Value, limit: int) -> int:
+def measure(data: Value, limit: int) -> int:
     """How large data are, or that they are larger than the limit."""
     size = 0
     waiting = [data]

@@ -8,9 +8,9 @@ from perdure.expressions.cel.frame import DEFAULT_LIMITS
 from perdure.expressions.mwl.embedding import find_expression
 from perdure.expressions.mwl.expression import EVALUATION_ERROR, Expression, Fault, compile_expression
 from perdure.expressions.mwl.functions import ClockPin
-from perdure.expressions.mwl.results import Json
+from perdure.expressions.mwl.results import Json, Purse
 
-_Fill = Callable[[Mapping[str, Any], ClockPin | None], Json]
+_Fill = Callable[[Mapping[str, Any], ClockPin | None, Purse | None], Json]
 
 
 class Template:
@@ -35,12 +35,17 @@ class Template:
         """What `check` warns of: (JSON pointer, finding)."""
         return [(pointer, found) for pointer, expression in self.expressions.items() for found in expression.findings]
 
-    def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None) -> Json:
-        """The value with every expression replaced by its result; the first fault ends it."""
+    def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None, purse: Purse | None = None) -> Json:
+        """The value with every expression replaced by its result; the first fault ends it.
+
+        All of them together may use no more than one expression, together with whatever else pays from this `purse`.
+        """
+        if self._fill is None:
+            return self.document
         try:
-            return self.document if self._fill is None else self._fill(roots, clock)
+            return self._fill(roots, clock, purse or Purse())
         except RecursionError:
-            return _refuse(roots, clock)
+            return _refuse(roots, clock, purse)
 
     def _plan(self, value: Json, pointer: str, roots: frozenset[str], limits: Limits) -> _Fill | None:
         if isinstance(value, str):
@@ -60,20 +65,20 @@ class Template:
         return None
 
 
-def _refuse(roots: Mapping[str, Any], clock: ClockPin | None) -> Json:
+def _refuse(roots: Mapping[str, Any], clock: ClockPin | None, purse: Purse | None) -> Json:
     raise Fault(EVALUATION_ERROR, "the value is nested too deeply")
 
 
 def _fill_object(value: dict[str, Json], members: dict[str, _Fill | None]) -> _Fill:
-    def fill(roots: Mapping[str, Any], clock: ClockPin | None) -> Json:
-        return {key: value[key] if part is None else part(roots, clock) for key, part in members.items()}
+    def fill(roots: Mapping[str, Any], clock: ClockPin | None, purse: Purse | None) -> Json:
+        return {key: value[key] if part is None else part(roots, clock, purse) for key, part in members.items()}
 
     return fill
 
 
 def _fill_array(value: list[Json], items: list[_Fill | None]) -> _Fill:
-    def fill(roots: Mapping[str, Any], clock: ClockPin | None) -> Json:
-        return [item if part is None else part(roots, clock) for item, part in zip(value, items, strict=True)]
+    def fill(roots: Mapping[str, Any], clock: ClockPin | None, purse: Purse | None) -> Json:
+        return [item if part is None else part(roots, clock, purse) for item, part in zip(value, items, strict=True)]
 
     return fill
 

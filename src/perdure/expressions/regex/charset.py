@@ -10,7 +10,7 @@ from perdure.expressions.regex.errors import BadPattern
 
 Range = tuple[int, int]
 _LAST = 0x10FFFF
-_SMALL = 512  # a range up to this size is folded character by character
+SMALL_RANGE = 512  # a range up to this size is folded character by character
 
 
 class CharSet(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class CharSet(msgspec.Struct, frozen=True):
 
     def folded(self) -> "CharSet":
         """The same set regardless of case."""
-        extra = [more for low, high in self.ranges if high - low <= _SMALL for more in _folded(low, high)]
+        extra = [more for low, high in self.ranges if high - low <= SMALL_RANGE for more in _folded(low, high)]
         return CharSet(joined([*self.ranges, *extra]), self.categories, self.negated, True)
 
 

@@ -4,11 +4,15 @@ A search costs what the thread sets it passes through cost, remembered or not: t
 never cheaper, so that a budget runs out at the same place in every process.
 """
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from perdure.expressions.regex.parser import parse
+from perdure.expressions.regex.charset import SMALL_RANGE
+from perdure.expressions.regex.parser import LARGEST_FOLDING, parse
 from perdure.expressions.regex.program import MATCH, Automaton, build
+from perdure.expressions.regex.tree import LARGEST_PROGRAM
+from perdure.kernel.late import late
 
 Charge = Callable[[int], None]
 
@@ -142,9 +146,42 @@ def _price(threads: int) -> int:
     return 2 + 8 * max(0, threads - 6)
 
 
+@lru_cache(maxsize=256)
 def price_of_compiling(pattern: str) -> int:
-    """In steps. Flags may ask for characters regardless of case, which takes longest."""
-    return 100 + (150 if "(?" in pattern else 30) * len(pattern)
+    """In steps, by the size that the pattern has when repetitions and characters regardless of case are written out."""
+    each = len(pattern)
+    of_groups = 1
+    for found in _REPEATED.finditer(pattern):
+        count = min(int(found[2][:6]), LARGEST_PROGRAM)
+        if found[1]:
+            of_groups = min(of_groups * max(count, 1), LARGEST_PROGRAM)
+        else:
+            each += count
+    price = 100 + 30 * len(pattern)
+    if each * of_groups > len(pattern):
+        price += 20 * min(each * of_groups, LARGEST_PROGRAM)
+    if _FOLDS.search(pattern) is None:
+        return price
+    return price + 120 * len(pattern) + 20 * min(_width(pattern), LARGEST_FOLDING)
+
+
+_REPEATED = late(r"(\))?\{(?:[0-9]*,)?([0-9]+),?\}")
+_FOLDS = late(r"\(\?[a-zA-Z]*i")
+_CHARACTER = r"\\x\{[0-9A-Fa-f]{1,8}\}|\\x[0-9A-Fa-f]{2}|\\[0-7]{1,3}|\\.|[^\\]"
+_BETWEEN = late(rf"({_CHARACTER})-(?=({_CHARACTER}))", re.DOTALL)
+
+
+def _width(pattern: str) -> int:
+    """How many characters stand in ranges, as far as they are folded one by one."""
+    return sum(min(max(_code(high) - _code(low), 0), SMALL_RANGE) + 1 for low, high in _BETWEEN.findall(pattern))
+
+
+def _code(written: str) -> int:
+    if written[:2] == "\\x":
+        return int(written[2:].strip("{}"), 16)
+    if written[:1] == "\\" and written[1:].isdecimal():
+        return int(written[1:], 8)
+    return ord(written[-1])
 
 
 @lru_cache(maxsize=64)

@@ -8,6 +8,7 @@ from perdure.expressions.regex.charset import (
     EXCEPT_NEWLINE,
     PERL_CLASSES,
     POSIX_CLASSES,
+    SMALL_RANGE,
     CharSet,
     Range,
     joined,
@@ -30,6 +31,7 @@ from perdure.kernel.late import late
 _LARGEST_REPEAT = 1000  # RE2's own bound
 _DEEPEST = 100
 _LONGEST = 20_000
+LARGEST_FOLDING = 32_768  # characters of ranges that are taken regardless of case
 
 
 Flags = frozenset[str]
@@ -52,6 +54,7 @@ class _Parser:
         self._text = pattern
         self._at = 0
         self._depth = 0
+        self._folding = 0
 
     def parse(self) -> Tree:
         tree, _ = self._choice(frozenset())
@@ -229,7 +232,13 @@ class _Parser:
                 ranges.append(self._range())
         # Without `s`, a negated class still accepts a newline: RE2 does so unless told otherwise by an option.
         made = CharSet(joined(ranges), tuple(dict.fromkeys(categories)), negated)
-        return made.folded() if "i" in flags else made
+        return self._folded(made) if "i" in flags else made
+
+    def _folded(self, made: CharSet) -> CharSet:
+        self._folding += sum(high - low + 1 for low, high in made.ranges if high - low <= SMALL_RANGE)
+        if self._folding > LARGEST_FOLDING:
+            self._fail("the pattern is too large")
+        return made.folded()
 
     def _bracket_class(self, flags: Flags) -> CharSet | None:
         if posix := re.compile(r"\[:(\^?)([a-z]+):\]").match(self._text, self._at):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from perdure.expressions.cel import syntax
 from perdure.expressions.cel.errors import EvaluationFault, Failure
 from perdure.expressions.cel.frame import (
+    AT_ONCE,
     BYTES_OF_AN_ELEMENT,
     BYTES_OF_AN_ENTRY,
     PRICE_OF_A_FAULT,
@@ -19,6 +20,7 @@ from perdure.expressions.cel.frame import (
     charge,
     elements,
     entries,
+    paced,
     spend,
 )
 from perdure.expressions.cel.functions.lists import sort_by
@@ -67,12 +69,12 @@ def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Fra
             if type(holder) in _LISTS:
                 found = elements(frame, holder)
                 if not pairs:
-                    return found
+                    return found if len(found) <= AT_ONCE else paced(found)
                 spend(frame, BYTES_OF_AN_ENTRY * len(found))
-                return list(enumerate(found))
+                return paced(enumerate(found))
             if type(holder) in _MAPS:
                 found = entries(frame, holder)
-                return found if pairs else [key for key, _ in found]
+                return paced(found if pairs else [key for key, _ in found])
         except Failure as failure:
             failure.blame(node)
             raise
