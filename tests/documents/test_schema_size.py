@@ -2,13 +2,19 @@
 
 from typing import Any
 
+import jsonschema_rs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perdure.dialects.flow.envelopes import Fault
 from perdure.dialects.flow.schemas import BadSchema, Parameters
 from perdure.dialects.story.schemas import BadSchema as BadStorySchema
 from perdure.dialects.story.schemas import Schema
+from perdure.documents import schema_size
 from perdure.documents.schema_size import SchemaSize
+from perdure.kernel import jsontext
+from perdure.kernel.effort import Effort, TooDear
 
 
 def doubling(keyword: str, levels: int = 60) -> dict[str, Any]:
@@ -73,3 +79,108 @@ def test_a_tree_and_a_grammar_stay_what_they_are() -> None:
 
     schema.validate({"x": deep}, "it")
     assert SchemaSize(schema.schema).growth == 1
+
+
+LEAVES = st.sampled_from([True, {}, {"type": "integer"}, {"type": "string", "maxLength": 2}, {"enum": [1, "a"]}])
+SCHEMAS = st.recursive(
+    LEAVES | st.just({"$ref": "#/$defs/shared"}),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(["array", "object", ["array", "object"]]),
+            "items": inner,
+            "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+            "additionalProperties": inner,
+            "required": st.lists(st.sampled_from("abc"), unique=True, max_size=2),
+            "minItems": st.integers(0, 3),
+            "maxItems": st.integers(0, 5),
+            "maxProperties": st.integers(0, 5),
+            "allOf": st.lists(inner, min_size=1, max_size=2),
+            "anyOf": st.lists(inner, min_size=1, max_size=2),
+        },
+    ),
+    max_leaves=8,
+)
+DATA = st.recursive(
+    st.integers(0, 2) | st.sampled_from(["a", "abc"]),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from("abcde"), inner, max_size=5),
+    max_leaves=25,
+)
+
+
+@given(SCHEMAS, SCHEMAS, DATA)
+@settings(deadline=None, max_examples=300)
+def test_data_fit_in_parts_as_they_do_as_a_whole(schema: Any, shared: Any, value: Any) -> None:
+    """Invariant 29: large data are checked in parts, each by a short call."""
+    if isinstance(schema, dict):
+        schema = {**schema, "$defs": {"shared": {} if "$ref" in repr(shared) else shared}}
+    compile = jsonschema_rs.Draft202012Validator
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema_size, "_FEW", 3)
+        parts = schema_size.Parts(schema, compile, SchemaSize(schema).looks)
+
+        assert parts.fit(value) == compile(schema).is_valid(value)
+
+
+def test_no_call_checks_much_at_once() -> None:
+    """Invariant 29: by the size of the schema times that of the data."""
+    row = {"type": "object", "properties": {"name": {"type": "string"}, "tags": {"items": {"type": "string"}}}}
+    schema = {"properties": {"rows": {"type": "array", "items": {"$ref": "#/$defs/row"}}}, "$defs": {"row": row}}
+    asked: list[int] = []
+
+    class Noting:
+        def __init__(self, schema: Any) -> None:
+            self._behind = jsonschema_rs.Draft202012Validator(schema)
+
+        def is_valid(self, value: Any) -> bool:
+            asked.append(jsontext.weigh(value, 10**9))
+            return self._behind.is_valid(value)
+
+    size = SchemaSize(schema)
+    parts = schema_size.Parts(schema, Noting, size.looks)
+    data = {"rows": [{"name": "n", "tags": ["a", "b"]} for _ in range(50_000)]}
+    assert parts.are_cut
+    assert parts.fit(data)
+    assert len(asked) > 50_000 * 5 // 5_000
+    assert max(asked) <= 5_000
+    assert not parts.fit({"rows": [*data["rows"], {"name": 1}]})
+
+
+def test_checking_is_paid_for_before_it_is_done() -> None:
+    """Invariant 29: the size of the schema times that of the data."""
+    once = {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+    data = [{"a": at} for at in range(1_000)]
+    with Effort(10**9) as effort:
+        assert SchemaSize(once).refusal(data) is None
+        cheap = 10**9 - effort.left
+        assert SchemaSize({"allOf": [once] * 100}).refusal(data) is None
+    assert cheap >= 2_000
+    assert 10**9 - effort.left >= 90 * cheap
+    with Effort(50_000), pytest.raises(TooDear):
+        SchemaSize({"allOf": [once] * 100}).refusal(data)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"items": {"type": "integer"}}] * 2_000},
+        {"items": {"anyOf": [{"required": [f"k{at}"]} for at in range(2_000)]}},
+        {"items": {"enum": [f"k{at}" for at in range(10_000)]}},
+        {"items": {"pattern": "^(?=(a+)+$)(a|b)*c"}},
+        {"$defs": {"a": {"allOf": [True] * 2_000}}, "items": {"$ref": "#/$defs/a"}},
+    ],
+    ids=["all of", "any of", "enum", "pattern", "reference"],
+)
+def test_a_large_schema_for_large_data_is_refused(schema: Any) -> None:
+    """Invariant 29: before the library is asked, which nothing stops."""
+    size = SchemaSize(schema)
+    assert size.refusal(["aab"] * 10) is None
+    assert "too large" in (size.refusal(["aab"] * 10_000, in_parts=True) or "")
+
+
+def test_what_a_contract_names_can_be_checked() -> None:
+    """100,000 items of a loop, each an object."""
+    row = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "name": {"pattern": "^n"}}}
+    rows = [{"id": at, "name": f"n{at}"} for at in range(100_000)]
+    for schema in ({"items": row}, {"items": {"$ref": "#/$defs/row"}, "$defs": {"row": row}}):
+        assert SchemaSize(schema).refusal(rows, in_parts=True) is None

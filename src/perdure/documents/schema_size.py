@@ -3,15 +3,26 @@
 The library that validates follows every reference anew, and nothing stops it once it has begun. So a schema is unfolded
 here first, up to a bound. One that refers to itself unfolds with the data: what it asks of one part of the data twice,
 it asks twice as often at each level below.
+
+What is checked is paid for before, by the size of the schema times that of the data. Large data are checked in parts
+where the schema says something of each part alone.
 """
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from perdure.kernel import jsontext
+from perdure.kernel.effort import pay, rest
+
 MOST_PARTS = 20_000
-MOST_CHECKS = 10_000_000
+MOST_CHECKS = 20_000_000  # of parts of data against parts of a schema: about a second
 DEEPEST = 200
+BACKTRACKS = 20_000  # of one search for a pattern that looks ahead or back
+MOST_AT_ONCE = 4_000_000  # checks where the data cannot be checked part by part
+_AT_ONCE = 200_000  # checks by one call otherwise: ten milliseconds at most
+_FEW = 4_000  # parts of data
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _SAME_PART = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
@@ -32,19 +43,214 @@ class TooLarge(ValueError):
 
 
 class SchemaSize:
-    """`growth`: how often it may look at one part of the data, for every look at the part around it."""
+    """`growth`: how often it may look at one part of the data, for every look at the part around it.
 
-    __slots__ = ("growth",)
+    `looks`: how often it looks at a part of the data at most.
+    """
+
+    __slots__ = ("growth", "looks")
 
     def __init__(self, schema: Any) -> None:
         """Raises `TooLarge`."""
         bases = list(_parts(schema))
-        has_references = any(name in part for part in bases for name in _REFERENCES)
-        self.growth = _Unfolding(schema, bases).growth() if has_references else 1
+        if any(name in part for part in bases for name in _REFERENCES):
+            unfolding = _Unfolding(schema, bases)
+            self.growth = unfolding.growth()
+            self.looks = unfolding.looks()
+        else:
+            self.growth = 1
+            self.looks = max(_looks(schema, _no_targets))
 
-    def is_too_dear(self, value: Any) -> bool:
-        """Whether to check the value would take too long."""
-        return self.growth > 1 and self.growth ** depth_of(value) > MOST_CHECKS
+    def refusal(self, value: Any, *, in_parts: bool = False) -> str | None:
+        """Pay for checking the value, or say why that would take too long. `in_parts`: large data are cut."""
+        if self.growth > 1 and self.growth ** depth_of(value) > MOST_CHECKS:
+            return f"nested too deeply for a schema that refers to itself {self.growth} times"
+        size = 1 + jsontext.weigh(value, _FEW)
+        if size > _FEW:
+            pay(25 * _FEW)  # it takes a while even to count them
+            size = 1 + jsontext.weigh(value, MOST_CHECKS // self.looks)
+        most = MOST_CHECKS if in_parts else MOST_AT_ONCE
+        if size * self.looks > most:
+            return f"too large for its schema, which would take more than {most} checks"
+        pay(size * self.looks)
+        return None
+
+
+Targets = Callable[[Any], list[Any]]
+
+
+def _no_targets(part: Any) -> list[Any]:
+    return []
+
+
+def _looks(part: Any, targets: Targets) -> list[int]:
+    """At data of the same depth as the schema, and at each level below: how often one part is looked at at most."""
+    if not isinstance(part, dict):
+        return [1]
+    found = [1 + _own_looks(part)]
+    named: list[int] = []  # of several properties only one is about a part
+    for name, value in part.items():
+        if name in _SAME_PART or name in _ANY_PART:
+            for one in value if isinstance(value, list) else [value]:
+                _add(found, _looks(one, targets), 0 if name in _SAME_PART else 1)
+        elif isinstance(value, dict) and (name in _SAME_PART_MAPS or name == "patternProperties"):
+            for one in value.values():
+                _add(found, _looks(one, targets), 0 if name in _SAME_PART_MAPS else 1)
+        elif name == "properties" and isinstance(value, dict):
+            for one in value.values():
+                below = _looks(one, targets)
+                named += [0] * (len(below) - len(named))
+                named[: len(below)] = map(max, named, below)
+    _add(found, named, 1)
+    for one in targets(part):
+        _add(found, _looks(one, targets), 0)
+    return found
+
+
+def _add(found: list[int], more: list[int], level: int) -> None:
+    found += [0] * (level + len(more) - len(found))
+    for at, count in enumerate(more, level):
+        found[at] += count
+
+
+def _own_looks(part: Mapping[str, Any]) -> int:
+    """What it asks of a part of the data itself."""
+    patterns = [part.get("pattern"), *_keys(part.get("patternProperties"))]
+    listed = part.get("enum")
+    return (len(listed) // 4 if isinstance(listed, list) else 0) + sum(
+        BACKTRACKS // 4 if _LOOKS_AROUND.search(one) else 1 for one in patterns if isinstance(one, str)
+    )
+
+
+_LOOKS_AROUND = re.compile(r"\(\?<?[=!>]|\\[1-9k]")
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value) if isinstance(value, dict) else []
+
+
+_SHARED = ("$defs", "definitions")
+_EACH_ALONE = frozenset(
+    [
+        *("type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems"),
+        *(
+            "allOf",
+            "minProperties",
+            "maxProperties",
+            "title",
+            "description",
+            "default",
+            "examples",
+            "$comment",
+            "$schema",
+        ),
+        *_SHARED,
+    ]
+)
+"""Keywords of a schema whose data can be checked part by part."""
+
+
+class Parts:
+    """Checks data against a schema, large data part by part; `compile` makes a validator of a part of the schema."""
+
+    __slots__ = ("_around", "_compile", "_few", "_schema", "_shared", "_validators", "are_cut")
+
+    def __init__(self, schema: Any, compile: Callable[[Any], Any], looks: int) -> None:
+        self._schema = schema
+        self._compile = compile
+        self._few = max(1, min(_FEW, _AT_ONCE // looks))
+        self._shared = {}
+        if isinstance(schema, dict):
+            self._shared = {name: schema[name] for name in ("$schema", *_SHARED) if name in schema}
+        self._validators: dict[tuple[int, str], Any] = {}  # by parts of the schema, which live as long as this
+        self._around: dict[int, Any] = {}  # likewise: what a part says besides its `allOf`
+        self.are_cut = all(_can_be_moved(part) for part in _parts(schema))
+
+    def fit(self, value: Any) -> bool:
+        try:
+            return self._fits(self._schema, value)
+        except RecursionError:  # the library itself goes deeper
+            return bool(self._validator(self._schema, "", self._schema).is_valid(value))
+
+    def _fits(self, schema: Any, value: Any) -> bool:
+        if not self._is_cut(schema, value):
+            rest()
+            return bool(self._validator(schema, "", schema).is_valid(value))
+        if "$ref" in schema:
+            return self._fits(_at(self._schema, schema["$ref"].removeprefix("#")), value)
+        if "allOf" in schema:
+            around = self._around.setdefault(id(schema), {name: schema[name] for name in schema if name != "allOf"})
+            return all(self._fits(one, value) for one in (around, *schema["allOf"]))
+        if not _fits_around(schema, value):
+            return False
+        if isinstance(value, list):
+            items = schema.get("items", True)
+            together = self._validator(schema, "items", {"items": items})
+            return all(
+                self._fits(items, some) if is_alone else together.is_valid(some)
+                for _, some, is_alone in _some(value, self._few)
+            )
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+        together = self._validator(schema, "members", {"properties": properties, "additionalProperties": others})
+        return all(
+            self._fits(properties.get(name, others), some) if is_alone else together.is_valid(some)
+            for name, some, is_alone in _some(value, self._few)
+        )
+
+    def _is_cut(self, schema: Any, value: Any) -> bool:
+        if not self.are_cut or not isinstance(schema, dict) or not isinstance(value, dict | list):
+            return False
+        if not (schema.keys() <= _EACH_ALONE or schema.keys() == {"$ref"}) or isinstance(schema.get("items"), list):
+            return False
+        return jsontext.weigh(value, self._few) > self._few
+
+    def _validator(self, schema: Any, part: str, written: Any) -> Any:
+        key = id(schema), part
+        if key not in self._validators:
+            alone = written is self._schema or not isinstance(written, dict)
+            self._validators[key] = self._compile(written if alone else {**self._shared, **written})
+        return self._validators[key]
+
+
+def _can_be_moved(part: Mapping[str, Any]) -> bool:
+    """Whether it means the same in another schema with the same definitions."""
+    reference = part.get("$ref", "#/$defs/")
+    is_known = isinstance(reference, str) and reference.startswith(("#/$defs/", "#/definitions/"))
+    return is_known and not any(name in part for name in ("$id", "id", "$anchor", "$dynamicRef", "$recursiveRef"))
+
+
+def _fits_around(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether it does but for its parts."""
+    kind, least, most = ("array", "minItems", "maxItems")
+    if isinstance(value, dict):
+        kind, least, most = ("object", "minProperties", "maxProperties")
+    wanted = schema.get("type", kind)
+    if kind != wanted and not (isinstance(wanted, list) and kind in wanted):
+        return False
+    if not schema.get(least, 0) <= len(value) <= schema.get(most, len(value)):
+        return False
+    return not isinstance(value, dict) or all(name in value for name in schema.get("required", ()))
+
+
+def _some(value: Any, few: int) -> Iterator[tuple[Any, Any, bool]]:
+    """Elements or members, many together; a large one alone, with its place."""
+    made: Any = type(value)()
+    weight = 0
+    for place, one in value.items() if isinstance(value, dict) else enumerate(value):
+        more = 1 + jsontext.weigh(one, few)
+        if more > few:
+            yield place, one, True
+            continue
+        if isinstance(made, dict):
+            made[place] = one
+        else:
+            made.append(one)
+        weight += more
+        if weight > few:
+            yield None, made, False
+            rest()
+            made, weight = type(value)(), 0
+    yield None, made, False
 
 
 def depth_of(value: Any) -> int:
@@ -62,7 +268,7 @@ class _Unfolding:
         self._schema = schema
         self._roots = [schema, *(part for part in parts if "$id" in part or "id" in part)]
         self._anchors = [part for part in parts if "$anchor" in part or "$dynamicAnchor" in part]
-        self._visited = 0
+        self.visited = 0
         self._path: dict[int, int] = {}  # a part that is being unfolded → how many labels led to it
         self._labels: list[str] = []
         self._returns: defaultdict[int, Counter[Label]] = defaultdict(Counter)
@@ -71,11 +277,21 @@ class _Unfolding:
         self._visit(self._schema)
         return max((_most_alike(labels) for labels in self._returns.values()), default=1)
 
+    def looks(self) -> int:
+        """A schema that refers to itself looks at most with all of its parts."""
+        if self._returns:
+            return self.visited
+        return max(_looks(self._schema, self._referred))
+
+    def _referred(self, part: Any) -> list[Any]:
+        written = [part[name] for name in _REFERENCES if isinstance(part.get(name), str)]
+        return [target for one in written for target in self._targets(one)]
+
     def _visit(self, part: Any) -> None:
         if not isinstance(part, dict):
             return
-        self._visited += 1
-        if self._visited > MOST_PARTS or len(self._path) > DEEPEST:
+        self.visited += 1
+        if self.visited > MOST_PARTS or len(self._path) > DEEPEST:
             raise TooLarge(f"with its references written out it has more than {MOST_PARTS} parts, or is too deep")
         if id(part) in self._path:
             self._returns[id(part)][tuple(self._labels[self._path[id(part)] :])] += 1

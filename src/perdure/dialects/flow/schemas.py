@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.flow.envelopes import invalid
-from perdure.documents.schema_size import SchemaSize
+from perdure.documents.schema_size import BACKTRACKS, Parts, SchemaSize
 from perdure.expressions.mwl import parse_iso_duration
 
 _DURATION = "mwl-duration"
@@ -27,7 +27,7 @@ class BadSchema(ValueError):
 class Parameters:
     """What may be passed in `with`: a schema, closed unless it says otherwise (MWL-071)."""
 
-    __slots__ = ("_size", "_takes_nothing", "_validator", "defaults", "schema")
+    __slots__ = ("_parts", "_size", "_takes_nothing", "_validator", "defaults", "schema")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = {"additionalProperties": False, **schema}
@@ -39,6 +39,7 @@ class Parameters:
         }
         self._validator: Any = None
         self._size: SchemaSize
+        self._parts: Parts
         # Then an empty object fits, and the library need not be asked.
         demands = self.schema.keys() - _UNDEMANDING - (set() if schema.get("required") else {"required"})
         self._takes_nothing = not demands and schema.get("type", "object") == "object"
@@ -49,12 +50,9 @@ class Parameters:
 
         try:
             self._size = SchemaSize(self.schema)
-            self._validator = jsonschema_rs.Draft202012Validator(
-                _with_our_durations(self.schema),
-                formats={_DURATION: _is_duration},
-                validate_formats=True,
-                offline=True,
-            )
+            written = _with_our_durations(self.schema)
+            self._validator = _compiled(written)
+            self._parts = Parts(written, _compiled, self._size.looks)
         except jsonschema_rs.ValidationError as error:
             raise BadSchema(error.message, tuple(error.instance_path)) from None
         except (ValueError, RecursionError) as error:
@@ -66,16 +64,27 @@ class Parameters:
             return
         if self._validator is None:
             self.compile()
-        if self._size.is_too_dear(arguments):
-            message = f"{what}: nested too deeply for a schema that refers to itself {self._size.growth} times"
-            raise invalid(message, "", None)
-        if self._validator.is_valid(arguments):
+        if refusal := self._size.refusal(arguments, in_parts=self._parts.are_cut):
+            raise invalid(f"{what}: {refusal}", "", None)
+        if self._parts.fit(arguments):
             return
         error = next(self._validator.iter_errors(arguments))
         message = f"{what}: {_sentence(error)}"
         fault = invalid(message, "/".join(str(step) for step in ("", *error.schema_path)), error.instance)
         fault.envelope["details"]["argument"] = ".".join(str(step) for step in error.instance_path)
         raise fault
+
+
+def _compiled(schema: Any) -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator(
+        schema,
+        formats={_DURATION: _is_duration},
+        validate_formats=True,
+        offline=True,
+        pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
+    )
 
 
 NO_PARAMETERS = Parameters({"type": "object"})

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.payloads import is_reference
-from perdure.documents.schema_size import SchemaSize, TooLarge
+from perdure.documents.schema_size import BACKTRACKS, Parts, SchemaSize, TooLarge
 
 TEMPLATE = r"^\s*\$?\{\{[\s\S]+\}\}\s*$"
 DEEPEST_DEFAULTS = 32  # STY-080
@@ -41,7 +41,7 @@ class Misfit(msgspec.Struct, frozen=True):
 class Schema:
     """A compiled schema. Raises `BadSchema` when it is none."""
 
-    __slots__ = ("_relaxed", "_size", "_strict", "schema")
+    __slots__ = ("_parts", "_relaxed", "_size", "_strict", "schema")
 
     def __init__(self, schema: Any) -> None:
         if not isinstance(schema, dict | bool):
@@ -52,6 +52,7 @@ class Schema:
         except TooLarge as problem:
             raise BadSchema(str(problem)) from None
         self._strict = _compile(self.schema)
+        self._parts = Parts(self.schema, _compile, self._size.looks)
         self._relaxed: Any = None
 
     def complete(self, value: Any) -> Any:
@@ -60,14 +61,14 @@ class Schema:
 
     def misfits(self, value: Any) -> list[Misfit]:
         """Everything that does not fit, templates and references included (STY-212)."""
-        if self._size.is_too_dear(value):
-            return [self._too_deep()]
-        return [] if self._strict.is_valid(value) else _told(self._strict.iter_errors(value))
+        if refusal := self._size.refusal(value, in_parts=self._parts.are_cut):
+            return [Misfit(refusal, ())]
+        return [] if self._parts.fit(value) else _told(self._strict.iter_errors(value))
 
     def static_misfits(self, value: Any) -> list[Misfit]:
         """What will not fit whatever the templates and references in it turn out to be (STY-041)."""
-        if self._size.is_too_dear(value):
-            return [self._too_deep()]
+        if refusal := self._size.refusal(value):
+            return [Misfit(refusal, ())]
         if is_open(value) or self._strict.is_valid(value):
             return []
         if self._relaxed is None:
@@ -76,9 +77,6 @@ class Schema:
             return []
         certain = [error for error in self._strict.iter_errors(value) if not is_open(error.instance)]
         return _told(certain) or _told(self._relaxed.iter_errors(value))
-
-    def _too_deep(self) -> Misfit:
-        return Misfit(f"nested too deeply for a schema that refers to itself {self._size.growth} times", ())
 
 
 def is_open(value: Any) -> bool:
@@ -139,7 +137,11 @@ def _compile(schema: Any) -> Any:
         if isinstance(schema.get("required"), bool):  # of the root, which has no parent to lift it to
             del schema["required"]
     try:
-        return draft(schema, offline=True)
+        return draft(
+            schema,
+            offline=True,
+            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
+        )
     except jsonschema_rs.ValidationError as error:
         place = ".".join(map(str, error.instance_path))
         raise BadSchema(f"{place}: {error.message}" if place else str(error.message)) from None
