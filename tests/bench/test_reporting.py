@@ -146,5 +146,8 @@ def test_plots_are_pictures_with_a_name_for_both_grounds() -> None:
 
 def test_a_plot_takes_values_of_any_size() -> None:
     for value in (0.003, 1, 7.5, 123_456_789):
-        ElementTree.fromstring(svg.bars("a < b", "ms", [svg.Bar("x & y", value, value, value, True)]))
-        ElementTree.fromstring(svg.lines("t", "x", "y", [("flow", [(1, value)])]))
+        bars = ElementTree.fromstring(svg.bars("a < b", "ms", [svg.Bar("x & y", value, value, value, True)]))
+        lines = ElementTree.fromstring(svg.lines("t", "x", "y", [("flow", [(1, value)])]))
+
+        assert {"a < b", "x & y"} <= {text.strip() for text in bars.itertext()}
+        assert "flow" in "".join(lines.itertext())

@@ -353,6 +353,8 @@ def test_history_is_strict_json(tmp_path: Path) -> None:
     async def main() -> None:
         async with World(tmp_path) as world:
             run = await world.start(drill({"call": "echo", "input": {"a": [1, None]}}, {"fail": "X"}))
-            json.dumps(await run.handle.history(), allow_nan=False)
+            history = await run.handle.history()
+
+            assert json.loads(json.dumps(history, allow_nan=False)) == history and len(history) > 3
 
     asyncio.run(main())

@@ -115,6 +115,8 @@ async def test_a_server_that_falls_silent_is_taken_over_when_its_lease_ends(url:
         other.abandon()
 
         await until(lambda: len(engine.runtime.partitions) == 64)
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT count(*) FROM perdure.servers").fetchall() == [(1,)]
 
 
 async def test_what_a_private_process_left_behind_is_taken_up_at_once(url: str) -> None:
@@ -131,6 +133,7 @@ async def test_what_a_private_process_left_behind_is_taken_up_at_once(url: str) 
         async with asyncio.timeout(20):
             while await partition() > 64:
                 await asyncio.sleep(0.01)
+        assert await partition() in engine.runtime.partitions
 
 
 @pytest.mark.parametrize("is_told", [True, False])

@@ -40,6 +40,7 @@ def test_an_error_looks_as_shown(body: str, message: str) -> None:
 
 @pytest.mark.parametrize("program", blocks("python"))
 def test_python_on_the_page_runs(program: str) -> None:
+    assert "assert " in program, "what it shows is checked by itself"
     exec(program, {})
 
 

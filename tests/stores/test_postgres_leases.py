@@ -160,6 +160,7 @@ async def test_whoever_takes_over_tells_the_others_that_something_is_free(url: s
             await asyncio.sleep(0.02)
 
     await until(third.should_share)
+    assert query(url, "SELECT count(*) FROM perdure.servers") == [(2,)]
     await heir.close()
     await third.close()
 

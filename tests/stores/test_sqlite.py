@@ -220,3 +220,7 @@ async def test_where_there_is_no_room_commits_go_on(tmp_path: Path, monkeypatch:
     for number in range(FIRST_PAGES * 2):
         await store.set_limit(f"scope {number}", 1)
     await store.close()
+
+    found = apsw.Connection(str(tmp_path / "runs.db"))
+    assert found.execute("SELECT count(*) FROM limits").get == FIRST_PAGES * 2
+    found.close()

@@ -72,7 +72,10 @@ def test_bad_root_arguments_are_a_failure_result_and_no_usage_error(tmp_path: Pa
 def test_check_finds_nothing_in_our_own_cases_that_would_refuse_them(tmp_path: Path) -> None:
     documents = sorted(str(path) for path in OWN.glob("*/definition.json"))
 
-    CommandLine(tmp_path)("check", *documents)
+    done = CommandLine(tmp_path)("check", *documents, "--json")
+
+    assert len(documents) > 100
+    assert [one for one in done.json if one["severity"] == "error"] == []
 
 
 def test_graph_writes_three_forms(tmp_path: Path) -> None:

@@ -57,4 +57,4 @@ def test_every_problem_is_listed() -> None:
     ],
 )
 def test_admission_accepts(text: str) -> None:
-    compile_template(text, BATCH)
+    assert compile_template(text, BATCH).references.functions <= {"now"}

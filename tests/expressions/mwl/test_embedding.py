@@ -1,5 +1,9 @@
 """Which strings are expressions (MWL-100 to MWL-102)."""
 
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from perdure.expressions.mwl import find_expression
@@ -47,9 +51,31 @@ def test_everything_else_is_a_literal(text: str) -> None:
     assert find_expression(text) is None
 
 
-@pytest.mark.parametrize("noise", ["\\'", "'''", "r'\n", "{", "}", 'b"', "'\n\"\n"])
-def test_a_long_text_is_scanned_in_one_pass(noise: str) -> None:
-    find_expression("{{'" + noise * 50_000 + "}}")
+@pytest.mark.parametrize(
+    ("noise", "most"),
+    [("\\'", 1), ("{", 1), ("'''", 25_001), ('b"', 25_001), ("r'\n", 50_000), ("'\n\"\n", 100_000)],
+)
+def test_a_long_text_is_scanned_in_one_pass(noise: str, most: int) -> None:
+    """A string is looked for once where one closes, and once per line and quote where none does."""
+    text, looks = "{{'" + noise * 50_000 + "}}", 0
+
+    def count(frame: FrameType, event: str, called: Any) -> None:
+        nonlocal looks
+        looks += event == "c_call" and called.__name__ == "match"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        found = find_expression(text)
+    finally:
+        sys.setprofile(before)
+
+    assert found == text[2:-2]
+    assert looks <= most
+
+
+def test_a_pair_that_closes_early_is_found_without_reading_on() -> None:
+    assert find_expression("{{'" + "}" * 50_000 + "}}") is None
 
 
 @pytest.mark.parametrize("text", ["{{ { }}", "{{ {'a': 1 }}"])
