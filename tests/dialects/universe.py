@@ -29,7 +29,6 @@ from perdure.kernel.questions import (
     Line,
     Memory,
     Named,
-    NameHolder,
     Question,
     Stranded,
     Untaken,
@@ -352,8 +351,6 @@ class Universe:
                 return self._line(scope, run)
             case Stranded(_, run):
                 return run in self.stranded
-            case NameHolder():
-                return None
             case Untaken():
                 return True  # nobody works for pools here
             case _:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from perdure.kernel import inputs as i
+from perdure.kernel.ids import RunName
 from perdure.kernel.outcomes import Status
 from perdure.kernel.questions import Memory, Named
 from perdure.kernel.values import RunId, digest
@@ -79,14 +80,22 @@ async def fill(store: Store) -> int:
     asked = [PermitAsked("door", 1, 3, 1, 5, 7), PermitAsked("door", 2, 9, 1, 6)]
     await store.commit(
         [
-            created("a", home, labels={"z": "1", "a": "2"}, permits_asked=asked, values=[(digest(text), text)]),
+            created(
+                "a",
+                home,
+                labels={"z": "1", "a": "2"},
+                named=("ns", "x"),
+                permits_asked=asked,
+                values=[(digest(text), text)],
+                claims=[(RunName("drill", "ns", "y"), RunId("a.1"))],
+            ),
             created("a.1", home, Summary(Status.RUNNING, True, None), parent="a"),
             created("late", home, Summary(Status.WAITING, False, 300), remembered=[("k", Memory(b"1", 2, None))]),
             created("ended", home, Summary(Status.SUCCEEDED, False, None, 10)),
             created("bad", home, stuck="cannot be decided", offers=[Offer(4, 1, "far", "echo", b"parcel")]),
         ]
     )
-    await store.commit([Transition(RunId("a"), home, 3, row=b"second", snapshot=b"a cache")])
+    await store.commit([Transition(RunId("a"), home, 3, row=b"second", snapshot=b"a cache", disowned=[RunId("a.1")])])
     for n in range(5):
         await store.send(Letter(RunId("late"), 50 - n, i.encode(i.Signal(f"s{n}"))))
     assert len(await store.lease("far", None, "w1", 1, 99)) == 1
@@ -105,6 +114,7 @@ async def contents(store: Store) -> dict[str, object]:
         "entries": await store.list_resources("Thing"),
         "editions": await store.editions(Named("Thing", "ns", "one")),
         "memories": await store.memories(["k"]),
+        "names": [await store.named("drill", "ns", name) for name in ("x", "y", "z")],
         "values": await store.values(RunId("a"), [digest(b"y" * 70_000)]),
     }
 
@@ -126,12 +136,14 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
         "runs": 5,
         "large values": 1,
         "log rows": 6,
+        "names": 2,
         "letters": 6,
         "permits": 2,
         "tasks": 1,
     }
     moved = target.open()
     assert await contents(moved) == before
+    assert before["names"] == ["a", "a", None]  # its own, and one that it keeps for its next child
     assert [row.id for row in await moved.search(Filter(labels={"z": "1"}))] == ["a"]
     (stored,) = await moved.load([RunId("a")])
     assert stored.snapshot is None, "a cache is not worth carrying"

@@ -61,8 +61,7 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
         store.execute("SET search_path = perdure")
         store.execute("ALTER TABLE tasks DROP COLUMN place, DROP COLUMN machine")
         store.execute("ALTER TABLE servers DROP COLUMN machine")
-        store.execute("DROP INDEX runs_named")
-        store.execute("ALTER TABLE runs DROP COLUMN namespace, DROP COLUMN run_name")
+        store.execute("DROP TABLE names")
         store.execute("UPDATE schema SET version = 5")
         for place, namespace in enumerate(("one", "two")):
             text = json.dumps({"story": {"metadata": {"name": "\0", "namespace": namespace}}}).encode()

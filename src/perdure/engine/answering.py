@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect, Stocked
 from perdure.kernel.judging import Resource
-from perdure.kernel.questions import Answers, Cached, InLine, Named, NameHolder, Question, Stranded, Untaken, Within
+from perdure.kernel.questions import Answers, Cached, InLine, Named, Question, Stranded, Untaken, Within
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.protocol import ResourceRow, Store
 
@@ -26,8 +26,6 @@ async def answer(store: Store, asked: Sequence[Question], dialects: Iterable[Dia
                 answers[one] = await store.is_offered(run, task)
             case Stranded(parent, run):
                 answers[one] = await _is_stranded(store, parent, run)
-            case NameHolder(language, namespace, name):
-                answers[one] = await store.named(language, namespace, name)
             case InLine(scope, run):
                 answers[one] = await store.line(scope, run)
             case Within(kind, namespace):

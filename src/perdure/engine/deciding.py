@@ -151,6 +151,7 @@ class Decider:
                 turn = Turn(execution, mail.given, mail.at, self._clock.now(), self._store.spoken)
                 turn.is_acknowledged = mail.position is not None
                 turn.ahead = slot.ahead
+                turn.rivals = slot.rivals
                 if mail.values:
                     turn.texts.update(mail.values)
             needs = decide(

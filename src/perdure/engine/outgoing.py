@@ -43,6 +43,8 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
         if turn.programs:
             pinned = [(name, language, text) for name, (language, text) in turn.programs.items()]
             change.programs = added(change.programs, pinned)
+        if turn.claims:
+            change.claims = added(change.claims, turn.claims.items())
         if turn.remembered:
             change.remembered = added(change.remembered, turn.remembered.items())
     for mail in slot.taken:

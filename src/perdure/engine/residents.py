@@ -107,7 +107,7 @@ class Residents:
         slot.install(Execution(slot.id, self._dialects[start.language], program))
 
     def reload(self, slot: Slot) -> None:
-        """Nobody knows what became of its decision: fold what is on disk, offer the same inputs again."""
+        """Its decision was not written, or nobody knows: fold what is on disk, offer the same inputs again."""
         slot.put_back()
         slot.execution = None
         slot.phase = Phase.LOADING

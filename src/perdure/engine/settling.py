@@ -51,6 +51,9 @@ class Settler:
                 continue
             if answer.refused and slot.id in answer.refused:
                 self._residents.refused(slot)
+            elif answer.rivals and slot.id in answer.rivals:
+                slot.rivals.update(answer.rivals[slot.id])
+                self._residents.reload(slot)
             elif slot.phase is Phase.STUCK:
                 self._residents.remove(slot)
                 for mail in slot.mailbox:  # came while the trouble was being written down
@@ -69,6 +72,8 @@ class Settler:
         if change is not None:
             slot.creation = None
             slot.failures = 0
+            if slot.rivals:
+                slot.rivals = {}
             if change.summary is not None:
                 slot.summary = change.summary
             if change.consumes:

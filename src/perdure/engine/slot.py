@@ -14,6 +14,7 @@ from operator import attrgetter
 import msgspec
 
 from perdure.kernel.execution import Execution
+from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import (
     CALENDAR_RANK,
     TIMER_RANK,
@@ -101,6 +102,7 @@ class Slot:
         "phase",
         "pooled",
         "programs",
+        "rivals",
         "seeks_hands",
         "snapshot_bytes",
         "summary",
@@ -140,6 +142,7 @@ class Slot:
         self.unbegun: list[int] = []
         self.seeks_hands = False  # some of its tasks may be in nobody's hands; looked at when it comes to rest
         self.laying_down: set[int] = set()  # those of which it is being recorded
+        self.rivals: dict[tuple[RunName, RunId], RunId] = {}  # who has the names that it has claimed in vain
         # The decision in progress.
         self.taken: list[Mail] = []
         self.decided = 0

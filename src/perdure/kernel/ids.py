@@ -4,11 +4,21 @@ A root run's id is drawn by the shell; everything else derives from it, so a fol
 Numbers inside a run are never reused, not even by a later life of it.
 """
 
+from typing import NamedTuple
+
 from perdure.kernel.values import RunId
 
 
 def child_run(parent: RunId, child: int) -> RunId:
     return RunId(f"{parent}.{child}")
+
+
+class RunName(NamedTuple):
+    """What one run has and no other."""
+
+    language: str
+    namespace: str
+    name: str
 
 
 def is_family(run: str, ancestor: str) -> bool:

@@ -59,14 +59,6 @@ class Stranded(msgspec.Struct, gc=False, frozen=True):
     run: RunId
 
 
-class NameHolder(msgspec.Struct, gc=False, frozen=True):
-    """The run that has a name; answered with its id, or with None."""
-
-    language: str
-    namespace: str
-    name: str
-
-
 class InLine(msgspec.Struct, gc=False, frozen=True):
     """How a scope of permits stands for one run; answered with a `Line`."""
 
@@ -87,5 +79,5 @@ class Memory(msgspec.Struct, gc=False, frozen=True):
     expires_at: Instant | None = None
 
 
-Question = Named | Within | Cached | Called | Untaken | Stranded | NameHolder | InLine
+Question = Named | Within | Cached | Called | Untaken | Stranded | InLine
 Answers = dict[Question, Any]

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.kernel import events as e
+from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
 from perdure.kernel.judging import Resource
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
@@ -23,7 +24,6 @@ from perdure.kernel.questions import (
     Line,
     Memory,
     Named,
-    NameHolder,
     Question,
     Stranded,
     Untaken,
@@ -90,6 +90,7 @@ class Turn:
         "body",
         "caught",
         "changes_nothing",
+        "claims",
         "enumerated",
         "events",
         "execution",
@@ -101,6 +102,7 @@ class Turn:
         "program",
         "programs",
         "remembered",
+        "rivals",
         "spoken",
         "stage",
         "state",
@@ -131,6 +133,8 @@ class Turn:
         self.values: Mapping[bytes, bytes] = _NONE
         self.programs: Mapping[bytes, tuple[str, bytes]] = _NONE
         self.remembered: Mapping[str, Memory] = _NONE
+        self.claims: Mapping[RunName, RunId] = _NONE  # names of children that start with this turn
+        self.rivals: Mapping[tuple[RunName, RunId], RunId] = _NONE  # who has what an earlier try has claimed in vain
         self._absent: set[bytes] | None = None
         self._answers: Answers | None = None
         self._texts: dict[bytes, bytes] | None = None
@@ -234,11 +238,6 @@ class Turn:
         """Whether a task of a pool still waits for a worker."""
         return bool(self._asked(Untaken(self.execution.id, task)))
 
-    def name_holder(self, language: str, namespace: str, name: str) -> RunId | None:
-        """Who has this name now; only the commit that creates a run says whether it gets it."""
-        found: RunId | None = self._asked(NameHolder(language, namespace, name))
-        return found
-
     def line(self, scope: str) -> Line:
         """How the scope stands before this turn is written."""
         found: Line = self._asked(InLine(scope, self.execution.id))
@@ -334,6 +333,19 @@ class Turn:
         self.programs = _with(self.programs, pinned, (language, document))
         self.emit(e.ChildStarted(number, language, pinned, name, self.keep(input), options, labels or {}, awaited))
         return number
+
+    def claim_name(self, name: RunName) -> RunId | None:
+        """Take a name for the child that is started next: this turn is written with it, or not at all.
+
+        Then it is decided again, and this answers with the run that has the name. A fork has none, and gives none.
+        """
+        child = self.execution.child_id(self.next_number)
+        rival = self.rivals.get((name, child)) or self.claims.get(name, child)
+        if rival != child:
+            return rival
+        if not self.state.forked_from:
+            self.claims = _with(self.claims, name, child)
+        return None
 
     def cancel_child(self, child: int, reason: str = "", *, grace: Instant = 0) -> None:
         """`grace`: its end is waited for. The child's own grace bounds that; one that is stuck or without an owner

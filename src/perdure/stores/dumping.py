@@ -15,7 +15,6 @@ from perdure.stores import records as r
 from perdure.stores.caring import Stray
 
 _RUN = "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall"
-_RUN += ", namespace, run_name"
 _ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
 _TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine"
 _PERMIT = "scope, run, permit, priority, capacity, asked_at, granted, ageing"
@@ -47,6 +46,7 @@ class Dump(ABC):
         yield from r.batches(map(_memory, self.select("SELECT key, value, created_at, expires_at FROM memories")))
         yield from self._all(r.ProgramRecord, "SELECT digest, language, text FROM programs")
         yield from self._runs()
+        yield from self._all(r.NameRecord, "SELECT language, namespace, name, run, heir FROM names")
         yield from r.batches(map(_letter, self.select("SELECT run, at, body, is_word FROM inbox ORDER BY position")))
         yield from r.batches(map(_permit, self.select(f"SELECT {_PERMIT} FROM permits")))
         yield from r.batches(map(_task, self.select(f"SELECT {_TASK} FROM tasks")))
@@ -87,7 +87,7 @@ class Dump(ABC):
         lost = "SELECT id FROM runs WHERE NOT EXISTS (SELECT 1 FROM programs WHERE programs.digest = runs.program)"
         for (run,) in self.select(lost):
             yield Stray("documents", run, "its pinned document is not there")
-        doubles = "SELECT id, run_name FROM runs WHERE run_name IS NOT NULL AND namespace IS NULL ORDER BY number"
+        doubles = "SELECT run, name FROM names WHERE namespace IS NULL ORDER BY run"
         for run, name in self.select(doubles):
             yield Stray("runs", run, f"its name {name!r} belongs to another run, which was there before")
         for table, one in (("permits", "permit"), ("tasks", "task")):

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from perdure.kernel.guilt import Loss, Place
+from perdure.kernel.ids import RunName
 from perdure.kernel.outcomes import Status
 from perdure.kernel.questions import Line, Memory, Named
 from perdure.kernel.values import Instant, RunId
@@ -99,7 +100,8 @@ class Transition(msgspec.Struct, gc=False):
     offers: Sequence[Offer] = ()
     withdrawn: Sequence[int] = ()  # leased tasks that ended
     recalled: Sequence[int] = ()  # leased tasks that were asked to stop
-    disowned: Sequence[RunId] = ()  # children that are to be removed: their names, and those below them, are free
+    disowned: Sequence[RunId] = ()  # children that are to be removed: names there wait for the run's next children
+    claims: Sequence[tuple[RunName, RunId]] = ()  # names of children that it starts; nothing is written if one is taken
     ended: bool = False
     stuck: str | None = None  # why the run cannot be decided; empty: it can again
 
@@ -118,6 +120,8 @@ class Delivered(msgspec.Struct, gc=False, frozen=True):
 class Committed(msgspec.Struct, gc=False, frozen=True):
     refused: frozenset[RunId] = frozenset()  # runs that were to be created and exist already, or whose name is taken
     delivered: Sequence[Delivered] = ()  # letters to partitions of the same owner
+    rivals: Mapping[RunId, Mapping[tuple[RunName, RunId], RunId]] = {}
+    """Runs of which nothing was written, because others have names that they claim: who has which."""
 
 
 class Fenced(msgspec.Struct, gc=False, frozen=True):
@@ -392,7 +396,7 @@ class Store(Protocol):
     async def find(self, run: RunId) -> RunRow | None: ...
 
     async def named(self, language: str, namespace: str, name: str) -> RunId | None:
-        """The run that has this name."""
+        """The run that has this name, or keeps it for a child to come."""
 
     async def begins_with(self, prefix: str) -> list[RunId]:
         """Up to three ids that begin so; children of those are not among them."""

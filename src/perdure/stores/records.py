@@ -88,8 +88,6 @@ class RunRecord(Record, frozen=True):
     ended_at: Instant | None
     stuck: str | None
     on_wall: Instant | None
-    namespace: str | None = None
-    run_name: str | None = None
 
 
 class ValueRecord(Record, frozen=True):
@@ -106,6 +104,16 @@ class LogRecord(Record, frozen=True):
     run: RunId
     seq: int
     body: bytes
+
+
+class NameRecord(Record, frozen=True):
+    """What a run is called; with an heir, kept for a later one below it; without a namespace, it came second."""
+
+    language: str
+    namespace: str | None
+    name: str
+    run: RunId
+    heir: RunId | None
 
 
 class LetterRecord(Record, frozen=True):
@@ -155,6 +163,7 @@ KINDS: dict[type[Record], str] = {
     RunRecord: "runs",
     ValueRecord: "large values",
     LogRecord: "log rows",
+    NameRecord: "names",
     LetterRecord: "letters",
     PermitRecord: "permits",
     TaskRecord: "tasks",

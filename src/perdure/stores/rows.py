@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
+from perdure.kernel.ids import is_family, root_of
 from perdure.kernel.outcomes import Status
 from perdure.kernel.questions import Named
+from perdure.kernel.values import RunId
 from perdure.stores.protocol import ResourceRow, RunRow
 
 RUN_COLUMNS = (
@@ -54,6 +56,26 @@ def resource_row(row: tuple[Any, ...]) -> ResourceRow:
         created,
         updated,
     )
+
+
+HAS_NO_NAME = (
+    "EXISTS (SELECT 1 FROM runs e WHERE e.id IN ({elders}) AND e.language = {language} AND NOT EXISTS"
+    " (SELECT 1 FROM names m WHERE m.run = e.id AND m.heir IS NULL AND m.namespace IS NOT NULL))"
+)
+"""Whether a run above is without a name: a fork, one that is disowned, one that came second. It has none to give."""
+
+
+def elders(run: RunId) -> tuple[str, str, str]:
+    """Runs above that may be without a name: the root, its parent, and the one above, should that not be there yet."""
+    parent = run.rpartition(".")[0]
+    return (root_of(run) if parent else "", parent, parent.rpartition(".")[0])
+
+
+def may_take(run: str, holder: str, heir: str | None) -> bool:
+    """Whether a run may have the name of such a row: it has it, or is a later one below the heir."""
+    if heir is None:
+        return run == holder
+    return run != heir and is_family(run, heir) and not is_family(run, holder)
 
 
 def read_labels(text: str | None) -> dict[str, str]:

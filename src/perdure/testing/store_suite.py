@@ -24,10 +24,11 @@ from perdure.stores.protocol import (
     Transition,
 )
 from perdure.testing.catalog_suite import CatalogSuite
+from perdure.testing.name_suite import NameSuite
 from perdure.testing.transitions import PROGRAM, TEXT, created
 
 
-class StoreSuite(CatalogSuite):
+class StoreSuite(CatalogSuite, NameSuite):
     """Each test opens its own store; `now` is the clock the store reads."""
 
     now: Instant = 1_000
@@ -313,40 +314,6 @@ class StoreSuite(CatalogSuite):
         assert await store.values(RunId("a"), [first, second]) == {first: b"one", second: b"two"}
         assert await store.values(RunId("b"), [first, second]) == {first: b"one"}
         assert await store.values(RunId("c"), [first, second]) == {first: b"one", second: b"two"}
-        await store.close()
-
-    async def test_one_name_is_one_run_s_as_long_as_it_is_there(self, tmp_path: Path) -> None:
-        store = self.open(tmp_path)
-        home = await store.claim()
-        await self.commit(store, created("p", home), created("p.1", home, parent="p", named=("default", "x")))
-        await self.commit(store, Transition(RunId("p"), home, 2, row=b"x", letters=[Letter(RunId("q"), 1, b"start")]))
-        ((position),) = [one.position for one in await store.inbox([home], 10)]
-        told = await self.commit(
-            store,
-            created("q", home, named=("default", "x"), consumes=[position]),
-            created("r", home, named=("other", "x")),
-            created("s", home, named=("default", "y")),
-            created("t", home, named=("default", "y")),
-        )
-
-        assert told.refused == {"q", "t"}
-        assert await store.find(RunId("q")) is None
-        assert [one.position for one in await store.inbox([home], 10)] == [position]  # its sender is still to be told
-        assert await store.named("drill", "default", "x") == "p.1"
-        assert await store.named("drill", "other", "x") == "r"
-        assert await store.named("story", "default", "x") is None
-        await store.close()
-
-    async def test_the_names_of_a_disowned_child_and_all_below_it_are_free(self, tmp_path: Path) -> None:
-        store = self.open(tmp_path)
-        home = await store.claim()
-        below = [created(f"p.1{more}", home, named=("n", f"x{more}")) for more in ("", ".2", "1")]
-        await self.commit(store, created("p", home), *below)
-        await self.commit(store, Transition(RunId("p"), home, 2, row=b"x", disowned=[RunId("p.1")]))
-        told = await self.commit(store, *[created(f"q{at}", home, named=("n", f"x{at}")) for at in ("", ".2", "1")])
-
-        assert told.refused == {"q1"}
-        assert await store.named("drill", "n", "x.2") == "q.2"
         await store.close()
 
     async def test_families_are_found_by_their_roots_and_can_be_left_to_others(self, tmp_path: Path) -> None:

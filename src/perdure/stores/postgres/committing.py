@@ -140,7 +140,8 @@ class Commits(Ownership):
         elsewhere = {one.partition for one in answer.delivered} - self._owned
         if elsewhere:
             self._lease_of_us.tell_owners(elsewhere)
-        return Committed(answer.refused, [one for one in answer.delivered if one.partition in self._owned])
+        mine = [one for one in answer.delivered if one.partition in self._owned]
+        return Committed(answer.refused, mine, answer.rivals)
 
     @property
     def _fence(self) -> tuple[int, int]:

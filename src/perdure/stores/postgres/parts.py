@@ -4,6 +4,7 @@
                  ├▶ consumed, withdrawn, forgotten   └▶ sent (letters), offered
                  └▶ …
 
+`titled` and `inherited` come before `born`: a run that may not have its name is not created.
 `fence` locks the row of our server; without it nothing is written. Rows of runs that were to be created and exist
 already are left out (`fresh`). The lists come sorted, so that two servers never wait for each other crosswise.
 """
@@ -11,6 +12,7 @@ already are left out (`fresh`). The lists come sorted, so that two servers never
 import re
 from functools import lru_cache
 
+from perdure.stores.postgres import names
 from perdure.stores.postgres.wire import BLOBS, ELEMENTS, INT, INTS, TEXTS, Kind, Statement
 
 BORN, SENT, SUMMED = 1, 2, 3
@@ -29,14 +31,16 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         "UPDATE programs SET unused_since = NULL FROM go WHERE digest = ANY({}) AND unused_since IS NOT NULL",
         (BLOBS,),
     ),
+    "titled": (names.TITLED, names.KINDS),
+    "inherited": (names.INHERITED, names.KINDS),
     "born": (
         "INSERT INTO runs (number, id, partition, language, name, program, parent, labels, key, status, has_work, due,"
-        " created_at, ended_at, on_wall, namespace, run_name) SELECT n.number, n.id, n.partition, n.language, n.name,"
+        " created_at, ended_at, on_wall) SELECT n.number, n.id, n.partition, n.language, n.name,"
         " n.program, n.parent, n.labels::jsonb, n.key, n.status, n.has_work = 1, n.due, n.created_at, n.ended_at,"
-        " n.on_wall, n.namespace, n.run_name FROM go,"
-        " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition,"
+        " n.on_wall FROM go,"
+        " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition,"
         " language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, on_wall,"
-        " namespace, run_name) ON CONFLICT DO NOTHING RETURNING number",
+        " is_named){called} ON CONFLICT DO NOTHING RETURNING number",
         (
             INTS,
             TEXTS,
@@ -53,8 +57,7 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
             INTS,
             INTS,
             INTS,
-            TEXTS,
-            TEXTS,
+            INTS,
         ),
     ),
     "logged": (
@@ -140,7 +143,7 @@ _ANSWERS = {
 
 
 @lru_cache(maxsize=1_000)
-def assembled(names: tuple[str, ...], singles: frozenset[str], is_guarded: bool) -> Statement:
+def assembled(parts: tuple[str, ...], singles: frozenset[str], is_guarded: bool) -> Statement:
     """The statement of these parts, in this order. Values: server, epoch, runs that end if guarded, then each part's.
 
     Singles have one row, which comes as plain values: most commits are small, and arrays cost more than that.
@@ -148,8 +151,8 @@ def assembled(names: tuple[str, ...], singles: frozenset[str], is_guarded: bool)
     """
     kinds: list[Kind] = [INT, INT]
     fence = "fence AS MATERIALIZED (SELECT 1 FROM servers WHERE id = {} AND epoch = {} FOR KEY SHARE)"
-    if names == ("logged",) and singles and not is_guarded:  # the commonest of all
-        sql, own = _spelled("logged", is_single=True, creates=False)
+    if parts == ("logged",) and singles and not is_guarded:  # the commonest of all
+        sql, own = _spelled("logged", is_single=True, creates=False, titles=False)
         return Statement(f"WITH {fence}, go AS (SELECT 1 FROM fence) {sql} RETURNING 0, 1, 1", INT, INT, *own)
     pieces = [fence]
     if is_guarded:
@@ -159,20 +162,22 @@ def assembled(names: tuple[str, ...], singles: frozenset[str], is_guarded: bool)
         )
     else:
         pieces.append("go AS (SELECT 1 FROM fence)")
-    if "sent" in names:
+    if "sent" in parts:
         pieces.append("step AS MATERIALIZED (SELECT nextval('inbox_positions') AS at)")
-    for name in names:
-        sql, own = _spelled(name, is_single=name in singles, creates="born" in names)
+    for name in parts:
+        sql, own = _spelled(name, is_single=name in singles, creates="born" in parts, titles="titled" in parts)
         kinds.extend(own)
         pieces.append(f"{name} AS ({sql})")
     answers = ["SELECT 0, (SELECT count(*) FROM fence), (SELECT count(*) FROM go)"]
-    answers += [_ANSWERS[name] for name in names if name in _ANSWERS]
+    answers += [_ANSWERS[name] for name in parts if name in _ANSWERS]
     return Statement(f"WITH {', '.join(pieces)} {' UNION ALL '.join(answers)}", *kinds)
 
 
-def _spelled(name: str, *, is_single: bool, creates: bool) -> tuple[str, list[Kind]]:
+def _spelled(name: str, *, is_single: bool, creates: bool, titles: bool) -> tuple[str, list[Kind]]:
     sql, known = PARTS[name]
     kinds = list(known)
+    if name == "born":
+        sql = sql.replace("{called}", names.CALLED if titles else "")
     if name in STAND_WITH_THEIR_RUN:
         fresh, named, live = (", {}", ", fresh", _LIVE) if creates else ("", "", "")
         sql = sql.replace("{fresh}", fresh).replace("{named}", named).replace("{live}", live)

@@ -124,12 +124,13 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         _typed(
             "number int8, id text, partition int4, language text, name text, program bytea, parent text, labels jsonb,"
             " key bytea, status text, has_work bool, due int8, created_at int8, ended_at int8, stuck text,"
-            " on_wall int8, namespace text, run_name text"
+            " on_wall int8"
         ),
         Pour._runs,
     ),
     r.ValueRecord: ("large_values", _typed("run int8, digest bytea, text bytea"), Pour._of_runs),
     r.LogRecord: ("log", _typed("run int8, seq int8, body bytea"), Pour._of_runs),
+    r.NameRecord: ("names", _typed("language text, namespace text, name text, run text, heir text"), Pour._plain),
     r.LetterRecord: (
         "inbox",
         _typed("partition int4, position int8, run text, at int8, body bytea, is_word int2"),

@@ -8,6 +8,7 @@ is marked when no run names it, and removed much later if it is still marked and
 from collections.abc import Sequence
 
 from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.stores.postgres import names
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
 
@@ -94,4 +95,5 @@ def _erase(session: Session, gone: Sequence[tuple[int, RunId, int]]) -> None:
         session.run(statement, numbers)
     for statement in _OF_RUNS:
         session.run(statement, ids)
+    session.run(names.ERASE, ids)
     session.run(_LETTERS, sorted(set(homes)), ids)

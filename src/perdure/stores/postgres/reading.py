@@ -24,7 +24,9 @@ _ENDED = Statement(
     TEXTS,
     INT,
 )
-_NAMED = Statement("SELECT id FROM runs WHERE language = {} AND namespace = {} AND run_name = {}", TEXT, TEXT, TEXT)
+_NAMED = Statement(
+    "SELECT coalesce(heir, run) FROM names WHERE language = {} AND namespace = {} AND name = {}", TEXT, TEXT, TEXT
+)
 _FIND_MANY = Statement(f"SELECT number, {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
 _BEGINS = Statement(
     "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0 LIMIT 3",

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.kernel import inputs
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.postgres import permits
+from perdure.stores.postgres import names, permits
 from perdure.stores.postgres.labels import jsonb
 from perdure.stores.postgres.parts import BORN, PARTS, SENT, STAND_WITH_THEIR_RUN, SUMMED, assembled
 from perdure.stores.postgres.sending import birthplace, delivered, sending
@@ -29,11 +29,6 @@ _STUCK = Statement(
     TEXTS,
     TEXTS,
 )
-_DISOWN = Statement(
-    "UPDATE runs SET namespace = NULL, run_name = NULL FROM unnest({}) AS n (id)"
-    " WHERE runs.id = n.id OR (runs.id >= n.id || '.' AND runs.id < n.id || '/')",
-    TEXTS,
-)
 _RECALL = Statement(
     "UPDATE tasks SET recalled = true, state = CASE WHEN state = 'leased' THEN 'leased' ELSE 'lost' END"
     " FROM unnest({}, {}) AS n (run, task) WHERE tasks.run = n.run AND tasks.task = n.task"
@@ -43,7 +38,11 @@ _RECALL = Statement(
 )
 
 Row = tuple[Any, ...]
-_SORTED_BY: dict[str, Callable[[Row], Any]] = {"born": itemgetter(1), "summed": itemgetter(0)}
+_SORTED_BY: dict[str, Callable[[Row], Any]] = {
+    "titled": itemgetter(0, 1, 2),
+    "born": itemgetter(1),
+    "summed": itemgetter(0),
+}
 
 
 class Shipment:
@@ -119,8 +118,11 @@ class Shipment:
             new.created_at,
             summary.ended_at,
             summary.on_wall,
-            *(new.named or (None, None)),
+            int(new.named is not None),
         )
+        if new.named is not None:
+            self._add("titled", new.language, *new.named, change.run)
+            self._rows["inherited"] = self._rows["titled"]
 
     def _take_letter(self, letter: Letter, sender: int, fresh: int) -> None:
         home = self._homes.get(letter.to)
@@ -169,7 +171,7 @@ class Shipment:
         values: list[Any] = [*fence]
         if is_guarded:
             values.append(self.ended)
-        names, singles = list[str](), list[str]()
+        parts, singles = list[str](), list[str]()
         for name in PARTS:  # in the order in which locks are taken
             if name == "used" and "kept" in self._rows:
                 values.append([row[0] for row in self._rows["kept"]])
@@ -189,8 +191,8 @@ class Shipment:
                     singles.append(name)
             else:
                 continue
-            names.append(name)
-        return assembled(tuple(names), frozenset(singles), is_guarded), values
+            parts.append(name)
+        return assembled(tuple(parts), frozenset(singles), is_guarded), values
 
     def read(self, answers: Sequence[Row]) -> "Written | Fenced | None":
         """What the statement says it did; None when it did nothing, because a run that ends holds permits."""
@@ -268,7 +270,7 @@ class BatchWriter:
         for change in batch:
             if change.permits_asked or change.permits_released or change.recalled or change.stuck is not None:
                 return False
-            if change.disowned:
+            if change.disowned or change.claims:
                 return False
             if change.create is not None:
                 births += 1
@@ -327,21 +329,42 @@ class BatchWriter:
                     raise LookupError(f"run {run} was removed while it was being decided")
 
     def _write_with_care(
-        self,
-        session: Session,
-        batch: Sequence[Transition],
-        fence: tuple[int, int],
-        now: Instant,
+        self, session: Session, batch: Sequence[Transition], fence: tuple[int, int], now: Instant
     ) -> Committed | Fenced:
+        """What claims names that others have is left out, one after the other."""
+        refused: set[RunId] = set()
+        rivals: dict[RunId, names.Rivals] = {}
+        left = list(batch)
+        while left:
+            answer = self._transact(session, left, fence, now)
+            if isinstance(answer, Fenced):
+                return answer
+            if isinstance(answer, Committed):
+                return Committed(answer.refused | refused, answer.delivered, rivals)
+            refused |= answer.refused
+            rivals |= answer.rivals
+            left = [change for change in left if change.run not in refused and change.run not in rivals]
+            self._prepare(session, left)
+        return Committed(frozenset(refused), (), rivals)
+
+    def _transact(
+        self, session: Session, batch: Sequence[Transition], fence: tuple[int, int], now: Instant
+    ) -> Committed | Fenced | names.LeftOut:
         """A transaction of a few trips. Its own part goes with the first one, unless runs may turn out to exist."""
+        claiming = {change.run for change in batch if change.claims}
         shipments = [Shipment(piece, self, now) for piece in _pieces(batch)]
         writes = [shipment.statement(fence, is_guarded=False) for shipment in shipments]
-        first: list[Step] = [(BEGIN, ()), *writes]
+        first: list[Step] = [*writes] if claiming else [(BEGIN, ()), *writes]
         rest = None if any(change.create is not None for change in batch) else Rest(batch, now)
         try:
+            if claiming:
+                session.run(BEGIN)
+                if (vain := names.claim(session, batch)) is not None:
+                    session.roll_back()
+                    return vain
             answers = session.run_all([*first, *(rest.steps if rest else ())])
             done: list[Written] = []
-            for shipment, answer in zip(shipments, answers[1:], strict=False):
+            for shipment, answer in zip(shipments, answers[len(first) - len(writes) :], strict=False):
                 read = shipment.read(answer)
                 assert read is not None
                 if isinstance(read, Fenced):
@@ -349,6 +372,9 @@ class BatchWriter:
                     return Fenced(sorted({change.partition for change in batch}))
                 done.append(read)
             refused = frozenset(run for one in done for run in one.refused)
+            if claiming & refused:  # what they have claimed is not theirs
+                session.roll_back()
+                return names.LeftOut(refused & claiming)
             answers = answers[len(first) :]
             if rest is None:
                 rest = Rest([change for change in batch if change.run not in refused], now)
@@ -372,13 +398,12 @@ class Rest:
         self._permits = permits.Settlement(changes)
         stuck = sorted((change.run, change.stuck) for change in changes if change.stuck is not None)
         recalled = [(change.run, task) for change in changes for task in change.recalled]
-        disowned = [run for change in changes for run in change.disowned]
         self._recalls = bool(recalled)
         self.steps: list[Step] = [
             *([(_RECALL, list(zip(*recalled, strict=True)))] if recalled else ()),
             *self._permits.first,
             *([(_STUCK, list(zip(*stuck, strict=True)))] if stuck else ()),
-            *([(_DISOWN, [disowned])] if disowned else ()),
+            *names.kept(changes),
         ]
         self.last: list[Step] = []
 

@@ -74,12 +74,13 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
         _insert(
             "runs",
             "number, id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at,"
-            " ended_at, stuck, on_wall, namespace, run_name",
+            " ended_at, stuck, on_wall",
         ),
         Pour._runs,
     ),
     r.ValueRecord: (_insert("large_values", "run, digest, text"), Pour._of_runs),
     r.LogRecord: (_insert("log", "run, seq, body"), Pour._of_runs),
+    r.NameRecord: (_insert("names", "language, namespace, name, run, heir"), Pour._plain),
     r.LetterRecord: (_insert("inbox", "partition, run, at, body, is_word"), Pour._letters),
     r.PermitRecord: (
         _insert("permits", "scope, run, permit, priority, capacity, asked_at, granted, ageing"),

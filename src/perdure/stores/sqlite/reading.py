@@ -42,7 +42,7 @@ class Reads(ABC):
         return run_row(rows[0]) if rows else None
 
     async def named(self, language: str, namespace: str, name: str) -> RunId | None:
-        query = "SELECT id FROM runs WHERE language = ? AND namespace = ? AND run_name = ?"
+        query = "SELECT coalesce(heir, run) FROM names WHERE language = ? AND namespace = ? AND name = ?"
         return next((id for (id,) in self._read(query, (language, namespace, name))), None)
 
     async def begins_with(self, prefix: str) -> list[RunId]:

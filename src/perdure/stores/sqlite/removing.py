@@ -16,6 +16,13 @@ FORGOTTEN_AT_ONCE = 1_000
 FEW = 5
 
 
+# Its own, and those that it kept for children; what another keeps of it stays.
+_NAMES = (
+    "DELETE FROM names WHERE run >= ?1 AND run < ?1 || '/' AND (run = ?1 OR run >= ?1 || '.')"
+    " AND (heir IS NULL OR heir = ?1) AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = names.run)"
+)
+
+
 class Removal(ABC):
     """The removing verbs of a store that can run a transaction."""
 
@@ -98,6 +105,7 @@ class Removal(ABC):
         for table in ("inbox", "permits", "tasks"):
             execute(f"DELETE FROM {table} WHERE run = ?", (id,))
         execute("DELETE FROM runs WHERE number = ?", (number,))
+        execute(_NAMES, (id,))
 
     def _erase_programs(self) -> None:
         """A document may be on its way to a child that is not there yet."""

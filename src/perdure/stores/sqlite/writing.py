@@ -1,17 +1,29 @@
 """The statements of one commit. Everything here runs inside a transaction that somebody else began and ends."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import apsw
 
 from perdure.kernel import inputs
+from perdure.kernel.ids import RunName, is_family
 from perdure.kernel.permits import Request, grant
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Committed, Delivered, Letter, PermitAsked, Transition
-from perdure.stores.rows import written_labels
+from perdure.stores.rows import HAS_NO_NAME, elders, may_take, written_labels
 
 MOST_NUMBERS_KEPT = 100_000
 FORGOTTEN_AT_ONCE = 100
+
+
+_HAS_NO_NAME = f"SELECT {HAS_NO_NAME.format(elders='?, ?, ?', language='?')}"
+_TAKE_OVER = (
+    "INSERT INTO names VALUES (?1, ?2, ?3, ?4, NULL)"
+    " ON CONFLICT (language, namespace, name) DO UPDATE SET run = ?4, heir = NULL"
+)
+_KEEP_NAMES = (
+    "UPDATE names SET run = ?1, heir = ?2 WHERE run >= ?1 AND run < ?1 || '/' AND (run = ?1 OR run >= ?1 || '.')"
+    " AND namespace IS NOT NULL"
+)
 
 
 class BatchWriter:
@@ -33,7 +45,11 @@ class BatchWriter:
         scopes: set[str] = set()
         log_rows: list[tuple[int, int, bytes]] = []
         consumed: list[tuple[int]] = []
+        rivals: dict[RunId, dict[tuple[RunName, RunId], RunId]] = {}
         for change in batch:
+            if change.claims and (found := self._rivals(change)):
+                rivals[change.run] = found
+                continue
             if change.programs:
                 self._executemany("INSERT INTO programs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", change.programs)
             if change.create is not None and not self._create(change):
@@ -71,12 +87,8 @@ class BatchWriter:
                 delivered.append(self.send(letter, change.partition))
             if change.permits_asked or change.permits_released or change.ended:
                 scopes |= self._permits(change, delivered)
-            for child in change.disowned:
-                self._execute(
-                    "UPDATE runs SET namespace = NULL, run_name = NULL"
-                    " WHERE id = ?1 OR id >= ?1 || '.' AND id < ?1 || '/'",
-                    (child,),
-                )
+            if change.disowned or change.claims:
+                self._hand_names_on(change)
             if change.remembered:
                 self._remember(change, now)
             if change.offers or change.withdrawn or change.recalled or change.ended:
@@ -87,15 +99,15 @@ class BatchWriter:
             self._executemany("DELETE FROM inbox WHERE position = ?", consumed)
         for scope in sorted(scopes):
             delivered.extend(self.allocate(scope, now))
-        return Committed(frozenset(refused), [letter for letter in delivered if letter.partition in owned])
+        return Committed(frozenset(refused), [letter for letter in delivered if letter.partition in owned], rivals)
 
     def _create(self, change: Transition) -> bool:
         new, summary = change.create, change.summary
         assert new is not None and summary is not None
         self._execute(
             "INSERT INTO runs (id, partition, language, name, program, parent, labels, key, status, has_work, due,"
-            " created_at, ended_at, on_wall, namespace, run_name)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            " created_at, ended_at, on_wall)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (
                 change.run,
                 change.partition,
@@ -111,15 +123,64 @@ class BatchWriter:
                 new.created_at,
                 summary.ended_at,
                 summary.on_wall,
-                *(new.named or (None, None)),
             ),
         )
         if not self._connection.changes():
             return False
+        number = self._connection.last_insert_rowid()
+        if new.named is not None and not self._take_name(RunName(new.language, *new.named), change.run):
+            self._execute("DELETE FROM runs WHERE number = ?", (number,))
+            return False
         if len(self._numbers) >= MOST_NUMBERS_KEPT:
             self._numbers.clear()
-        self._numbers[change.run] = self._connection.last_insert_rowid()
+        self._numbers[change.run] = number
         return True
+
+    # Names.
+
+    def _take_name(self, name: RunName, run: RunId) -> bool:
+        """False: it is another's."""
+        if self._has_no_name(name.language, run):
+            return True
+        self._execute("INSERT INTO names VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING", (*name, run))
+        if self._connection.changes():
+            return True
+        if self._rival(name, run) is not None:
+            return False
+        self._execute(_TAKE_OVER, (*name, run))
+        return True
+
+    def _has_no_name(self, language: str, run: RunId) -> bool:
+        above = elders(run)
+        return bool(above[0]) and bool(self._execute(_HAS_NO_NAME, (*above, language)).get)
+
+    def _rival(self, name: RunName, run: RunId, disowned: Iterable[RunId] = ()) -> RunId | None:
+        """Who has the name, if this run may not; of those who are disowned in this moment it may."""
+        found = self._execute("SELECT run, heir FROM names WHERE language = ? AND namespace = ? AND name = ?", name).get
+        if found is None or may_take(run, *found) or any(is_family(found[0], one) for one in disowned):
+            return None
+        holder, heir = found
+        return RunId(heir or holder)
+
+    def _rivals(self, change: Transition) -> dict[tuple[RunName, RunId], RunId]:
+        """Who has the names that a change claims; empty: it may have them."""
+        rivals = {}
+        claimed: dict[RunName, RunId] = {}
+        for name, child in change.claims:
+            if self._has_no_name(name.language, child):
+                continue
+            first = claimed.setdefault(name, child)
+            rival = self._rival(name, child, change.disowned) if first == child else first
+            if rival is not None:
+                rivals[name, child] = rival
+        return rivals
+
+    def _hand_names_on(self, change: Transition) -> None:
+        for child in change.disowned:
+            self._execute(_KEEP_NAMES, (child, change.run))
+        for name, child in change.claims:
+            if not self._has_no_name(name.language, child):
+                self._execute(_TAKE_OVER, (*name, child))
 
     def _number(self, run: RunId) -> int:
         number = self._numbers.get(run)

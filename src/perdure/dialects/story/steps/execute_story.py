@@ -21,6 +21,7 @@ from perdure.dialects.story.resources import Reference, Resource, spec_of
 from perdure.dialects.story.verifying import succeed
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import events as e
+from perdure.kernel.ids import RunName
 from perdure.kernel.turn import Turn
 
 
@@ -73,7 +74,8 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
         end_step(turn, step.name, Phase.FAILED, children.TOO_DEEP, reason=Reason.INVALID_CONFIGURATION)
         return
     name = compose(body.name, step.name)
-    holder = None if waits else turn.name_holder("story", body.namespace, name)  # nobody hears of it otherwise
+    # A child that is waited for is told of by its end; of another nobody would hear that it could not have its name.
+    holder = None if waits else turn.claim_name(RunName("story", body.namespace, name))
     if holder is not None:
         message = f"the name {name!r} belongs to run {holder}, which is not a sub-run of this step"
         turn.emit(s.Noted(step.name, "SubStoryRunSpoofed", message, turn.now))
