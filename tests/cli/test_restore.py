@@ -1,5 +1,6 @@
 """`restore`: a backup in the place of the store, whole or not at all, and never under anybody."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -29,6 +30,29 @@ def test_a_backup_takes_the_place_of_the_store(perdure: CommandLine) -> None:
     assert perdure.here("db", "validate").code == 0
     assert perdure.here("run", "second.json").code == 0
     assert not list(perdure.folder.glob("*.partial*"))
+
+
+def test_a_restored_store_has_the_names_of_its_runs(perdure: CommandLine) -> None:
+    """STY-284."""
+    story = {
+        "apiVersion": "bubustack.io/v1alpha1",
+        "kind": "Story",
+        "metadata": {"name": "s"},
+        "spec": {"steps": [{"name": "c", "type": "condition"}]},
+    }
+    (perdure.folder / "s.yaml").write_text(json.dumps(story))
+    perdure.here("run", "s.yaml", "--token", "one")
+    perdure.here("backup", "monday.db")
+    perdure.here("run", "s.yaml", "--token", "two")
+    perdure("restore", "monday.db")
+
+    with apsw.Connection(str(perdure.folder / "perdure.db")) as store:
+        names = list(store.execute("SELECT language, namespace, name, run FROM names"))
+        assert names == list(
+            store.execute("SELECT language, 'default', labels ->> '$.\"bubustack.io/storyrun\"', id FROM runs")
+        )
+        assert len(names) == 1
+    store.close()
 
 
 def test_what_a_killed_process_left_in_the_log_does_not_come_back(perdure: CommandLine) -> None:

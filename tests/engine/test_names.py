@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import pytest
 
+from perdure.engine.client import Client
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
 from perdure.kernel.judging import Applied
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import CommitAnswer, Store, Transition
+from perdure.stores.protocol import CommitAnswer, Filter, Store, Transition
 from perdure.testing import World
+from perdure.testing.crashing import CrashingStore
 from perdure.wiring import Engine
 from tests.dialects.story.world import story
 
@@ -240,3 +242,52 @@ async def test_a_fork_of_a_run_with_a_sub_run_has_one_too_without_its_name(tmp_p
         assert (await fork.show())["status"]["stepStates"]["below"]["phase"] == "Running"
         assert await world.engine.store.find(RunId(f"{fork.id}.1")) is not None
         assert await world.engine.store.named("story", "default", "mine-below") == f"{run.id}.1"
+
+
+@pytest.mark.every_store
+async def test_a_fork_launches_a_sub_run_that_it_does_not_wait_for_beside_the_first(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        document = calls(waitForCompletion=False)
+        document["spec"]["steps"][0]["needs"] = ["open"]
+        document["spec"]["steps"].insert(0, {"name": "open", "type": "gate"})
+        run = await world.start(document, options={"name": "mine"}, applied=applied(CHILD))
+        assert world.engine is not None
+        fork = await world.engine.fork(run.id)
+        for one in (run.id, fork.id):
+            await world.engine.steer(one, "gate", {"step": "open", "state": "Approved"})
+            await world.settle()
+
+            assert (await world.run(one).show())["status"]["phase"] == "Succeeded"
+        holder = await world.engine.store.named("story", "default", "mine-below")
+        children = {row.id for row in await world.engine.search(Filter()) if row.parent is not None}
+        assert len(children) == 2 and holder in children and str(holder).startswith(run.id)
+
+
+@pytest.mark.every_store
+async def test_a_child_that_was_not_born_when_it_was_disowned_leaves_the_name_to_the_next(tmp_path: Path) -> None:
+    """The process died right after the commit that started it; the redrive and its start come up together."""
+    stores: list[CrashingStore] = []
+
+    def crashing(store: Store) -> Store:
+        stores.append(CrashingStore(store, 1, after=True, dies=not stores))
+        return cast(Store, stores[-1])
+
+    world = World(tmp_path, wrap=crashing)
+    await world.boot()
+    assert world.engine is not None
+    start = world.engine.start(calls(waitForCompletion=False), options={"name": "mine"}, applied=applied(CHILD))
+    starting = asyncio.ensure_future(start)
+    await stores[0].crashed.wait()
+    starting.cancel()
+    await world.crash()
+    outside = Client(world.open_store(), world._languages, world.clock, None)
+    (row,) = await outside.search(Filter())
+    await outside.redrive(row.id, {"token": "again"})
+    await outside.store.close()
+    async with world:
+        run = world.run(row.id)
+        holder = await stores[1].named("story", "default", "mine-below")
+
+        assert (await run.show())["status"]["stepStates"]["below"]["phase"] == "Succeeded"
+        assert holder not in (None, row.id, f"{row.id}.1") and await stores[1].find(holder) is not None
+        assert "SubStoryRunSpoofed" not in str(await run.handle.history())

@@ -1,6 +1,8 @@
 """Names of runs in stores that were made before names were kept: the first has its name, the others are reported."""
 
 import json
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -52,6 +54,17 @@ async def test_of_two_runs_with_one_name_the_first_keeps_it_and_the_other_is_rep
         doubles = [(one.run, one.message) for one in dump.strays(100) if one.what == "runs" and "name" in one.message]
 
     assert doubles == [("b", "its name 'x' belongs to another run, which was there before")]
+
+
+def test_validate_names_those_who_came_second(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    older(path, "0009_names.sql")
+    for verb, code in (("migrate", 0), ("validate", 7)):
+        command = [sys.executable, "-m", "perdure", "db", verb, "--db", f"sqlite:///{path}"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert told.returncode == code, told.stderr
+
+    assert "its name 'x' belongs to another run" in told.stdout + told.stderr
 
 
 async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:

@@ -178,11 +178,12 @@ class NameSuite(ABC):
 
         told = await self.commit(
             store,
-            Transition(RunId("a"), home, 2, row=b"x", claims=[claim("both", "a.1"), claim("taken", "a.2")]),
-            Transition(RunId("b"), home, 2, row=b"x", claims=[claim("both", "b.1")]),
+            Transition(RunId("b"), home, 2, row=b"x", claims=[claim("both", "b.1"), claim("taken", "b.2")]),
+            Transition(RunId("a"), home, 2, row=b"x", claims=[claim("both", "a.1")]),
+            Transition(RunId("c"), home, 2, row=b"x", claims=[claim("both", "c.9")]),
         )
-        assert told.rivals == {"a": {claim("taken", "a.2"): "other"}}
-        assert await store.named("drill", "n", "both") == "b.1"
+        assert told.rivals == {"b": {claim("taken", "b.2"): "other"}, "c": {claim("both", "c.9"): "a.1"}}
+        assert await store.named("drill", "n", "both") == "a.1"
         await store.close()
 
     async def test_a_claim_takes_over_what_the_same_commit_disowns(self, tmp_path: Path) -> None:

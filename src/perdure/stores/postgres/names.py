@@ -5,6 +5,7 @@ one meet in the index of names: the second waits for the first one's commit, and
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -98,7 +99,8 @@ def kept(batch: Sequence[Transition]) -> list[Step]:
 def claim(session: Session, batch: Sequence[Transition]) -> LeftOut | None:
     """Take the names that a batch claims, inside a transaction. Who is left out is the first that cannot have one."""
     claims = [(*name, child) for change in batch for name, child in change.claims]
-    rows = list(zip(*sorted(claims), strict=True))
+    claims.sort(key=itemgetter(0, 1, 2))  # of one name in their own order: the first has it
+    rows = list(zip(*claims, strict=True))
     *_, found = session.run_all([*kept(batch), (_CLAIM_NEW, rows), (_CLAIM_OLD, rows), (_RIVALS, rows)])
     rivals = dict(found)
     for change in batch:
