@@ -1,5 +1,6 @@
 """`show` and `history`: a run now, then, and event by event."""
 
+import json
 from typing import Any
 
 from tests.cli.commandline import CommandLine, strict_json
@@ -83,3 +84,16 @@ def test_a_history_can_be_followed_to_its_end_as_one_json_value(perdure: Command
     assert '"RunStarted"' in first
     assert strict_json(first + done.out)[-1]["event"] == "RunEnded"
     assert live.end().code == 0
+
+
+def test_a_timer_on_the_last_day_there_is_can_be_looked_at_everywhere(perdure: CommandLine) -> None:
+    step = {"action": "Sleep", "until": "9999-12-31T23:59:59Z", "next": "b"}
+    flow = {"entrypoint": "a", "steps": {"a": step, "b": {"action": "Return"}}}
+    (perdure.folder / "flow.json").write_text(json.dumps({"$schema": "https://mwl.dev/v0.1/flow/schema.json", **flow}))
+    waiting = perdure.start("run", "flow.json")
+    run = waiting.run
+    waiting.hear("waits for a timer")
+    waiting.kill()
+
+    for verb in ("show", "history"):
+        assert perdure(verb, run, TZ="Asia/Tokyo").code == 0

@@ -19,9 +19,10 @@ from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import RunId
 from perdure.providers.addresses import is_allowed
-from perdure.providers.http_client import LARGEST_BODY
+from perdure.providers.http_client import LARGEST_BODY, Room
 from perdure.providers.policy import Policy, use_policy
 from perdure.providers.registry import shared
+from perdure.providers.text import family_at_work
 
 BOMB = gzip.compress(b"\0" * 50_000_000, 9)
 
@@ -58,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
             )
         elif kind == "encoded":
             self.reply(*BODIES[rest])
+        elif kind == "large":
+            self.reply(b"x" * 3_000_000)
         elif kind == "cookie":
             self.reply(b"", Set_Cookie="session=of-another-run; Path=/")
         else:
@@ -416,3 +419,44 @@ async def test_a_proxy_is_not_asked_for_an_address_that_is_closed(server: Server
         assert code == "Provider.Call.Http.AddressRefused"
     assert server.requests == []
     assert value_of(await outcome_of("http", {"url": "http://good.example/"}))["status"] == 200
+
+
+@on_loop
+async def test_large_answers_of_a_family_are_read_a_few_at_a_time() -> None:
+    """Invariant 33: many that are asked for at once take the memory of a few, and hold up no other family."""
+    reading: list[str] = []
+    may_end = asyncio.Event()
+
+    async def read(family: str) -> None:
+        family_at_work.set(family)
+        async with Room() as room:
+            await room.hold(1_000)
+            await room.hold(2_000_000)
+            async with Room() as page:  # has the room of the one around it
+                await page.hold(2_000_000)
+                reading.append(family)
+                await may_end.wait()
+
+    tasks = [asyncio.create_task(read("hostile")) for _ in range(20)]
+    while len(reading) < 2:
+        await asyncio.sleep(0)
+    tasks.append(asyncio.create_task(read("good")))
+    while "good" not in reading:
+        await asyncio.sleep(0)
+
+    assert reading == ["hostile", "hostile", "good"]
+    tasks[5].cancel()
+    may_end.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert reading.count("hostile") == 19
+
+
+@on_loop
+async def test_large_answers_all_come_in_the_end(server: Server) -> None:
+    async with at_work(shared) as worker:
+        asked = [
+            worker.run(task("http", {"url": f"{server.url}/large", "max_bytes": 4_000_000}, task=n), Ledger())
+            for n in range(8)
+        ]
+        for outcome in await asyncio.gather(*asked):
+            assert len(value_of(outcome)["body"]) == 3_000_000

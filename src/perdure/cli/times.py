@@ -1,6 +1,7 @@
 """Instants and spans as people read and write them. Inside Perdure both are microseconds."""
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from perdure.kernel.values import SECOND, Instant
@@ -52,7 +53,9 @@ def iso(at: Instant | None) -> str | None:
 
 def local(at: Instant, *, fine: bool = False) -> str:
     """For people: their own time."""
-    moment = (_EPOCH + timedelta(microseconds=at)).astimezone()
+    moment = _EPOCH + timedelta(microseconds=at)
+    with suppress(OverflowError):  # the last day of the year 9999 is over in the east
+        moment = moment.astimezone()
     return moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{moment.microsecond // 1_000:03}" if fine else "")
 
 

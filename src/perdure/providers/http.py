@@ -11,7 +11,7 @@ import msgspec
 from perdure.kernel import jsontext
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.http_client import PREFIX, close_clients, exchange, shared_client
+from perdure.providers.http_client import PREFIX, Room, close_clients, exchange, shared_client
 from perdure.providers.registry import Provider
 from perdure.providers.text import excerpt, readable
 
@@ -101,10 +101,12 @@ async def fetch(
 async def download(url: str, method: str, headers: dict[str, str], seconds: float, max_bytes: int) -> bytes:
     """The body alone, from wherever the address leads. Any status from 400 on is a failure."""
     sent = _headers(headers, None, "GET", "")
-    response, data = await _send(method.upper(), url, sent, None, {}, Timeouts(total=seconds), True, max_bytes)
-    if response.status_code >= 400:
-        raise _unexpected(response, data)
-    return data
+    async with Room() as room:
+        times = Timeouts(total=seconds)
+        response, data = await _send(method.upper(), url, sent, None, {}, times, True, max_bytes, room)
+        if response.status_code >= 400:
+            raise _unexpected(response, data)
+        return data
 
 
 async def _exchange(
@@ -118,13 +120,14 @@ async def _exchange(
     max_bytes: int,
     expect: list[int] | None = None,
 ) -> dict[str, Any]:
-    response, data = await _send(method, url, sent, params, content, times, follow_redirects, max_bytes)
-    is_expected = response.status_code in expect if expect else response.status_code < 400
-    if not is_expected:
-        raise _unexpected(response, data)
-    if len(data) > _READ_AT_ONCE:
-        return await asyncio.to_thread(_result, response, data)
-    return _result(response, data)
+    async with Room() as room:  # until the answer is read, which takes more memory than it has bytes
+        response, data = await _send(method, url, sent, params, content, times, follow_redirects, max_bytes, room)
+        is_expected = response.status_code in expect if expect else response.status_code < 400
+        if not is_expected:
+            raise _unexpected(response, data)
+        if len(data) > _READ_AT_ONCE:
+            return await asyncio.to_thread(_result, response, data)
+        return _result(response, data)
 
 
 async def _send(
@@ -136,6 +139,7 @@ async def _send(
     times: Timeouts,
     follow_redirects: bool,
     max_bytes: int,
+    room: Room,
 ) -> tuple["httpx.Response", bytes]:
     client = await shared_client()
     import httpx
@@ -149,7 +153,7 @@ async def _send(
                 timeout=httpx.Timeout(times.read, connect=times.connect),
                 **content,
             )
-            return await exchange(request, client, follow_redirects=follow_redirects, max_bytes=max_bytes)
+            return await exchange(request, client, room, follow_redirects=follow_redirects, max_bytes=max_bytes)
     except TimeoutError:
         raise _timed_out("total", times.total) from None
     except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict) as error:
@@ -226,16 +230,16 @@ def _retry_after(text: str | None) -> float | None:
     """Seconds; RFC 9110 §10.2.3 also allows a date."""
     if text is None:
         return None
-    if text.strip().isdigit():
+    if text.isascii() and text.strip().isdigit():
         return float(text)
     from datetime import UTC, datetime
     from email.utils import parsedate_to_datetime
 
     try:
-        at = parsedate_to_datetime(text)
-    except ValueError:
+        at = parsedate_to_datetime(text).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, (at.astimezone(UTC) - datetime.now(UTC)).total_seconds())
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())
 
 
 def _timed_out(phase: str, seconds: float) -> ProviderFailure:

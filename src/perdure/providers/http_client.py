@@ -8,6 +8,8 @@ import asyncio
 import weakref
 import zlib
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from contextvars import ContextVar
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.providers.addresses import judge_spelling, resolve
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.policy import policy_in_force
+from perdure.providers.text import family_at_work
 
 if TYPE_CHECKING:
     import httpcore
@@ -24,6 +27,9 @@ PREFIX = "Provider.Call.Http"
 LARGEST_BODY = 64 * 1024 * 1024
 """Bytes that a body may have, as it is sent and as it is inflated, whatever a document asks for."""
 
+_LARGE = 1024 * 1024  # bytes of an answer; of larger ones only so many are read at a time
+_LARGE_AT_ONCE = 8
+_LARGE_OF_A_FAMILY = 2
 _MOST_REDIRECTS = 20
 _NEXT_ADDRESS = 0.25  # seconds before the next address of a name is tried beside the one that has not answered yet
 _KEPT_ACROSS_ORIGINS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
@@ -31,7 +37,7 @@ _CODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window bits by which
 
 
 async def exchange(
-    request: "httpx.Request", client: "httpx.AsyncClient", *, follow_redirects: bool, max_bytes: int
+    request: "httpx.Request", client: "httpx.AsyncClient", room: "Room", *, follow_redirects: bool, max_bytes: int
 ) -> tuple["httpx.Response", bytes]:
     """Send a request and read the whole answer, that of the last redirect.
 
@@ -47,7 +53,7 @@ async def exchange(
         try:
             cookies.extract_cookies(response)
             following = response.next_request if follow_redirects else None
-            data = await _read(response, min(max_bytes, LARGEST_BODY)) if following is None else b""
+            data = await _read(response, min(max_bytes, LARGEST_BODY), room) if following is None else b""
         finally:
             await response.aclose()
         if following is None:
@@ -90,7 +96,45 @@ def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
-async def _read(response: "httpx.Response", limit: int) -> bytes:
+class Room:
+    """Memory for one answer. A large one waits for its turn: of a family of runs some are read at a time.
+
+    One inside of another, as for a page among pages, has the room of that one.
+    """
+
+    def __init__(self) -> None:
+        self._held = ExitStack()
+
+    async def __aenter__(self) -> "Room":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._held.close()
+
+    async def hold(self, size: int) -> None:
+        if size <= _LARGE or _has_room.get():
+            return
+        rooms = _rooms.setdefault(asyncio.get_running_loop(), _Rooms())
+        own = rooms.of.setdefault(family_at_work.get(), asyncio.Semaphore(_LARGE_OF_A_FAMILY))
+        for places in (own, rooms.all):
+            await places.acquire()
+            self._held.callback(places.release)
+        self._held.callback(_has_room.reset, _has_room.set(True))
+
+
+class _Rooms:
+    """Those of one event loop."""
+
+    def __init__(self) -> None:
+        self.all = asyncio.Semaphore(_LARGE_AT_ONCE)
+        self.of: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
+
+
+_has_room: ContextVar[bool] = ContextVar("_has_room", default=False)
+_rooms: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Rooms] = weakref.WeakKeyDictionary()
+
+
+async def _read(response: "httpx.Response", limit: int, room: Room) -> bytes:
     inflater = _Inflater(response, limit)
     received = 0
     async for piece in response.aiter_raw():
@@ -98,6 +142,7 @@ async def _read(response: "httpx.Response", limit: int) -> bytes:
         if received > limit:
             raise _too_large(response, limit)
         inflater.feed(piece)
+        await room.hold(inflater.size)
     return inflater.end()
 
 
@@ -114,6 +159,10 @@ class _Inflater:
         self._unknown = ", ".join(codings) if codings and self._bits is None else ""
         self._undo: Any = None
         self._is_begun = False
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
 
     def feed(self, piece: bytes) -> None:
         if self._unknown:

@@ -16,7 +16,7 @@ from perdure.providers.engrams.registry import as_provider
 from perdure.providers.engrams.shipped import VERSION
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http import Timeouts, http
-from perdure.providers.http_client import PREFIX, close_clients
+from perdure.providers.http_client import PREFIX, Room, close_clients
 from perdure.providers.verdict import RESULT_LIMIT
 
 _ANY_STATUS = list(range(100, 600))
@@ -62,7 +62,8 @@ async def http_request(inputs: dict[str, Any], context: EngramContext) -> dict[s
         return request.shaped(await request.send(url))
     if mode not in ("nextUrl", "updateParam"):
         raise _wrong(f"pagination.mode must be off, nextUrl or updateParam, not {mode!r}")
-    return await _all_pages(request, mode, inputs["pagination"])
+    async with Room() as room:
+        return await _all_pages(request, mode, inputs["pagination"], room)
 
 
 class _Request:
@@ -154,7 +155,7 @@ class _Request:
         raise EngramError(f"no secret of this step has the key {key!r}", type="initialization_error")
 
 
-async def _all_pages(request: _Request, mode: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+async def _all_pages(request: _Request, mode: str, settings: Mapping[str, Any], room: Room) -> dict[str, Any]:
     """Page after page, until there is no next one; the results of all are one list."""
     results: list[Any] = []
     size = 0
@@ -171,6 +172,7 @@ async def _all_pages(request: _Request, mode: str, settings: Mapping[str, Any]) 
         size += len(jsontext.encode(page))
         if size > RESULT_LIMIT:
             raise EngramError(f"the pages have more than {RESULT_LIMIT} bytes together", type="validation_error")
+        await room.hold(size)
         results += page
         if mode == "nextUrl":
             following = follow(answer["body"], settings.get("nextURLPath", ""))
