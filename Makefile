@@ -35,7 +35,8 @@ test: check ## install everything and run all checks (8 minutes on two cores)
 
 deep: export TMPDIR ?= /tmp
 deep: check ## before a release, all that `make test` takes samples of (2 hours on two quiet cores)
-	PERDURE_TEST_SEED=all $(BIN)/pytest -n $(JOBS) --dist worksteal --deselect $(CHAOS)
+	PERDURE_TEST_SEED=all $(BIN)/pytest -m deep
+	PERDURE_TEST_SEED=all $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not deep" --deselect $(CHAOS)
 	for version in 15 18; do PERDURE_CHAOS_SECONDS=600 PERDURE_CHAOS_POSTGRES=$$version $(BIN)/pytest $(CHAOS) || exit 1; done
 	$(BIN)/python -m tests.journeys.soak --minutes 20
 

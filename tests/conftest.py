@@ -38,7 +38,13 @@ def _folder_for_tests() -> str:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    return [f"sampled cases: {sampling.SEED}={sampling.seed_text()}", f"files: TMPDIR={tempfile.gettempdir()}"]
+    return [f"sampled cases: {sampling.described()}", f"files: TMPDIR={tempfile.gettempdir()}"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Of this process, its workers and what they started and waited for; the gate's whole budget is 14 minutes."""
+    spent = sum(os.times()[:4])
+    terminalreporter.write_line(f"processor time: {spent / 60:.1f} minutes; sampled cases: {sampling.described()}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,6 +1,7 @@
 """Which cases run at this commit. What is too much for every run of the suite is taken in turns:
 
     @pytest.mark.sampled(5)         each case of this test runs at one commit in five
+    @pytest.mark.deep               it runs in `make deep` only: the clock decides it, on a quiet machine
     sample.take(cases)              of many cases inside one test: those in turn (a fixture)
     PERDURE_TEST_SEED=417           the cases of another commit; pytest's header names this one's
     PERDURE_TEST_SEED=all           all of them, as in `make deep`
@@ -42,6 +43,10 @@ def seed_text() -> str:
     return counted.stdout.strip() if counted.returncode == 0 else "0"
 
 
+def described() -> str:
+    return f"{SEED}={seed_text()}"
+
+
 def seed() -> int | None:
     """None: everything runs."""
     return None if seed_text() == ALL else int(seed_text())
@@ -54,6 +59,7 @@ class Sample:
     name: str
     share: int  # it runs at one commit in so many
     seed: int | None
+    is_deep: bool = False
 
     def __post_init__(self) -> None:
         assert 1 <= self.share <= PERIOD, f"{self.name} would not run within {PERIOD} commits"
@@ -61,11 +67,11 @@ class Sample:
     @classmethod
     def of(cls, item: pytest.Item) -> "Sample":
         shares = [int(mark.args[0]) for mark in item.iter_markers("sampled")]
-        return cls(item.nodeid, prod(shares), seed())
+        return cls(item.nodeid, prod(shares), seed(), item.get_closest_marker("deep") is not None)
 
     @property
     def is_in_turn(self) -> bool:
-        return self.seed is None or self._turn(self.seed) % self.share == 0
+        return self.seed is None or (not self.is_deep and self._turn(self.seed) % self.share == 0)
 
     def take(self, cases: Sequence[Case], share: int | None = None) -> Sequence[Case]:
         """One in `share` of them: as few as will do for all to run within 20 commits, unless it is said."""

@@ -4,8 +4,10 @@ import asyncio
 import gc
 import json
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,17 @@ import pytest
 
 from perdure.dialects.flow import Flow
 from perdure.engine import dearness, deciding
+from perdure.engine.client import RunFailed
 from perdure.kernel import jsontext
 from perdure.kernel.effort import Effort, TooDear
 from perdure.providers.registry import shared
 from perdure.testing import World
 from perdure.wiring import languages
 from tests.dialects.flow.documents import flow, returns
+from tests.dialects.playbook.world import playbook
+from tests.dialects.story.world import story
+from tests.engine.documents import drill
+from tests.engine.meter import metered
 
 DEAR = "{{ lists.range(200000).filter(i, i % 7 == 0).map(i, i * 2).size() }}"
 ANSWER = len(range(0, 200_000, 7))
@@ -287,3 +294,45 @@ def test_long_work_rests_in_between() -> None:
         with Effort(10**9, rest):
             work()
         assert rests >= 15, name
+
+
+MOST_DELAY = 0.05  # seconds
+DEAR_DOCUMENTS: dict[str, Any] = {
+    "flow": flow({"r": returns("{{ lists.range(1000).all(a, lists.range(900).all(b, a + b * 2 >= 0)) }}")}),
+    "playbook": playbook("""
+workflow:
+  - step: s
+    tool: {kind: noop, result: "{% for i in range(90000) %}{% set x = i + 1 %}{% endfor %}"}
+""").encode(),
+    "story": story(
+        "steps: [{name: s, type: sleep, with: {duration: 1ms}}]\noutput: {n: '{{ range 200000 }}{{ end }}'}"
+    ),
+}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("language", DEAR_DOCUMENTS)
+async def test_a_second_run_is_held_up_for_less_than_50_ms_by_a_dear_one(tmp_path: Path, language: str) -> None:
+    """Invariant 29, by the clock, and so on a quiet machine. What is ours comes back each time, its noise does not."""
+    begun: list[float] = []
+
+    def note(arguments: Any, input: Any) -> None:
+        begun.append(time.perf_counter())
+
+    longest: list[float] = []
+    async with metered(tmp_path, {"note": note}) as (engine, _, _):
+        await (await engine.start(DEAR_DOCUMENTS[language])).result()  # what is imported late is there
+        second = await engine.start(drill({"repeat": 1_000_000, "do": [{"call": "note"}]}))
+        while not begun:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            before = len(begun)
+            await (await engine.start(DEAR_DOCUMENTS[language])).result()
+            delays = [later - one for one, later in pairwise(begun[before - 1 :])]
+            assert len(delays) > 10, "the second run went on beside the dear one"
+            longest.append(max(delays))
+        await second.cancel("seen enough")
+        with pytest.raises(RunFailed):
+            await second.result()
+
+    assert min(longest) < MOST_DELAY, longest

@@ -17,6 +17,7 @@ from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
 from perdure.cli.idlehands import IdleHands
+from perdure.engine import deciding
 from perdure.engine.client import RunFailed
 from perdure.kernel import jsontext
 from perdure.testing.drill import Drill
@@ -54,6 +55,13 @@ async def _calls(engine: Any, document: Any) -> int:
     return counted
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pump gives way by the clock, and what that costs is not what is counted."""
+    monkeypatch.setattr(deciding, "LONGEST_AT_ONCE", 3_600.0)
+
+
+@pytest.mark.usefixtures("unhurried")
 async def test_cancelling_a_wide_run_costs_a_branch_what_it_costs_in_a_narrow_one(tmp_path: Path) -> None:
     """Counted in instructions of Python: a search through all that is open makes no calls."""
     work: dict[int, float] = {}
@@ -73,6 +81,7 @@ async def test_cancelling_a_wide_run_costs_a_branch_what_it_costs_in_a_narrow_on
     assert work[1_000] <= work[100] * 1.1
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_recording_many_starts_and_leaving_costs_each_what_it_costs_of_few(tmp_path: Path) -> None:
     """Their tasks wait for somebody who can do them; leaving lays down each of them without looking at the others."""
     work: dict[int, float] = {}

@@ -65,9 +65,12 @@ def _kinds() -> set[type]:
     return found
 
 
-@pytest.mark.parametrize("kind", sorted(_kinds(), key=str))
-def test_nothing_that_is_recorded_is_skipped_by_who_does_not_know_it(kind: Any) -> None:
-    assert kind.__struct_config__.forbid_unknown_fields, "an older program would take a new member for nothing"
+def test_nothing_that_is_recorded_is_skipped_by_who_does_not_know_it() -> None:
+    kinds: set[Any] = _kinds()
+    lenient = [kind.__qualname__ for kind in kinds if not kind.__struct_config__.forbid_unknown_fields]
+
+    assert len(kinds) > 100
+    assert lenient == [], "an older program would take a new member for nothing"
 
 
 def test_an_event_that_is_not_known_is_a_newer_record() -> None:
