@@ -13,7 +13,7 @@ import pytest
 from tests.cli.commandline import PATIENCE, CommandLine
 from tests.dialects.playbook.world import playbook
 from tests.dialects.story.world import engram, story, template
-from tests.postgres import Server
+from tests.postgres import VERSIONS, Server
 from tests.stores.places import place
 
 from perdure.stores.sqlite.store import SqliteStore
@@ -44,9 +44,9 @@ STORY = story(
 )
 
 
-@pytest.mark.parametrize("version", ["15", "18"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_killed_on_a_file_finished_by_two_servers_on_a_database(
-    perdure: CommandLine, postgres_server: Callable[[int], Server], version: str
+    perdure: CommandLine, postgres_server: Callable[[int], Server], version: int
 ) -> None:
     documents: dict[str, list[object]] = {
         "flow.json": [FLOW],
@@ -64,7 +64,7 @@ def test_killed_on_a_file_finished_by_two_servers_on_a_database(
             time.sleep(0.5)  # into the wait before its second attempt, or before it: both are to work
         going.kill()
     with ExitStack() as stack:
-        url = place(version, "", Path(), postgres_server, stack).address
+        url = place(str(version), "", Path(), postgres_server, stack).address
         copied = perdure("db", "copy", "sqlite:///perdure.db", url, "--json").json
         assert copied["open_runs"] == 3
         perdure.here("approve", runs["story.json"], "ask", "--db", url)
