@@ -170,7 +170,9 @@ async def test_a_start_that_cannot_be_read_yet_waits(tmp_path: Path) -> None:
         await until(lambda: bool(old.runtime.partitions))
         home = old.runtime.partitions[0]
         await _put(old, home, later, [1, "drill", pinned, "later", b"null", b"{}", 7])
-        await asyncio.sleep(0.1)
+        beside = (await old.start(drill({"signal": "go", "save": "said"}, {"return": "$said"}))).id
+        await old.store.send(Letter(beside, 1, msgspec.msgpack.encode([6, "go", b'"read"', "k", ""])))
+        assert await asyncio.wait_for(old.handle(beside).result(), 20) == "read", "the inbox was read to its end"
 
         assert await old.store.find(later) is None and old.runtime.stopped is None
         assert [one.letter.to for one in await old.store.inbox([home], 10)] == [later]
@@ -211,10 +213,9 @@ async def test_a_letter_of_a_kind_that_is_not_known_waits_and_stops_nobody(tmp_p
         run = (await old.start(WAITS)).id
         await old.store.send(Letter(run, 1, msgspec.msgpack.encode([99, "something new"])))
         await old.store.send(Letter(run, 1, msgspec.msgpack.encode([7, "a member more", "", "new"])))
-        await asyncio.sleep(0.05)
-        await old.signal(run, "go", "and goes on")
+        await old.store.send(Letter(run, 1, msgspec.msgpack.encode([6, "go", b'"and goes on"', "k", ""])))
 
-        assert await old.handle(run).result() == "and goes on"
+        assert await asyncio.wait_for(old.handle(run).result(), 20) == "and goes on"
         assert old.runtime.stopped is None
         home = (await old.find(run)).partition
         kept = [one for one in await old.store.inbox([home], 10) if one.letter.to == run]

@@ -381,13 +381,21 @@ def test_a_server_ends_in_time_although_its_database_is_away(
     assert "stopped; the runs are durable" in done.err
 
 
+def refuse(port: int, times: int) -> None:
+    """In a stopped server's place: close so many connections at once."""
+    with socket.create_server(("127.0.0.1", port)) as door:
+        door.settimeout(30)
+        for _ in range(times):
+            door.accept()[0].close()
+
+
 def test_an_outage_does_not_fill_the_log(asleep: tuple[CommandLine, OwnServer, str]) -> None:
     perdure, database, url = asleep
     database.start()
     server = perdure.start("serve", "--db", url, "--lease", "2s")
     server.hear("serving ")
     database.stop()
-    time.sleep(6)
+    refuse(database.port, times=40)
     database.start()
     server.send(signal.SIGTERM)
     done = server.end()

@@ -65,6 +65,14 @@ def query(url: str, text: str, *values: Any) -> list[tuple[Any, ...]]:
         return done.fetchall() if done.description else []
 
 
+async def somebody_waits(locking: psycopg.Connection[Any]) -> None:
+    """Until a lock of this database is waited for."""
+    waiting = "SELECT 1 FROM pg_locks JOIN pg_database ON oid = database WHERE datname = current_database()"
+    async with asyncio.timeout(20):
+        while not locking.execute(f"{waiting} AND NOT granted").fetchall():
+            await asyncio.sleep(0.01)
+
+
 async def insist(store: PostgresStore, change: Transition) -> None:
     """Commit as the engine does: after an unknown end look at what is there, and only then try again."""
     for _ in range(5):
@@ -158,7 +166,7 @@ async def test_the_event_loop_waits_a_moment_only_for_a_database_that_stalls(url
         assert store.commit_at_once([Transition(A, home, 5, row=b"fifth")]) is None
         waiting = asyncio.ensure_future(answer)
         following = asyncio.ensure_future(store.commit([Transition(A, home, 5, row=b"fifth")]))
-        await asyncio.sleep(0.2)
+        await somebody_waits(other)
         assert not waiting.done() and not following.done()
 
     assert isinstance(await waiting, Committed)
@@ -173,7 +181,7 @@ async def test_closing_does_not_wait_for_a_database_that_does_not_answer(url: st
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE perdure.runs IN ACCESS EXCLUSIVE MODE")
         looking = asyncio.ensure_future(store.find(A))
-        await asyncio.sleep(0.1)
+        await somebody_waits(other)
         await asyncio.wait_for(asyncio.to_thread(store.abandon), 20)
     with pytest.raises(StoreUnreachable):
         await looking
@@ -249,10 +257,11 @@ async def test_past_its_lease_a_commit_is_fenced_without_asking_the_database(url
     await insist(store, created("a", home))
     store._lease_of_us.end()
     assert store._lane.session is not None
-    await asyncio.sleep(0.7)
+    async with asyncio.timeout(20):
+        while not store.is_late:
+            await asyncio.sleep(0.02)
     before = store._lane.session.round_trips
 
-    assert store.is_late
     assert isinstance(await store.commit([Transition(A, home, 2, row=b"late")]), Fenced)
     assert isinstance(store.commit_at_once([Transition(A, home, 2, row=b"late")]), Fenced | None)
     assert store._lane.session.round_trips == before
