@@ -487,3 +487,65 @@ async def test_a_function_that_another_process_cannot_import_is_not_begun_there(
 
 def late() -> int:
     return 1
+
+
+MUCH = [{"id": at, "name": f"name {at}"} for at in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("value", "order"), [([1], ["done", "loop"]), (MUCH, ["loop", "done"])], ids=["small", "large"]
+)
+@on_loop
+async def test_the_event_loop_goes_on_while_a_large_result_is_written(value: Any, order: list[str]) -> None:
+    """Invariant 29: what is large is written in a thread, in pieces."""
+    seen: list[str] = []
+    outcomes: list[Outcome] = []
+
+    async def give() -> Any:
+        asyncio.get_running_loop().call_soon(seen.append, "loop")
+        return value
+
+    def done(outcome: Outcome) -> None:
+        seen.append("done")
+        outcomes.append(outcome)
+
+    async with at_work(one(give)) as worker:
+        worker.perform(task("it"), Ledger(), done)
+        while len(seen) < 2:
+            await asyncio.sleep(0)
+
+        assert seen == order
+        assert value_of(outcomes[0]) == value
+
+
+@on_loop
+async def test_large_arguments_and_inputs_are_read_in_a_thread() -> None:
+    """Invariant 29: an inline provider, which else is done at once, is done later."""
+    outcomes: list[Outcome] = []
+    async with at_work() as worker:
+        for assignment in (task("echo", {"value": MUCH}), task("echo", input=MUCH)):
+            outcomes.clear()
+            worker.perform(assignment, Ledger(), outcomes.append)
+            assert outcomes == []
+            while not outcomes:
+                await asyncio.sleep(0)
+            assert value_of(outcomes[0]) == MUCH
+
+
+@on_loop
+async def test_a_large_result_of_a_thread_is_the_same() -> None:
+    async with at_work(one(lambda: MUCH)) as worker:
+        assert value_of(await worker.run(task("it"), Ledger())) == MUCH
+
+
+@on_loop
+async def test_a_task_that_is_stopped_while_its_arguments_are_read_ends_as_cancelled() -> None:
+    async with at_work() as worker:
+        assignment = task("echo", {"value": MUCH})
+        outcomes: list[Outcome] = []
+        worker.perform(assignment, Ledger(), outcomes.append)
+        await asyncio.sleep(0)
+        assert worker.cancel(assignment)
+        while not outcomes:
+            await asyncio.sleep(0)
+        assert isinstance(outcomes[0], Cancelled)

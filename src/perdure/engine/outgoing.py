@@ -7,12 +7,15 @@ from perdure.engine.slot import Slot
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import encode_snapshot, encode_turns
+from perdure.kernel.effort import pay
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
 from perdure.kernel.values import Instant, RunId
 from perdure.kernel.work import Assignment, Parcel, encode_parcel
 from perdure.stores.protocol import Letter, Offer, PermitAsked, Summary, Transition, added
+
+_BYTES_PER_WORK = 8  # of a snapshot, as far as its size is known before it is made
 
 
 def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
@@ -27,8 +30,12 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     change = Transition(slot.id, slot.partition, state.seq, consumes=consumes)
     if turns:
         change.row = encode_turns(turns)
-        slot.tail_bytes += len(change.row)
-        if slot.tail_bytes > snapshot_bytes and slot.tail_bytes > slot.snapshot_bytes:
+        tail = slot.tail_bytes + len(change.row)
+        is_due = tail > snapshot_bytes and tail > slot.snapshot_bytes
+        if is_due:
+            pay((tail + slot.snapshot_bytes) // _BYTES_PER_WORK)
+        slot.tail_bytes = tail
+        if is_due:
             change.snapshot = encode_snapshot(execution)
             slot.snapshot_bytes = len(change.snapshot)
             slot.tail_bytes = 0

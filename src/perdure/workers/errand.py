@@ -5,7 +5,9 @@ It knows nothing of where the call runs nor of who may stop it.
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from inspect import iscoroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.kernel import jsontext
+from perdure.kernel.effort import Effort
 from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.sealing import read_by_place
@@ -20,7 +23,7 @@ from perdure.kernel.work import Assignment, Port
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
 from perdure.providers.policy import policy_in_force
-from perdure.providers.registry import Mode, Provider
+from perdure.providers.registry import Mode, Provider, language_of
 from perdure.providers.text import family_at_work, hidden_by
 from perdure.providers.verdict import describe, settle
 from perdure.workers.secrets import DiscreetPort, Secrets
@@ -34,6 +37,21 @@ _ANSWERED = frozenset(
     {"claim_effect", "complete_effect", "complete_effect_unfit", "release_effect", "emit_signal", "report"}
 )
 _HEARD = frozenset({"heartbeat", "log"})
+
+
+_REST = 0.00005  # seconds in which the event loop gets the interpreter, between two pieces of large JSON
+
+
+def _resting() -> Effort:
+    return Effort(sys.maxsize, partial(time.sleep, _REST))
+
+
+def not_open(assignment: Assignment) -> str | None:
+    """Why the run's language may not call the provider; a run of no known language is the caller's own."""
+    owner = language_of(assignment.provider)
+    if owner is None or assignment.language in ("", owner):
+        return None
+    return f"{assignment.provider!r} is called by the engine for a {owner}, and by no document"
 
 
 class StaleTask(RuntimeError):
@@ -57,6 +75,7 @@ class Errand:
         "is_over",
         "limit",
         "mode",
+        "payload",
         "port",
         "provider",
         "secrets",
@@ -83,6 +102,7 @@ class Errand:
         self.timer: asyncio.TimerHandle | None = None
         self.mode = Mode.ISOLATED if assignment.apart else provider.mode
         self.arguments: dict[str, Any] = {}
+        self.payload: Any = None  # the input, if it was read before the call
 
     @property
     def can_hear(self) -> bool:
@@ -98,12 +118,33 @@ class Errand:
         if sealed is not None:
             self.take(sealed.fill(self.secrets.__getitem__))
             return
+        self.take(self._read(text))
+
+    def _read(self, text: bytes) -> dict[str, Any]:
         arguments = jsontext.decode(text) if text else None
         if arguments is None:
-            arguments = {}
+            return {}
         if not isinstance(arguments, dict):
             raise TypeError(f"arguments must be an object, not {type(arguments).__name__}")
-        self.take(arguments)
+        return arguments
+
+    @property
+    def has_much_to_read(self) -> bool:
+        """Whether the event loop should not read it: plain arguments or an input that are large."""
+        one = self.assignment
+        return not one.sealed and (len(one.arguments) > jsontext.PIECE or len(one.input) > jsontext.PIECE)
+
+    def read_aside(self) -> dict[str, Any]:
+        """The arguments, read in another thread; the input is kept for the call."""
+        with _resting():
+            if self.provider.function.wants_input:
+                self.payload = jsontext.decode(self.assignment.input)
+            return self._read(self.assignment.arguments)
+
+    def settle_aside(self, value: Any) -> Outcome:
+        """How it ended, written in another thread."""
+        with _resting():
+            return settle(value, self.limit)
 
     def take(self, arguments: dict[str, Any]) -> None:
         """These are the arguments of the call."""
@@ -119,11 +160,13 @@ class Errand:
         try:
             function = self.provider.function
             context = self._context(loop) if function.wants_context else None
-            payload = jsontext.decode(self.assignment.input) if function.wants_input else None
+            payload, self.payload = self.payload, None
+            if payload is None and function.wants_input:
+                payload = jsontext.decode(self.assignment.input)
             value = function.invoke(self.arguments, payload, context)
             if iscoroutine(value):
                 return value
-            return settle(value, self.limit)
+            return settle(value, self.limit) if loop is None else self.settle_aside(value)
         except BaseException as error:  # SystemExit of a user's function must not end the engine
             return self.failure(error)
 

@@ -24,10 +24,10 @@ from perdure.kernel.sealing import read_by_place
 from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
 from perdure.providers.policy import policy_in_force
-from perdure.providers.registry import DATABASE, Mode, Provider, Registry, language_of, shared
+from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
-from perdure.workers.errand import Done, Errand
+from perdure.workers.errand import Done, Errand, not_open
 from perdure.workers.groups import LONG, Groups
 from perdure.workers.masking import Masks
 from perdure.workers.secrets import Resolver, Secrets, from_environment, values_named
@@ -133,15 +133,16 @@ class Worker:
         if provider is None:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
-        refusal = _not_open(assignment) or policy_in_force().refusal(assignment.provider, assignment.namespace)
+        refusal = not_open(assignment) or policy_in_force().refusal(assignment.provider, assignment.namespace)
         if refusal is not None:  # what the document was judged by, or among, may have changed since
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
         secrets = Secrets(self._resolve_secret, self._mask_of(assignment))
         errand = Errand(assignment, port, provider, done, secrets, self._limits.result_bytes)
-        if assignment.sealed and read_by_place(assignment.arguments) is None:
+        is_sealed = assignment.sealed and read_by_place(assignment.arguments) is None
+        if is_sealed or errand.has_much_to_read:
             if assignment.deadline is None or self._arm(errand, assignment.deadline):
-                self._unseal(errand)
+                self._unseal(errand) if is_sealed else self._prepare_first(errand, asyncio.to_thread(errand.read_aside))
             return
         try:
             errand.open()
@@ -265,9 +266,12 @@ class Worker:
         if self._unsealer is None:
             self._finish(errand, Failed(Code.PROVIDER_FAULT, "sealed arguments cannot be opened by this worker", False))
             return
+        self._prepare_first(errand, self._unsealer.open(errand.assignment, errand.secrets.mask))
+
+    def _prepare_first(self, errand: Errand, arguments: Coroutine[Any, Any, dict[str, Any]]) -> None:
         self._track(errand)
-        errand.coroutine = self._unsealer.open(errand.assignment, errand.secrets.mask)
-        errand.task = asyncio.get_running_loop().create_task(self._prepare(errand, errand.coroutine))
+        errand.coroutine = arguments
+        errand.task = asyncio.get_running_loop().create_task(self._prepare(errand, arguments))
 
     async def _prepare(self, errand: Errand, coroutine: Coroutine[Any, Any, dict[str, Any]]) -> None:
         errand.take_up()
@@ -304,7 +308,10 @@ class Worker:
         errand.take_up()
         try:
             value = await coroutine
-            outcome = value if errand.mode is Mode.ISOLATED else settle(value, errand.limit)
+            if errand.mode is not Mode.ISOLATED and jsontext.is_large(value):
+                outcome = await asyncio.to_thread(errand.settle_aside, value)
+            else:
+                outcome = value if errand.mode is Mode.ISOLATED else settle(value, errand.limit)
         except BaseException as error:
             outcome = self._broken(errand, error)
         self._finish(errand, outcome)
@@ -381,14 +388,6 @@ class Worker:
         crowd = self._crowds.get(errand.assignment.language)
         if crowd is not None:
             crowd.leave(errand)
-
-
-def _not_open(assignment: Assignment) -> str | None:
-    """Why the run's language may not call the provider; a run of no known language is the caller's own."""
-    owner = language_of(assignment.provider)
-    if owner is None or assignment.language in ("", owner):
-        return None
-    return f"{assignment.provider!r} is called by the engine for a {owner}, and by no document"
 
 
 def _key(assignment: Assignment) -> _Key:
