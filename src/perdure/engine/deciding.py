@@ -214,7 +214,7 @@ class Decider:
             return
         if not slot.is_gone and not self._is_closed:
             self._conclude(slot, made)
-            self._committer.flush(alone=not self._ready)
+            self._committer.flush(alone=False)  # what was dear may be large, and the disk slow
 
     def _heard(self, slot: Slot) -> Instant:
         """Letters to a run that is being handed over are for its next owner."""

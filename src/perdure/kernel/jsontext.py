@@ -23,6 +23,7 @@ encode_finite = _encoder.encode
 PIECE = 128 * 1024
 """Bytes that one call into C reads or writes: a few milliseconds of work at most."""
 
+_TRIES = 8  # to find the end of a piece
 _NODES = 4_000  # values in a piece that is written
 _PRICE_OF_READING = 2  # bytes for a unit of work
 _PRICE_OF_WRITING = 8
@@ -42,13 +43,7 @@ def _decode_large(text: bytes | str) -> Any:
     pay(len(text) // _PRICE_OF_READING)
     kind = text[:1]
     if kind in (b"[", "["):
-        made: list[Any] = []
-        for piece, is_alone in _grouped(_elements(text)):
-            if is_alone:
-                made.append(decode(piece))
-            else:
-                made += _decode(b"[%b]" % piece)
-        return made
+        return _decode_list(text.encode() if isinstance(text, str) else text)
     if kind in (b"{", "{"):
         found: dict[str, Any] = {}
         for count, (name, one) in enumerate(_members(text).items()):
@@ -57,6 +52,41 @@ def _decode_large(text: bytes | str) -> Any:
                 rest()
         return found
     return _decode(text)
+
+
+def _decode_list(text: bytes) -> list[Any]:
+    """A piece ends at a separator where what is before it can be read: then it is one between elements.
+
+    Elsewhere, within a text or a deeper list, quotes or brackets are left open. Where that is tried in vain, what is
+    left is told apart as a whole.
+    """
+    made: list[Any] = []
+    separator = {b"{": b"},{", b"[": b"],["}.get(text[1:2], b",")
+    width = len(separator) // 2
+    at, last = 1, len(text) - 1
+    while last - at > 2 * PIECE and text[last:] == b"]":
+        cut = at + PIECE
+        for _ in range(_TRIES):
+            cut = text.find(separator, cut + 1, at + 2 * PIECE)
+            if cut < 0:
+                break
+            try:
+                made += _decode(b"[%b]" % text[at : cut + width])
+            except msgspec.DecodeError:
+                continue
+            at = cut + width + 1
+            rest()
+            break
+        else:
+            break
+        if cut < 0:
+            break
+    for piece, is_alone in _grouped(_elements(b"[" + text[at:])):
+        if is_alone:
+            made.append(decode(piece))
+        else:
+            made += _decode(b"[%b]" % piece)
+    return made
 
 
 def _grouped(elements: list[msgspec.Raw]) -> Iterator[tuple[bytes, bool]]:
