@@ -17,8 +17,9 @@ T = TypeVar("T")
 
 _ANY_READY = Statement("SELECT 1 FROM tasks WHERE state = 'ready' AND pool = {} LIMIT 1", TEXT)
 _LEASE = (
-    "UPDATE tasks SET state = 'leased', worker = {}, until = {} FROM (SELECT run, task FROM tasks WHERE state = 'ready'"
-    " AND pool = {} %s ORDER BY run, task LIMIT {} FOR UPDATE SKIP LOCKED) AS free"
+    "UPDATE tasks SET state = 'leased', worker = {}, until = {}, place = 0"
+    " FROM (SELECT run, task FROM tasks WHERE state = 'ready' AND pool = {} %s"
+    " ORDER BY run, task LIMIT {} FOR UPDATE SKIP LOCKED) AS free"
     " WHERE tasks.run = free.run AND tasks.task = free.task RETURNING tasks.run, tasks.task, tasks.delivery, tasks.body"
 )
 _LEASE_ANY = Statement(_LEASE % "", TEXT, INT, TEXT, INT)

@@ -138,7 +138,8 @@ def explained(path: Path) -> Iterator[None]:
 def _is_full(path: Path) -> bool:
     """Whether nothing at all is free: then SQLite cannot even make the files that it keeps beside its own."""
     try:
-        return os.statvfs(path.absolute().parent).f_bavail == 0
+        disk = os.statvfs(path.absolute().parent)
+        return disk.f_blocks > 0 and disk.f_bavail == 0
     except OSError:
         return False
 

@@ -51,7 +51,7 @@ class Leases(ABC):
             )
             for run, task, _, _ in taken:
                 self._connection.execute(
-                    "UPDATE tasks SET state = 'leased', worker = ?, until = ? WHERE run = ? AND task = ?",
+                    "UPDATE tasks SET state = 'leased', worker = ?, until = ?, place = 0 WHERE run = ? AND task = ?",
                     (worker, until, run, task),
                 )
             return [Leased(*row) for row in taken]

@@ -9,6 +9,7 @@ can still be folded in, and begun anew where it stands: there is always room to 
 """
 
 import ctypes
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,14 @@ SHARE_OF_LOG = 4  # a log may take a fourth of the space that is free on its dis
 SHARE_OF_ROOM = 8  # and room is made of an eighth, or none
 SPARE_PAGES = 64  # that one transaction may take beyond where the log is folded in
 _PAGE = ctypes.c_int(4_096)
+
+
+def _writable(folder: Path) -> float:
+    """How many bytes this user can still write there; some file systems do not tell."""
+    disk = os.statvfs(folder)
+    if not disk.f_blocks:
+        return math.inf
+    return (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
 
 
 class Runway:
@@ -60,7 +69,7 @@ class Runway:
         wanted = self.folded_at + SPARE_PAGES - connection.pragma("freelist_count")
         if wanted <= 0:
             return True
-        if wanted * _PAGE.value > self.look_around():  # a part of it would help nobody
+        if wanted * _PAGE.value > _writable(self._folder):  # a part of it would help nobody
             return False
         end = ctypes.c_int64((connection.pragma("page_count") + wanted) * _PAGE.value)
         connection.file_control("main", apsw.SQLITE_FCNTL_CHUNK_SIZE, ctypes.addressof(_PAGE))
