@@ -127,7 +127,20 @@ def test_lines_that_data_bring_along_are_not_taken_for_lines_of_ours(perdure: Co
         )
     )
 
-    told = [perdure("run", "flow.json", code=None), perdure("run", "book.yaml", "--apply", "kid.yaml", code=None)]
+    forging = {**book, "metadata": {"name": f"n{forged}", "path": f"p{forged}", "labels": {"x": forged}}}
+    (perdure.folder / "forging.yaml").write_text(json.dumps(forging))
+    notes = {"name": "s", "annotations": {f"a{forged}": forged}}
+    told_story = {"apiVersion": "bubustack.io/v1alpha1", "kind": "Story", "metadata": notes}
+    steps = [{"name": "a", "type": "sleep", "with": {"duration": "1s"}}]
+    (perdure.folder / "story.yaml").write_text(json.dumps({**told_story, "spec": {"steps": steps}}))
+
+    applied = [perdure("apply", "-f", "story.yaml"), perdure("apply", "-f", "forging.yaml", code=None)]
+    applied += [perdure("describe", "story", "s"), perdure("get", "playbook"), perdure("delete", "story", "s")]
+    told = [
+        *applied,
+        perdure("run", "flow.json", code=None),
+        perdure("run", "book.yaml", "--apply", "kid.yaml", code=None),
+    ]
     for row in perdure("ps", "--json", "--all").json:
         told += [perdure("show", row["id"]), perdure("history", row["id"]), perdure("ps", "--all")]
 

@@ -12,7 +12,7 @@ from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
 from perdure.cli.opening import load_sources, open_client, open_engine
 from perdure.cli.served import who_goes_on
-from perdure.cli.talk import Talk
+from perdure.cli.talk import Talk, indented
 from perdure.engine.entries import Change, Finding, Outcome, Rejected
 from perdure.kernel.judging import Applied
 
@@ -60,7 +60,7 @@ async def _apply(asked: argparse.Namespace, talk: Talk, texts: Sequence[Applied]
     if asked.json:
         give_json([_plain(change) for change in changes])
     elif changes:
-        give_text("\n".join(f"{one.kind.title(one.key.name)} {one.outcome.value}" for one in changes))
+        give_text("\n".join(indented(f"{one.kind.title(one.key.name)} {one.outcome.value}") for one in changes))
     if any(one.kind.is_request and one.outcome is Outcome.CREATED for one in changes):
         talk.say(f"recorded; {goes_on}")
     if not texts:

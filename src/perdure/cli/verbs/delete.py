@@ -10,7 +10,7 @@ from perdure.cli.exits import Exit
 from perdure.cli.interruption import complete
 from perdure.cli.naming import named
 from perdure.cli.opening import open_client
-from perdure.cli.talk import Talk
+from perdure.cli.talk import Talk, indented
 from perdure.engine.catalog import ResourceNotFound, key_of
 from perdure.engine.client import Client
 from perdure.engine.retention import Sweeper
@@ -64,7 +64,7 @@ async def _delete(asked: argparse.Namespace, talk: Talk) -> int:
         if asked.json:
             give_json([{"kind": key.kind, "namespace": key.namespace or None, "name": key.name} for key in gone])
         elif gone:
-            give_text("\n".join(f"{meant[key].title(key.name)} deleted" for key in gone))
+            give_text("\n".join(indented(f"{meant[key].title(key.name)} deleted") for key in gone))
         return Exit.OK
 
 

@@ -14,7 +14,7 @@ from perdure.cli.notable import words
 from perdure.cli.opening import open_client
 from perdure.cli.resources import age, pairs
 from perdure.cli.tables import Column, table
-from perdure.cli.talk import Paint, Talk, width_of
+from perdure.cli.talk import Paint, Talk, indented, width_of
 from perdure.cli.times import local, span
 from perdure.cli.verbs.history import EventLine
 from perdure.documents import write_document
@@ -61,7 +61,7 @@ async def _describe(asked: argparse.Namespace, talk: Talk) -> int:
         if asked.json:
             give_json(told[0] if len(told) == 1 else told)
         else:
-            give_text("\n\n".join("\n".join(_lines(one, client.clock.now())) for one in told))
+            give_text("\n\n".join("\n".join(map(indented, _lines(one, client.clock.now()))) for one in told))
         return Exit.OK
 
 
