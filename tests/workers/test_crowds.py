@@ -243,3 +243,30 @@ async def test_tasks_that_never_end_keep_no_other_family_out(limits: str, provid
         work.release(11)
         await asyncio.gather(good, *hostile)
     assert work.most == 4
+
+
+@on_loop
+async def test_a_thread_goes_on_with_the_next_of_its_own_family_when_all_places_are_taken() -> None:
+    """Counted by who begins on which thread: nobody waits for a turn of the event loop in between."""
+    registry = Registry()
+    begun: list[str] = []
+    all_wait, all_begun = threading.Event(), threading.Event()
+
+    @registry.provider("short")
+    def short(name: int) -> int:
+        begun.append(threading.current_thread().name)
+        if len(begun) == 30:
+            all_begun.set()
+        assert all_wait.wait(20)
+        return name
+
+    async with at_work(registry, THREE) as worker:
+        sent = [send(worker, "short", name) for name in range(1, 31)]
+        while len(begun) < 3:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        all_wait.set()
+        assert all_begun.wait(20)  # the loop does nothing meanwhile: only the threads can begin the rest
+        await asyncio.gather(*sent)
+
+    assert len(set(begun)) == 3

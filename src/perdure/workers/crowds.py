@@ -43,7 +43,7 @@ class Crowd:
         with self._lock:
             if errand not in self._places:
                 return None  # given up meanwhile, or long: its place belongs to somebody else
-            following = self._places.first()
+            following = self._places.first(instead_of=errand)
             if following is None or following.mode is not Mode.THREAD:
                 return None
             self._places.leave(errand)

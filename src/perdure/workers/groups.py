@@ -44,15 +44,16 @@ class Places:
     def wait(self, errand: Errand) -> None:
         self._waiting.setdefault(family_of(errand.assignment.run), deque()).append(errand)
 
-    def first(self) -> Errand | None:
-        """Whose turn it is, if there were a place."""
+    def first(self, instead_of: Errand | None = None) -> Errand | None:
+        """Whose turn it is, if there were a place; or if that one had left."""
+        left = "" if instead_of is None else family_of(instead_of.assignment.run)
         for _ in range(len(self._waiting)):
             family, waiting = next(iter(self._waiting.items()))
             while waiting and waiting[0].is_over:  # it may have been stopped while it waited
                 waiting.popleft()
             if not waiting:
                 del self._waiting[family]
-            elif self._of[family] < self._limit:
+            elif self._of[family] - (family == left) < self._limit:
                 return waiting[0]
             else:
                 self._waiting.move_to_end(family)
