@@ -22,7 +22,10 @@ ROOM = 4 << 30  # bytes
 LONGEST = 120  # seconds; where a test takes all of its cases, thirty times as long
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-seed") is None and sampling.seed() is not None:
+        config.option.hypothesis_seed = sampling.seed_text()  # its examples, too, are those of this commit
     os.environ[sampling.SEED] = sampling.seed_text()  # for the workers of this session: a commit may come meanwhile
     os.environ.setdefault("TMPDIR", _folder_for_tests())
     tempfile.tempdir = None  # look again

@@ -131,6 +131,7 @@ def test_a_random_flow_does_the_same_however_it_is_cut_and_crashed(seed: int) ->
     assert_nothing_is_left(cut)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(40, 60))
 def test_a_random_flow_can_be_cancelled_at_any_time(seed: int) -> None:
     document = flow({"c": call({"flow": Author(seed).flow()}), "done": returns()})

@@ -128,6 +128,7 @@ def assert_consistent(world: World) -> None:
         assert shown["status"] == "waiting" and body.pending and set(body.tokens) == set(body.pending) | held
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(120))
 def test_a_random_playbook_ends_or_waits(seed: int) -> None:
     random = Random(seed)
