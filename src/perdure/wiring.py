@@ -268,7 +268,7 @@ class Engine(Client):
         """Put what these texts declare into the catalog; what they ask for begins."""
         from perdure.triggers.applying import apply, asks_for_runs
 
-        if not asks_for_runs(self, texts, namespace):
+        if not await asks_for_runs(self, texts, namespace):
             return await super().apply(texts, namespace)
         return await apply(self, texts, namespace)
 

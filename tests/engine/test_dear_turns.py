@@ -18,6 +18,7 @@ from perdure.engine import dearness, deciding
 from perdure.engine.client import RunFailed
 from perdure.kernel import jsontext
 from perdure.kernel.effort import Effort, TooDear
+from perdure.kernel.judging import Applied
 from perdure.providers.registry import shared
 from perdure.testing import World
 from perdure.wiring import languages
@@ -153,7 +154,7 @@ class Observed(Flow):
 
     def __init__(self) -> None:
         super().__init__(shared.find_open, shared.open_names)
-        self.seen: dict[str, list[bool]] = {"parse": [], "load": [], "evolve": []}
+        self.seen: dict[str, list[bool]] = {"parse": [], "declares": [], "load": [], "evolve": []}
 
     def _note(self, what: str) -> None:
         self.seen[what].append(threading.current_thread().name.startswith("perdure-deciding"))
@@ -161,6 +162,10 @@ class Observed(Flow):
     def parse(self, text: bytes, around: Any = None) -> Any:
         self._note("parse")
         return super().parse(text, around)
+
+    def declares(self, text: bytes, file: str = "") -> Any:
+        self._note("declares")
+        return super().declares(text, file)
 
     def load(self, text: bytes) -> Any:
         self._note("load")
@@ -209,6 +214,17 @@ async def test_a_short_document_is_checked_compiled_and_folded_at_once(tmp_path:
 
         assert await run.result() == 1
         assert not any(one for seen in language.seen.values() for one in seen)
+
+
+async def test_a_long_document_is_applied_in_a_thread(tmp_path: Path) -> None:
+    """Invariant 29: to read what a text declares takes as long as to check it."""
+    language = Observed()
+    async with World(tmp_path, spoken={"flow": language}) as world:
+        assert world.engine is not None
+        for length in (300, 3):
+            language.seen["declares"].clear()
+            await world.engine.apply([Applied(f"flow{length}.json", json.dumps(chain(length)))])
+            assert set(language.seen["declares"]) == {length == 300}
 
 
 async def test_other_runs_are_taken_in_while_a_long_one_is_folded(tmp_path: Path) -> None:

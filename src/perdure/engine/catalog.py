@@ -10,12 +10,14 @@ Where anything is wrong with any of the texts, nothing is written.
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from perdure.engine.answering import document
+from perdure.engine.dearness import WORK_OF_TEXT, done_aside
 from perdure.engine.entries import (
     DEFAULT_NAMESPACE,
     Change,
@@ -166,7 +168,7 @@ class Catalog:
 
     async def apply(self, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
         """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`."""
-        declared, findings = self.entries(texts, namespace)
+        declared, findings = await self.declared(texts, namespace)
         entries = [entry for entry in declared if not entry.kind.of_runs]
         asked = {entry.file for entry in declared if entry.kind.of_runs}  # what becomes of a run is not known here
         for _ in range(TRIES):
@@ -196,6 +198,11 @@ class Catalog:
         ]
         told = language.admitted(jsontext.decode(entry.body), texts)
         return replace(step, write=replace(step.write, status=with_status(told, step.write.status)))
+
+    async def declared(self, texts: Sequence[Applied], namespace: str) -> tuple[list[Entry], list[Finding]]:
+        """As `entries`; long texts are read in a thread."""
+        size = WORK_OF_TEXT * sum(len(one.text) for one in texts)
+        return await done_aside(size, lambda: self.entries(texts, namespace))
 
     def entries(self, texts: Sequence[Applied], namespace: str) -> tuple[list[Entry], list[Finding]]:
         """What these texts declare, and what the catalog cannot take of it."""
@@ -227,7 +234,8 @@ class Catalog:
             if language is not None:
                 judged = await self._judge.judge(language, text, all_of_them, namespace=namespace or DEFAULT_NAMESPACE)
                 findings += [Finding(one.file, problem) for problem in judged.problems]
-                if not judged.has_errors and not language.declares(text, one.file):
+                declares = partial(language.declares, text, one.file)
+                if not judged.has_errors and not await done_aside(WORK_OF_TEXT * len(text), declares):
                     message = f"there is nothing in this {language.name} that the catalog could keep"
                     findings.append(Finding(one.file, Problem("CATALOG-NOTHING", message, line=1, column=1)))
         return findings

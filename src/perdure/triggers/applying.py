@@ -27,14 +27,15 @@ RUN, TRIGGER = KINDS["StoryRun"], KINDS["StoryTrigger"]
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no words, nothing that reads like something else
 
 
-def asks_for_runs(client: Client, texts: Sequence[Applied], namespace: str = "") -> bool:
+async def asks_for_runs(client: Client, texts: Sequence[Applied], namespace: str = "") -> bool:
     """Whether an engine is needed to apply these."""
-    return any(entry.kind.is_request for entry in client.catalog.entries(texts, namespace)[0])
+    entries, _ = await client.catalog.declared(texts, namespace)
+    return any(entry.kind.is_request for entry in entries)
 
 
 async def apply(client: Client, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
     """As `Client.apply`, and what is asked for begins."""
-    entries, _ = client.catalog.entries(texts, namespace)
+    entries, _ = await client.catalog.declared(texts, namespace)
     wanted = [entry for entry in entries if entry.kind == RUN]
     if wanted and client.runtime is None:
         raise PerdureError("a StoryRun can only be applied with an engine", hint="Open `perdure.Engine` on the store.")
