@@ -143,6 +143,10 @@ workflow:
         ("{name: a, kind: secret_manager, provider: env, map: {t: ABSENT}}", "PERDURE_KEYCHAIN_ENV=ABSENT"),
         (
             '{name: a, kind: secret_manager, provider: env, map: {t: "{{ workload.name }}"}}',
+            "data may not say which secret",
+        ),
+        (
+            "{name: a, kind: secret_manager, provider: env, map: {t: \"{{ 'HOME_TOKEN' }}\"}}",
             "may not be read: set PERDURE_SECRET_HOME_TOKEN",
         ),
         ("{name: a, kind: secret_manager, provider: env, map: {t: PERDURE_DEBUG}}", "may not be read"),
@@ -186,7 +190,8 @@ async def test_the_host_lists_what_may_be_read(tmp_path: Path, monkeypatch: pyte
     step = 'workflow: [{step: s, tool: {kind: python, args: {t: "{{ keychain.a.t }}"}, code: "result = len(t)"}}]'
     monkeypatch.setenv("PERDURE_KEYCHAIN_ENV", "HOME_*")
 
-    listed = await run(tmp_path, playbook(entry % "{{ workload.name }}" + step), {"name": "HOME_TOKEN"})
+    computed = "workload: {of: HOME}\n" + entry % "{{ workload.of }}_TOKEN"
+    listed = await run(tmp_path, playbook(computed + step))
     other = await run(tmp_path, playbook(entry % "AWAY_TOKEN" + step))
 
     assert listed["result"] == len("sesame-open")
@@ -365,6 +370,74 @@ workflow:
     assert (told[-1]["error"]["kind"], told[-1]["error"]["code"]) == ("auth", "AUTH_UNKNOWN")
     assert told[1]["result"]["data"]["got"] == "Basic [redacted]"
     assert "pa55" not in json.dumps(shown)
+
+
+@pytest.mark.parametrize(
+    ("workload", "keychain", "tool", "given", "is_open"),
+    [
+        ("{who: fine}", "", 'auth: "{{ workload.who }}"', {}, True),
+        ("{who: fine}", "", 'auth: "{{ workload.who }}"', {"who": "grave"}, False),
+        ("{who: fine}", "{name: grave, kind: credential_ref}", 'auth: "{{ workload.who }}"', {"who": "grave"}, True),
+        ("{part: ine}", "", 'auth: "f{{ workload.part }}"', {}, True),
+        ("{}", "", """auth: "{{ 'grave' if workload.at == 1 else 'fine' }}\"""", {"at": 1}, True),
+        ("{part: ine}", "", 'auth: "{{ workload.letter }}rave"', {"letter": "g"}, False),
+        ("{}", "{name: k, kind: credential_ref, ref: '{{ workload.who }}'}", "auth: k", {"who": "grave"}, False),
+        ("{who: fine}", "{name: k, kind: credential_ref, ref: '{{ workload.who }}'}", "auth: k", {}, True),
+        ("{}", "{name: k, kind: bearer, auth: '{{ workload.who }}'}", "auth: k", {"who": "grave"}, False),
+        (
+            "{}",
+            "{name: k, kind: secret_manager, map: {token: '{{ workload.who }}'}}",
+            "auth: k",
+            {"who": "GRAVE"},
+            False,
+        ),
+        ("{who: GRAVE}", "{name: k, kind: secret_manager, map: {token: '{{ workload.who }}'}}", "auth: k", {}, True),
+    ],
+)
+async def test_data_choose_no_credential(
+    tmp_path: Path,
+    server: _Server,
+    monkeypatch: pytest.MonkeyPatch,
+    workload: str,
+    keychain: str,
+    tool: str,
+    given: dict[str, Any],
+    is_open: bool,
+) -> None:
+    """PBK-186, Invariant 28: a name counts where the document has it written out, or gives it by its own defaults."""
+    monkeypatch.setenv("PERDURE_CREDENTIAL_fine", json.dumps({"type": "bearer", "token": "pa55-fine"}))
+    monkeypatch.setenv("PERDURE_CREDENTIAL_grave", json.dumps({"type": "bearer", "token": "pa55-grave"}))
+    monkeypatch.setenv("PERDURE_SECRET_GRAVE", "pa55-grave")
+    text = playbook(f"""
+workload: {workload}
+keychain: [{keychain}]
+workflow:
+  - step: s
+    tool: {{kind: http, url: "{server.address}/a", {tool}}}
+""")
+
+    shown = await run(tmp_path, text, given)
+
+    assert [one["authorization"][:11] for one in server.seen] == (["Bearer pa55"] if is_open else [])
+    if not is_open:
+        assert "data may not say" in json.dumps(shown)
+
+
+async def test_data_choose_no_secret_of_a_task(
+    tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERDURE_SECRET_GRAVE", "pa55-grave")
+    text = playbook(f"""
+workflow:
+  - step: s
+    tool:
+      - read: {{kind: secrets, name: "{{{{ workload.which }}}}"}}
+      - send: {{kind: http, url: "{server.address}/a", headers: {{x-key: "{{{{ results.read }}}}"}}}}
+""")
+
+    shown = await run(tmp_path, text, {"which": "GRAVE"})
+
+    assert server.seen == [] and "data may not say" in json.dumps(shown)
 
 
 # Secrets read by a task.

@@ -4,7 +4,7 @@ Entries of `shared` scope pass from a playbook to those it calls. They stay what
 resolved by the document that declares them, with the values of the execution that declared them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from perdure.dialects.playbook import body as b
 from perdure.dialects.playbook.errors import said
 from perdure.dialects.playbook.program import SCOPES, Declared, Program
+from perdure.dialects.playbook.workload import merged
 from perdure.expressions.jinja import Reads, Template, TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.sealing import Asking, CannotOpen, Document, Entry, Fields, Found, Lookup, Stored
@@ -19,6 +20,7 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, Payload
 
 AUTH_UNKNOWN = "AUTH_UNKNOWN"
+NAMED_BY_DATA = "SECRET_NAMED_BY_DATA"
 
 
 # Where it is decided: what goes with a task.
@@ -176,10 +178,57 @@ class Chain(msgspec.Struct, frozen=True):
             for name in earlier if members is None else [name for name in earlier if name in members]:
                 scope["keychain"][name] = (yield from self._must(name)).value
         values = rendered(declared.name, template, scope)
+        check_names(self.program, declared.name, declared.kind, template.document, values)
         if isinstance(values.get("auth"), str):
             found = yield from self.credential(values["auth"])
             values = {**values, "auth": as_map(found)}
         return Fields(values)
+
+
+def naming_fields(kind: str) -> tuple[str, ...]:
+    """The fields of an entry, or of a task that reads secrets, that say which stored secret is meant."""
+    match kind:
+        case "secret_manager":
+            return ("auth", "map")
+        case "secrets":
+            return ("auth", "map", "name", "key", "secret_name", "path")
+        case "api_key":  # its `key` is the key itself
+            return ("auth", "ref", "credential", "credential_ref")
+    return ("auth", "ref", "credential", "credential_ref", "key")
+
+
+def check_names(program: Program, what: str, kind: str, written: Any, given: Mapping[str, Any]) -> None:
+    for field in naming_fields(kind):
+        if isinstance(given.get(field), str) or field == "map":  # a credential itself is a map
+            check_name(program, f"{what}.{field}", written.get(field), given.get(field))
+
+
+def check_name(program: Program, what: str, written: Any, given: Any) -> None:
+    """Data choose no secret: a name that a template gives counts where the document has it, or gives it by itself."""
+    names = {name for name in _texts(given) if name not in program.written}
+    if names and names - set(_texts(_given_by_itself(program, Template(written)))):
+        message = (
+            f"{what}: data may not say which secret or credential is meant; write {min(names)!r} into the document"
+        )
+        raise CannotOpen("auth", message, NAMED_BY_DATA)
+
+
+def _given_by_itself(program: Program, template: Template) -> Any:
+    """What the template gives with the document's own defaults, before any request."""
+    try:
+        workload = merged(program.workload, {}, "", is_io=program.is_io)
+        return template.render({**(workload if program.is_io else {}), "workload": workload})
+    except TemplateError:
+        return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for inner in value.values():
+                yield from _texts(inner)
 
 
 def as_map(found: Found) -> Any:

@@ -1,6 +1,6 @@
 """From a checked document to its program: templates compiled, labels resolved, knobs layered. Judges nothing."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -11,7 +11,8 @@ from perdure.dialects.playbook.jsonpath import JsonPath
 from perdure.dialects.playbook.keys import compile_keychain
 from perdure.dialects.playbook.shapes import Written, tasks_of
 from perdure.dialects.playbook.workload import overlaid
-from perdure.expressions.jinja import Guard, Template
+from perdure.expressions.jinja import Guard, Template, has_template
+from perdure.kernel.late import late
 
 FEATURES = frozenset(
     {
@@ -51,7 +52,28 @@ def compile_program(
         missing=_missing(executor.get("requires") or {}, provides),
         is_io=is_io,
         reads_references=any(task.kind == "artifact" for step in steps.values() for task in step.tasks),
+        written=frozenset(_written(document)),
     )
+
+
+_LONGEST_NAME = 1_000  # of a secret, in characters
+_QUOTED = late(r"'[^']*'|\"[^\"]*\"")
+
+
+def _written(value: Any) -> Iterator[str]:
+    """The texts of a document that could be names, and those that its templates quote."""
+    match value:
+        case str():
+            if len(value) <= _LONGEST_NAME:
+                yield value
+                if has_template(value):
+                    yield from (quoted[1:-1] for quoted in _QUOTED.findall(value))
+        case dict():
+            for inner in value.values():
+                yield from _written(inner)
+        case list():
+            for inner in value:
+                yield from _written(inner)
 
 
 _BOUNDS = tuple(g.Bounds.__struct_fields__)

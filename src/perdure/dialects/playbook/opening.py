@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.chain import Chain, as_map, rendered
+from perdure.dialects.playbook.chain import Chain, as_map, check_name, check_names, rendered
 from perdure.dialects.playbook.confiding import secret_inputs
 from perdure.dialects.playbook.document.reading import Surroundings, load
 from perdure.dialects.playbook.errors import Error
@@ -68,6 +68,7 @@ class _Opened:
         kind = tools.kind_of(task.kind)
         fields, scope = yield from self._fields(task)
         if isinstance(fields.get("auth"), str):
+            check_name(self.program, f"{task.label}.auth", task.fields["auth"].document, fields["auth"])
             found = yield from self.chain.credential(fields["auth"])
             fields["auth"] = kind.credential(found.kind, found.value)
             if fields["auth"] is None:
@@ -83,6 +84,8 @@ class _Opened:
 
         def fields() -> Asking[Fields]:
             values, _ = yield from self._fields(task)
+            written = {name: template.document for name, template in task.fields.items()}
+            check_names(self.program, task.label, "secrets", written, values)
             if isinstance(values.get("auth"), str):
                 found = yield from self.chain.credential(values["auth"])
                 values["auth"] = as_map(found)

@@ -267,6 +267,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     joins: Mapping[str, Mapping[str, frozenset[str]]] = msgspec.field(default_factory=dict)
     """Per join and step: which of the join's branches can be reached from the step, not passing the join itself."""
     reads_references: bool = False  # some task may ask for the body of an earlier result
+    written: frozenset[str] = frozenset()  # texts that the document has as they are; a secret's name is one of them
 
     @cached_property
     def secret_names(self) -> tuple[str, ...]:

@@ -24,8 +24,13 @@ def field(look: Look, kind: str, declared: frozenset[str]) -> None:
             message = f"the keychain has no entry {name!r}{guess(name, tuple(declared))}"
             look.warn("PBK-184", message, hint="Only a playbook that calls this one could share it.")
     name = look.value
-    is_name = look.path[-1:] == ("auth",) and isinstance(name, str) and not has_template(name)
-    if is_name and name not in declared:
+    if look.path[-1:] != ("auth",) or not isinstance(name, str):
+        return
+    if has_template(name):
+        if reads.keys() - {"workload", "keychain"}:
+            message = "data may not say which credential is used: a name counts only where this document has it"
+            look.warn("PBK-186", message, hint="List the credentials that are meant in the keychain.")
+    elif name not in declared:
         message = f"{name!r} is not in the keychain{guess(name, tuple(declared))}"
         look.warn("PBK-186", message, hint=f"Then it must be a stored credential: PERDURE_CREDENTIAL_{name}.")
 
