@@ -388,10 +388,11 @@ class Client(AbstractAsyncContextManager["Client"]):
         if not (row.has_words or any(due <= now for due in bounds)) or await self.store.owned([row.partition]):
             return row, execution, []
         rehearsal = Rehearsal(self.store, self.answers, execution, now, ahead)
+        mask = await views.mask_of(self.store, execution)
         if row.stuck:  # what it cannot decide is not tried here either
-            return row, execution, await rehearsal.waiting()
+            return row, execution, [one.masked(mask) for one in await rehearsal.waiting()]
         await rehearsal.play()
-        return row, execution, rehearsal.pending
+        return row, execution, [one.masked(mask) for one in rehearsal.pending]
 
     async def show(self, run: RunId, at: int | None = None) -> Any:
         if at is not None:

@@ -43,7 +43,10 @@ def state_of(execution: Execution, effect: Effect, is_owned: bool) -> str:
 
 
 async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
-    """All of them, oldest claim first, as JSON data; where nobody drives the run, with words that wait for it."""
+    """All of them, oldest claim first, as JSON data without what the run's input confides.
+
+    Where nobody drives the run, with words that wait for it.
+    """
     row, execution, _ = await client.outlook(run)
     is_owned = bool(await client.store.owned([row.partition]))
     waiting = {task.held for task in execution.state.tasks.values() if task.held}
@@ -73,7 +76,8 @@ async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
         if effect.settled_by:
             shown["settled_by"] = effect.settled_by
         found.append(shown)
-    return found
+    hidden: list[dict[str, Any]] = (await views.mask_of(client.store, execution)).data(found)
+    return hidden
 
 
 async def settle(

@@ -16,6 +16,7 @@ from perdure.kernel.dialect import Conversant
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.instants import written
+from perdure.kernel.masking import Mask
 from perdure.kernel.recording import why_not
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant
@@ -33,6 +34,9 @@ class Pending(msgspec.Struct, frozen=True):
     at: Instant
     by: str = ""
     key: str = ""
+
+    def masked(self, mask: Mask) -> "Pending":
+        return msgspec.structs.replace(self, text=mask.text(self.text), by=mask.text(self.by))
 
     def plain(self) -> dict[str, str | None]:
         return {

@@ -80,6 +80,37 @@ def test_what_a_request_confides_is_shown_nowhere(perdure: CommandLine, end: str
         assert shown["result"] == "[redacted] Lima-the-city"
 
 
+def test_effects_and_words_that_wait_do_not_show_it(perdure: CommandLine) -> None:
+    """PBK-185: what a task has done with it, and what somebody says of it while nobody drives the run."""
+    (perdure.folder / "shop.py").write_text(
+        "import os, perdure\n\n"
+        "@perdure.provider('pay')\n"
+        "def pay(token, context):\n"
+        "    context.effect_once('with ' + token, lambda: {'paid': token})\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    (perdure.folder / "book.yaml").write_text(
+        playbook("""
+keychain: [{name: shop, kind: bearer, token: "{{ workload.token }}"}]
+workflow: [{step: a, tool: {kind: pay, token: "{{ workload.token }}"}}]
+""")
+    )
+    perdure("run", "book.yaml", "--load", "shop.py", "--input", json.dumps({"token": PASSWORD}), code=-9)
+    (row,) = perdure.here("ps", "--json", "--all").json
+    perdure(
+        "patch", row["id"], "--ctx", json.dumps({"note": PASSWORD}), "--reason", f"it is {PASSWORD}", "--by", PASSWORD
+    )
+    views = (("effects",), ("effects", "--json"), ("show",), ("show", "--json"), ("status", "--json"))
+    texts = {view: perdure.here(view[0], row["id"], *view[1:]).out for view in views}
+    texts["ps",] = perdure.here("ps", "--all").out
+    texts["ps", "--json"] = perdure.here("ps", "--all", "--json").out
+
+    assert [view for view, text in texts.items() if PASSWORD in text] == []
+    (effect,) = json.loads(texts["effects", "--json"])
+    assert effect["result"] == {"paid": "[redacted]"} and effect["name"] == "with [redacted]"
+    assert "pending" in texts["show", "--json"] and "[redacted]" in texts["ps", "--json"]
+
+
 def test_a_child_is_as_discreet_about_what_its_caller_shares(perdure: CommandLine) -> None:
     """PBK-201: the entry goes to the child with the values that it reads."""
     child = playbook("""
