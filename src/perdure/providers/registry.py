@@ -101,7 +101,7 @@ class Provider:
     close: Callable[[], Awaitable[None]] | None = None
     group: str = ""
     memory: Callable[[], int] | None = None
-    turn_key: Callable[[Mapping[str, Any]], str] = lambda arguments: ""
+    turn_key: Callable[[Mapping[str, Any]], str] | None = None
     stands_for: Callable[..., Any] | None = None  # what the user wrote, where that is not the function called here
 
     @classmethod

@@ -179,7 +179,8 @@ class Errand:
         """The same call, written down for a subprocess."""
         from perdure.providers.isolation.frames import Order
 
-        filled = jsontext.encode_finite(self.arguments)
+        is_plain = bool(self.assignment.arguments) and not self.assignment.sealed
+        filled = self.assignment.arguments if is_plain else jsontext.encode_finite(self.arguments)
         return Order(
             assignment=msgspec.structs.replace(self.assignment, arguments=filled),
             origin=self.provider.source,

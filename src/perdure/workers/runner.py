@@ -328,7 +328,8 @@ class Worker:
                 grace=self._limits.grace / 2,  # killed before it would be given up
             )
         order, provider = errand.order(self._registry.sources), errand.provider
-        return await self._pools.run(order, provider, provider.turn_key(errand.arguments), errand.answer, errand.hear)
+        key = "" if provider.turn_key is None else provider.turn_key(errand.arguments)
+        return await self._pools.run(order, provider, key, errand.answer, errand.hear)
 
     def _track(self, errand: Errand) -> None:
         self._errands[_key(errand.assignment)] = errand

@@ -4,7 +4,6 @@ Engrams are named by what they do: `echo` gives its inputs back, `fail` fails as
 Resources that a Story refers to are made up as needed, unless the test brings its own.
 """
 
-import asyncio
 from typing import Any
 
 from perdure.dialects.story.language import Story
@@ -120,7 +119,7 @@ def engrams() -> dict[str, Work]:
         return Cancelled("the worker was shut down")
 
     return {
-        "materialize": lambda inputs: asyncio.run(materialize(inputs)),
+        "materialize": materialize,
         "echo": lambda inputs: inputs,
         "give": lambda inputs: inputs.get("result"),
         "fail": fail,

@@ -1,17 +1,20 @@
 """The Engrams that come with Perdure, against a real server where there is one to speak to."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.providers.engrams.test_engrams import a_task
-from tests.workers.scene import details_of, on_loop, outcome_of, value_of
+from tests.workers.scene import Ledger, at_work, details_of, on_loop, outcome_of, task, value_of
 
 from perdure.kernel.outcomes import Failed
+from perdure.providers.engrams import storage
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -253,6 +256,57 @@ def test_materializing() -> None:
     message, details = failure("materialize", {"mode": "condition", "template": "maybe"})
     assert "did not resolve to boolean" in message
     assert details["exitClass"] == "terminal"
+
+
+DEAR = "{{ range $a := .many }}{{ range $b := $.many }}{{ if eq $a $b }}{{ end }}{{ end }}{{ end }}"
+
+
+def test_all_templates_of_one_evaluation_are_paid_from_one_purse() -> None:
+    """Invariant 29: what one may cost is not there for each of many."""
+    given = {"many": list(range(200))}
+    assert output("materialize", {"template": DEAR, "vars": given}) == {"result": ""}
+
+    message, details = failure("materialize", {"template": [DEAR] * 200, "vars": given})
+
+    assert "cost more than may be spent" in message and details["exitClass"] == "terminal"
+
+
+LARGE_TEXT = json.dumps({"items": [{"id": str(n), "value": "x" * 100} for n in range(25_000)]})
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("materialize", {"template": DEAR, "vars": {"many": list(range(200))}}),
+        ("materialize", {"template": "{{ len .x }}", "vars": {"x": LARGE_TEXT}}),
+        (
+            "json-filter",
+            {"input": LARGE_TEXT, "select": {"itemsPath": "items", "matchField": "id", "matchValue": "20000"}},
+        ),
+        ("json-filter", {"input": {"$bubuStorageRef": "STORED"}, "select": {"itemsPath": "items"}}),
+    ],
+)
+def test_what_computes_holds_up_nobody(
+    name: str, inputs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 29: the event loop goes round while it is at work, whatever the size of what it works on."""
+    monkeypatch.setenv("PERDURE_STORAGE_DIR", str(tmp_path))
+    if "STORED" in json.dumps(inputs):
+        inputs = {**inputs, "input": storage.put({}, "default", "r1", "step", "rows", json.loads(LARGE_TEXT))}
+
+    @on_loop
+    async def look() -> None:
+        async with at_work() as worker:
+            one = task(f"engram:{name}@1.0.0", a_task(inputs=inputs), language="story")
+            running = asyncio.ensure_future(worker.run(one, Ledger()))
+            rounds = 0
+            while not running.done():
+                await asyncio.sleep(0)
+                rounds += 1
+            assert value_of(await running)
+            assert rounds > 20
+
+    look()
 
 
 def test_pages_without_end_are_refused_when_they_are_too_large_together(server: str) -> None:

@@ -4,9 +4,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from perdure.providers.apart import apart
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.engrams.context import EngramContext
-from perdure.providers.engrams.hydrating import hydrate_inputs
+from perdure.providers.engrams.hydrating import hydrate_inputs, mentions_storage
 
 
 def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,6 +28,8 @@ def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
     async def call_coroutine(context: TaskContext, **task: Any) -> Any:
         ours = EngramContext(context, task)
         try:
+            if mentions_storage(task.get("inputs")):  # files, and perhaps large ones
+                return await function(*await apart(lambda: arguments(ours, context, task), "perdure-storage"))
             return await function(*arguments(ours, context, task))
         finally:
             await ours.logbook.tell(context)

@@ -35,6 +35,18 @@ def hydrate_inputs(task: Mapping[str, Any], source: SecretSource, namespace: str
     return inputs
 
 
+def mentions_storage(value: Any) -> bool:
+    """Whether something has to be read before the input is complete."""
+    match value:
+        case {"$bubuStorageRef": str()}:
+            return True
+        case dict():
+            return any(map(mentions_storage, value.values()))
+        case list():
+            return any(map(mentions_storage, value))
+    return False
+
+
 def families_of(task: Mapping[str, Any], run: str) -> frozenset[str]:
     """Whose stored values a task may read: those of its own family, and of the runs that it was forked from."""
     return frozenset({family_of(run), *(task.get("families") or ())})

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from perdure.providers.engrams import describing
 from perdure.providers.engrams.calling import as_task
+from perdure.providers.engrams.hydrating import mentions_storage
 from perdure.providers.engrams.shipped import TEMPLATES
 from perdure.providers.registry import Mode, Provider, Registry, shared
 
@@ -94,8 +95,9 @@ def as_provider(
     *,
     mode: Mode | None = None,
     close: Callable[[], Awaitable[None]] | None = None,
+    computes: bool = False,
 ) -> Provider:
-    """An Engram's code among the providers."""
+    """An Engram's code among the providers. One of ours that `computes` does so where it holds up nobody."""
     name, version = template["metadata"]["name"], template["spec"]["version"]
     schema = template["spec"].get("inputSchema", {})
     return Provider.of(
@@ -107,8 +109,19 @@ def as_provider(
         prefix="Engram",
         source=Provider.of(name, function).source,
         close=close,
+        memory=_memory if computes else None,
+        mode_for=_mode if computes else None,
         stands_for=function,
     )
+
+
+def _memory() -> int:
+    return 1024 * 1024 * 1024
+
+
+def _mode(task: Mapping[str, Any]) -> Mode:
+    """What lies in storage may be large, and reading it would hold up every thread."""
+    return Mode.ISOLATED if mentions_storage(task.get("inputs")) else Mode.THREAD
 
 
 shared_engrams = Engrams(shared)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from perdure.expressions import json_pieces
 from perdure.expressions.subpaths import NothingAt, follow
 from perdure.kernel import jsontext
 from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
@@ -55,11 +56,11 @@ def get(reference: Mapping[str, Any], families: frozenset[str]) -> Any:
     if not families.intersection(name.split("/")[-3:-2]):
         raise _problem(f"the storage reference {name!r} leads to values of other runs")
     try:
-        held = jsontext.read_strict(_place(name).read_bytes())
+        held = json_pieces.decode(_place(name).read_text("utf-8"), jsontext.read_strict, lambda _: None, unique=True)
         return follow(held["data"], str(reference.get(SUBPATH) or ""))
     except OSError as error:
         raise _problem(f"the storage reference {name!r} leads to nothing here: {error.strerror}") from None
-    except (jsontext.NotJson, KeyError, TypeError):
+    except (jsontext.NotJson, json_pieces.NotInPieces, UnicodeDecodeError, KeyError, TypeError):
         raise _problem(f"the storage reference {name!r} leads to a file that is none of ours") from None
     except NothingAt as nothing:
         raise _problem(f"the storage reference {name!r}: {nothing}") from None

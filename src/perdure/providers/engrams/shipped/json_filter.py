@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from perdure.expressions import json_pieces
 from perdure.kernel import jsontext
 from perdure.providers.engrams.describing import template
 from perdure.providers.engrams.failure import EngramError
@@ -37,7 +38,7 @@ TEMPLATE = template(
 )
 
 
-async def json_filter(inputs: dict[str, Any]) -> dict[str, Any]:
+def json_filter(inputs: dict[str, Any]) -> dict[str, Any]:
     select = inputs["select"]
     root = _parsed(inputs["input"]) if inputs.get("parseJSONText", True) else inputs["input"]
     item = _match(_items(root, select), select.get("matchField", "").strip(), select.get("matchValue", ""))
@@ -106,12 +107,12 @@ def _joined(pieces: list[Any]) -> Any:
 
 
 def _read(text: str) -> Any:
-    if not text.strip().startswith(("{", "[")):
+    if not text.lstrip().startswith(("{", "[")):
         return NOT_THERE
     try:
-        return jsontext.read_strict(text.encode())
-    except jsontext.NotJson:
+        return json_pieces.decode(text, jsontext.read_strict, lambda _: None, unique=True)
+    except (jsontext.NotJson, json_pieces.NotInPieces):
         return NOT_THERE
 
 
-PROVIDER = as_provider(TEMPLATE, json_filter)
+PROVIDER = as_provider(TEMPLATE, json_filter, computes=True)

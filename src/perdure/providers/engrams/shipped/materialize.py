@@ -16,10 +16,14 @@ from perdure.expressions.gotemplate import (
     TemplateError,
     holds,
 )
+from perdure.kernel.effort import STEPS_PER_MILLISECOND, Effort, TooDear
 from perdure.providers.engrams.describing import template
 from perdure.providers.engrams.failure import EngramError
 from perdure.providers.engrams.registry import as_provider
 from perdure.providers.engrams.shipped import VERSION
+
+WORK = 1000 * STEPS_PER_MILLISECOND
+"""What all templates of one call may cost together, in counted work: about a second."""
 
 TEMPLATE = template(
     "materialize",
@@ -47,7 +51,7 @@ TEMPLATE = template(
 )
 
 
-async def materialize(inputs: dict[str, Any]) -> dict[str, Any]:
+def materialize(inputs: dict[str, Any]) -> dict[str, Any]:
     roots, limits = inputs.get("vars") or {}, inputs.get("limits") or {}
     library = DETERMINISTIC if limits.get("deterministic") else RUNTIME
     environment = Environment(frozenset(roots) | {"inputs", "steps"}, "materialize", library)
@@ -60,11 +64,15 @@ async def materialize(inputs: dict[str, Any]) -> dict[str, Any]:
     )
     ambient = Ambient(datetime.now(UTC), random.random)
     try:
-        result = Structure(inputs["template"], environment).render({"inputs": {}, "steps": {}, **roots}, ambient)
-        return {"result": holds(result) if inputs.get("mode") == "condition" else result}
+        with Effort(WORK):  # all templates together
+            result = Structure(inputs["template"], environment).render({"inputs": {}, "steps": {}, **roots}, ambient)
+            return {"result": holds(result) if inputs.get("mode") == "condition" else result}
+    except TooDear:
+        message = "the templates cost more than may be spent on one evaluation"
+        raise EngramError(message, type="execution_error", exit_class="terminal") from None
     except TemplateError as error:
         said = error.message if isinstance(error, Failure) else str(error).partition("\n")[0]
         raise EngramError(said, type="execution_error", exit_class="terminal") from None
 
 
-PROVIDER = as_provider(TEMPLATE, materialize)
+PROVIDER = as_provider(TEMPLATE, materialize, computes=True)
