@@ -25,6 +25,7 @@ from tests.workers.scene import (
 from perdure.kernel.outcomes import Failed
 from perdure.kernel.values import RunId
 from perdure.providers.loading import load
+from perdure.providers.registry import shared
 from perdure.workers.runner import Limits, system_clock
 
 load("tests.providers.samples")
@@ -302,6 +303,7 @@ def test_a_child_ends_when_its_parent_is_killed() -> None:
 
 @on_loop
 async def test_a_loaded_file_is_loaded_again_in_the_child(tmp_path: Path) -> None:
+    before = list(shared.sources)
     source = tmp_path / "greeting_tools.py"
     source.write_text(
         "from perdure.providers import provider\n\n"
@@ -312,6 +314,7 @@ async def test_a_loaded_file_is_loaded_again_in_the_child(tmp_path: Path) -> Non
     load(str(source))
 
     assert value_of(await outcome_of("greet", {"name": "Ada"})) == "hello Ada"
+    shared.sources[:] = before  # the file goes with the test
 
 
 def test_a_file_in_the_working_directory_cannot_break_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,10 @@ def not_open(assignment: Assignment) -> str | None:
     return f"{assignment.provider!r} is called by the engine for a {owner}, and by no document"
 
 
+PROCESS = "process"
+"""The group of tasks that have a subprocess of the worker, and no other group."""
+
+
 class StaleTask(RuntimeError):
     """A function that was given up still wants something from its run."""
 
@@ -103,6 +107,12 @@ class Errand:
         self.mode = Mode.ISOLATED if assignment.apart else provider.mode
         self.arguments: dict[str, Any] = {}
         self.payload: Any = None  # the input, if it was read before the call
+
+    @property
+    def group(self) -> str:
+        """What it takes a place of; what is to be apart has places of its own."""
+        is_process = self.mode is Mode.ISOLATED and not self.assignment.apart
+        return self.provider.group or (PROCESS if is_process else "")
 
     @property
     def can_hear(self) -> bool:
@@ -239,3 +249,15 @@ def _working_directory() -> str:
         return str(Path.cwd())
     except FileNotFoundError:  # it was deleted: where relative names lead nowhere
         return ""
+
+
+def is_isolated(provider: Provider, assignment: Assignment) -> bool:
+    """Whether it is done in a subprocess by nature. Sealed arguments that might say so say nothing here."""
+    text = assignment.arguments
+    if provider.mode_for is None or assignment.sealed or not text:
+        return provider.mode is Mode.ISOLATED
+    try:
+        arguments = jsontext.decode(text)
+    except ValueError:
+        return False  # it fails when it is begun, and says why
+    return isinstance(arguments, dict) and provider.mode_for(arguments) is Mode.ISOLATED

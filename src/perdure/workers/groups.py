@@ -106,7 +106,7 @@ class Groups:
 
     def enter(self, errand: Errand) -> bool:
         """Whether it may begin now. If not, it is begun when its turn has come."""
-        group = errand.provider.group
+        group = errand.group
         places = self._places.get(group)
         if places is None:
             return True
@@ -119,7 +119,7 @@ class Groups:
 
     def leave(self, errand: Errand) -> Errand | None:
         """It has ended, wherever it was; answers with the one that may begin in its place."""
-        group = errand.provider.group
+        group = errand.group
         places = self._places.get(group)
         if places is None:
             return None

@@ -27,7 +27,7 @@ from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
-from perdure.workers.errand import Done, Errand, not_open
+from perdure.workers.errand import PROCESS, Done, Errand, is_isolated, not_open
 from perdure.workers.groups import LONG, Groups
 from perdure.workers.masking import Masks
 from perdure.workers.secrets import Resolver, Secrets, from_environment, values_named
@@ -81,7 +81,8 @@ class Worker:
         self._masks = Masks()
         self._limits = limits or Limits()
         self._errands: dict[_Key, Errand] = {}
-        self._groups = Groups(self._limits.groups, self._place, self._limits.long)
+        groups = {**self._limits.groups, PROCESS: self._limits.processes}
+        self._groups = Groups(groups, self._place, self._limits.long)
         self._crowds = {
             name: Crowd(limit, self._begin, self._limits.long) for name, limit in self._limits.languages.items()
         }
@@ -97,13 +98,7 @@ class Worker:
     def keeps_apart(self, assignment: Assignment) -> bool:
         """Whether it is done in a subprocess by nature. Sealed arguments that might say so say nothing here."""
         provider = self._known(assignment.provider)
-        if provider is None or provider.mode_for is None or assignment.sealed or not assignment.arguments:
-            return provider is not None and provider.mode is Mode.ISOLATED
-        try:
-            arguments = jsontext.decode(assignment.arguments)
-        except ValueError:
-            return False  # it fails when it is begun, and says why
-        return isinstance(arguments, dict) and provider.mode_for(arguments) is Mode.ISOLATED
+        return provider is not None and is_isolated(provider, assignment)
 
     def can_keep_apart(self, assignment: Assignment) -> bool:
         """Whether a subprocess could import its function."""
@@ -321,7 +316,7 @@ class Worker:
 
         if self._pools is None:
             self._pools = Pools(
-                limit=self._limits.processes,
+                kept=self._limits.processes,
                 limit_apart=self._limits.processes_apart,
                 orders_per_child=self._limits.tasks_per_process,
                 memory=self._limits.process_memory,

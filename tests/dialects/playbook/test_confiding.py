@@ -86,7 +86,7 @@ def test_effects_and_words_that_wait_do_not_show_it(perdure: CommandLine) -> Non
         "import os, perdure\n\n"
         "@perdure.provider('pay')\n"
         "def pay(token, context):\n"
-        "    context.effect_once('with ' + token, lambda: {'paid': token})\n"
+        "    context.effect_once('paid', lambda: {'with': token})\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     (perdure.folder / "book.yaml").write_text(
@@ -107,7 +107,7 @@ workflow: [{step: a, tool: {kind: pay, token: "{{ workload.token }}"}}]
 
     assert [view for view, text in texts.items() if PASSWORD in text] == []
     (effect,) = json.loads(texts["effects", "--json"])
-    assert effect["result"] == {"paid": "[redacted]"} and effect["name"] == "with [redacted]"
+    assert effect["result"] == {"with": "[redacted]"}
     assert "pending" in texts["show", "--json"] and "[redacted]" in texts["ps", "--json"]
 
 

@@ -1,4 +1,4 @@
-"""A bounded number of warm subprocesses, each with one order at a time.
+"""Warm subprocesses, each with one order at a time. The worker says how many there are.
 
 A child is started on demand, used again, and replaced after so many orders. What runs code of users forgets everything
 between two families of runs; what has a bound of memory runs none, and keeps nothing between its calls.
@@ -45,10 +45,10 @@ class Size(NamedTuple):
 class Pools:
     """All children of one worker: apart from each other are those of different sizes, and what is to be alone."""
 
-    def __init__(
-        self, *, limit: int, limit_apart: int, orders_per_child: int, memory: int | None, grace: float
-    ) -> None:
-        self._limits = {False: (limit, orders_per_child), True: (limit_apart, 1)}
+    def __init__(self, *, kept: int, limit_apart: int, orders_per_child: int, memory: int | None, grace: float) -> None:
+        """`kept`: how many of a size may wait for their next order."""
+        self._kept, self._orders_per_child = kept, orders_per_child
+        self._alone = asyncio.Semaphore(limit_apart)
         self._size = Size("RLIMIT_AS", memory) if memory else None
         self._grace = grace
         self._pools: dict[tuple[bool, Size | None], Pool] = {}
@@ -60,12 +60,11 @@ class Pools:
         size = self._size if provider.memory is None else Size(WRITTEN, provider.memory())
         pool = self._pools.get((is_apart, size))
         if pool is None:
-            limit, orders = self._limits[is_apart]
-            pool = Pool(limit=limit, orders_per_child=orders, size=size, grace=self._grace)
-            self._pools[is_apart, size] = pool
+            orders = 1 if is_apart else self._orders_per_child
+            pool = self._pools[is_apart, size] = Pool(self._kept, orders, size, self._grace)
         family = family_of(order.assignment.run) if provider.memory is None else ""
         lock = self._exclusive.setdefault(key, asyncio.Lock()) if key else nullcontext()
-        async with lock:
+        async with lock, self._alone if is_apart else nullcontext():
             try:
                 return await pool.run(order, family, answer, hear)
             except ChildDied as death:
@@ -86,8 +85,8 @@ def _too_large(provider: Provider, death: "ChildDied") -> Failed:
 class Pool:
     """Children of one size."""
 
-    def __init__(self, *, limit: int, orders_per_child: int, size: Size | None, grace: float) -> None:
-        self._free = asyncio.Semaphore(limit)
+    def __init__(self, kept: int, orders_per_child: int, size: Size | None, grace: float) -> None:
+        self._kept = kept
         self._orders_per_child = orders_per_child
         self._size = size
         self._grace = grace
@@ -99,23 +98,22 @@ class Pool:
 
         A child that was asked to stop is never used again: the signal may arrive after the order has ended.
         """
-        async with self._free:
-            child = await self._take(family)
-            is_reusable = False
-            try:
-                ended = await child.carry_out(order, answer, hear)
-                is_reusable = not ended.is_worn and child.orders < self._orders_per_child
-                if not ended.is_found and order.assignment.apart:
-                    return Failed(NOT_IMPORTED, "its function cannot be imported by another process", False)
-                return ended.outcome
-            except asyncio.CancelledError:
-                await child.stop(self._grace)
-                raise
-            finally:
-                if is_reusable:
-                    self._idle.append(child)
-                else:
-                    self._drop(child)
+        child = await self._take(family)
+        is_reusable = False
+        try:
+            ended = await child.carry_out(order, answer, hear)
+            is_reusable = not ended.is_worn and child.orders < self._orders_per_child
+            if not ended.is_found and order.assignment.apart:
+                return Failed(NOT_IMPORTED, "its function cannot be imported by another process", False)
+            return ended.outcome
+        except asyncio.CancelledError:
+            await child.stop(self._grace)
+            raise
+        finally:
+            if is_reusable and len(self._idle) < self._kept:
+                self._idle.append(child)
+            else:
+                self._drop(child)
 
     async def close(self) -> None:
         """Kill every child and wait until it is gone."""
