@@ -38,16 +38,11 @@ class Alone:
         self._outlived = outlived
         self._proceed = proceed
         self._waiting: OrderedDict[Key, Assignment] = OrderedDict()
-        self._current: Assignment | None = None
+        self.current: Assignment | None = None  # alone here, from before its begin is recorded until its end is
         self._time: Alarm | None = None  # when the current one has outlived its time
         self._turn: Alarm | None = None  # when others are let on, or held up again
         self._patience: Instant = FIRST_TIME_ALONE
         self.holds_up = False  # whether nothing else may begin now
-
-    @property
-    def current(self) -> Assignment | None:
-        """The one that is alone here, from before its begin is recorded until its end is."""
-        return self._current
 
     def add(self, assignment: Assignment) -> None:
         self._waiting[(assignment.run, assignment.task)] = assignment
@@ -68,7 +63,7 @@ class Alone:
 
     def look(self) -> None:
         """Begin the next one if that can be; else see that its turn comes."""
-        if self._current is not None:
+        if self.current is not None:
             return
         if not self._waiting:
             if self._turn is not None:
@@ -76,8 +71,8 @@ class Alone:
         elif self._is_empty():
             self._stop_waiting()
             self.holds_up = True
-            _, self._current = self._waiting.popitem(last=False)
-            self._begin(self._current)
+            _, self.current = self._waiting.popitem(last=False)
+            self._begin(self.current)
         elif self._turn is None:
             self._hold_up()
 
@@ -105,24 +100,24 @@ class Alone:
 
     def begun(self, assignment: Assignment) -> None:
         """Its begin is recorded, its function at work."""
-        if self._current is assignment:
+        if self.current is assignment:
             due = self._clock.now() + time_alone(assignment.losses)
             self._time = self._clock.call_at(due, lambda: self._outlived(assignment, lambda: self._cleared(assignment)))
 
     def ended(self, assignment: Assignment) -> None:
         """Its end is recorded; or it is not ours any more."""
-        if self._current is assignment:
+        if self.current is assignment:
             self._leave()
             self._proceed()
 
     def _cleared(self, assignment: Assignment) -> None:
-        if self._current is assignment:
+        if self.current is assignment:
             self._leave()
             self._let_on()
 
     def _leave(self) -> None:
         self.stop()
-        self._current = None
+        self.current = None
         self.holds_up = False
 
     def stop(self) -> None:

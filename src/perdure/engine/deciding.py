@@ -16,7 +16,7 @@ from perdure.engine.settings import Settings
 from perdure.engine.slot import Phase, Slot
 from perdure.engine.trouble import Trouble
 from perdure.kernel.codec import fold
-from perdure.kernel.effort import Effort, TooDear
+from perdure.kernel.effort import Effort, TooDear, current
 from perdure.kernel.execution import Execution, decide
 from perdure.kernel.turn import Needs, Turn
 from perdure.kernel.values import Instant
@@ -61,6 +61,8 @@ class Decider:
         self._erase = erase
         self._settle = settle
         self._failed = failed
+        self._effort = Effort(ON_THE_LOOP)  # of the slot that is being decided on the loop
+        self._ahead: Instant = 0  # of the wall, compared with the store's clock, when this pump began
         self._ready: deque[Slot] = deque()
         self._undelivered = 0  # slots decided since the committer was told
         self._listening: list[Slot] = []
@@ -100,6 +102,7 @@ class Decider:
             ready.clear()
         self._look()
         end = time.perf_counter() + LONGEST_AT_ONCE
+        self._ahead = self._clock.wall() - self._clock.now()
         while ready and self._undelivered < DECIDED_AT_ONCE:
             slot = ready.popleft()
             self._undelivered += 1
@@ -116,9 +119,11 @@ class Decider:
     def _decide(self, slot: Slot) -> None:
         execution = slot.execution
         assert execution is not None
+        now = self._clock.now()
         if slot.unfinished is None:
-            now = self._clock.now()
-            slot.look_at_wall(now, self._clock.wall())
+            slot.ahead = self._ahead
+            if slot.calendar:
+                slot.look_at_wall(now, self._clock.wall())
             if not slot.take(now, self._heard):
                 self._listen_first(slot)
                 return
@@ -130,8 +135,12 @@ class Decider:
             self._chores.spawn(self._decide_elsewhere(slot))
             return
         try:
-            with Effort(ON_THE_LOOP):
-                made = self._make_turns(slot)
+            self._effort.left = ON_THE_LOOP
+            before = current.set(self._effort)
+            try:
+                made = self._make_turns(slot, now)
+            finally:
+                current.reset(before)
         except TooDear:
             self._begin_anew(slot)
             return
@@ -140,26 +149,25 @@ class Decider:
             return
         self._conclude(slot, made)
 
-    def _make_turns(self, slot: Slot) -> Made:
-        """Decide what was taken up. Touches nothing but the slot, so it may be done in a thread."""
-        execution = slot.execution
+    def _make_turns(self, slot: Slot, now: Instant | None = None) -> Made:
+        """Decide what was taken up. Touches nothing but the slot, so it may be done in a thread.
+
+        `now` stamps all turns, where they take no time; otherwise each of them reads the clock.
+        """
+        execution, held = slot.execution, slot.held
         assert execution is not None
-        while slot.decided < len(slot.taken):
-            mail = slot.taken[slot.decided]
+        for at in range(slot.decided, len(slot.taken)):
+            mail = slot.taken[at]
             turn = slot.unfinished
             if turn is None:
-                turn = Turn(execution, mail.given, mail.at, self._clock.now(), self._store.spoken)
+                decided_at = self._clock.now() if now is None else now
+                turn = Turn(execution, mail.given, mail.at, decided_at, self._store.spoken)
                 turn.is_acknowledged = mail.position is not None
                 turn.ahead = slot.ahead
                 turn.rivals = slot.rivals
                 if mail.values:
                     turn.texts.update(mail.values)
-            needs = decide(
-                turn,
-                self._settings.limits,
-                is_held=slot.decided in slot.held,
-                owes_moves=slot.decided - 1 in slot.held,
-            )
+            needs = decide(turn, self._settings.limits, is_held=at in held, owes_moves=at - 1 in held)
             if needs is not None:
                 slot.unfinished = turn
                 return turn, needs

@@ -88,6 +88,7 @@ class Dispatcher:
         self._graces: dict[Key, Alarm] = {}
         self._unprovided = Held()
         self._restored: dict[Key, Loss] = {}  # those of them that an earlier process may have begun, and its end
+        self._has_suspects = False  # or has had: most processes never see one
         self._filling = False
         self._closed = False
 
@@ -106,6 +107,7 @@ class Dispatcher:
     def _is_set_apart(self, assignment: Assignment) -> bool:
         """Whether it does not wait with the others: it works in another process, or must not work beside them."""
         self._give_up(assignment.run, assignment.task)  # an earlier delivery, whose result counts no more
+        self._has_suspects = True
         if self._hands.keeps_apart(assignment):
             self._apart.add(assignment)
         elif assignment.suspicion < ALONE_FROM:
@@ -137,19 +139,26 @@ class Dispatcher:
 
     def fill(self) -> None:
         """Hand out what there is room for. Called after additions and after each end."""
+        if not self._queues and not self._has_suspects:
+            return
         if self._filling or self._closed or not self._may_begin():
             return  # an inline provider ended while we were handing out: the loop below goes on anyway
         self._filling = True
         try:
-            for assignment in list(self._apart):
-                self._apart.pop(assignment.run, assignment.task)
-                self._record_begin(assignment, Place.APART)
-            self._alone.look()
+            if self._has_suspects:
+                self._begin_suspects()
             while any(self._fill_lane(lane) for lane in list(self._lanes.values())):
                 pass  # an inline task that ended at once may have made another lane's task ready
-            self._alone.look()
+            if self._has_suspects:
+                self._alone.look()
         finally:
             self._filling = False
+
+    def _begin_suspects(self) -> None:
+        for assignment in list(self._apart):
+            self._apart.pop(assignment.run, assignment.task)
+            self._record_begin(assignment, Place.APART)
+        self._alone.look()
 
     def _fill_lane(self, lane: Lane) -> bool:
         order, running = lane.order, self._running
@@ -208,23 +217,13 @@ class Dispatcher:
         self._recorder.task_begins(assignment, place, recorded)
 
     def _ending(self, assignment: Assignment) -> Callable[[Outcome], None]:
-        is_paced = False
-
         def done(outcome: Outcome) -> None:
-            nonlocal is_paced
-            run, task = assignment.run, assignment.task
-            if self._closed or self._running.get(run, task) is not assignment:
+            if self._closed or not self._running.remove(assignment):
                 return  # given up meanwhile: a late result is nobody's
-            if _has_died(assignment, outcome) and not is_paced and (wait := pace(assignment.losses)):
-                is_paced = True
-                self._clock.call_at(self._clock.now() + wait, lambda: done(outcome))
-                return
-            self._running.pop(run, task)
             self._lanes[assignment.language].leave(assignment)
-            grace = self._graces.pop((run, task), None)
-            if grace is not None:
+            if self._graces and (grace := self._graces.pop((assignment.run, assignment.task), None)) is not None:
                 grace.cancel()
-            if isinstance(outcome, Failed) and _has_died(assignment, outcome):
+            if assignment.apart and isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED:
                 self._recorder.task_lost(assignment, Loss.ALONE, outcome.message)
             elif assignment.apart and isinstance(outcome, Failed) and outcome.code == NOT_IMPORTED:
                 self._not_importable.add(assignment.provider)  # it has not begun, so it begins alone
@@ -235,7 +234,19 @@ class Dispatcher:
                 self._recorder.task_done(assignment, outcome)
             self.fill()
 
-        return done
+        return self._paced(assignment, done) if assignment.apart else done
+
+    def _paced(self, assignment: Assignment, done: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
+        """That the process is gone which this had to itself is told after a while, longer with each loss."""
+
+        def ended(outcome: Outcome) -> None:
+            has_died = isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED
+            if has_died and not self._closed and (wait := pace(assignment.losses)):
+                self._clock.call_at(self._clock.now() + wait, lambda: done(outcome))
+            else:
+                done(outcome)
+
+        return ended
 
     def holds(self, run: RunId, task: int, delivery: int) -> bool:
         """Whether this delivery is queued, waiting for its provider, or at work here."""
@@ -357,8 +368,3 @@ class Dispatcher:
         for assignment in self._running:
             self._hands.cancel(assignment)
         await self._hands.close()
-
-
-def _has_died(assignment: Assignment, outcome: Outcome) -> bool:
-    """Whether the process is gone that this had to itself because it was suspicious."""
-    return assignment.apart and isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED

@@ -122,6 +122,17 @@ class Held:
                 del self._of[run]
         return one
 
+    def remove(self, one: Assignment) -> bool:
+        """Whether this very assignment was held."""
+        held = self._of.get(one.run)
+        if held is None or held.get(one.task) is not one:
+            return False
+        self._total -= 1
+        del held[one.task]
+        if not held:
+            del self._of[one.run]
+        return True
+
     def pop_all(self, run: RunId) -> Mapping[int, Assignment]:
         held = self._of.pop(run, NOTHING)
         self._total -= len(held)

@@ -180,12 +180,14 @@ class Slot:
     def look_at_wall(self, now: Instant, wall: Instant) -> None:
         """Timers whose instant the wall shows, or has shown, are due by the store's clock too."""
         self.ahead = wall - now
-        while self.calendar and (due := self._first(self.calendar)) is not None and due <= wall:
+        while (due := self._first(self.calendar)) is not None and due <= wall:
             _, number = heappop(self.calendar)
             heappush(self.timers, (due - self.ahead, number))
 
     def next_due(self) -> Instant | None:
         """By the store's clock, if nobody sets the wall meanwhile."""
+        if not (self.timers or self.waits or self.calendar):
+            return None
         due, on_wall = self.due_times()
         if on_wall is not None and (due is None or on_wall - self.ahead < due):
             return on_wall - self.ahead
@@ -193,7 +195,8 @@ class Slot:
 
     def due_times(self) -> tuple[Instant | None, Instant | None]:
         """The next one by the store's clock, and the next one on the wall."""
-        bound, wait = self._first(self.timers), self._first(self.waits)
+        bound = self._first(self.timers) if self.timers else None
+        wait = self._first(self.waits) if self.waits else None
         due = bound if wait is None or (bound is not None and bound <= wait) else wait
         return due, self._first(self.calendar) if self.calendar else None
 
@@ -211,7 +214,7 @@ class Slot:
         known. False: nothing can be taken, because a timer is due since then, and a letter may have come before it.
         """
         taken, self.mailbox = self.mailbox, []
-        due = self._first(self.timers)
+        due = self._first(self.timers) if self.timers else None
         if due is not None and due <= now:
             known = min(now, heard(self))
             while due is not None and due <= known:
@@ -227,13 +230,14 @@ class Slot:
         if len(taken) > 1:
             taken.sort(key=_order)
             self.held = held([mail.given for mail in taken])
+            self.unsynced = {name: text for mail in taken for name, text in mail.values}
         else:
             self.held = frozenset()
+            self.unsynced = dict(taken[0].values) if taken else {}
         self.taken = taken
         self.decided = 0
         self.turns = []
         self.unfinished = None
-        self.unsynced = {name: text for mail in taken for name, text in mail.values}
         return True
 
     def _end_waits(self, taken: list[Mail], now: Instant, heard: Callable[["Slot"], Instant]) -> bool:

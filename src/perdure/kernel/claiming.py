@@ -4,7 +4,7 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.effects import effect_key, has_holder
-from perdure.kernel.outcomes import Code, Failed, Outcome
+from perdure.kernel.outcomes import Code, Failed
 from perdure.kernel.state import OpenTask, State
 from perdure.kernel.turn import Turn
 
@@ -48,13 +48,13 @@ def end(turn: Turn, given: Ending, task: OpenTask) -> None:
         turn.emit(e.EffectReleased(key))
 
 
-def effect_to_hold(turn: Turn, task: OpenTask, outcome: Outcome) -> str:
+def effect_to_hold(turn: Turn, task: OpenTask, failure: Failed) -> str:
     """The effect in doubt for which the task has to wait instead of ending so; empty when it has ended."""
-    if not (isinstance(outcome, Failed) and outcome.code == Code.EFFECT_IN_DOUBT and outcome.details is not None):
+    if failure.code != Code.EFFECT_IN_DOUBT or failure.details is None:
         return ""
     if not task.hold_effects_in_doubt or task.cancelling or task.pool or turn.spoken < HELD_SINCE:
         return ""
-    details = jsontext.decode(outcome.details)
+    details = jsontext.decode(failure.details)
     key = effect_key(task.path, str(details.get("effect"))) if isinstance(details, dict) else ""
     effect = turn.state.effects.get(key)
     return key if effect is not None and effect.is_open else ""

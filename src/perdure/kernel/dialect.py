@@ -46,6 +46,12 @@ class Dialect(Protocol):
     def begin(self, program: Any) -> Any:
         """The body of a run before its first event."""
 
+    def secret_names(self, program: Any) -> tuple[str, ...]:
+        """Secrets of the host that the document names."""
+
+    def namespace_of(self, program: Any) -> str:
+        """Where the document belongs; `default` in a language without namespaces."""
+
     def accept(self, turn: "Turn", given: "Input") -> None:
         """React to an input whose fact is already recorded."""
 
@@ -117,22 +123,6 @@ class Resourceful(Protocol):
 
     def patched(self, execution: "Execution", kind: str, patch: dict[str, Any]) -> list["Input"]:
         """What a change of such a resource asks of its run. Raises ValueError where it may not be changed so."""
-
-
-@runtime_checkable
-class NamesSecrets(Protocol):
-    """A language whose documents may name secrets of the host."""
-
-    def secret_names(self, program: Any) -> tuple[str, ...]:
-        """Those that this one names."""
-
-
-@runtime_checkable
-class Namespaced(Protocol):
-    """A language whose documents belong to namespaces; those of the others are in `default`."""
-
-    def namespace_of(self, program: Any) -> str:
-        """That of this one."""
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.dialect import Dialect, Namespaced, NamesSecrets
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.effort import current
 from perdure.kernel.ids import child_run, idempotency_key
 from perdure.kernel.recording import record
@@ -48,8 +48,8 @@ class Execution:
         self.program = program
         self.state = State()
         self.body: Any = dialect.begin(program)
-        self.secret_names = dialect.secret_names(program) if isinstance(dialect, NamesSecrets) else ()
-        self.namespace = dialect.namespace_of(program) if isinstance(dialect, Namespaced) else "default"
+        self.secret_names = dialect.secret_names(program)
+        self.namespace = dialect.namespace_of(program)
         self._evolve = dialect.evolve
 
     def apply(self, event: e.Event) -> None:

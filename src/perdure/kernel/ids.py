@@ -4,6 +4,7 @@ A root run's id is drawn by the shell; everything else derives from it, so a fol
 Numbers inside a run are never reused, not even by a later life of it.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from perdure.kernel.values import RunId
@@ -31,6 +32,7 @@ def root_of(run: str) -> RunId:
     return RunId(run.partition(".")[0])
 
 
+@lru_cache(maxsize=4096)  # asked several times for every task
 def family_of(run: str) -> str:
     """The root run above it, which names the family: that run and all below it."""
     return run.partition(".")[0]

@@ -27,18 +27,15 @@ _REDACTED = REDACTED.encode()
 class Mask:
     """Knows secrets, and replaces them in texts and data: as they are, and as JSON, URLs and Base64 write them."""
 
-    __slots__ = ("_forms", "_known", "_spellings", "holders", "names")
+    __slots__ = ("_forms", "_known", "_spellings", "hides", "holders", "names")
 
     def __init__(self) -> None:
         self.holders = 0  # tasks in hand that use it
         self.names: set[str] = set()  # of secrets that were looked up for it
+        self.hides = False  # whether it knows any secret
         self._known: frozenset[str] = frozenset()
         self._forms: tuple[str, ...] = ()
         self._spellings: tuple[Spelling, ...] = ()
-
-    @property
-    def hides(self) -> bool:
-        return bool(self._forms)
 
     def add(self, secret: str) -> None:
         if len(secret) < SHORTEST or secret in self._known:
@@ -48,6 +45,7 @@ class Mask:
         self._forms = tuple(sorted({*self._forms, *_forms(secret)}, key=len, reverse=True))
         if len(secret) <= LONGEST_SPELLED and not (secret.isascii() and secret.isalnum()):
             self._spellings = (*self._spellings, Spelling(secret))
+        self.hides = True
 
     def text(self, text: str) -> str:
         for form in self._forms:

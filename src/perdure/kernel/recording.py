@@ -87,7 +87,7 @@ def _task_result(turn: Turn, given: i.TaskResult) -> None:
         return
     if task.attempt != given.attempt:
         _stale(turn, f"attempt {given.attempt} of task {given.task}")
-    elif effect := claiming.effect_to_hold(turn, task, given.outcome):
+    elif isinstance(given.outcome, Failed) and (effect := claiming.effect_to_hold(turn, task, given.outcome)):
         turn.emit(e.TaskHeld(given.task, effect))
         turn.changes_nothing = True  # for the program: the task is still open
     else:

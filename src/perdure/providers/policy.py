@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -208,10 +209,17 @@ def policy_in_force() -> Policy:
     return _in_force
 
 
+@lru_cache(maxsize=4096)
+def refusal_in_force(provider: str, namespace: str) -> str | None:
+    """As `refusal` of the policy in force, which is asked for every task."""
+    return policy_in_force().refusal(provider, namespace)
+
+
 def use_policy(policy: Policy | None) -> None:
     """From now on this one; None: read it again when it is needed."""
     global _in_force
     _in_force = policy
+    refusal_in_force.cache_clear()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from functools import partial
+from functools import lru_cache, partial
 from inspect import iscoroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,12 +46,13 @@ def _resting() -> Effort:
     return Effort(sys.maxsize, partial(time.sleep, _REST))
 
 
-def not_open(assignment: Assignment) -> str | None:
+@lru_cache(maxsize=4096)
+def not_open(provider: str, language: str) -> str | None:
     """Why the run's language may not call the provider; a run of no known language is the caller's own."""
-    owner = language_of(assignment.provider)
-    if owner is None or assignment.language in ("", owner):
+    owner = language_of(provider)
+    if owner is None or language in ("", owner):
         return None
-    return f"{assignment.provider!r} is called by the engine for a {owner}, and by no document"
+    return f"{provider!r} is called by the engine for a {owner}, and by no document"
 
 
 PROCESS = "process"

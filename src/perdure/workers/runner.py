@@ -12,7 +12,7 @@ It knows nothing of runs, stores or languages, and it retries nothing.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.sealing import read_by_place
 from perdure.kernel.values import SECOND, Instant
 from perdure.kernel.work import Assignment, Port
-from perdure.providers.policy import policy_in_force
+from perdure.providers.policy import refusal_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.verdict import RESULT_LIMIT, settle
 from perdure.workers.crowds import Crowd
@@ -128,11 +128,15 @@ class Worker:
         if provider is None:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
-        refusal = not_open(assignment) or policy_in_force().refusal(assignment.provider, assignment.namespace)
+        name = assignment.provider
+        refusal = not_open(name, assignment.language) or refusal_in_force(name, assignment.namespace)
         if refusal is not None:  # what the document was judged by, or among, may have changed since
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
-        secrets = Secrets(self._resolve_secret, self._mask_of(assignment))
+        mask = self._masks.of(assignment.run)
+        if assignment.secrets:
+            self._fill_mask(mask, assignment.secrets)
+        secrets = Secrets(self._resolve_secret, mask)
         errand = Errand(assignment, port, provider, done, secrets, self._limits.result_bytes)
         is_sealed = assignment.sealed and read_by_place(assignment.arguments) is None
         if is_sealed or errand.has_much_to_read:
@@ -147,15 +151,13 @@ class Worker:
         if assignment.deadline is None or self._arm(errand, assignment.deadline):
             self._admit(errand)
 
-    def _mask_of(self, assignment: Assignment) -> Mask:
-        """The family's mask. It knows at once what the run's document names: an earlier process may have used it."""
-        mask = self._masks.of(assignment.run)
-        for name in assignment.secrets:
+    def _fill_mask(self, mask: Mask, names: Sequence[str]) -> None:
+        """The family's mask knows at once what the run's document names: an earlier process may have used it."""
+        for name in names:
             if name not in mask.names:
                 mask.names.add(name)
                 for value in values_named(name, self._resolve_secret):
                     mask.add(value)
-        return mask
 
     def _admit(self, errand: Errand) -> None:
         if self._groups.enter(errand):
@@ -374,9 +376,11 @@ class Worker:
         key = _key(errand.assignment)
         if self._errands.get(key) is errand:
             del self._errands[key]
-        self._masks.leave(errand.assignment.run, errand.secrets.mask)
+        mask = errand.secrets.mask
+        self._masks.leave(errand.assignment.run, mask)
         following = self._groups.leave(errand)
-        errand.done(errand.secrets.redact_outcome(errand.stopped or outcome))
+        outcome = errand.stopped or outcome
+        errand.done(mask.outcome(outcome) if mask.hides else outcome)
         if self._is_closed:
             return
         if following is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.kernel.masking import Mask
-from perdure.kernel.outcomes import Code, Outcome
+from perdure.kernel.outcomes import Code
 from perdure.kernel.sealing import REDACTED, CannotOpen
 from perdure.kernel.work import Claim, Port
 from perdure.providers.failure import ProviderFailure
@@ -101,9 +101,6 @@ class Secrets:
 
     def redact(self, value: Any) -> Any:
         return self.mask.data(value)
-
-    def redact_outcome(self, outcome: Outcome) -> Outcome:
-        return self.mask.outcome(outcome)
 
 
 class DiscreetPort:

@@ -84,6 +84,9 @@ class Flow:
         names: tuple[str, ...] = program.secret_names
         return names
 
+    def namespace_of(self, program: Any) -> str:
+        return "default"
+
     # Runs.
 
     @property

@@ -5,6 +5,7 @@ and the events name, so a log can be read beside its document.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -174,14 +175,14 @@ class Flow(msgspec.Struct):
     parameters: Parameters = NO_PARAMETERS
 
 
-class Program(msgspec.Struct):
+class Program(msgspec.Struct, dict=True):
     root: Flow
     name: str
     flows: dict[str, Flow] = msgspec.field(default_factory=dict)
     entries: dict[str, Entry] = msgspec.field(default_factory=dict)
     calls: dict[str, Call] = msgspec.field(default_factory=dict)
 
-    @property
+    @cached_property
     def secret_names(self) -> tuple[str, ...]:
         return tuple({name: None for call in self.calls.values() for _, name in call.secrets})
 

@@ -80,6 +80,9 @@ class Playbook:
         names: tuple[str, ...] = program.secret_names
         return names
 
+    def namespace_of(self, program: Any) -> str:
+        return "default"
+
     def graph(self, program: Any) -> Graph:
         from perdure.dialects.playbook.picture import draw
 

@@ -56,6 +56,12 @@ class Drill:
     def begin(self, program: Any) -> b.Body:
         return b.Body(program)
 
+    def secret_names(self, program: Any) -> tuple[str, ...]:
+        return ()
+
+    def namespace_of(self, program: Any) -> str:
+        return "default"
+
     def accept(self, turn: Turn, given: i.Input) -> None:
         match given:
             case i.Cancel(reason):
