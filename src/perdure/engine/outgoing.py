@@ -22,12 +22,17 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     """The transition of everything the slot has just decided; None when nothing needs to be written."""
     execution = slot.execution
     assert execution is not None
-    turns = [(turn.now, turn.events) for turn in slot.turns if turn.events]
-    consumes = tuple([mail.position for mail in slot.taken if mail.position is not None])
+    turns: list[tuple[Instant, list[e.Event]]] = []
+    consumes: list[int] = []
+    for turn, mail in zip(slot.turns, slot.taken, strict=True):
+        if turn.events:
+            turns.append((turn.now, turn.events))
+        if mail.position is not None:
+            consumes.append(mail.position)
     if not turns and not consumes:
         return None
     state = execution.state
-    change = Transition(slot.id, slot.partition, state.seq, consumes=consumes)
+    change = Transition(slot.id, slot.partition, state.seq, consumes=tuple(consumes))
     if turns:
         change.row = encode_turns(turns)
         tail = slot.tail_bytes + len(change.row)
@@ -79,9 +84,11 @@ def _summary(slot: Slot, execution: Execution) -> Summary | None:
     if state.status.is_final:
         wanted = Summary(state.status, False, None, state.ended_at)
     elif state.has_local_work:
+        was = slot.summary if slot.summary is not None and slot.summary.has_work else None
+        if was is not None and not (slot.timers or slot.waits or slot.calendar):
+            return None
         due, on_wall = slot.due_times()
-        was = slot.summary
-        if was is not None and was.has_work and not (_is_earlier(due, was.due) or _is_earlier(on_wall, was.on_wall)):
+        if was is not None and not (_is_earlier(due, was.due) or _is_earlier(on_wall, was.on_wall)):
             return None
         wanted = Summary(Status.RUNNING, True, due, None, on_wall)
     else:

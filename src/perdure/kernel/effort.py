@@ -41,7 +41,8 @@ class Effort:
         """How many of these steps an expression may make here, each of them so many units of work."""
         if self.rest is not None:
             self.rest()
-        return min(steps, max(self.left, 0) // price)
+        allowed = self.left // price if self.left > 0 else 0
+        return allowed if allowed < steps else steps
 
 
 current: ContextVar[Effort | None] = ContextVar("effort", default=None)

@@ -233,7 +233,7 @@ class TaskContext(_Facts):
 class BlockingContext(_Facts):
     """The context of a function that cannot await, in a thread or in a subprocess."""
 
-    __slots__ = ("_core", "for_coroutines")
+    __slots__ = ("_effects", "for_coroutines")
 
     def __init__(
         self,
@@ -245,9 +245,14 @@ class BlockingContext(_Facts):
         for_coroutines: TaskContext | None = None,
     ) -> None:
         super().__init__(task, port, secrets, cancellation)
-        self._core = TaskContext(task, port, secrets, cancellation, effects, may_await=False)
+        self._effects = effects
         # When the function called turns out to be a coroutine:
         self.for_coroutines = for_coroutines or TaskContext(task, port, secrets, cancellation, effects)
+
+    @property
+    def _core(self) -> TaskContext:
+        """The rules, over a port that answers at once. Most functions never need them."""
+        return TaskContext(self._task, self._port, self.secrets, self._cancellation, self._effects, may_await=False)
 
     def keep_to_myself(self) -> None:
         """The context is not passed on to the function that does the work, so it cannot hear of a cancel."""

@@ -58,7 +58,11 @@ class Crowd:
             return  # one that began has ended at once: the loop below goes on anyway
         self._is_filling = True
         try:
-            while (errand := self._next()) is not None:
+            while True:
+                with self._lock:
+                    errand = self._places.take()
+                if errand is None:
+                    break
                 self._begin(errand)
         finally:
             self._is_filling = False
@@ -66,10 +70,6 @@ class Crowd:
             if self._alarm is None and self._places.is_wanted:
                 loop, placed = asyncio.get_running_loop(), self._places.placed
                 self._alarm = loop.call_later(self._long, self._make_room, placed)
-
-    def _next(self) -> Errand | None:
-        with self._lock:
-            return self._places.take()
 
     def _make_room(self, placed: list[Errand]) -> None:
         self._alarm = None

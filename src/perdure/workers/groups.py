@@ -6,7 +6,7 @@ are places.
 """
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 
 from perdure.kernel.ids import family_of
@@ -25,8 +25,8 @@ class Places:
         self._limit = limit
         self._placed: dict[int, Errand] = {}
         self._long: dict[int, Errand] = {}
-        self._of: Counter[str] = Counter()  # those who have begun, by family
-        self._long_of: Counter[str] = Counter()
+        self._of: dict[str, int] = {}  # those who have begun, by family
+        self._long_of: dict[str, int] = {}
         self._waiting: OrderedDict[str, deque[Errand]] = OrderedDict()  # by family, in the order of their turns
 
     def __contains__(self, errand: Errand) -> bool:
@@ -53,7 +53,7 @@ class Places:
                 waiting.popleft()
             if not waiting:
                 del self._waiting[family]
-            elif self._of[family] - (family == left) < self._limit:
+            elif self._of.get(family, 0) - (family == left) < self._limit:
                 return waiting[0]
             else:
                 self._waiting.move_to_end(family)
@@ -61,38 +61,46 @@ class Places:
 
     def take(self) -> Errand | None:
         """Whose turn it is; it has a place now."""
-        if len(self._placed) >= self._limit or (errand := self.first()) is None:
+        if not self._waiting or len(self._placed) >= self._limit or (errand := self.first()) is None:
             return None
         family = family_of(errand.assignment.run)
-        self._waiting[family].popleft()
-        if self._waiting[family]:
+        waiting = self._waiting[family]
+        waiting.popleft()
+        if waiting:
             self._waiting.move_to_end(family)
         else:
             del self._waiting[family]
         self._placed[id(errand)] = errand
-        self._of[family] += 1
+        self._of[family] = self._of.get(family, 0) + 1
         return errand
 
     def leave(self, errand: Errand) -> None:
         """It has ended; one that has not begun has nothing to leave."""
-        is_long = self._long.pop(id(errand), None) is not None
-        if self._placed.pop(id(errand), None) is None and not is_long:
-            return
-        for count in (self._of, self._long_of) if is_long else (self._of,):
-            family = family_of(errand.assignment.run)
-            count[family] -= 1
-            if not count[family]:
-                del count[family]
+        family = family_of(errand.assignment.run)
+        if self._placed.pop(id(errand), None) is None:
+            if self._long.pop(id(errand), None) is None:
+                return
+            _count_down(self._long_of, family)
+        _count_down(self._of, family)
 
     def make_room(self, long: Iterable[Errand]) -> None:
         """They have had their places all the while that others waited."""
         share = max(1, self._limit // 4)
         for errand in long:
             family = family_of(errand.assignment.run)
-            if errand in self and self._long_of[family] < share and len(self._long) < MOST_LONG * self._limit:
+            count = self._long_of.get(family, 0)
+            if errand in self and count < share and len(self._long) < MOST_LONG * self._limit:
                 del self._placed[id(errand)]
                 self._long[id(errand)] = errand
-                self._long_of[family] += 1
+                self._long_of[family] = count + 1
+
+
+def _count_down(counts: dict[str, int], family: str) -> None:
+    left = counts[family] - 1
+    if left:
+        counts[family] = left
+    else:
+        del counts[family]
 
 
 class Groups:

@@ -26,10 +26,12 @@ CONFIG_MAP = "$bubuConfigMapRef"
 
 DEEPEST = 32  # STY-080
 
+_HOLDERS = (dict, list)
+
 
 def hydrate_inputs(task: Mapping[str, Any], source: SecretSource, namespace: str, run: str) -> dict[str, Any]:
     """The input of a task, as its code may see it."""
-    inputs: dict[str, Any] = _followed(task.get("inputs") or {}, families_of(task, run), 0)
+    inputs: dict[str, Any] = _followed(task.get("inputs") or {}, lambda: families_of(task, run), 0)
     for path in task.get("references") or ():
         inputs = _replaced(inputs, path, lambda found: fill(found, source, namespace))
     return inputs
@@ -52,19 +54,20 @@ def families_of(task: Mapping[str, Any], run: str) -> frozenset[str]:
     return frozenset({family_of(run), *(task.get("families") or ())})
 
 
-def _followed(value: Any, families: frozenset[str], depth: int) -> Any:
+def _followed(value: Any, families: Callable[[], frozenset[str]], depth: int) -> Any:
     """With what lies in storage; in that, nothing is followed any further."""
-    if depth > DEEPEST:
+    if not isinstance(value, _HOLDERS):
+        return value
+    if isinstance(value, dict) and isinstance(value.get(storage.REFERENCE), str):
+        return storage.get(value, families())
+    if depth == DEEPEST and value:
         raise EngramError(f"the input is nested more than {DEEPEST} levels deep", type="validation_error")
-    match value:
-        case {"$bubuStorageRef": str()}:
-            return storage.get(value, families)
-        case dict():
-            return {name: _followed(item, families, depth + 1) for name, item in value.items()}
-        case list():
-            return [_followed(item, families, depth + 1) for item in value]
-        case _:
-            return value
+    if isinstance(value, list):
+        return [_followed(item, families, depth + 1) if isinstance(item, _HOLDERS) else item for item in value]
+    return {
+        name: _followed(item, families, depth + 1) if isinstance(item, _HOLDERS) else item
+        for name, item in value.items()
+    }
 
 
 def _replaced(value: Any, path: Sequence[str | int], change: Callable[[Any], Any]) -> Any:
