@@ -154,7 +154,7 @@ class Decider:
 
         `now` stamps all turns, where they take no time; otherwise each of them reads the clock.
         """
-        execution, held = slot.execution, slot.held
+        execution, held, limits = slot.execution, slot.held, self._settings.limits
         assert execution is not None
         for at in range(slot.decided, len(slot.taken)):
             mail = slot.taken[at]
@@ -167,7 +167,10 @@ class Decider:
                 turn.rivals = slot.rivals
                 if mail.values:
                     turn.texts.update(mail.values)
-            needs = decide(turn, self._settings.limits, is_held=at in held, owes_moves=at - 1 in held)
+            if held:
+                needs = decide(turn, limits, is_held=at in held, owes_moves=at - 1 in held)
+            else:
+                needs = decide(turn, limits)
             if needs is not None:
                 slot.unfinished = turn
                 return turn, needs

@@ -186,7 +186,8 @@ class Dispatcher:
     def _make_room(self, lane: Lane, working: list[Assignment]) -> None:
         """Others have waited for long: whoever has worked all the while keeps them out no more."""
         lane.alarm = None
-        lane.make_room([one for one in working if self._running.get(one.run, one.task) is one])
+        begun = [one for one in (*self._running, *self._beginning) if self._lanes[one.language] is lane]
+        lane.make_room([one for one in working if self._running.get(one.run, one.task) is one], begun)
         self.fill()
 
     def _begin_alone(self, assignment: Assignment) -> None:

@@ -29,7 +29,7 @@ class Lane:
         self.placed = 0
         self.alarm: Alarm | None = None  # until those who work now have stayed long
         self._limit = limit
-        self._of: dict[str, int] = {}  # tasks that have begun, by family
+        self._of: Counter[str] = Counter()  # tasks that have begun, by family; only while some have stayed long
         self._long: dict[tuple[RunId, int], Assignment] = {}
         self._long_of: Counter[str] = Counter()
 
@@ -45,23 +45,24 @@ class Lane:
             return next(iter(self.order))
         for _ in range(min(len(self.order), LOOKED_AT)):
             run = next(iter(self.order))
-            if self._of.get(family_of(run), 0) < self._limit:
+            if self._of[family_of(run)] < self._limit:
                 return run
             self.order.move_to_end(run)
         return None
 
     def enter(self, one: Assignment) -> None:
-        family = family_of(one.run)
-        self._of[family] = self._of.get(family, 0) + 1
         self.placed += 1
+        if self._long:
+            self._of[family_of(one.run)] += 1
 
     def leave(self, one: Assignment) -> None:
         """It has ended, or does not begin after all."""
+        if not self._long:
+            self.placed -= 1
+            return
         family = family_of(one.run)
-        left = self._of[family] - 1
-        if left:
-            self._of[family] = left
-        else:
+        self._of[family] -= 1
+        if not self._of[family]:
             del self._of[family]
         if self._long.get((one.run, one.task)) is not one:
             self.placed -= 1
@@ -71,7 +72,9 @@ class Lane:
         if not self._long_of[family]:
             del self._long_of[family]
 
-    def make_room(self, long: Iterable[Assignment]) -> None:
+    def make_room(self, long: Iterable[Assignment], begun: Iterable[Assignment]) -> None:
+        """For others than those who have stayed `long`. `begun` are all of this lane that have."""
+        self._of = Counter(family_of(one.run) for one in begun)
         share = max(1, self._limit // 4)
         for one in long:
             family = family_of(one.run)
@@ -87,14 +90,13 @@ class Lane:
 class Held:
     """Assignments by run and task. What one run has is found without looking at the others'."""
 
-    __slots__ = ("_of", "_total")
+    __slots__ = ("_of",)
 
     def __init__(self) -> None:
         self._of: dict[RunId, dict[int, Assignment]] = {}
-        self._total = 0
 
     def __len__(self) -> int:
-        return self._total
+        return sum(map(len, self._of.values()))
 
     def __iter__(self) -> Iterator[Assignment]:
         return (one for held in self._of.values() for one in held.values())
@@ -102,9 +104,9 @@ class Held:
     def add(self, one: Assignment) -> None:
         held = self._of.get(one.run)
         if held is None:
-            held = self._of[one.run] = {}
-        self._total += one.task not in held
-        held[one.task] = one
+            self._of[one.run] = {one.task: one}
+        else:
+            held[one.task] = one
 
     def get(self, run: RunId, task: int) -> Assignment | None:
         held = self._of.get(run)
@@ -116,10 +118,8 @@ class Held:
     def pop(self, run: RunId, task: int) -> Assignment | None:
         held = self._of.get(run)
         one = None if held is None else held.pop(task, None)
-        if one is not None:
-            self._total -= 1
-            if not held:
-                del self._of[run]
+        if one is not None and not held:
+            del self._of[run]
         return one
 
     def remove(self, one: Assignment) -> bool:
@@ -127,13 +127,11 @@ class Held:
         held = self._of.get(one.run)
         if held is None or held.get(one.task) is not one:
             return False
-        self._total -= 1
-        del held[one.task]
-        if not held:
+        if len(held) == 1:
             del self._of[one.run]
+        else:
+            del held[one.task]
         return True
 
     def pop_all(self, run: RunId) -> Mapping[int, Assignment]:
-        held = self._of.pop(run, NOTHING)
-        self._total -= len(held)
-        return held
+        return self._of.pop(run, NOTHING)

@@ -96,17 +96,22 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
         if is_held:
             return None
         if turn.stage < Stage.DONE:
-            budget = limits.slice
-            may_catch = limits.caught - (state.caught if isinstance(turn.given, i.Proceed) else 0)
+            budget, may_catch, events = limits.slice, limits.caught, turn.events
+            if state.caught and isinstance(turn.given, i.Proceed):
+                may_catch -= state.caught
             work = current.get()
+            if work is not None and work.left < limits.work:
+                work = None  # what is left ends the turn before the slice
             least = work.left - limits.work if work is not None else 0
             turn.is_cut = True
-            while turn.moves < budget and turn.caught < may_catch and (work is None or work.left > least):
-                mark = len(turn.events)
+            while turn.moves < budget and turn.caught < may_catch:
+                mark = len(events)
                 if state.outcome is not None or not dialect.advance(turn):
                     turn.is_cut = False
                     break
                 turn.moves += 1
+                if work is not None and work.left <= least:
+                    break
             turn.stage = Stage.DONE
     except Needs as needs:
         if len(turn.events) != mark:
@@ -119,7 +124,7 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
 def _account(turn: Turn, limits: Limits) -> None:
     """Keep count of what was done without the world, so that no document can spin the engine."""
     state = turn.state
-    if state.outcome is not None:
+    if state.outcome is not None or not (turn.is_cut or turn.caught or state.sliced):
         return
     moves, enumerated, caught = turn.moves, turn.enumerated, turn.caught
     if isinstance(turn.given, i.Proceed):
