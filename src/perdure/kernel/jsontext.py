@@ -25,6 +25,7 @@ PIECE = 128 * 1024
 
 _TRIES = 8  # to find the end of a piece
 _NODES = 4_000  # values in a piece that is written
+_HOLDERS = frozenset({dict, list, tuple})
 _PRICE_OF_READING = 2  # bytes for a unit of work
 _PRICE_OF_WRITING = 8
 
@@ -136,22 +137,20 @@ def is_large(value: Any, most: int = _NODES) -> bool:
 
 def weigh(value: Any, most: int) -> int:
     """How many values there are in it, long texts counted for more; no longer counted once it is more than that."""
+    if type(value) not in _HOLDERS:
+        return len(value) >> 6 if type(value) is str else 0
     weight = 0
     pending = [value]
-    for item in pending:
-        kind = type(item)
-        if kind is dict:
-            weight += len(item)
-            if weight > most:
-                break
-            pending += item.values()
-        elif kind is list or kind is tuple:
-            weight += len(item)
-            if weight > most:
-                break
-            pending += item
-        elif kind is str:
-            weight += len(item) >> 6
+    for holder in pending:
+        weight += len(holder)
+        if weight > most:
+            break
+        for item in holder.values() if type(holder) is dict else holder:
+            kind = type(item)
+            if kind is str:
+                weight += len(item) >> 6
+            elif kind in _HOLDERS:
+                pending.append(item)
     return weight
 
 

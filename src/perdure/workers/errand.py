@@ -177,7 +177,8 @@ class Errand:
             value = function.invoke(self.arguments, payload, context)
             if iscoroutine(value):
                 return value
-            return settle(value, self.limit) if loop is None else self.settle_aside(value)
+            is_aside = loop is not None and jsontext.is_large(value)
+            return self.settle_aside(value) if is_aside else settle(value, self.limit)
         except BaseException as error:  # SystemExit of a user's function must not end the engine
             return self.failure(error)
 
