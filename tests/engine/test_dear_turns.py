@@ -16,9 +16,11 @@ import pytest
 from perdure.dialects.flow import Flow
 from perdure.engine import dearness, deciding
 from perdure.engine.client import RunFailed
+from perdure.engine.slot import Slot
 from perdure.kernel import jsontext
 from perdure.kernel.effort import Effort, TooDear
 from perdure.kernel.judging import Applied
+from perdure.kernel.values import RunId
 from perdure.providers.registry import shared
 from perdure.testing import World
 from perdure.wiring import languages
@@ -157,7 +159,7 @@ class Observed(Flow):
         self.seen: dict[str, list[bool]] = {"parse": [], "declares": [], "load": [], "evolve": []}
 
     def _note(self, what: str) -> None:
-        self.seen[what].append(threading.current_thread().name.startswith("perdure-deciding"))
+        self.seen[what].append(threading.current_thread().name.startswith(("perdure-deciding", "perdure-reading")))
 
     def parse(self, text: bytes, around: Any = None) -> Any:
         self._note("parse")
@@ -214,6 +216,22 @@ async def test_a_short_document_is_checked_compiled_and_folded_at_once(tmp_path:
 
         assert await run.result() == 1
         assert not any(one for seen in language.seen.values() for one in seen)
+
+
+async def test_nobody_waits_behind_a_decision_to_have_a_document_checked(
+    tmp_path: Path,
+) -> None:
+    """Invariant 29: with both deciding threads taken, a long document is checked, and its cheap run ends."""
+    free = threading.Event()
+    slots = [Slot(RunId(name), 0) for name in ("one", "two")]
+    taken = [asyncio.ensure_future(dearness.threads.decide(slot, lambda slot: free.wait(30))) for slot in slots]
+    async with World(tmp_path, spoken=languages()) as world:
+        run = await world.start(chain(300))
+        await world.advance(10)
+        assert await run.result() == 1
+    assert not any(one.done() for one in taken)
+    free.set()
+    await asyncio.gather(*taken)
 
 
 async def test_a_long_document_is_applied_in_a_thread(tmp_path: Path) -> None:

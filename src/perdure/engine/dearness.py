@@ -18,7 +18,7 @@ from perdure.kernel.effort import STEPS_PER_MILLISECOND, Effort, TooDear
 
 ON_THE_LOOP = 5 * STEPS_PER_MILLISECOND
 LONGEST = 30.0  # seconds that one decision may last
-THREADS = 2
+THREADS = 2  # that decide, and as many that read
 BETWEEN_RESTS, REST = 0.001, 0.00005  # seconds of work, and of rest in which another thread gets the interpreter
 CHEAP_TURNS = 100  # in a row, before a run is decided on the event loop again
 SMALL = 16 * 1024  # bytes of records that are folded on the event loop
@@ -35,24 +35,27 @@ class TakesTooLong(Exception):
 
 
 class DecidingThreads:
-    """Two for all engines of the process: more would only wait for each other."""
+    """Two for all engines of the process, and two for what is read: more would only wait for each other.
+
+    Nobody waits behind a decision to have a document checked or a run folded.
+    """
 
     def __init__(self) -> None:
-        self._threads: ThreadPoolExecutor | None = None
+        self._pools: dict[str, ThreadPoolExecutor] = {}
         self._uncollected = _Uncollected()
 
     async def decide(self, slot: Slot, make: Callable[[Slot], R]) -> R:
         """What `make` gives for the slot, made in a thread. Raises `TooDear` when the work has no end in sight."""
-        return await self._begin(self._decided, slot, make)
+        return await self._begin("perdure-deciding", self._decided, slot, make)
 
     async def do(self, work: Callable[[], R]) -> R:
         """What the work gives, done in a thread: loading, compiling, checking, large JSON."""
-        return await self._begin(self._done, work)
+        return await self._begin("perdure-reading", self._done, work)
 
-    def _begin(self, work: Callable[..., R], *given: Any) -> Awaitable[R]:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="perdure-deciding")
-        return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+    def _begin(self, name: str, work: Callable[..., R], *given: Any) -> Awaitable[R]:
+        if name not in self._pools:
+            self._pools[name] = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
+        return asyncio.get_running_loop().run_in_executor(self._pools[name], work, *given)
 
     def _decided(self, slot: Slot, make: Callable[[Slot], R]) -> R:
         with self._uncollected, Effort(_MOST, _Rests().rest) as effort:
