@@ -5,6 +5,7 @@ what is written today, so that a change which writes more has to say so here.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +16,7 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
+from perdure.engine import deciding
 from perdure.engine.client import RunFailed
 from perdure.kernel import jsontext
 from tests.dialects.flow.documents import call, flow, middleware, mock, returns
@@ -70,6 +72,34 @@ async def test_200_runs_of_10_steps(tmp_path: Path, spoken: tuple[Language, Boun
     assert meter.summaries == 200 * 2, "once when it is created, once when it ends"
     assert meter.snapshots == 0
     assert sum(meter.bytes) / 2000 < bounds.sequence
+
+
+CALLS = {"drill": 120, "flow": 170, "playbook": 224, "story": 248}
+"""Calls of Python functions per step of W1, a twentieth above what they are today; starts and ends are among them."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_step_makes_only_so_many_calls(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W1, Invariant 25: what is looked at for every step is paid by every step of every run."""
+    monkeypatch.setattr(deciding, "LONGEST_AT_ONCE", 60.0)  # a profile is slow: the pump would give way at every turn
+    language: Language = import_module(f"bench.languages.{name}").LANGUAGE
+    document, given = language.sequence(10, "echo"), language.given({"i": 1, "n": ""})
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    async with metered(tmp_path, FUNCTIONS) as (engine, _, _):
+        await (await engine.start(document, given)).result()  # what is made once is made
+        sys.setprofile(count)
+        try:
+            handles = await asyncio.gather(*[engine.start(document, given) for _ in range(50)])
+            await asyncio.gather(*[handle.result() for handle in handles])
+        finally:
+            sys.setprofile(None)
+
+    assert calls / 500 < CALLS[name]
 
 
 async def test_1000_wide(tmp_path: Path, spoken: tuple[Language, Bounds]) -> None:

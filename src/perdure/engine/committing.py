@@ -75,7 +75,11 @@ class Committer:
         self._chores.spawn(self._commit())
 
     def _next(self) -> Batch:
-        batch = [self._pending.popleft() for _ in range(min(len(self._pending), self._most))]
+        if len(self._pending) <= self._most:
+            batch = list(self._pending)
+            self._pending.clear()
+        else:
+            batch = [self._pending.popleft() for _ in range(self._most)]
         return [(slot, change) for slot, change in batch if slot.phase is not Phase.GONE]
 
     async def _commit(self) -> None:

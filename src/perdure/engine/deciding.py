@@ -147,7 +147,11 @@ class Decider:
         except Exception as error:
             self._trouble.undecided(slot, error)
             return
-        self._conclude(slot, made)
+        if type(made) is Transition and not made.programs:  # nearly always
+            slot.phase = Phase.COMMITTING
+            self._committer.add(slot, made)
+        else:
+            self._conclude(slot, made)
 
     def _make_turns(self, slot: Slot, now: Instant | None = None) -> Made:
         """Decide what was taken up. Touches nothing but the slot, so it may be done in a thread.

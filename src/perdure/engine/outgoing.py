@@ -24,11 +24,14 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     assert execution is not None
     turns: list[tuple[Instant, list[e.Event]]] = []
     consumes: list[int] = []
+    brings_more = False  # than events
     for turn, mail in zip(slot.turns, slot.taken, strict=True):
         if turn.events:
             turns.append((turn.now, turn.events))
         if mail.position is not None:
             consumes.append(mail.position)
+        if turn.values or turn.programs or turn.claims or turn.remembered or mail.values or mail.borrowed:
+            brings_more = True
     if not turns and not consumes:
         return None
     state = execution.state
@@ -49,6 +52,20 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
                 asks = _ASKS.get(type(event))
                 if asks is not None:
                     asks(change, slot, execution, event)
+    if brings_more:
+        _add_more(change, slot)
+    if slot.creation is not None:
+        change.create = slot.creation
+        change.programs = added(change.programs, slot.programs)
+        change.lived = added(change.lived, slot.lived)
+    change.summary = _summary(slot, execution)
+    if slot.failures:
+        change.stuck = ""
+    return change
+
+
+def _add_more(change: Transition, slot: Slot) -> None:
+    """What lies beside the events of its turns, and what came with its mail."""
     for turn in slot.turns:
         if turn.values:
             change.values = added(change.values, turn.values.items())
@@ -64,14 +81,6 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
             change.values = added(change.values, mail.values)
         if mail.borrowed:
             change.borrowed = added(change.borrowed, mail.borrowed)
-    if slot.creation is not None:
-        change.create = slot.creation
-        change.programs = added(change.programs, slot.programs)
-        change.lived = added(change.lived, slot.lived)
-    change.summary = _summary(slot, execution)
-    if slot.failures:
-        change.stuck = ""
-    return change
 
 
 def _summary(slot: Slot, execution: Execution) -> Summary | None:

@@ -40,7 +40,7 @@ class BrokenPromise(RuntimeError):
 
 
 class Execution:
-    __slots__ = ("_evolve", "body", "dialect", "id", "namespace", "program", "secret_names", "state")
+    __slots__ = ("body", "dialect", "evolve", "id", "namespace", "program", "secret_names", "state")
 
     def __init__(self, id: RunId, dialect: Dialect, program: Any) -> None:
         self.id = id
@@ -50,7 +50,7 @@ class Execution:
         self.body: Any = dialect.begin(program)
         self.secret_names = dialect.secret_names(program)
         self.namespace = dialect.namespace_of(program)
-        self._evolve = dialect.evolve
+        self.evolve = dialect.evolve
 
     def apply(self, event: e.Event) -> None:
         state = self.state
@@ -58,7 +58,7 @@ class Execution:
         change = CHANGES.get(type(event))
         if change is not None:
             change(state, event)
-        self._evolve(self.body, event)
+        self.evolve(self.body, event)
 
     def fold(self, turns: Iterable[tuple[Instant, list[e.Event]]]) -> None:
         for at, events in turns:

@@ -30,6 +30,7 @@ from perdure.kernel.questions import (
     Within,
 )
 from perdure.kernel.randomness import draw
+from perdure.kernel.state import CHANGES
 from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, RunId, digest
 from perdure.kernel.versions import RECORDS
 
@@ -172,10 +173,16 @@ class Turn:
         self._answers = answers
 
     def emit(self, event: e.Event) -> None:
-        if not self.events:
-            self.state.at = self.now
-        self.events.append(event)
-        self.execution.apply(event)
+        state, events = self.state, self.events
+        if not events:
+            state.at = self.now
+        events.append(event)
+        # As `Execution.apply` has it: nearly all that a step decides comes through here.
+        state.seq += 1
+        change = CHANGES.get(type(event))
+        if change is not None:
+            change(state, event)
+        self.execution.evolve(self.body, event)
 
     def refuse(self, reason: str, conflict: bool = False) -> None:
         """It came too late, or cannot be: only the one who offered it hears of it."""
