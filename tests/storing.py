@@ -45,7 +45,7 @@ def chosen(**shares: int) -> list[Any]:
         ]
     if named not in EVERY:
         raise pytest.UsageError(f"{CHOSEN}={named}: one of {', '.join(EVERY)}")
-    return [named]
+    return [pytest.param(named)]
 
 
 def _mortal_store(url: str, now: Callable[[], Instant]) -> "PostgresStore":

@@ -28,7 +28,7 @@ from tests.engine.documents import drill
 from tests.engine.servers import until
 
 ON_POSTGRES = pytest.mark.parametrize(
-    "world_store", [name for name in storing.chosen() if name != storing.SQLITE], indirect=True
+    "world_store", [store for store in storing.chosen() if store.values[0] != storing.SQLITE], indirect=True
 )
 
 
