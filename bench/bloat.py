@@ -15,7 +15,7 @@ from typing import Any
 
 import perdure
 from perdure.engine.clock import SystemClock
-from perdure.stores.caring import TableSize
+from perdure.stores.admin import TableSize
 from perdure.wiring import open_caretaker
 
 KID = {"drill": 1, "name": "kid", "steps": [{"call": "bloat-step"}, {"return": 1}]}

@@ -12,11 +12,11 @@ from typing import Any
 
 from bench import ours
 from bench.scene import Scene
-from perdure.engine import outgoing
-from perdure.engine.deciding import Decider
-from perdure.engine.settling import Settler
+from perdure.engine import transition_builder
+from perdure.engine.after_commit import Settler
+from perdure.engine.decisions import Decider
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.workers.errand import Errand
+from perdure.workers.task_execution import Errand
 from perdure.workers.threads import Threads
 
 PIECES = (
@@ -36,7 +36,7 @@ def split(scene: Scene) -> dict[str, Any]:
     """A measured process: microseconds of each piece of a step, the median of all, and of the whole step."""
     spent: dict[str, list[float]] = defaultdict(list)
     _time(Decider, "_decide", spent["decide"])
-    _time(outgoing, "encode_turns", spent["encode"])
+    _time(transition_builder, "encode_turns", spent["encode"])
     _time(SqliteStore, "_write", spent["statements"])
     _time(SqliteStore, "_commit", spent["sync"])
     _time(Settler, "committed", spent["hand_out"])

@@ -7,11 +7,11 @@ if TYPE_CHECKING:
     from perdure.engine.client import Handle, RunFailed
     from perdure.kernel.errors import PerdureError
     from perdure.providers.context import TaskContext
-    from perdure.providers.engrams.context import EngramContext
-    from perdure.providers.engrams.failure import EngramError
-    from perdure.providers.engrams.registry import engram
     from perdure.providers.failure import EffectInDoubt, ProviderFailure
     from perdure.providers.registry import provider
+    from perdure.services.story.engrams.context import EngramContext
+    from perdure.services.story.engrams.failure import EngramError
+    from perdure.services.story.engrams.registry import engram
     from perdure.wiring import Engine, Observer
 
     __version__: str
@@ -35,15 +35,15 @@ __all__ = [
 _HOMES = {
     "EffectInDoubt": "perdure.providers.failure",
     "Engine": "perdure.wiring",
-    "EngramContext": "perdure.providers.engrams.context",
-    "EngramError": "perdure.providers.engrams.failure",
+    "EngramContext": "perdure.services.story.engrams.context",
+    "EngramError": "perdure.services.story.engrams.failure",
     "Handle": "perdure.engine.client",
     "Observer": "perdure.wiring",
     "PerdureError": "perdure.kernel.errors",
     "ProviderFailure": "perdure.providers.failure",
     "RunFailed": "perdure.engine.client",
     "TaskContext": "perdure.providers.context",
-    "engram": "perdure.providers.engrams.registry",
+    "engram": "perdure.services.story.engrams.registry",
     "provider": "perdure.providers.registry",
 }
 """Public name → the module it lives in."""

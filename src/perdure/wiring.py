@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from perdure.engine.client import Client
 from perdure.engine.clock import Clock, SystemClock
-from perdure.engine.judging import Language
+from perdure.engine.document_validation import Language
 from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.sealing import Opener
+from perdure.kernel.sealed_arguments import Opener
 from perdure.kernel.values import RunId
 from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
 
 if TYPE_CHECKING:
+    from perdure.engine.catalog_entries import Change, Finding
     from perdure.engine.dispatch import Hands
-    from perdure.engine.entries import Change, Finding
-    from perdure.kernel.judging import Applied
-    from perdure.stores.caring import Caretaker
+    from perdure.kernel.validation import Applied
+    from perdure.stores.admin import Caretaker
     from perdure.stores.protocol import Store
-    from perdure.workers.runner import Limits
+    from perdure.workers.worker import Limits
 
 PENDING_REQUESTS = "PendingStoryTrigger"  # where the catalog notes requests without an answer
 DEFAULT_STORE = "sqlite:///perdure.db"
@@ -62,7 +62,7 @@ def story_settings(written: str) -> dict[str, Any]:
     """What an operator has set for Stories: a JSON object, or the path of a file that holds one."""
     if not written.strip():
         return {}
-    from perdure.dialects.story.settings import BadSetting, Settings
+    from perdure.dialects.story.plan.settings import BadSetting, Settings
     from perdure.documents import UnreadableText, read_document
 
     try:
@@ -80,7 +80,7 @@ def story_settings(written: str) -> dict[str, Any]:
 
 def _engram_resource(kind: str, namespace: str, name: str) -> dict[str, Any] | None:
     """What loaded code stands for in the catalog of Stories; looked for when the first Story asks."""
-    from perdure.providers.engrams.registry import shared_engrams
+    from perdure.services.story.engrams.registry import shared_engrams
 
     return shared_engrams.find(kind, namespace, name)
 
@@ -110,7 +110,7 @@ def open_store(
 def worker_limits() -> "Limits":
     """What a worker of this process allows itself; an operator may say otherwise (PBK-197)."""
     from perdure.providers.registry import DATABASE
-    from perdure.workers.runner import Limits
+    from perdure.workers.worker import Limits
 
     return Limits(
         groups={DATABASE: _count("PERDURE_DATABASE_TASKS", 4)},
@@ -132,12 +132,12 @@ def open_caretaker(url: str, clock: Clock) -> "Caretaker":
     scheme = url.partition(":")[0]
     if scheme in ("postgresql", "postgres"):
         _need_driver()
-        from perdure.stores.postgres.caring import PostgresCaretaker
+        from perdure.stores.postgres.admin import PostgresCaretaker
 
         return PostgresCaretaker(url)
     if scheme != "sqlite":
         raise BadStoreUrl(f"there is no store of kind {scheme!r}")  # the rest may hold a password
-    from perdure.stores.sqlite.caring import SqliteCaretaker
+    from perdure.stores.sqlite.admin import SqliteCaretaker
     from perdure.stores.sqlite.database import path_of
 
     return SqliteCaretaker(path_of(url), clock.now)
@@ -149,7 +149,7 @@ def restore_store(backup: Path, url: str) -> int:
     if scheme in ("postgresql", "postgres"):
         raise BackupRefused("a PostgreSQL database is restored by its own tools", hint="Use pg_restore.")
     from perdure.stores.sqlite.database import path_of
-    from perdure.stores.sqlite.restoring import restore
+    from perdure.stores.sqlite.restore import restore
 
     return restore(backup, path_of(url))
 
@@ -193,8 +193,8 @@ def _seconds(variable: str, usual: float) -> float:
 
 
 def local_hands(clock: Clock, store: "Store", spoken: Mapping[str, Language]) -> "Hands":
-    from perdure.workers.runner import Worker
-    from perdure.workers.unsealing import Unsealer
+    from perdure.workers.unsealer import Unsealer
+    from perdure.workers.worker import Worker
 
     openers = {name: language for name, language in spoken.items() if isinstance(language, Opener)}
     return Worker(now=clock.now, unsealer=Unsealer(openers, store.program, clock.now), limits=worker_limits())
@@ -259,14 +259,14 @@ class Engine(Client):
         """
         if "story" not in self.languages or not await self.store.list_resources(PENDING_REQUESTS):
             return False
-        from perdure.triggers.requests import Requests
+        from perdure.services.story.triggers.requests import Requests
 
         await Requests(self).settle_pending()
         return True
 
     async def apply(self, texts: "Sequence[Applied]", namespace: str = "") -> "tuple[list[Change], list[Finding]]":
         """Put what these texts declare into the catalog; what they ask for begins."""
-        from perdure.triggers.applying import apply, asks_for_runs
+        from perdure.services.story.triggers.request_apply import apply, asks_for_runs
 
         if not await asks_for_runs(self, texts, namespace):
             return await super().apply(texts, namespace)
@@ -286,13 +286,13 @@ class Engine(Client):
 
         With an `impulse`, `inputs` is the event it has heard of: its mapping, delivery policy and throttle apply.
         """
-        from perdure.triggers.requests import Requests
+        from perdure.services.story.triggers.requests import Requests
 
         if impulse is None:
             if story is None:
                 raise PerdureError("a trigger names a Story, or the Impulse that has heard of something")
             return await Requests(self).trigger(story, inputs, token=token, key=key, namespace=namespace)
-        from perdure.triggers.impulses import Impulses
+        from perdure.services.story.triggers.impulses import Impulses
 
         return await Impulses(self).deliver(impulse, inputs, token=token, namespace=namespace)
 

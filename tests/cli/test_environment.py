@@ -6,7 +6,7 @@ import pytest
 from tests.cli.commandline import CommandLine
 from tests.dialects.playbook.world import playbook
 
-from perdure.cli.environment import readable
+from perdure.cli.document_environment import readable
 from perdure.cli.errors import BadUsage
 
 BOOK = playbook("""

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.commandline import CommandLine
 from tests.dialects.playbook.world import playbook
 
-from perdure.cli.habits import understood
+from perdure.services.playbook.noetl_aliases import understood
 
 SUMS = playbook("""
 workload: {a: 1, b: {c: 2, d: 3}}

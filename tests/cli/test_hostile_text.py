@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cli.commandline import CommandLine
 
-from perdure.cli.talk import Paint, harmless
+from perdure.cli.console import Paint, harmless
 
 HOSTILE = "evil\x1b]0;owned\x07\x1b[2J\x9b31m\rgone\u202ereversed\x08\x00"
 

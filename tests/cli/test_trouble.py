@@ -6,7 +6,7 @@ import pytest
 from tests.cli.commandline import CommandLine
 
 from perdure.cli.errors import BadUsage, ProviderNotFound
-from perdure.cli.exits import Exit, exit_of_error, exit_of_status
+from perdure.cli.exit_codes import Exit, exit_of_error, exit_of_status
 from perdure.kernel.errors import Conflict, EngineStopped, InvalidDocument, RunNotFound
 from perdure.kernel.outcomes import Status
 from perdure.stores.errors import StoreFull, StoreMissing

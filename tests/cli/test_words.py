@@ -5,9 +5,9 @@ import io
 import pytest
 
 from perdure.cli.arguments import with_members
+from perdure.cli.console import Paint, cut
 from perdure.cli.outline import outline
 from perdure.cli.tables import Column, table
-from perdure.cli.talk import Paint, cut
 from perdure.cli.times import iso, read_instant, read_span, span
 from perdure.kernel.values import SECOND
 

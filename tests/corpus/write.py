@@ -20,15 +20,15 @@ import apsw
 import psycopg
 
 import perdure
-from perdure.cli.cases import read_suite
-from perdure.cli.idlehands import IdleHands
+from perdure.cli.conformance_cases import read_suite
 from perdure.kernel import jsontext
-from perdure.stores.copying import copy
 from perdure.stores.protocol import Filter
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.store_copy import copy
 from perdure.testing import FakeClock
 from perdure.testing.opening import worlds_on
 from perdure.wiring import Observer, open_caretaker
+from perdure.workers.null_executor import IdleHands
 from tests.corpus import FOLDER, LATER
 from tests.dialects.flow.suite import OWN
 from tests.dialects.playbook import cases as playbooks

@@ -15,25 +15,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from perdure.engine.judging import Language
+from perdure.engine.document_validation import Language
 from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.assignments import Assignment, Port
+from perdure.kernel.crash_attribution import Loss
 from perdure.kernel.errors import Conflict
 from perdure.kernel.execution import Limits
-from perdure.kernel.guilt import Loss
-from perdure.kernel.judging import Resource
-from perdure.kernel.masking import Mask
+from perdure.kernel.lookups import Named
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome
-from perdure.kernel.questions import Named
-from perdure.kernel.sealing import Opener
+from perdure.kernel.sealed_arguments import Opener
+from perdure.kernel.secret_masking import Mask
+from perdure.kernel.validation import Resource
 from perdure.kernel.values import Instant, RunId, digest
-from perdure.kernel.work import Assignment, Port
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.keychain import Host
+from perdure.services.playbook.keychain import Host
 from perdure.stores.protocol import ResourceWrite, Store
 from perdure.testing import CrashingStore, FakeClock, ScriptedHands, World
-from perdure.workers.unsealing import Unsealer
+from perdure.workers.unsealer import Unsealer
 from tests.dialects.universe import Answer, Work
 
 RUN = RunId("run")

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from perdure.cli.cases import Scenario
+from perdure.cli.conformance_cases import Scenario
 from perdure.dialects.flow import Flow
-from perdure.dialects.flow.comparing import differences as flow_differences
+from perdure.dialects.flow.views.result_comparison import differences as flow_differences
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.opening import worlds_on
 from tests.dialects.differences import differences

@@ -15,14 +15,11 @@ from typing import Any
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.assignments import Assignment
 from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution, Limits, decide
-from perdure.kernel.judging import Resource
-from perdure.kernel.masking import Mask
-from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.permits import Request, grant, resource_scope
-from perdure.kernel.questions import (
+from perdure.kernel.lookups import (
     Cached,
     Called,
     InLine,
@@ -33,13 +30,16 @@ from perdure.kernel.questions import (
     Stranded,
     Untaken,
 )
-from perdure.kernel.sealing import Opener
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.permits import Request, grant, resource_scope
+from perdure.kernel.sealed_arguments import Opener
+from perdure.kernel.secret_masking import Mask
 from perdure.kernel.turn import Turn
+from perdure.kernel.validation import Resource
 from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
-from perdure.kernel.work import Assignment
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.keychain import Host
-from perdure.workers.unsealing import Unsealer
+from perdure.services.playbook.keychain import Host
+from perdure.workers.unsealer import Unsealer
 
 START: Instant = 1_800_000_000_000_000
 ENOUGH = 1_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.documents import Limits, UnreadableText, read_document, refusal
+from perdure.documents import Limits, UnreadableText, errors, read_document
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "yaml.md").read_text(encoding="utf-8")
 
@@ -46,6 +46,6 @@ def test_every_limit_is_on_the_page_with_its_default() -> None:
 
 
 def test_every_code_is_on_the_page() -> None:
-    codes = {value for value in vars(refusal).values() if isinstance(value, str) and value.startswith("DOC-")}
+    codes = {value for value in vars(errors).values() if isinstance(value, str) and value.startswith("DOC-")}
 
     assert codes == set(re.findall(r"^\| `(DOC-[A-Z-]+)` \|", PAGE, re.MULTILINE))

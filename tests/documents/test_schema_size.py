@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.dialects.flow.envelopes import Fault
-from perdure.dialects.flow.schemas import BadSchema, Parameters
-from perdure.dialects.story.schemas import BadSchema as BadStorySchema
-from perdure.dialects.story.schemas import Schema
+from perdure.dialects.flow.plan.schemas import BadSchema, Parameters
+from perdure.dialects.flow.state.failures import Fault
+from perdure.dialects.story.values.schemas import BadSchema as BadStorySchema
+from perdure.dialects.story.values.schemas import Schema
 from perdure.documents import schema_size
 from perdure.documents.schema_size import SchemaSize
 from perdure.kernel import jsontext
-from perdure.kernel.effort import Effort, TooDear
+from perdure.kernel.turn_budget import Effort, TooDear
 
 
 def doubling(keyword: str, levels: int = 60) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
+from perdure.engine.run_views import fold_stored
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Slot
-from perdure.engine.views import fold_stored
 from perdure.kernel.codec import encode_snapshot, fold
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.validating import Validator
+from perdure.engine.store_validation import Validator
 from perdure.kernel.values import SECOND
-from perdure.stores.sqlite.caring import SqliteCaretaker
+from perdure.stores.sqlite.admin import SqliteCaretaker
 from perdure.testing import World
 from perdure.testing.world import RunInWorld
 from tests.dialects.flow.documents import flow, returns

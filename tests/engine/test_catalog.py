@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from perdure.engine.catalog import ResourceNotFound, UnknownKind, key_of
-from perdure.engine.entries import Rejected
+from perdure.engine.catalog_entries import Rejected
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
-from perdure.kernel.judging import Applied, Declared, Judged, Surroundings
-from perdure.kernel.kinds import Kind
 from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.validation import Applied, Declared, Judged, Surroundings
 from perdure.kernel.values import INLINE_BYTES
 from perdure.testing import World
 from perdure.testing.drill import Drill

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from perdure.dialects.flow import Flow
-from perdure.engine import dearness, deciding
+from perdure.engine import decision_threads, decisions
 from perdure.engine.client import RunFailed
 from perdure.engine.slot import Slot
 from perdure.kernel import jsontext
-from perdure.kernel.effort import Effort, TooDear
-from perdure.kernel.judging import Applied
+from perdure.kernel.turn_budget import Effort, TooDear
+from perdure.kernel.validation import Applied
 from perdure.kernel.values import RunId
 from perdure.providers.registry import shared
 from perdure.testing import World
@@ -95,7 +95,7 @@ async def test_a_decision_that_lasts_too_long_leaves_the_run_stuck_with_its_inpu
     document = flow({"wait": {"action": "Sleep", "for": "PT5S", "next": "r"}, "r": returns(DEAR)})
     async with World(tmp_path, spoken=languages()) as world:
         run = await world.start(document)
-        monkeypatch.setattr(dearness, "LONGEST", -1.0)
+        monkeypatch.setattr(decision_threads, "LONGEST", -1.0)
         await world.advance(10)
         assert await run.status() == "waiting", "it fails nothing"
         assert world.engine is not None
@@ -110,7 +110,7 @@ async def test_a_decision_that_lasts_too_long_leaves_the_run_stuck_with_its_inpu
 
 async def test_the_pump_gives_way_between_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Invariant 29: with no time at all to be had, one run is decided at a time, and all of them end."""
-    monkeypatch.setattr(deciding, "LONGEST_AT_ONCE", 0.0)
+    monkeypatch.setattr(decisions, "LONGEST_AT_ONCE", 0.0)
     async with World(tmp_path, spoken=languages()) as world:
         runs = [await world.start(flow({"r": returns("{{ step.input }}")}), at) for at in range(20)]
         await world.settle()
@@ -224,7 +224,7 @@ async def test_nobody_waits_behind_a_decision_to_have_a_document_checked(
     """Invariant 29: with both deciding threads taken, a long document is checked, and its cheap run ends."""
     free = threading.Event()
     slots = [Slot(RunId(name), 0) for name in ("one", "two")]
-    taken = [asyncio.ensure_future(dearness.threads.decide(slot, lambda slot: free.wait(30))) for slot in slots]
+    taken = [asyncio.ensure_future(decision_threads.threads.decide(slot, lambda slot: free.wait(30))) for slot in slots]
     async with World(tmp_path, spoken=languages()) as world:
         run = await world.start(chain(300))
         await world.advance(10)
@@ -290,11 +290,11 @@ async def test_a_large_value_goes_through_a_run_in_threads(tmp_path: Path) -> No
 async def test_work_in_a_thread_is_not_interrupted_by_a_collection_of_garbage() -> None:
     """Invariant 29: one look at a million values is one call into C."""
     assert gc.isenabled()
-    assert await dearness.threads.do(gc.isenabled) is False
+    assert await decision_threads.threads.do(gc.isenabled) is False
     assert gc.isenabled()
     gc.disable()
     try:
-        assert await dearness.threads.do(gc.isenabled) is False
+        assert await decision_threads.threads.do(gc.isenabled) is False
         assert not gc.isenabled(), "whoever has turned it off keeps it so"
     finally:
         gc.enable()

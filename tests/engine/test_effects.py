@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from perdure.engine import ledger
+from perdure.engine import effects
 from perdure.engine.client import Client
 from perdure.kernel import inputs as i
+from perdure.kernel.assignments import Port
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Code, Failed, Succeeded
-from perdure.kernel.work import Port
 from perdure.testing import RunInWorld, World
 from perdure.wiring import languages
 from tests.engine.documents import drill
@@ -32,12 +32,12 @@ def in_doubt(key: str) -> Failed:
 
 async def states(world: World, run: RunInWorld) -> dict[str, tuple[str, bool]]:
     assert world.engine is not None
-    return {one["name"]: (one["state"], one["held"]) for one in await ledger.effects(world.engine, run.id)}
+    return {one["name"]: (one["state"], one["held"]) for one in await effects.effects(world.engine, run.id)}
 
 
 async def settle(world: World, run: RunInWorld, effect: str, result: bytes | None, **more: Any) -> None:
     assert world.engine is not None
-    await ledger.settle(world.engine, run.id, effect, result, **more)
+    await effects.settle(world.engine, run.id, effect, result, **more)
 
 
 async def held_after_a_crash(world: World) -> RunInWorld:
@@ -136,13 +136,13 @@ async def test_an_effect_in_doubt_can_be_settled_before_anybody_asks_for_it_agai
         await in_hand(world).claim_effect("charge")
         await world.crash()
         async with Client(world.open_store(), languages(), world.clock, None) as observer:
-            (found,) = await ledger.effects(observer, run.id)
+            (found,) = await effects.effects(observer, run.id)
             assert found["state"] == "in_doubt"
-            await ledger.settle(observer, run.id, found["key"], b'"receipt 7"')
-            (waits,) = await ledger.effects(observer, run.id)
+            await effects.settle(observer, run.id, found["key"], b'"receipt 7"')
+            (waits,) = await effects.effects(observer, run.id)
             assert (waits["state"], waits["result"]) == ("completed", "receipt 7")
             with pytest.raises(Conflict, match="is completed"):
-                await ledger.settle(observer, run.id, found["key"], b'"receipt 8"')
+                await effects.settle(observer, run.id, found["key"], b'"receipt 8"')
         await world.boot()
         await world.settle()
         claim = await in_hand(world).claim_effect("charge")
@@ -155,7 +155,7 @@ async def test_what_is_not_in_doubt_cannot_be_settled(tmp_path: Path) -> None:
     async with World(tmp_path, held={"slow"}) as world:
         run = await world.start(REPEATED)
         port = in_hand(world)
-        with pytest.raises(ledger.EffectNotFound):
+        with pytest.raises(effects.EffectNotFound):
             await settle(world, run, "charge", b"1")
         await port.claim_effect("charge")
         with pytest.raises(Conflict, match="being performed now"):
@@ -189,12 +189,12 @@ async def test_a_settlement_of_another_claim_than_was_seen_is_refused(tmp_path: 
     async with World(tmp_path, held={"slow"}) as world:
         run = await world.start(REPEATED)
         await in_hand(world).claim_effect("charge")
-        (seen,) = await ledger.effects(world.engine, run.id)  # type: ignore[arg-type]
+        (seen,) = await effects.effects(world.engine, run.id)  # type: ignore[arg-type]
         await world.crash()
         await world.boot()
         await in_hand(world).claim_effect("charge")
         assert world.engine is not None
-        (now,) = await ledger.effects(world.engine, run.id)
+        (now,) = await effects.effects(world.engine, run.id)
         assert (seen["takeovers"], now["takeovers"]) == (0, 1)
         word = i.EffectSettle(seen["key"], b"1", (seen["task"], seen["delivery"]), True)
         answer = await world.engine.runtime.ask(run.id, word)

@@ -10,7 +10,7 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
-from perdure.engine import views
+from perdure.engine import run_views
 from perdure.engine.client import Handle
 from perdure.kernel.errors import Conflict
 from perdure.kernel.values import RunId
@@ -68,7 +68,7 @@ async def test_a_fork_has_the_whole_turn_of_its_event_and_nothing_behind_it(tmp_
     async with metered(tmp_path, FUNCTIONS) as (engine, _, _):
         run = await engine.start(drill({"call": "echo"}, {"call": "echo"}, {"return": "end"}))
         await run.result()
-        turns = await views.turns(engine.store, engine.languages["drill"], run.id)
+        turns = await run_views.turns(engine.store, engine.languages["drill"], run.id)
         ends = list(accumulate(len(events) for _, events in turns))
         for at in range(1, ends[-2] + 1):
             fork = await engine.fork(run.id, at)

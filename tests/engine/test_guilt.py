@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from perdure.engine.settings import Settings
+from perdure.kernel.assignments import Assignment
 from perdure.kernel.outcomes import Code, Failed, Succeeded
 from perdure.kernel.values import SECOND, RunId
-from perdure.kernel.work import Assignment
 from perdure.stores.clocks import sources
 from perdure.testing import World
 from perdure.testing.world import RunInWorld
-from perdure.workers.leasing import LeasingWorker
+from perdure.workers.pool_worker import LeasingWorker
 from tests.engine.documents import drill
 
 DEADLY = drill({"call": "deadly", "deliveries": 3}, {"return": "lived"})

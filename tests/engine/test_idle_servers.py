@@ -14,14 +14,14 @@ from psycopg.conninfo import conninfo_to_dict
 
 from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
-from perdure.kernel.questions import Named
+from perdure.kernel.lookups import Named
 from perdure.kernel.values import RunId
+from perdure.services.story.triggers.service import Service
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Letter, ResourceWrite
 from perdure.testing.transitions import created
-from perdure.triggers.service import Service
 from perdure.wiring import Engine
 from tests.engine.servers import until
 from tests.postgres import VERSIONS, Server

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.engine.judging import Judge
+from perdure.engine.document_validation import Judge
 from perdure.kernel import jsontext
-from perdure.kernel.judging import Applied, Declared, Judged, Surroundings
+from perdure.kernel.lookups import Answers, Named, Question, Within
 from perdure.kernel.problems import Problem
-from perdure.kernel.questions import Answers, Named, Question, Within
+from perdure.kernel.validation import Applied, Declared, Judged, Surroundings
 from perdure.testing.drill import Drill
 
 

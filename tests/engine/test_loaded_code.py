@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine, engram
-from perdure.providers.engrams.registry import shared_engrams
 from perdure.providers.registry import shared
+from perdure.services.story.engrams.registry import shared_engrams
 
 STORY = """\
 apiVersion: bubustack.io/v1alpha1

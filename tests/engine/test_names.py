@@ -10,7 +10,7 @@ import pytest
 from perdure.engine.client import Client
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
-from perdure.kernel.judging import Applied
+from perdure.kernel.validation import Applied
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import CommitAnswer, Filter, Store, Transition
 from perdure.testing import World

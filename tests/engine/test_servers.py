@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.kernel import inputs as i
-from perdure.kernel.guilt import Loss
+from perdure.kernel.crash_attribution import Loss
 from perdure.kernel.outcomes import Failed, Succeeded
 from tests.engine.documents import drill
 from tests.engine.servers import Servers, names, until

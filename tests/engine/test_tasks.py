@@ -11,7 +11,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.values import SECOND
 from perdure.testing import World
-from perdure.workers.leasing import LeasingWorker
+from perdure.workers.pool_worker import LeasingWorker
 from tests.engine.documents import drill
 
 pytestmark = pytest.mark.every_store

@@ -9,15 +9,15 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
-from perdure.engine import views
-from perdure.engine.validating import Validator
+from perdure.engine import run_views
+from perdure.engine.store_validation import Validator
 from perdure.kernel import inputs
 from perdure.kernel.codec import encode_turns
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.caring import Stray
+from perdure.stores.admin import Stray
 from perdure.stores.protocol import Committed, Letter, NewRun, Summary, Transition
-from perdure.stores.sqlite.caring import SqliteCaretaker
+from perdure.stores.sqlite.admin import SqliteCaretaker
 from perdure.testing.world import World
 from perdure.wiring import languages
 from tests.engine.meter import metered
@@ -117,7 +117,7 @@ async def test_a_run_that_can_never_move_is_told_of(tmp_path: Path, spoken: str)
         run = await engine.start(language.sequence(2, "echo"), language.given({"i": 1, "n": ""}))
         await run.result()
         row = await engine.find(run.id)
-        turns = await views.turns(engine.store, engine.languages[row.language], run.id)
+        turns = await run_views.turns(engine.store, engine.languages[row.language], run.id)
         lives = {RunId("moves"): turns[:1], RunId("never"): [*turns[:1], (turns[1][0], turns[1][1][:1])]}
         new = NewRun(row.language, row.name, row.program, None, {}, b"", 1)
         summary = Summary(Status.RUNNING, True, None)

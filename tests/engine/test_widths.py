@@ -16,14 +16,14 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
-from perdure.cli.idlehands import IdleHands
-from perdure.engine import deciding
+from perdure.engine import decisions
 from perdure.engine.client import RunFailed
 from perdure.kernel import jsontext
 from perdure.testing.drill import Drill
 from perdure.testing.drill import body as b
 from perdure.testing.drill.program import load
 from perdure.wiring import Engine
+from perdure.workers.null_executor import IdleHands
 from tests.engine.documents import drill
 from tests.engine.meter import metered
 from tests.engine.test_work_bounds import FUNCTIONS
@@ -58,7 +58,7 @@ async def _calls(engine: Any, document: Any) -> int:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pump gives way by the clock, and what that costs is not what is counted."""
-    monkeypatch.setattr(deciding, "LONGEST_AT_ONCE", 3_600.0)
+    monkeypatch.setattr(decisions, "LONGEST_AT_ONCE", 3_600.0)
 
 
 @pytest.mark.usefixtures("unhurried")

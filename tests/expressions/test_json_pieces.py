@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.expressions import json_pieces
+from perdure.expressions import json_decoding
 
 VALUE = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 99) | st.text('ab"\\,[]{}: ', max_size=6),
@@ -19,11 +19,11 @@ VALUE = st.recursive(
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_pieces, "LARGEST", 8)
+    monkeypatch.setattr(json_decoding, "LARGEST", 8)
 
 
 def read(text: str) -> Any:
-    return json_pieces.decode(text, msgspec.json.decode, lambda _: None)
+    return json_decoding.decode(text, msgspec.json.decode, lambda _: None)
 
 
 @given(VALUE, st.sampled_from([None, 1]))
@@ -49,7 +49,7 @@ def test_a_repeated_member_is_refused_where_that_is_asked_for() -> None:
 
     assert read(text) == {"a": 3, "bbbbbbbb": 2}
     with pytest.raises(ValueError, match="repeated"):
-        json_pieces.decode(text, msgspec.json.decode, lambda _: None, unique=True)
+        json_decoding.decode(text, msgspec.json.decode, lambda _: None, unique=True)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_comma_too_many_and_a_bracket_too_few_are_refused(text: str) -> None:
 
 def test_every_level_that_is_cut_is_paid_for() -> None:
     paid: list[int] = []
-    json_pieces.decode("[[[[[[[[[[[[1]]]]]]]]]]]]", msgspec.json.decode, paid.append)
+    json_decoding.decode("[[[[[[[[[[[[1]]]]]]]]]]]]", msgspec.json.decode, paid.append)
 
     assert sum(paid) > 200
 

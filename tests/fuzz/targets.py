@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 from perdure.cli.times import read_instant, read_span
-from perdure.dialects.playbook import durations as playbook_durations
-from perdure.dialects.story.durations import BadDuration, read_duration
-from perdure.dialects.story.triggering.cron import BadSchedule, find_zone, read_cron
+from perdure.dialects.playbook.plan import durations as playbook_durations
+from perdure.dialects.story.resources.durations import BadDuration, read_duration
+from perdure.dialects.story.triggers.cron import BadSchedule, find_zone, read_cron
 from perdure.documents import Limits as DocumentLimits
 from perdure.documents import UnreadableText, read_documents, write_document
 from perdure.expressions import cel, gotemplate, jinja, mwl, regex

@@ -8,9 +8,9 @@ from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import RunId
+from perdure.services.story.triggers.requests import Requests
 from perdure.stores.protocol import Filter, Letter
 from perdure.testing.world import World
-from perdure.triggers.requests import Requests
 from perdure.wiring import Engine, languages
 from tests.dialects.playbook.world import playbook
 from tests.dialects.story.world import engram, story, template

@@ -19,7 +19,7 @@ from perdure.kernel.outcomes import Failed
 from perdure.providers.registry import Registry
 from perdure.stores.errors import StoreLocked
 from perdure.wiring import Engine, open_store
-from perdure.workers.runner import Worker
+from perdure.workers.worker import Worker
 from tests.engine.documents import drill
 
 

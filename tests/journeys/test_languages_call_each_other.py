@@ -10,8 +10,8 @@ import pytest
 
 import perdure
 from perdure.kernel.errors import InvalidDocument
-from perdure.kernel.judging import Applied
 from perdure.kernel.outcomes import Status
+from perdure.kernel.validation import Applied
 from perdure.stores.protocol import Filter
 from tests.dialects.playbook.world import playbook
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.validating import Validator
+from perdure.engine.store_validation import Validator
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.copying import copy
 from perdure.stores.protocol import Filter, Store
+from perdure.stores.store_copy import copy
 from perdure.testing.world import World
 from perdure.wiring import languages, open_store
 from tests.dialects.differences import differences

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perdure.kernel import jsontext
 from perdure.kernel.ids import child_run, idempotency_key, is_family
-from perdure.kernel.jsonplaces import place_of, repeated_member
+from perdure.kernel.json_positions import place_of, repeated_member
 from perdure.kernel.permits import Request, grant
 from perdure.kernel.randomness import child_seed, draw
 from perdure.kernel.retry import LONGEST, Backoff, delay

@@ -7,8 +7,8 @@ import pytest
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+from perdure.kernel.crash_attribution import Loss, Place, judge, pace, time_alone
 from perdure.kernel.execution import Execution, Limits, decide
-from perdure.kernel.guilt import Loss, Place, judge, pace, time_alone
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Succeeded
 from perdure.kernel.state import OpenTask
 from perdure.kernel.turn import Turn

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.kernel import jsontext
-from perdure.kernel.effort import Effort, TooDear
+from perdure.kernel.turn_budget import Effort, TooDear
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(

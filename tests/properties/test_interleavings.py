@@ -9,12 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_snapshot, encode_turns, restore
+from perdure.kernel.control_messages import held
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import RunId, digest
-from perdure.kernel.words import held
 from perdure.testing.drill import Drill
 
 SECOND = 1_000_000

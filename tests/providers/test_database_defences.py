@@ -28,7 +28,7 @@ from perdure.kernel.outcomes import Outcome
 from perdure.providers.databases.transaction import ROOM
 from perdure.providers.policy import SERVER, BadPolicy, Policy, read_policy, use_policy
 from perdure.providers.postgres import _PRIVILEGES
-from perdure.providers.verdict import RESULT_LIMIT
+from perdure.providers.task_outcomes import RESULT_LIMIT
 from perdure.wiring import Engine
 
 FORBIDDEN = ("Provider.Call.Sqlite.Forbidden", False)

@@ -16,7 +16,7 @@ import perdure
 from perdure.kernel.outcomes import Failed, Outcome
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.registry import Registry
-from perdure.workers.runner import Limits, system_clock
+from perdure.workers.worker import Limits, system_clock
 
 IN_DOUBT = "Platform.EffectInDoubt"
 UNFIT = "Platform.EffectUnfit"

@@ -24,9 +24,9 @@ from tests.workers.scene import (
 
 from perdure.kernel.outcomes import Failed
 from perdure.kernel.values import RunId
-from perdure.providers.loading import load
 from perdure.providers.registry import shared
-from perdure.workers.runner import Limits, system_clock
+from perdure.providers.source_loading import load
+from perdure.workers.worker import Limits, system_clock
 
 load("tests.providers.samples")
 
@@ -281,7 +281,7 @@ def test_a_child_ends_when_its_parent_is_killed() -> None:
     """Also in the middle of a call, and although the parent could not say good-bye."""
     host = textwrap.dedent("""
         import asyncio, os, signal
-        from perdure.providers.loading import load
+        from perdure.providers.source_loading import load
         from tests.workers.scene import Ledger, at_work, task
 
         async def main():

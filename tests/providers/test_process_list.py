@@ -14,7 +14,7 @@ from tests.providers.test_container import calls, docker
 from tests.workers.scene import Ledger, at_work, failure_of, has_ended, task, value_of
 
 from perdure.kernel.outcomes import Failed, Outcome
-from perdure.kernel.sealing import seal_by_place
+from perdure.kernel.sealed_arguments import seal_by_place
 
 __all__ = ["docker"]  # a fixture
 
@@ -152,7 +152,7 @@ async def test_an_engrams_command_has_no_secret_among_its_words(tmp_path: Path) 
 
 def test_umask_and_modes_do_not_matter(tmp_path: Path) -> None:
     """A folder for jobs is private whatever the process' habits are."""
-    from perdure.providers.jobs import folder
+    from perdure.providers.job_folders import folder
 
     before = os.umask(0)
     try:

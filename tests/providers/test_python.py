@@ -21,7 +21,7 @@ from tests.workers.scene import (
 )
 
 from perdure.kernel.outcomes import Failed, Outcome
-from perdure.workers.runner import Limits
+from perdure.workers.worker import Limits
 
 HERE = "tests.providers.samples"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from perdure.providers.external_texts import ROOT, Script, Source, read_text
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.sources import ROOT, Script, Source, read_text
 
 
 @pytest.fixture(autouse=True)

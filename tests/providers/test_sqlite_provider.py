@@ -14,7 +14,7 @@ import pytest
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, is_cancelled, outcome_of, task, value_of
 
 from perdure.kernel.outcomes import Failed, Outcome
-from perdure.providers.verdict import RESULT_LIMIT
+from perdure.providers.task_outcomes import RESULT_LIMIT
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 

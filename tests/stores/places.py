@@ -9,11 +9,11 @@ from typing import Protocol
 import psycopg
 
 from perdure.kernel.values import Instant
-from perdure.stores.caring import Caretaker
-from perdure.stores.postgres.caring import PostgresCaretaker
+from perdure.stores.admin import Caretaker
+from perdure.stores.postgres.admin import PostgresCaretaker
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Store
-from perdure.stores.sqlite.caring import SqliteCaretaker
+from perdure.stores.sqlite.admin import SqliteCaretaker
 from perdure.stores.sqlite.database import path_of
 from perdure.stores.sqlite.store import SqliteStore
 from tests.postgres import Server

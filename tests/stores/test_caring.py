@@ -7,11 +7,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from perdure.engine.validating import Validator
+from perdure.engine.store_validation import Validator
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreMissing
-from perdure.stores.postgres import caring, database
+from perdure.stores.postgres import admin, database
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Committed, Summary, Transition
 from perdure.testing.transitions import created
@@ -76,7 +76,7 @@ async def test_engines_go_on_while_the_schema_is_brought_up_to_date(
         old = where.open()
         home = await old.claim()
         assert isinstance(await old.commit([created("a", home)]), Committed)
-        for module in (database, caring):
+        for module in (database, admin):
             monkeypatch.setattr(module, "migration_names", lambda: [*names, "9999_more.sql"])
         more = (1, "-- compatible: 1\nCREATE TABLE more (id integer PRIMARY KEY);")
         monkeypatch.setattr(database, "migrations", lambda: [*scripts, more])

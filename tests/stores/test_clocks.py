@@ -21,9 +21,9 @@ from perdure.engine.settings import Settings
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.clocks import Sources, shown, sources
 from perdure.stores.errors import StoreClockBehind
+from perdure.stores.postgres.clock_offset import DatabaseCount
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.postgres.timekeeping import DatabaseCount
 from perdure.stores.protocol import Committed, Letter, Offer
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created

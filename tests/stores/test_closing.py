@@ -8,7 +8,7 @@ import pytest
 from perdure.engine.clock import SystemClock
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
-from perdure.stores.syncing import SyncThread
+from perdure.stores.sync_thread import SyncThread
 from perdure.testing.opening import open_store
 
 

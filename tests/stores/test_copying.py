@@ -14,14 +14,13 @@ import pytest
 
 from perdure.kernel import inputs as i
 from perdure.kernel.ids import RunName
+from perdure.kernel.lookups import Memory, Named
 from perdure.kernel.outcomes import Status
-from perdure.kernel.questions import Memory, Named
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
-from perdure.stores.caring import Caretaker, Filling
-from perdure.stores.copying import copy
+from perdure.stores.admin import Caretaker, Filling
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
-from perdure.stores.postgres import pouring as postgres_pouring
+from perdure.stores.postgres import record_import as postgres_pouring
 from perdure.stores.protocol import (
     Committed,
     Filter,
@@ -33,9 +32,10 @@ from perdure.stores.protocol import (
     Summary,
     Transition,
 )
-from perdure.stores.sqlite import pouring as sqlite_pouring
-from perdure.stores.sqlite.caring import SqliteCaretaker
+from perdure.stores.sqlite import record_import as sqlite_pouring
+from perdure.stores.sqlite.admin import SqliteCaretaker
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.store_copy import copy
 from perdure.testing.transitions import created
 from tests.postgres import Server
 from tests.stores.places import NOW, WAYS, File, Place, place

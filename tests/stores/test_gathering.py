@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from perdure.stores.postgres.gathering import Gathering
+from perdure.stores.postgres.batched_lookup import Gathering
 
 
 class Shelf:

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from perdure.kernel.guilt import Loss
+from perdure.kernel.crash_attribution import Loss
 from perdure.stores import clocks
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Store

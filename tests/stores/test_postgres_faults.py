@@ -11,8 +11,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from perdure.kernel import inputs as i
+from perdure.kernel.lookups import Named
 from perdure.kernel.outcomes import Status, Succeeded
-from perdure.kernel.questions import Named
 from perdure.kernel.values import RunId, digest
 from perdure.stores.errors import StoreUnreachable
 from perdure.stores.postgres.database import PostgresSettings

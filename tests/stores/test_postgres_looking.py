@@ -9,8 +9,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from perdure.stores.errors import StoreError
+from perdure.stores.postgres.connection_threads import Readers
 from perdure.stores.postgres.database import Database, PostgresSettings
-from perdure.stores.postgres.lanes import Readers
 from perdure.stores.postgres.wire import INT, TEXT, Statement
 from tests.postgres import Server
 

@@ -9,13 +9,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from perdure.kernel.lookups import Memory
 from perdure.kernel.outcomes import Status
-from perdure.kernel.questions import Memory
 from perdure.kernel.values import SECOND, RunId, digest
-from perdure.stores.addresses import to_be_typed, without_password
 from perdure.stores.errors import StoreFull
-from perdure.stores.postgres import writing
-from perdure.stores.postgres.address import parameters_of
+from perdure.stores.postgres import batch_writer
+from perdure.stores.postgres.database_url import parameters_of
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import (
     Committed,
@@ -27,6 +26,7 @@ from perdure.stores.protocol import (
     Transition,
     Unknown,
 )
+from perdure.stores.store_urls import to_be_typed, without_password
 from perdure.testing.transitions import PROGRAM, created
 from tests.postgres import Server
 
@@ -217,7 +217,7 @@ async def test_an_error_in_the_middle_of_a_trip_leaves_a_session_that_works(url:
 async def test_a_very_large_batch_is_one_transaction_of_several_statements(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(batch_writer, "MOST_BYTES", 10_000)
     store = PostgresStore(url, lambda: 1)
     home = await store.claim()
     batch = [created(f"r{number}", home, row=b"x" * 4_000) for number in range(20)]
@@ -411,16 +411,16 @@ async def test_sessions_are_durable_and_named(url: str) -> None:
 
 async def test_every_claim_goes_by_an_index_that_gives_its_order(url: str) -> None:
     """With an index that does not match the ORDER BY exactly, a claim among many is a hundred times slower."""
-    from perdure.stores.postgres import leasing, permits, reading
+    from perdure.stores.postgres import permits, reads, task_leases
 
     store = PostgresStore(url, lambda: 1)
     session = store._lane.session
     assert session is not None
     claims = {
-        leasing._LEASE_ANY: (("w", 1, "pool", 1), 0),
+        task_leases._LEASE_ANY: (("w", 1, "pool", 1), 0),
         permits._FOREMOST: ((["scope"], 1), 1),  # where waiting counts, the order is a matter of the moment
-        reading._INBOX: (([1], 1, 1), 1),  # what comes from several partitions is put in order in the end
-        reading._DUE: (([1], 1, 1, 1), 1),
+        reads._INBOX: (([1], 1, 1), 1),  # what comes from several partitions is put in order in the end
+        reads._DUE: (([1], 1, 1, 1), 1),
     }
     for statement, (values, sorts) in claims.items():
         text = statement.sql.decode()

@@ -12,8 +12,8 @@ import pytest
 import perdure
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.file_modes import folder_mode, private_mode
-from perdure.providers.engrams import storage
-from perdure.stores.sqlite.ownership import try_lock
+from perdure.services.story.engrams import storage
+from perdure.stores.sqlite.partition_locks import try_lock
 
 
 def modes(folder: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ import pytest
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Fenced, Filter, Left, Letter, Summary, Transition
-from perdure.stores.sqlite.ownership import lock_path
+from perdure.stores.sqlite.partition_locks import lock_path
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
 

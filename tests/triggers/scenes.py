@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.kernel.judging import Applied
+from perdure.kernel.validation import Applied
 from perdure.stores.protocol import ResourceRemoval, ResourceWrite, Store, Transition
 from perdure.testing.world import World
 from perdure.wiring import Engine

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.triggering.cron import BadSchedule, find_zone, read_cron
-from perdure.engine.entries import Rejected
+from perdure.dialects.story.triggers.cron import BadSchedule, find_zone, read_cron
+from perdure.engine.catalog_entries import Rejected
 from perdure.kernel.values import SECOND, Instant
+from perdure.services.story.triggers.cron_service import CronKeeper
 from perdure.testing.clock import FakeClock
 from perdure.testing.world import World
-from perdure.triggers.cron import CronKeeper
 from tests.triggers.scenes import NEEDED, WORK, engine_of, impulse, runs, texts
 
 

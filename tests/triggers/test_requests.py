@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story import Story
-from perdure.dialects.story.triggering.requests import Delivery, compose_trigger
-from perdure.engine.entries import Outcome, Rejected
+from perdure.dialects.story.triggers.requests import Delivery, compose_trigger
+from perdure.engine.catalog_entries import Outcome, Rejected
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable
-from perdure.kernel.questions import Named
+from perdure.kernel.lookups import Named
+from perdure.services.story.triggers.requests import TRIGGER, Requests
 from perdure.stores.protocol import Filter, ResourceWrite, Store
 from perdure.testing.world import World
-from perdure.triggers.requests import TRIGGER, Requests
 from perdure.wiring import Engine
 from tests.dialects.story.world import story
 from tests.triggers.scenes import NEEDED, ORDERS, SAY, WORK, DyingStore, engine_of, runs, story_run, texts
@@ -221,7 +221,7 @@ async def test_what_changed_between_request_and_decision_is_told(
 
 async def _request_only(world: World, reference: Any, inputs: Any) -> Named:
     """A request as it is on disk when the process dies before it was decided."""
-    from perdure.dialects.story.triggering.requests import Delivery, compose_trigger
+    from perdure.dialects.story.triggers.requests import Delivery, compose_trigger
 
     trigger = compose_trigger(Delivery(reference, inputs, "s1", "token", "T"), "default")
     ((change,), _) = await engine_of(world).catalog.apply(texts(trigger))

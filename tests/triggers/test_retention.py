@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story import Story
-from perdure.dialects.story.retention import keeping
+from perdure.dialects.story.plan.retention import keeping
 from perdure.engine.retention import Sweeper, Swept
 from perdure.kernel.dialect import Keeping
 from perdure.kernel.errors import PerdureError

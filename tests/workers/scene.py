@@ -11,11 +11,11 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 from perdure.kernel import jsontext
+from perdure.kernel.assignments import Assignment, Claim
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.values import RunId
-from perdure.kernel.work import Assignment, Claim
 from perdure.providers.registry import Registry, shared
-from perdure.workers.runner import Limits, Worker
+from perdure.workers.worker import Limits, Worker
 
 P = ParamSpec("P")
 

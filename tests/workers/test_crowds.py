@@ -11,7 +11,7 @@ from tests.workers.scene import Ledger, at_work, is_cancelled, on_loop, task, va
 from perdure.kernel.outcomes import Cancelled
 from perdure.kernel.values import RunId
 from perdure.providers.registry import Provider, Registry
-from perdure.workers.runner import Limits, Worker
+from perdure.workers.worker import Limits, Worker
 
 THREE = Limits(languages={"crowded": 3})
 FEW = {"languages": Limits(languages={"crowded": 3}, long=0.05), "groups": Limits(groups={"rare": 3}, long=0.05)}

@@ -8,10 +8,10 @@ from urllib.parse import quote
 import pytest
 
 from perdure.kernel import jsontext
-from perdure.kernel.masking import Mask
 from perdure.kernel.outcomes import Failed, Succeeded
+from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import RunId
-from perdure.workers.masking import Masks
+from perdure.workers.masks import Masks
 
 SECRET = 'a"b/ç d+e'
 

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from perdure.cli.errors import BadUsage
+from perdure.engine.catalog_entries import Finding
 from perdure.engine.client import Client
-from perdure.engine.entries import Finding
-from perdure.engine.judging import Judge, Language, in_no_language, nothing_known
+from perdure.engine.document_validation import Judge, Language, in_no_language, nothing_known
 from perdure.kernel.errors import InvalidDocument
-from perdure.kernel.judging import Applied
+from perdure.kernel.lookups import Answers, Question
 from perdure.kernel.problems import Problem, Severity
-from perdure.kernel.questions import Answers, Question
+from perdure.kernel.validation import Applied
 
 UNKNOWN_LANGUAGE = "DOC-LANGUAGE"
 APPLIED_SUFFIXES = (".yaml", ".yml", ".json")

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from perdure.cli.exits import Exit
-from perdure.cli.habits import PARAGRAPH, understood
-from perdure.cli.talk import Talk, harmless
+from perdure.cli.console import Talk, harmless
+from perdure.cli.exit_codes import Exit
 from perdure.cli.verbs import UNLISTED, VERBS
+from perdure.services.playbook.noetl_aliases import PARAGRAPH, understood
 
 EXIT_CODES = """\
 exit codes:
@@ -50,7 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _begin_anew() -> None:
     """Tests perform several commands in one process."""
-    answer = sys.modules.get("perdure.cli.answer")
+    answer = sys.modules.get("perdure.cli.stdout")
     if answer is not None:
         answer.forget()
 
@@ -72,7 +72,7 @@ def _perform(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _answered(Exit.INTERRUPTED, as_json)
     except Exception as error:
-        from perdure.cli.complaints import complain
+        from perdure.cli.error_output import complain
 
         return complain(error, talk, as_json=as_json)
 
@@ -87,7 +87,7 @@ def _check_text(words: Sequence[str]) -> None:
 def _answered(code: int, as_json: bool) -> int:
     """With --json there is one value on stdout, also when a signal came before the answer."""
     if as_json and code in (Exit.INTERRUPTED, Exit.TERMINATED):
-        from perdure.cli.answer import give_json, has_given, interrupted
+        from perdure.cli.stdout import give_json, has_given, interrupted
 
         if not has_given():
             give_json(interrupted("stopped before there was an answer"))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from perdure.cli.talk import cut
+from perdure.cli.console import cut
 from perdure.kernel import jsontext
 
 ITEMS_SHOWN = 20

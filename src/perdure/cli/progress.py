@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from perdure.cli.standing import Standing
-from perdure.cli.talk import Talk, cut
+from perdure.cli.console import Talk, cut
 from perdure.cli.times import span
 from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.views.run_status import Standing
 
 RUNS_DRAWN = 8
 WAITS_DRAWN = 4

@@ -6,7 +6,7 @@ In a narrow terminal the columns that may go are left out, then those that may s
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perdure.cli.talk import Paint, cut, harmless
+from perdure.cli.console import Paint, cut, harmless
 
 GAP = "  "
 

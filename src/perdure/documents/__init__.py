@@ -9,11 +9,11 @@ What a document means is for the language it is written in.
 """
 
 from perdure.documents.document import Document
+from perdure.documents.errors import UnreadableText
 from perdure.documents.limits import DEFAULT_LIMITS, Limits
 from perdure.documents.paths import Path, Step, spell
-from perdure.documents.reading import read_document, read_documents
-from perdure.documents.refusal import UnreadableText
-from perdure.documents.writing import write_document
+from perdure.documents.reader import read_document, read_documents
+from perdure.documents.writer import write_document
 
 __all__ = [
     "DEFAULT_LIMITS",

@@ -11,7 +11,7 @@ from perdure.documents.paths import Path, spell
 from perdure.kernel.problems import Problem, Severity
 
 if TYPE_CHECKING:
-    from perdure.documents.places import Spot
+    from perdure.documents.positions import Spot
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Document:
 
     def _spot(self, path: Path) -> "Spot":
         if self._root is None:
-            from perdure.documents.places import locate
+            from perdure.documents.positions import locate
 
             self._root = locate(self.text, self.index)
         spot = self._root

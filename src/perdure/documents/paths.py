@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 Step = str | int
 Path = Sequence[Step]

@@ -6,7 +6,7 @@ Dates, `yes`, `on`, `1_000` and `12:30:45` are text. `010` is ten and `0o10` is 
 import math
 from typing import Any
 
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.kernel.effort import pay, rest
+from perdure.kernel.turn_budget import pay, rest
 
 MOST_PARTS = 20_000
 MOST_CHECKS = 20_000_000  # of parts of data against parts of a schema: about a second

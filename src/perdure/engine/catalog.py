@@ -16,9 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from perdure.engine.answering import document
-from perdure.engine.dearness import WORK_OF_TEXT, done_aside
-from perdure.engine.entries import (
+from perdure.engine.catalog_entries import (
     DEFAULT_NAMESPACE,
     Change,
     Entry,
@@ -33,14 +31,16 @@ from perdure.engine.entries import (
     refusal,
     with_status,
 )
-from perdure.engine.judging import Judge, Language, calls_others, in_no_language
+from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.document_validation import Judge, Language, calls_others, in_no_language
+from perdure.engine.lookup_answers import document
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Admitting
 from perdure.kernel.errors import Conflict, PerdureError
-from perdure.kernel.judging import Applied, Resource
-from perdure.kernel.kinds import Kind
+from perdure.kernel.lookups import Called, Callee, Named
 from perdure.kernel.problems import Problem, Severity, guess
-from perdure.kernel.questions import Called, Callee, Named
+from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.validation import Applied, Resource
 from perdure.stores.protocol import Edition, ResourceRemoval, ResourceRow, ResourceWrite, Store
 
 TRIES = 10

@@ -11,24 +11,25 @@ from typing import Any, Self
 
 import msgspec
 
-from perdure.engine import ledger, views
-from perdure.engine.addressing import PATIENCE, Told, refused, send
-from perdure.engine.answering import answer
+from perdure.engine import effects, run_views
 from perdure.engine.catalog import Catalog
+from perdure.engine.catalog_entries import Change, Finding
 from perdure.engine.clock import Clock
-from perdure.engine.dearness import JSON_PER_WORK, SMALL, WORK_OF_A_TURN, done_aside
-from perdure.engine.entries import Change, Finding
-from perdure.engine.forking import Past
-from perdure.engine.identity import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
-from perdure.engine.judging import Judge, Language, in_no_language
-from perdure.engine.rehearsal import Pending, Rehearsal
-from perdure.engine.removal import descendants
+from perdure.engine.decision_threads import JSON_PER_WORK, SMALL, WORK_OF_A_TURN, done_aside
+from perdure.engine.document_validation import Judge, Language, in_no_language
+from perdure.engine.dry_run import Pending, Rehearsal
+from perdure.engine.fork_points import Past
+from perdure.engine.lookup_answers import answer
+from perdure.engine.message_sending import PATIENCE, Told, refused, send
+from perdure.engine.random_ids import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
+from perdure.engine.resource_views import find_part
+from perdure.engine.run_removal import descendants
 from perdure.engine.runtime import Runtime
-from perdure.engine.runviews import find_part
 from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import encode_turns
+from perdure.kernel.control_messages import is_word
 from perdure.kernel.dialect import Chronicler, Naming, Particular, Resourceful
 from perdure.kernel.errors import (
     Conflict,
@@ -39,11 +40,10 @@ from perdure.kernel.errors import (
     UnfitInput,
 )
 from perdure.kernel.execution import Execution
-from perdure.kernel.judging import Applied, Judged, Resource
+from perdure.kernel.lookups import Answers, Called, Named, Question
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
-from perdure.kernel.questions import Answers, Called, Named, Question
+from perdure.kernel.validation import Applied, Judged, Resource
 from perdure.kernel.values import Instant, RunId, digest
-from perdure.kernel.words import is_word
 from perdure.stores.protocol import Filter, Letter, NewRun, RunRow, Store
 
 PRUNED_AT_ONCE = range(100, 1_000)  # runs in one transaction: at first, and at most
@@ -97,11 +97,11 @@ class Handle:
 
     async def effects(self) -> list[dict[str, Any]]:
         """What its tasks have done to the outside, each with its `state`; those `in_doubt` may have happened."""
-        return await ledger.effects(self._engine, self.id)
+        return await effects.effects(self._engine, self.id)
 
     async def settle_effect(self, effect: str, result: Any = None, *, done: bool, by: str = "") -> None:
         """Say of an effect in doubt that it was `done`, with this result, or that it was not."""
-        await ledger.settle(self._engine, self.id, effect, jsontext.encode(result) if done else None, by=by)
+        await effects.settle(self._engine, self.id, effect, jsontext.encode(result) if done else None, by=by)
 
     async def show(self, at: int | None = None) -> Any:
         return await self._engine.show(self.id, at)
@@ -301,9 +301,9 @@ class Client(AbstractAsyncContextManager["Client"]):
         """
         runtime = self._running()
         row = await self.find(run)
-        dialect = views.dialect_of(self.languages, row.language)
-        program = await views.program_of(self.store, dialect, row)
-        turns = await views.turns(self.store, dialect, run)
+        dialect = run_views.dialect_of(self.languages, row.language)
+        program = await run_views.program_of(self.store, dialect, row)
+        turns = await run_views.turns(self.store, dialect, run)
         execution = Execution(new_run_id(self.clock.now()), dialect, program)
 
         def live() -> bytes:
@@ -368,11 +368,11 @@ class Client(AbstractAsyncContextManager["Client"]):
     async def body(self, run: RunId, ref: str) -> Any:
         """The body behind a reference of this run; the run's own result when the reference is empty."""
         _, execution, _ = await self.outlook(run)
-        return await views.body_of(self.store, execution, ref, self.clock.now())
+        return await run_views.body_of(self.store, execution, ref, self.clock.now())
 
     async def execution(self, run: RunId) -> Execution:
         """The run as it is recorded, to look at."""
-        return await views.load(self.store, self.languages, await self.find(run))
+        return await run_views.load(self.store, self.languages, await self.find(run))
 
     async def outlook(self, run: RunId) -> tuple[RunRow, Execution, list[Pending]]:
         """The run as it stands, and what is recorded and not decided yet.
@@ -380,7 +380,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         Where a live process drives it that is what was decided. Where nobody does, what is recorded is rehearsed.
         """
         row = await self.find(run)
-        execution = await views.load(self.store, self.languages, row)
+        execution = await run_views.load(self.store, self.languages, row)
         now = self.clock.now()
         ahead = self.clock.wall() - now
         timers = execution.state.timers.values()
@@ -388,7 +388,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         if not (row.has_words or any(due <= now for due in bounds)) or await self.store.owned([row.partition]):
             return row, execution, []
         rehearsal = Rehearsal(self.store, self.answers, execution, now, ahead)
-        mask = await views.mask_of(self.store, execution)
+        mask = await run_views.mask_of(self.store, execution)
         if row.stuck:  # what it cannot decide is not tried here either
             return row, execution, [one.masked(mask) for one in await rehearsal.waiting()]
         await rehearsal.play()
@@ -396,9 +396,11 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def show(self, run: RunId, at: int | None = None) -> Any:
         if at is not None:
-            return await views.show(self.store, await views.load(self.store, self.languages, await self.find(run), at))
+            return await run_views.show(
+                self.store, await run_views.load(self.store, self.languages, await self.find(run), at)
+            )
         _, execution, pending = await self.outlook(run)
-        return views.with_pending(await views.show(self.store, execution), pending)
+        return run_views.with_pending(await run_views.show(self.store, execution), pending)
 
     async def text(self, run: RunId, payload: Any) -> bytes:
         if isinstance(payload, bytes):
@@ -411,13 +413,13 @@ class Client(AbstractAsyncContextManager["Client"]):
         `raw` asks for the kernel's events, which every language has.
         """
         row = await self.find(run)
-        with views.naming(run):
-            dialect = views.dialect_of(self.languages, row.language)
-            mask = await views.mask_of_run(self.store, self.languages, row)
+        with run_views.naming(run):
+            dialect = run_views.dialect_of(self.languages, row.language)
+            mask = await run_views.mask_of_run(self.store, self.languages, row)
             told = dialect if isinstance(dialect, Chronicler) and not raw else None
             rows = await self.store.history(run, 0 if told is not None else after)
             return await done_aside(
-                views.bytes_of(rows), lambda: list(views.chronicle(dialect, told, run, rows, after, mask))
+                run_views.bytes_of(rows), lambda: list(run_views.chronicle(dialect, told, run, rows, after, mask))
             )
 
     async def follow(self, run: RunId, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
@@ -452,7 +454,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         while (ended := await self._wait_here(run)) is None:
             row = await self.find(run)
             if row.status.is_final:
-                execution = await views.load(self.store, self.languages, row)
+                execution = await run_views.load(self.store, self.languages, row)
                 assert execution.state.outcome is not None
                 return row.status, execution.state.outcome
             await asyncio.sleep(LOOK_EVERY)

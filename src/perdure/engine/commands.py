@@ -3,18 +3,18 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from perdure.engine.chores import Chores
+from perdure.engine.background_tasks import Chores
 from perdure.engine.clock import Clock
 from perdure.engine.dispatch import Dispatcher
-from perdure.engine.outgoing import assignment
+from perdure.engine.run_waiters import Waiters
 from perdure.engine.slot import Mail, Slot
-from perdure.engine.waiting import Waiters
+from perdure.engine.transition_builder import assignment
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+from perdure.kernel.assignments import Assignment
+from perdure.kernel.crash_attribution import Loss, Place
 from perdure.kernel.execution import Execution
-from perdure.kernel.guilt import Loss, Place
 from perdure.kernel.values import Instant, Payload, RunId
-from perdure.kernel.work import Assignment
 
 
 def lost(one: Assignment, now: Instant, loss: Loss = Loss.PROCESS, reason: str | None = None) -> Mail:

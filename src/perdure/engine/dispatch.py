@@ -13,13 +13,13 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from perdure.engine.alone import Alone
 from perdure.engine.clock import Alarm, Clock
-from perdure.engine.lanes import NOTHING, Held, Lane
-from perdure.kernel.guilt import ALONE_FROM, Loss, Place, pace
+from perdure.engine.quarantine import Alone
+from perdure.engine.task_queues import NOTHING, Held, Lane
+from perdure.kernel.assignments import NOT_IMPORTED, Assignment, Port
+from perdure.kernel.crash_attribution import ALONE_FROM, Loss, Place, pace
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.kernel.work import NOT_IMPORTED, Assignment, Port
 
 Key = tuple[RunId, int]
 

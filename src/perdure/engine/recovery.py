@@ -11,12 +11,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from perdure.engine import views
-from perdure.engine.removal import descendants
+from perdure.engine import run_views
+from perdure.engine.run_removal import descendants
 from perdure.kernel.dialect import Dialect, Stocked
 from perdure.kernel.ids import root_of
+from perdure.kernel.lookups import Named
 from perdure.kernel.permits import RESOURCES, resource_of
-from perdure.kernel.questions import Named
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import RunRow, Store
@@ -120,7 +120,7 @@ class Recovery:
 
     async def _lack_of(self, row: RunRow) -> str:
         try:
-            state = (await views.load(self._store, self._dialects, row)).state
+            state = (await run_views.load(self._store, self._dialects, row)).state
         except StoreError:
             raise
         except Exception as error:  # whoever can read it goes on; here it would only be stuck

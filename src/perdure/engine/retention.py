@@ -8,9 +8,9 @@ import asyncio
 
 import msgspec
 
-from perdure.engine import views
+from perdure.engine import run_views
 from perdure.engine.client import Client
-from perdure.engine.removal import descendants
+from perdure.engine.run_removal import descendants
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Keeping, Retaining
 from perdure.kernel.errors import NewerRecord
@@ -91,7 +91,7 @@ class Sweeper:
 
     async def _remove_entries(self, run: RunId) -> None:
         row = await self._client.find(run)
-        execution = await views.load(self._client.store, self._client.languages, row)
+        execution = await run_views.load(self._client.store, self._client.languages, row)
         language = self._client.languages[row.language]
         if isinstance(language, Retaining) and (entries := language.goes_with(execution)):
             await self._client.catalog.delete(entries)

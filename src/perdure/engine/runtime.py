@@ -11,30 +11,30 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from perdure.engine.alarms import Alarms
-from perdure.engine.answering import answer
-from perdure.engine.chores import Chores
+from perdure.engine.after_commit import Settler, Watcher
+from perdure.engine.background_tasks import Chores
 from perdure.engine.clock import Clock
 from perdure.engine.commands import Commands
-from perdure.engine.committing import Batch, Committer
-from perdure.engine.deciding import Decider
+from perdure.engine.decisions import Decider
 from perdure.engine.dispatch import Dispatcher, Hands
+from perdure.engine.document_validation import Fetch
+from perdure.engine.group_commit import Batch, Committer
 from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
-from perdure.engine.judging import Fetch
-from perdure.engine.large import lighten
+from perdure.engine.incompatible_runs import Newer
+from perdure.engine.large_values import lighten
 from perdure.engine.loaded import brought_by_code
-from perdure.engine.newer import Newer
+from perdure.engine.lookup_answers import answer
+from perdure.engine.partitions import Sharing, runs_of
 from perdure.engine.recovery import Recovery
-from perdure.engine.removal import Removal, descendants
-from perdure.engine.residents import Residents
+from perdure.engine.resident_runs import Residents
+from perdure.engine.run_removal import Removal, descendants
+from perdure.engine.run_waiters import Ended, Waiters
 from perdure.engine.settings import Settings
-from perdure.engine.settling import Settler, Watcher
-from perdure.engine.sharing import Sharing, runs_of
 from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
+from perdure.engine.stuck_runs import Trouble
 from perdure.engine.task_recorder import TaskRecorder
-from perdure.engine.trouble import Trouble
-from perdure.engine.waiting import Ended, Waiters
+from perdure.engine.timers import Alarms
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError

@@ -13,6 +13,7 @@ from operator import attrgetter
 
 import msgspec
 
+from perdure.kernel.control_messages import held, is_word
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import (
@@ -32,7 +33,6 @@ from perdure.kernel.inputs import (
 from perdure.kernel.state import OpenTimer
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
-from perdure.kernel.words import held, is_word
 from perdure.stores.protocol import NewRun, Summary
 
 

@@ -4,17 +4,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from perdure.engine.chores import Chores
+from perdure.engine.background_tasks import Chores
 from perdure.engine.clock import Clock
 from perdure.engine.commands import lost
-from perdure.engine.large import lighten_outcome
-from perdure.engine.port import Ask, TaskPort, Text
+from perdure.engine.large_values import lighten_outcome
 from perdure.engine.slot import Mail, Slot
+from perdure.engine.task_port import Ask, TaskPort, Text
 from perdure.kernel import inputs as i
-from perdure.kernel.guilt import Loss, Place
+from perdure.kernel.assignments import Assignment, Port
+from perdure.kernel.crash_attribution import Loss, Place
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import RunId
-from perdure.kernel.work import Assignment, Port
 from perdure.stores.clocks import machine
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import Letter, Store

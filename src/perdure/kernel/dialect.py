@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import msgspec
 
 from perdure.kernel.inputs import Reopen, Signal, Steer
+from perdure.kernel.lookups import Named
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.questions import Named
 from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:

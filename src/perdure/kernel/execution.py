@@ -14,11 +14,11 @@ import msgspec
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.effort import current
 from perdure.kernel.ids import child_run, idempotency_key
-from perdure.kernel.recording import record
+from perdure.kernel.input_recording import record
 from perdure.kernel.state import CHANGES, State
 from perdure.kernel.turn import Needs, Stage, Turn
+from perdure.kernel.turn_budget import current
 from perdure.kernel.values import Instant, RunId
 
 

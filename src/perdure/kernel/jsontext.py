@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from perdure.kernel.effort import pay, rest, rests
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
+from perdure.kernel.turn_budget import pay, rest, rests
 
 _encoder = msgspec.json.Encoder()
 _sorted_encoder = msgspec.json.Encoder(order="sorted")

@@ -11,8 +11,8 @@ import msgspec
 
 from perdure.kernel import effects
 from perdure.kernel import events as e
+from perdure.kernel.crash_attribution import Place
 from perdure.kernel.effects import Effect
-from perdure.kernel.guilt import Place
 from perdure.kernel.inputs import CALENDAR_RANK
 from perdure.kernel.outcomes import Cancelled, Outcome, Status
 from perdure.kernel.values import NULL, Instant, Payload, RunId, digest

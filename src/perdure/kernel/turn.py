@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perdure.kernel import events as e
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
-from perdure.kernel.judging import Resource
-from perdure.kernel.outcomes import Outcome, Status, Succeeded
-from perdure.kernel.permits import resource_scope
-from perdure.kernel.questions import (
+from perdure.kernel.lookups import (
     Answers,
     Cached,
     Called,
@@ -29,8 +26,11 @@ from perdure.kernel.questions import (
     Untaken,
     Within,
 )
+from perdure.kernel.outcomes import Outcome, Status, Succeeded
+from perdure.kernel.permits import resource_scope
 from perdure.kernel.randomness import draw
 from perdure.kernel.state import CHANGES
+from perdure.kernel.validation import Resource
 from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, RunId, digest
 from perdure.kernel.versions import RECORDS
 

@@ -1,8 +1,8 @@
 """What a task may call. A provider sees its task's context, never an execution."""
 
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.loading import LoadError, load
 from perdure.providers.registry import DuplicateProvider, Mode, Provider, Registry, provider, shared
+from perdure.providers.source_loading import LoadError, load
 
 __all__ = [
     "DuplicateProvider",

@@ -17,8 +17,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from perdure.providers.apart import apart
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.off_loop import apart
 from perdure.providers.policy import Policy
 from perdure.providers.text import family_at_work
 

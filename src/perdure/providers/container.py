@@ -8,14 +8,14 @@ import hashlib
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.providers.apart import apart
 from perdure.providers.command import Command, environment, refuse_secrets, task_environment
 from perdure.providers.context import TaskContext
+from perdure.providers.external_texts import Script
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.jobs import Folder, Runtime, folder, search
+from perdure.providers.job_folders import Folder, Runtime, folder, search
+from perdure.providers.off_loop import apart
 from perdure.providers.process import inherited_environment
 from perdure.providers.registry import Provider
-from perdure.providers.sources import Script
 
 PREFIX = "Provider.Call.Container"
 CHOICE = "PERDURE_CONTAINER_RUNTIME"

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 from perdure.kernel import jsontext
+from perdure.kernel.assignments import Assignment, Claim, Port
 from perdure.kernel.outcomes import Code
-from perdure.kernel.work import Assignment, Claim, Port
 from perdure.providers.effects import EffectQueue
 from perdure.providers.failure import EffectInDoubt, ProviderFailure
 

@@ -15,12 +15,12 @@ from perdure.providers.databases.files import MEMORY, database_path, keep_privat
 from perdure.providers.databases.statements import DUCKDB, Statement
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, limited, perform, with_room
 from perdure.providers.databases.values import bounded, table
-from perdure.providers.extras import need
+from perdure.providers.external_texts import Script
 from perdure.providers.failure import Exhausted, ProviderFailure
+from perdure.providers.optional_libraries import need
 from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider
-from perdure.providers.sources import Script
-from perdure.providers.verdict import RESULT_LIMIT
+from perdure.providers.task_outcomes import RESULT_LIMIT
 
 if TYPE_CHECKING:
     import duckdb as library

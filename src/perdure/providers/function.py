@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 from perdure.providers.failure import BadArguments
 
 UNSAID = "x-perdure-unsaid"

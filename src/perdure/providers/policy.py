@@ -31,7 +31,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 CONFIG = "PERDURE_CONFIG"
 POLICY = "PERDURE_POLICY"

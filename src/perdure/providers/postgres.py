@@ -17,12 +17,12 @@ from perdure.providers.addresses import AddressRefused, resolve_blocking
 from perdure.providers.databases.statements import POSTGRES, Statement, split
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
 from perdure.providers.databases.values import bounded, table
-from perdure.providers.extras import need
+from perdure.providers.external_texts import Script
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.optional_libraries import need
 from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Provider
-from perdure.providers.sources import Script
-from perdure.providers.verdict import RESULT_LIMIT
+from perdure.providers.task_outcomes import RESULT_LIMIT
 
 if TYPE_CHECKING:
     import psycopg

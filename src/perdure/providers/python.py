@@ -13,7 +13,7 @@ from perdure.providers.context import BlockingContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.function import Function
 from perdure.providers.registry import Mode, Provider
-from perdure.providers.verdict import describe
+from perdure.providers.task_outcomes import describe
 
 UNKNOWN = "Provider.Call.Python.UnknownFunction"
 IMPORT_FAILED = "Provider.Call.Python.ImportFailed"

@@ -13,9 +13,9 @@ from enum import Enum
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
-from perdure.providers.engrams.shipped import PROVIDERS as SHIPPED_ENGRAMS
 from perdure.providers.function import Function
-from perdure.providers.verdict import code_prefix
+from perdure.providers.task_outcomes import code_prefix
+from perdure.services.story.engrams.shipped import PROVIDERS as SHIPPED_ENGRAMS
 
 ENTRY_POINTS = "perdure.providers"
 
@@ -23,13 +23,13 @@ SHIPPED: Mapping[str, str] = {
     "container": "perdure.providers.container",
     "duckdb": "perdure.providers.duckdb",
     "echo": "perdure.providers.echo",
-    "engram.command": "perdure.providers.engrams.command",
-    "engram.container": "perdure.providers.engrams.image",
-    "engram.http": "perdure.providers.engrams.endpoint",
+    "engram.command": "perdure.services.story.engrams.command",
+    "engram.container": "perdure.services.story.engrams.image",
+    "engram.http": "perdure.services.story.engrams.endpoint",
     "http": "perdure.providers.http",
     "python": "perdure.providers.python",
-    "playbook.python": "perdure.providers.playbook_python",
-    "playbook.secrets": "perdure.providers.resolved",
+    "playbook.python": "perdure.services.playbook.python",
+    "playbook.secrets": "perdure.services.playbook.secrets",
     "postgres": "perdure.providers.postgres",
     "script": "perdure.providers.script",
     "shell": "perdure.providers.shell",

@@ -3,13 +3,13 @@
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.providers.apart import apart
 from perdure.providers.command import Command, environment, refuse_secrets
 from perdure.providers.context import TaskContext
+from perdure.providers.external_texts import Script
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.jobs import Runtime, folder, own_python
+from perdure.providers.job_folders import Runtime, folder, own_python
+from perdure.providers.off_loop import apart
 from perdure.providers.registry import Provider
-from perdure.providers.sources import Script
 
 PREFIX = "Provider.Call.Script"
 

@@ -16,11 +16,11 @@ from perdure.providers.databases.files import attached_path, create_shared, data
 from perdure.providers.databases.statements import SQLITE, Statement
 from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, limited, perform, with_room
 from perdure.providers.databases.values import bounded, table
+from perdure.providers.external_texts import Script
 from perdure.providers.failure import Exhausted, ProviderFailure
 from perdure.providers.policy import bytes_of, policy_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider
-from perdure.providers.sources import Script
-from perdure.providers.verdict import RESULT_LIMIT
+from perdure.providers.task_outcomes import RESULT_LIMIT
 
 PREFIX = "Provider.Call.Sqlite"
 SETTING = "policy.sqlite_folders"

@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from perdure.kernel.guilt import Loss, Place
+from perdure.kernel.crash_attribution import Loss, Place
 from perdure.kernel.ids import RunName
+from perdure.kernel.lookups import Line, Memory, Named
 from perdure.kernel.outcomes import Status
-from perdure.kernel.questions import Line, Memory, Named
 from perdure.kernel.values import Instant, RunId
 
 T = TypeVar("T")

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from perdure.kernel.ids import is_family, root_of
+from perdure.kernel.lookups import Named
 from perdure.kernel.outcomes import Status
-from perdure.kernel.questions import Named
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import ResourceRow, RunRow
 

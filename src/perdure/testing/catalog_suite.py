@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+from perdure.kernel.lookups import Memory, Named
 from perdure.kernel.permits import resource_scope
-from perdure.kernel.questions import Memory, Named
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import (
     Committed,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.kernel import jsontext
+from perdure.kernel.assignments import Assignment, Port
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.work import Assignment, Port
 
 
 class ScriptedHands:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perdure.kernel import inputs as i
-from perdure.kernel.guilt import Loss, Place
+from perdure.kernel.crash_attribution import Loss, Place
+from perdure.kernel.lookups import Line
 from perdure.kernel.outcomes import Status, Succeeded
-from perdure.kernel.questions import Line
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.protocol import (
     Committed,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from perdure.engine.client import Handle
-from perdure.engine.judging import Language
+from perdure.engine.document_validation import Language
 from perdure.engine.settings import Settings
 from perdure.kernel.values import SECOND, RunId
 from perdure.stores.protocol import Store

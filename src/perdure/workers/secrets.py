@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel.masking import Mask
+from perdure.kernel.assignments import Claim, Port
 from perdure.kernel.outcomes import Code
-from perdure.kernel.sealing import REDACTED, CannotOpen
-from perdure.kernel.work import Claim, Port
+from perdure.kernel.sealed_arguments import REDACTED, CannotOpen
+from perdure.kernel.secret_masking import Mask
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import is_file_name
 
@@ -52,7 +52,7 @@ def values_named(name: str, resolve: Resolver) -> Iterator[str]:
         yield from _all_keys(name.removesuffix("/*"))
     kind, _, rest = name.partition(":")
     if kind in ("env", "file", "credential"):
-        from perdure.providers.keychain import Host, Resolved
+        from perdure.services.playbook.keychain import Host, Resolved
 
         host = Host(resolve)
         try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli.cases import Scenario, read_suite
+from perdure.cli.conformance_cases import Scenario, read_suite
 
 REPOSITORY = Path(__file__).parents[3]
 PUBLIC = REPOSITORY.parent / "shared" / "conformance" / "mwl" / "cases"

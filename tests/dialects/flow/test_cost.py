@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.flow import events as f
+from perdure.dialects.flow.state import events as f
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits

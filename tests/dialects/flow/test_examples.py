@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.flow.comparing import differences
+from perdure.dialects.flow.views.result_comparison import differences
 from perdure.wiring import Engine, languages
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "flows"

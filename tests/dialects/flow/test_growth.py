@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.flow import Flow
-from perdure.dialects.flow import events as f
+from perdure.dialects.flow.state import events as f
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution, Limits, decide

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from perdure.dialects.flow import Flow
-from perdure.dialects.flow import events as f
-from perdure.dialects.flow.body import Body, Call
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Body, Call
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.execution import Execution, Limits

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.cases import read_suite
-from perdure.dialects.flow.comparing import differences
+from perdure.cli.conformance_cases import read_suite
 from perdure.dialects.flow.middleware import KNOWN, register
 from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
-from perdure.dialects.flow.schemas import Parameters
+from perdure.dialects.flow.plan.schemas import Parameters
+from perdure.dialects.flow.views.result_comparison import differences
 from perdure.kernel import jsontext
 from perdure.kernel.values import SECOND
 from perdure.testing import FakeClock

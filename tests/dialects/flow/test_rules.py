@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from perdure.dialects.flow import Flow
-from perdure.dialects.flow.catalog import uri_type
-from perdure.dialects.flow.comparing import differences
-from perdure.dialects.flow.instants import LAST, parse_duration, parse_timestamp, write_timestamp
 from perdure.dialects.flow.middleware import KNOWN, register
 from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.middleware.retry import gap
+from perdure.dialects.flow.plan.instants import LAST, parse_duration, parse_timestamp, write_timestamp
+from perdure.dialects.flow.plan.provider_catalog import uri_type
+from perdure.dialects.flow.views.result_comparison import differences
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.guilt import Loss
+from perdure.kernel.crash_attribution import Loss
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.values import SECOND
 from tests.dialects.flow.documents import call, cleanup, codes, flow, inner, mock, retry, returns, task, timeout

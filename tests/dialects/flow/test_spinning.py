@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.dialects.flow import events as f
+from perdure.dialects.flow.state import events as f
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import Execution, Limits, decide

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perdure.engine import views
+from perdure.engine import run_views
 from perdure.testing import World
 
 GATE = """
@@ -23,7 +23,7 @@ async def test_a_gate_names_what_it_reads_and_the_command_that_releases_it(tmp_p
         handle = await world.engine.start(GATE.encode())
         await world.settle()
         row = await world.engine.find(handle.id)
-        execution = await views.load(world.engine.store, world.engine.languages, row)
+        execution = await run_views.load(world.engine.store, world.engine.languages, row)
 
         (gate,) = execution.dialect.awaits(execution)
 

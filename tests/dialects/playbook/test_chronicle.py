@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.playbook.chronicle import chronicle
+from perdure.dialects.playbook.views.history import chronicle
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns

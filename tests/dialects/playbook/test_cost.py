@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from bench.languages.playbook import LANGUAGE
 
-from perdure.dialects.playbook import body as b
-from perdure.dialects.playbook.values import Value
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.values import Value
 from tests.dialects.playbook.world import World
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from perdure.kernel import jsontext
-from perdure.kernel.judging import Applied
 from perdure.kernel.outcomes import Succeeded
+from perdure.kernel.validation import Applied
 from perdure.stores.protocol import Filter, Store
 from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook.state import events as p
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns

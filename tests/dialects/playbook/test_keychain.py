@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 
 import perdure
-from perdure.kernel.judging import Applied
+from perdure.kernel.validation import Applied
 from tests.dialects.playbook.world import playbook
 
 SECRET = 'pa55-wörd"/+x'

@@ -8,7 +8,7 @@ import pytest
 from perdure.dialects.playbook import Playbook
 from perdure.kernel.events import TaskScheduled
 from perdure.testing import World as EngineWorld
-from perdure.workers.leasing import LeasingWorker
+from perdure.workers.pool_worker import LeasingWorker
 from tests.cli.commandline import CommandLine
 from tests.dialects.playbook.test_documents import problems_of
 from tests.dialects.playbook.world import World, playbook

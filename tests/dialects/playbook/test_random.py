@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.playbook.body import TokenState
+from perdure.dialects.playbook.state.body import TokenState
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits

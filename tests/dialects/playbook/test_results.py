@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from perdure.dialects.playbook import Playbook
-from perdure.dialects.playbook.jsonpath import BadPath, JsonPath
-from perdure.dialects.playbook.references import preview
-from perdure.engine import views
+from perdure.dialects.playbook.values.jsonpath import BadPath, JsonPath
+from perdure.dialects.playbook.values.references import preview
+from perdure.engine import run_views
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.errors import ReferenceNotAvailable
@@ -311,14 +311,14 @@ workflow:
         assert world.engine is not None
         handle = await world.engine.start(text.encode())
         await world.settle()
-        execution = await views.load(world.engine.store, world.engine.languages, await world.engine.find(handle.id))
+        execution = await run_views.load(world.engine.store, world.engine.languages, await world.engine.find(handle.id))
         ref = execution.body.tallies["a"].uri
 
         async def body() -> Any:
             assert world.engine is not None
             row = await world.engine.find(handle.id)
-            loaded = await views.load(world.engine.store, world.engine.languages, row)
-            return await views.body_of(world.engine.store, loaded, ref, world.clock.now())
+            loaded = await run_views.load(world.engine.store, world.engine.languages, row)
+            return await run_views.body_of(world.engine.store, loaded, ref, world.clock.now())
 
         await world.advance(60)
         assert await body() == {"x": 1}

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook.state import events as p
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.guilt import Loss
+from perdure.kernel.crash_attribution import Loss
 from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.values import SECOND
 from tests.dialects.playbook.world import START, Answer, World, playbook

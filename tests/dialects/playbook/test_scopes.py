@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.playbook import events as p
+from perdure.dialects.playbook.state import events as p
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Failed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.kernel.judging import Applied
+from perdure.kernel.validation import Applied
 from tests.dialects.playbook.world import playbook
 
 

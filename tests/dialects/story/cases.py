@@ -14,8 +14,8 @@ from perdure.dialects.story import Story
 from perdure.documents import read_document
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.crash_attribution import Loss
 from perdure.kernel.execution import Limits
-from perdure.kernel.guilt import Loss
 from perdure.kernel.values import SECOND
 from tests.dialects.played import Stage
 from tests.dialects.story.world import Resource, World, bundle, providers, read

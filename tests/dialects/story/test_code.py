@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 import perdure
-from perdure.dialects.story.code import CONTAINER, ENDPOINT, place_of, problems, run_of
 from perdure.dialects.story.language import Story
+from perdure.dialects.story.plan.engram_code import CONTAINER, ENDPOINT, place_of, problems, run_of
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.judging import Applied
+from perdure.kernel.validation import Applied
 from tests.dialects.story.document.reading import errors, warnings
 from tests.dialects.story.world import World, engram, story, template
 

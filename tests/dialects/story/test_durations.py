@@ -2,7 +2,13 @@
 
 import pytest
 
-from perdure.dialects.story.durations import BadDuration, read_duration, read_positive, write_duration, write_rounded
+from perdure.dialects.story.resources.durations import (
+    BadDuration,
+    read_duration,
+    read_positive,
+    write_duration,
+    write_rounded,
+)
 
 
 @pytest.mark.parametrize(

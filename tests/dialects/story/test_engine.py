@@ -10,8 +10,8 @@ from perdure.dialects.story import Story
 from perdure.engine.settings import Settings
 from perdure.kernel import jsontext
 from perdure.kernel.errors import RunNotFound
-from perdure.kernel.judging import Applied
 from perdure.kernel.outcomes import Failed, Succeeded
+from perdure.kernel.validation import Applied
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Store
 from perdure.testing.crashing import CrashingStore

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.graph import StepGraph
+from perdure.dialects.story.plan.step_graph import StepGraph
 
 
 def graph(*steps: dict[str, Any], **blocks: list[dict[str, Any]]) -> StepGraph:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.identity import (
+from perdure.dialects.story.resources.names import (
     business_key,
     canonical,
     claim_name,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.dialects.story import events as s
+from perdure.dialects.story.state import events as s
 from perdure.kernel import events as e
 from tests.dialects.story.world import World, story
 

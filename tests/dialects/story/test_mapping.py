@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.body import freeze
+from perdure.dialects.story.state.body import freeze
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Status
 from perdure.stores.protocol import Filter

@@ -7,7 +7,7 @@ import base64
 import json
 from pathlib import Path
 
-from perdure.dialects.story import events as s
+from perdure.dialects.story.state import events as s
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import decode_turns

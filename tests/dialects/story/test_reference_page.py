@@ -5,8 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from perdure.dialects.story.document import judge
-from perdure.dialects.story.kinds import KINDS
-from perdure.dialects.story.settings import DEFAULTS, Queue, Settings
+from perdure.dialects.story.plan.settings import DEFAULTS, Queue, Settings
+from perdure.dialects.story.resources.kinds import KINDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "story.md").read_text()
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.kinds import KINDS, find_kind
-from perdure.dialects.story.payloads import malformed
-from perdure.dialects.story.permissions import refuse
-from perdure.dialects.story.resources import Reference, Resource, Shelf, namespace_of, read_reference
-from perdure.dialects.story.settings import Settings
+from perdure.dialects.story.plan.settings import Settings
+from perdure.dialects.story.resources.kinds import KINDS, find_kind
+from perdure.dialects.story.resources.reference_grants import refuse
+from perdure.dialects.story.resources.resource import Reference, Resource, Shelf, namespace_of, read_reference
+from perdure.dialects.story.values.references import malformed
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.chronicle import chronicle
-from perdure.dialects.story.contract import provider_of, verdict
-from perdure.dialects.story.errors import exit_class_of, safe
-from perdure.dialects.story.patching import patched
-from perdure.dialects.story.policies import Retry
+from perdure.dialects.story.plan.execution_policy import Retry
+from perdure.dialects.story.run.resource_patch import patched
+from perdure.dialects.story.state.step_errors import exit_class_of, safe
+from perdure.dialects.story.values.engram_contract import provider_of, verdict
+from perdure.dialects.story.views.history import chronicle
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext

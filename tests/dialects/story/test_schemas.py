@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.schemas import BadSchema, Schema
+from perdure.dialects.story.values.schemas import BadSchema, Schema
 
 PERSON: dict[str, Any] = {
     "type": "object",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.dialects.story.settings import DEFAULTS, BadSetting, Queue, Settings
+from perdure.dialects.story.plan.settings import DEFAULTS, BadSetting, Queue, Settings
 
 
 def test_defaults_are_the_shipped_ones() -> None:

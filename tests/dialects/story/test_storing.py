@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.storing import Address, offloaded
+from perdure.dialects.story.values.storage_addresses import Address, offloaded
 from perdure.kernel import jsontext
 from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.turn import Needs

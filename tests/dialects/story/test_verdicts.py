@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.contract import verdict
+from perdure.dialects.story.values.engram_contract import verdict
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Failed
-from perdure.providers.engrams.failure import EngramError
+from perdure.services.story.engrams.failure import EngramError
 
 
 def judged(**said: Any) -> tuple[int, str, bool | None]:

@@ -13,7 +13,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
 from perdure.kernel.outcomes import Cancelled, Failed
 from perdure.kernel.values import SECOND
-from perdure.providers.engrams.shipped.materialize import materialize
+from perdure.services.story.engrams.shipped.materialize import materialize
 from tests.dialects.universe import ENOUGH, Answer, Life, Universe, Work
 
 Resource = dict[str, Any]

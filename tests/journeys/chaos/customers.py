@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
-from perdure.cli.idlehands import IdleHands
 from perdure.engine.clock import SystemClock
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter
 from perdure.wiring import Engine, Observer, open_store
+from perdure.workers.null_executor import IdleHands
 from tests.journeys.chaos.workload import Order, Word
 
 T = TypeVar("T")

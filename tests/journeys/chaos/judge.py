@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.engine import views
+from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
@@ -73,7 +73,7 @@ async def numbers_are_wrong(client: Client, row: RunRow) -> list[str]:
     """Events are numbered without a gap: none is lost, none is doubled."""
     wrong = []
     last = 0
-    dialect = views.dialect_of(client.languages, row.language)
+    dialect = run_views.dialect_of(client.languages, row.language)
     for seq, body in await client.store.history(row.id):
         last += sum(len(turn) for _, turn in decode_turns(dialect, body))
         if seq != last:
@@ -83,8 +83,8 @@ async def numbers_are_wrong(client: Client, row: RunRow) -> list[str]:
 
 
 async def _read(client: Client, row: RunRow) -> Recorded:
-    dialect = views.dialect_of(client.languages, row.language)
-    program = await views.program_of(client.store, dialect, row)
+    dialect = run_views.dialect_of(client.languages, row.language)
+    program = await run_views.program_of(client.store, dialect, row)
     rows = await client.store.history(row.id)
     events = [(at, event) for _, body in rows for at, turn in decode_turns(dialect, body) for event in turn]
     folded = fold(Execution(row.id, dialect, program), rows)
@@ -119,8 +119,8 @@ def results_differ(expected: Ends, found: Ends) -> Iterator[str]:
 async def log_is_broken(client: Client, one: Recorded) -> list[str]:
     """The fold of the log is what the store says of the run, and it began and ended once."""
     wrong = []
-    dialect = views.dialect_of(client.languages, one.row.language)
-    from_snapshot = await views.fold_stored(client.store, one.stored, dialect, one.folded.program)
+    dialect = run_views.dialect_of(client.languages, one.row.language)
+    from_snapshot = await run_views.fold_stored(client.store, one.stored, dialect, one.folded.program)
     if encode_snapshot(from_snapshot) != encode_snapshot(one.folded):
         wrong.append(f"{one.row.id}: its snapshot and the fold of its log differ")
     state = one.folded.state

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from perdure.engine.client import Client
-from perdure.kernel.judging import Applied
+from perdure.kernel.validation import Applied
 from perdure.kernel.values import RunId
 
 DOCUMENTS = Path(__file__).parent / "documents"

@@ -9,8 +9,8 @@ from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop
 
 from perdure import EngramContext, EngramError
 from perdure.kernel.outcomes import Failed
-from perdure.providers.engrams.registry import Engrams
 from perdure.providers.registry import DuplicateProvider, Registry
+from perdure.services.story.engrams.registry import Engrams
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_shipped_engram_gives_way_to_a_users_but_not_the_engines_own(engrams: 
     known.engram("http-request")(lambda inputs: {"mine": True})
     provider = registry.find("engram:echo@1.0.0")
     assert provider is not None
-    assert provider.source != "perdure.providers.engrams.shipped.echo"
+    assert provider.source != "perdure.services.story.engrams.shipped.echo"
     with pytest.raises(DuplicateProvider):
         known.engram("echo")(lambda inputs: inputs)
     with pytest.raises(DuplicateProvider):

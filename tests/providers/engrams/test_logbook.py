@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.kernel.errors import Conflict
-from perdure.providers.engrams.logbook import LONGEST_LINE, MOST_BYTES, Logbook
+from perdure.services.story.engrams.step_log import LONGEST_LINE, MOST_BYTES, Logbook
 from perdure.workers.secrets import Secrets
 
 

@@ -14,7 +14,7 @@ from tests.providers.engrams.test_engrams import a_task
 from tests.workers.scene import Ledger, at_work, details_of, on_loop, outcome_of, task, value_of
 
 from perdure.kernel.outcomes import Failed
-from perdure.providers.engrams import storage
+from perdure.services.story.engrams import storage
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -10,9 +10,9 @@ from tests.workers.scene import Ledger, at_work, details_of, on_loop, task, valu
 from perdure import EngramContext, EngramError
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Failed
-from perdure.providers.engrams import storage
-from perdure.providers.engrams.registry import Engrams
 from perdure.providers.registry import Registry
+from perdure.services.story.engrams import storage
+from perdure.services.story.engrams.registry import Engrams
 
 ROWS = {"rows": [{"id": 1}, {"id": 2}]}
 

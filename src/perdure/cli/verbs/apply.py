@@ -4,17 +4,17 @@ import argparse
 from collections.abc import Sequence
 
 from perdure.cli import arguments as a
-from perdure.cli.advice import resume_command
-from perdure.cli.answer import give_json, give_text
+from perdure.cli.console import Talk, indented
 from perdure.cli.documents import NotApplied, read_applied
 from perdure.cli.errors import BadUsage
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import load_sources, open_client, open_engine
-from perdure.cli.served import who_goes_on
-from perdure.cli.talk import Talk, indented
-from perdure.engine.entries import Change, Finding, Outcome, Rejected
-from perdure.kernel.judging import Applied
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.next_commands import resume_command
+from perdure.cli.open_engine import load_sources, open_client, open_engine
+from perdure.cli.server_presence import who_goes_on
+from perdure.cli.stdout import give_json, give_text
+from perdure.engine.catalog_entries import Change, Finding, Outcome, Rejected
+from perdure.kernel.validation import Applied
 
 EXAMPLES = """\
 examples:

@@ -4,11 +4,11 @@ import argparse
 import os
 from pathlib import Path
 
-from perdure.cli.answer import give_json
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import open_observer
-from perdure.cli.talk import Talk
+from perdure.cli.console import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_observer
+from perdure.cli.stdout import give_json
 
 EXAMPLES = """\
 examples:

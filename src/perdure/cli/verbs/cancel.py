@@ -4,21 +4,21 @@ import argparse
 from collections.abc import Awaitable
 
 from perdure.cli import arguments as a
-from perdure.cli.advice import resume_command
-from perdure.cli.endings import tell_end
-from perdure.cli.exits import Exit
-from perdure.cli.following import Ended, follow
-from perdure.cli.interruption import complete
-from perdure.cli.listing import Ownership
-from perdure.cli.opening import open_observer
+from perdure.cli.console import Talk
+from perdure.cli.control import steer
+from perdure.cli.exit_codes import Exit
+from perdure.cli.follow import Ended, follow
+from perdure.cli.interrupts import complete
+from perdure.cli.next_commands import resume_command
+from perdure.cli.open_engine import open_observer
 from perdure.cli.progress import progress_for
-from perdure.cli.served import is_served
-from perdure.cli.steering import steer
-from perdure.cli.talk import Talk
-from perdure.engine.addressing import Told
+from perdure.cli.run_end import tell_end
+from perdure.cli.server_presence import is_served
 from perdure.engine.client import Client
-from perdure.engine.removal import descendants
+from perdure.engine.message_sending import Told
+from perdure.engine.run_removal import descendants
 from perdure.kernel.values import RunId
+from perdure.views.run_list import Ownership
 
 EXAMPLES = """\
 examples:

@@ -4,14 +4,14 @@ import argparse
 from collections.abc import Sequence
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
+from perdure.cli.console import Talk
 from perdure.cli.documents import APPLIED_SUFFIXES, files_of, judge, judge_for, read, read_applied
 from perdure.cli.errors import BadUsage
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import load_sources, store_if_any
-from perdure.cli.talk import Talk
-from perdure.kernel.judging import Applied
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import load_sources, store_if_any
+from perdure.cli.stdout import give_json, give_text
+from perdure.kernel.validation import Applied
 from perdure.wiring import languages
 
 EXAMPLES = """\

@@ -6,12 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.cases import Verdict, read_suite, run_suite
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import load_sources
-from perdure.cli.talk import Talk
+from perdure.cli.conformance_cases import Verdict, read_suite, run_suite
+from perdure.cli.console import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import load_sources
+from perdure.cli.stdout import give_json, give_text
 
 EXAMPLES = """\
 examples:

@@ -3,22 +3,22 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
+from perdure.cli.console import Talk, indented
 from perdure.cli.documents import read_applied
 from perdure.cli.errors import BadUsage
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.naming import named
-from perdure.cli.opening import open_client
-from perdure.cli.talk import Talk, indented
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_client
+from perdure.cli.stdout import give_json, give_text
 from perdure.engine.catalog import ResourceNotFound, key_of
 from perdure.engine.client import Client
+from perdure.engine.resource_views import find_views
 from perdure.engine.retention import Sweeper
-from perdure.engine.runviews import find_views
 from perdure.kernel.errors import Conflict
-from perdure.kernel.kinds import Kind
-from perdure.kernel.questions import Named
+from perdure.kernel.lookups import Named
+from perdure.kernel.resource_kinds import Kind
 from perdure.kernel.values import RunId
+from perdure.views.resource_names import named
 
 EXAMPLES = """\
 examples:

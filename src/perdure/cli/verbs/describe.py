@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.naming import named
-from perdure.cli.notable import words
-from perdure.cli.opening import open_client
-from perdure.cli.resources import age, pairs
+from perdure.cli.console import Paint, Talk, indented, width_of
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_client
+from perdure.cli.resource_output import age, pairs
+from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.cli.talk import Paint, Talk, indented, width_of
 from perdure.cli.times import local, span
 from perdure.cli.verbs.history import EventLine
 from perdure.documents import write_document
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
-from perdure.engine.runviews import find_views
-from perdure.engine.usage import with_usage
-from perdure.kernel.judging import Resource
-from perdure.kernel.kinds import Kind
+from perdure.engine.resource_usage import with_usage
+from perdure.engine.resource_views import find_views
+from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.validation import Resource
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Edition, Filter, RunRow
+from perdure.views.progress_events import words
+from perdure.views.resource_names import named
 
 EXAMPLES = """\
 examples:

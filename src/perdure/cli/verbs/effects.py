@@ -5,14 +5,14 @@ import sys
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import open_observer
+from perdure.cli.console import Paint, Talk, width_of
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_observer
+from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.cli.talk import Paint, Talk, width_of
 from perdure.cli.times import local
-from perdure.engine import ledger
+from perdure.engine import effects
 from perdure.kernel import jsontext
 
 EXAMPLES = """\
@@ -27,7 +27,7 @@ in_doubt         its holder is gone, and may have performed it; see `perdure set
 released         it failed and was not performed
 """
 
-STYLES = {ledger.COMPLETED: "green", ledger.UNFIT: "red", ledger.IN_DOUBT: "yellow"}
+STYLES = {effects.COMPLETED: "green", effects.UNFIT: "red", effects.IN_DOUBT: "yellow"}
 COLUMNS = (
     Column("KEY"),
     Column("STATE"),
@@ -48,7 +48,7 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
 async def _list(asked: argparse.Namespace, talk: Talk) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
-        found = await ledger.effects(observer, run)
+        found = await effects.effects(observer, run)
         if asked.json:
             give_json(found)
             return Exit.OK

@@ -3,11 +3,11 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.beginning import add_waiting, begin_and_follow
-from perdure.cli.interruption import complete
-from perdure.cli.moments import HELP, event_at
-from perdure.cli.talk import Talk
+from perdure.cli.console import Talk
+from perdure.cli.interrupts import complete
+from perdure.cli.start_and_follow import add_waiting, begin_and_follow
 from perdure.engine.client import Client, Handle
+from perdure.views.event_positions import HELP, event_at
 
 EXAMPLES = """\
 examples:

@@ -3,19 +3,19 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.naming import Wanted, wanted
-from perdure.cli.opening import open_client
-from perdure.cli.resources import FORMS, Named, give_resources
+from perdure.cli.console import Paint, Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_client
+from perdure.cli.resource_output import FORMS, Named, give_resources
+from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.cli.talk import Paint, Talk
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
-from perdure.engine.runviews import View, find_views, list_views
-from perdure.engine.usage import with_usage
-from perdure.kernel.kinds import Kind
+from perdure.engine.resource_usage import with_usage
+from perdure.engine.resource_views import View, find_views, list_views
+from perdure.kernel.resource_kinds import Kind
+from perdure.views.resource_names import Wanted, wanted
 
 LIMIT = 500
 

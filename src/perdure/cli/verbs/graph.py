@@ -3,14 +3,14 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
+from perdure.cli.console import Talk
 from perdure.cli.documents import ProblemsFound, judge, read
-from perdure.cli.drawing import FORMS
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import load_sources
-from perdure.cli.talk import Talk
-from perdure.engine.judging import Judge
+from perdure.cli.exit_codes import Exit
+from perdure.cli.graph_formats import FORMS
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import load_sources
+from perdure.cli.stdout import give_json, give_text
+from perdure.engine.document_validation import Judge
 from perdure.kernel.errors import PerdureError
 from perdure.wiring import languages
 

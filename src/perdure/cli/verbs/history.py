@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import open_observer
-from perdure.cli.talk import Paint, Talk, cut, harmless_json, width_of
+from perdure.cli.console import Paint, Talk, cut, harmless_json, width_of
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_observer
+from perdure.cli.stdout import give_json, give_text
 from perdure.cli.times import iso, local, read_instant
 from perdure.kernel import jsontext
 

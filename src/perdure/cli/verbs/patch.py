@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 
 from perdure.cli import arguments as a
+from perdure.cli.console import Talk
+from perdure.cli.control import steer
 from perdure.cli.errors import BadUsage
-from perdure.cli.interruption import complete
-from perdure.cli.steering import steer
-from perdure.cli.talk import Talk
-from perdure.engine.addressing import Told
+from perdure.cli.interrupts import complete
 from perdure.engine.client import Client
-from perdure.engine.runviews import find_views
+from perdure.engine.message_sending import Told
+from perdure.engine.resource_views import find_views
 from perdure.kernel.dialect import Resourceful
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.values import RunId

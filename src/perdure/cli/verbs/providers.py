@@ -7,12 +7,12 @@ from inspect import cleandoc
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
+from perdure.cli.console import Paint, Talk, width_of
 from perdure.cli.errors import ProviderNotFound
-from perdure.cli.exits import Exit
-from perdure.cli.opening import load_sources
+from perdure.cli.exit_codes import Exit
+from perdure.cli.open_engine import load_sources
+from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.cli.talk import Paint, Talk, width_of
 from perdure.kernel import jsontext
 from perdure.kernel.problems import guess
 from perdure.providers.registry import Provider, shared

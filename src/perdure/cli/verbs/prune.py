@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Sequence
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json
+from perdure.cli.console import Talk
 from perdure.cli.errors import BadUsage
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import open_engine, open_observer
-from perdure.cli.talk import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_engine, open_observer
+from perdure.cli.stdout import give_json
 from perdure.cli.times import iso, local
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Filter, RunRow

@@ -6,22 +6,22 @@ import sys
 from msgspec.structs import replace
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.complaints import complain
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.listing import Ownership, Words, plain, undecided
-from perdure.cli.notable import words
-from perdure.cli.opening import open_observer
-from perdure.cli.served import is_served
+from perdure.cli.console import Paint, Talk, width_of
+from perdure.cli.error_output import complain
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_observer
+from perdure.cli.server_presence import is_served
+from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.cli.talk import Paint, Talk, width_of
 from perdure.cli.times import local, span
 from perdure.engine.client import Client
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant
 from perdure.stores.errors import StoreMissing
 from perdure.stores.protocol import Filter, RunRow
+from perdure.views.progress_events import words
+from perdure.views.run_list import Ownership, Words, plain, undecided
 
 RECENT = 10  # ended runs that the table shows unless told otherwise
 COUNTED = 1_000  # and how many more are counted

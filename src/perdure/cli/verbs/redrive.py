@@ -4,11 +4,11 @@ import argparse
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.interruption import complete
-from perdure.cli.steering import steer
-from perdure.cli.talk import Talk
-from perdure.engine.addressing import Told
+from perdure.cli.console import Talk
+from perdure.cli.control import steer
+from perdure.cli.interrupts import complete
 from perdure.engine.client import Client
+from perdure.engine.message_sending import Told
 from perdure.kernel.values import RunId
 
 EXAMPLES = """\

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from perdure.cli.answer import give_json
-from perdure.cli.exits import Exit
-from perdure.cli.talk import Talk
+from perdure.cli.console import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.stdout import give_json
 from perdure.wiring import restore_store
 
 EXAMPLES = """\

@@ -2,13 +2,13 @@
 
 import argparse
 
-from perdure.cli.answer import give_json
+from perdure.cli.console import Talk
 from perdure.cli.errors import BadUsage
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import open_observer
-from perdure.cli.talk import Talk
-from perdure.engine import views
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_observer
+from perdure.cli.stdout import give_json
+from perdure.engine import run_views
 from perdure.kernel.dialect import Referring
 
 EXAMPLES = """\
@@ -42,11 +42,11 @@ async def _result(asked: argparse.Namespace, talk: Talk) -> int:
         owner = parts[1]
     async with open_observer(asked, talk) as observer:
         row = await observer.find(await observer.resolve(owner))
-        execution = await views.load(observer.store, observer.languages, row)
+        execution = await run_views.load(observer.store, observer.languages, row)
         if not isinstance(execution.dialect, Referring):
             raise BadUsage(f"runs of language {row.language!r} hold nothing by reference", hint="See `perdure show`.")
         give_json(
-            await views.body_of(
+            await run_views.body_of(
                 observer.store, execution, asked.ref if scheme or is_address else "", observer.clock.now()
             )
         )

@@ -4,19 +4,19 @@ import argparse
 import asyncio
 
 from perdure.cli import arguments as a
-from perdure.cli.advice import resume_command
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.endings import give_result, tell_end
-from perdure.cli.exits import Exit
-from perdure.cli.following import End, Ended, follow, follow_below, letters_taken, listening
-from perdure.cli.interruption import complete
-from perdure.cli.listing import Ownership, interrupted, plain, topmost
-from perdure.cli.opening import open_engine
+from perdure.cli.console import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.follow import End, Ended, follow, follow_below, letters_taken, listening
+from perdure.cli.interrupts import complete
+from perdure.cli.next_commands import resume_command
+from perdure.cli.open_engine import open_engine
 from perdure.cli.progress import progress_for
-from perdure.cli.served import is_served_after_us
-from perdure.cli.talk import Talk
+from perdure.cli.run_end import give_result, tell_end
+from perdure.cli.server_presence import is_served_after_us
+from perdure.cli.stdout import give_json, give_text
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
+from perdure.views.run_list import Ownership, interrupted, plain, topmost
 
 EXAMPLES = """\
 examples:

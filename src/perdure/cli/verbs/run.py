@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli import environment
-from perdure.cli.beginning import add_waiting, begin_and_follow
+from perdure.cli import document_environment
+from perdure.cli.console import Talk
 from perdure.cli.documents import Judged, NothingToRun, ProblemsFound, judge, judge_for, read, read_applied
 from perdure.cli.errors import BadUsage
-from perdure.cli.interruption import complete
-from perdure.cli.opening import load_sources, store_if_any
-from perdure.cli.talk import Talk
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import load_sources, store_if_any
+from perdure.cli.start_and_follow import add_waiting, begin_and_follow
 from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client, Handle
 from perdure.kernel.dialect import Particular
 from perdure.kernel.errors import InvalidDocument, UnfitInput
-from perdure.kernel.judging import Applied
 from perdure.kernel.problems import Problem, guess
+from perdure.kernel.validation import Applied
 from perdure.wiring import languages
 
 EXAMPLES = """\
@@ -143,7 +143,9 @@ async def _start(
     options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
     if asked.target is not None:
         options["entry_step"] = asked.target
-    if env := environment.readable(asked.env, os.environ, [judged.text.decode(), *(one.text for one in applied)]):
+    if env := document_environment.readable(
+        asked.env, os.environ, [judged.text.decode(), *(one.text for one in applied)]
+    ):
         options["env"] = env
     if asked.file != "-" and b"script" in judged.text:
         # Where scripts beside the document are found. Others need no place, and start the same from any folder.

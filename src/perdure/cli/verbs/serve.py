@@ -5,24 +5,24 @@ import asyncio
 from contextlib import suppress
 
 from perdure.cli import arguments as a
-from perdure.cli.exits import Exit
-from perdure.cli.following import listening
+from perdure.cli.console import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.follow import listening
 from perdure.cli.health import health_page
-from perdure.cli.interruption import complete
-from perdure.cli.logs import log_to
-from perdure.cli.opening import load_sources
-from perdure.cli.patience import opened
+from perdure.cli.interrupts import complete
+from perdure.cli.log_output import log_to
+from perdure.cli.open_engine import load_sources
 from perdure.cli.progress import progress_for
-from perdure.cli.served import others_serve
-from perdure.cli.talk import Talk
+from perdure.cli.server_presence import others_serve
 from perdure.cli.times import span
+from perdure.cli.wait_for_store import opened
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
 from perdure.providers.policy import serving_policy
-from perdure.stores.addresses import without_password
 from perdure.stores.protocol import Store
+from perdure.stores.store_urls import without_password
 from perdure.wiring import Engine, open_store
 
 EXAMPLES = """\
@@ -108,7 +108,7 @@ async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
 
 
 async def _stay(engine: Engine, asked: argparse.Namespace, talk: Talk) -> None:
-    from perdure.triggers.service import Service
+    from perdure.services.story.triggers.service import Service
 
     service = asyncio.ensure_future(Service(engine, say=talk.say).run())
     try:

@@ -3,10 +3,10 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.interruption import complete
-from perdure.cli.steering import steer
-from perdure.cli.talk import Talk
-from perdure.engine import ledger
+from perdure.cli.console import Talk
+from perdure.cli.control import steer
+from perdure.cli.interrupts import complete
+from perdure.engine import effects
 from perdure.kernel import jsontext
 
 EXAMPLES = """\
@@ -39,6 +39,6 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
             asked,
             talk,
             done,
-            lambda client, run: ledger.settle(client, run, asked.effect, result, key=asked.key, by=asked.by),
+            lambda client, run: effects.settle(client, run, asked.effect, result, key=asked.key, by=asked.by),
         )
     )

@@ -5,27 +5,27 @@ import sys
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.advice import resume_command
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.moments import HELP, event_at
-from perdure.cli.notable import outcome_text, words
-from perdure.cli.opening import open_observer
+from perdure.cli.console import Paint, Talk, cut, indented, width_of
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.next_commands import resume_command
+from perdure.cli.open_engine import open_observer
 from perdure.cli.outline import outline
 from perdure.cli.progress import tasks_text
-from perdure.cli.served import TAKEN_UP, is_served
-from perdure.cli.standing import Standing, stands
-from perdure.cli.talk import Paint, Talk, cut, indented, width_of
+from perdure.cli.server_presence import TAKEN_UP, is_served
+from perdure.cli.stdout import give_json, give_text
 from perdure.cli.times import local, span
-from perdure.engine import views
+from perdure.engine import run_views
 from perdure.engine.client import Client
-from perdure.engine.rehearsal import Pending
+from perdure.engine.dry_run import Pending
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import RunRow
+from perdure.views.event_positions import HELP, event_at
+from perdure.views.progress_events import outcome_text, words
+from perdure.views.run_status import Standing, stands
 
 EXAMPLES = """\
 examples:
@@ -61,18 +61,18 @@ async def _show(asked: argparse.Namespace, talk: Talk) -> int:
         at = None if asked.at is None else await event_at(observer, run, asked.at)
         row, execution, pending = await _looked_at(observer, run, at)
         if asked.json:
-            shown = views.with_pending(await views.show(observer.store, execution), pending)
-            give_json({**shown, "checksum": views.checksum(execution)} if asked.checksum else shown)
+            shown = run_views.with_pending(await run_views.show(observer.store, execution), pending)
+            give_json({**shown, "checksum": run_views.checksum(execution)} if asked.checksum else shown)
             return Exit.OK
         stand = await stands(observer, row, execution)
-        picture = await views.show(observer.store, execution)
+        picture = await run_views.show(observer.store, execution)
         waits_for_owner = not (stand.status.is_final or stand.is_owned)
         is_taken_up = waits_for_owner and await is_served(observer)
         owner = TAKEN_UP if is_taken_up else "interrupted" if waits_for_owner else "a live process drives it"
         head = await _head(observer, stand, execution, owner)
         head += [("pending", one.text) for one in pending]
         if asked.checksum:
-            head.append(("checksum", views.checksum(execution)))
+            head.append(("checksum", run_views.checksum(execution)))
         give_text("\n".join([*_aligned(head, Paint(sys.stdout)), *_rest(picture)]))
         if waits_for_owner and not is_taken_up and asked.at is None:
             talk.say(f"no live process drives it; go on with: {resume_command(asked, run)}")
@@ -83,12 +83,12 @@ async def _looked_at(client: Client, run: RunId, at: int | None) -> tuple[RunRow
     if at is None:
         return await client.outlook(run)
     row = await client.find(run)
-    return row, await views.load(client.store, client.languages, row, at), []
+    return row, await run_views.load(client.store, client.languages, row, at), []
 
 
 async def _head(client: Client, stand: Standing, execution: Execution, owner: str) -> list[tuple[str, str]]:
     row, state, now = stand.row, execution.state, client.clock.now()
-    mask = await views.mask_of(client.store, execution)
+    mask = await run_views.mask_of(client.store, execution)
     is_over = state.status.is_final
     lines = [
         ("run", row.id),

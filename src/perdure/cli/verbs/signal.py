@@ -3,9 +3,9 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.interruption import complete
-from perdure.cli.steering import steer
-from perdure.cli.talk import Talk
+from perdure.cli.console import Talk
+from perdure.cli.control import steer
+from perdure.cli.interrupts import complete
 
 EXAMPLES = """\
 examples:

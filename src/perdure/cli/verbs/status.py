@@ -5,18 +5,18 @@ import sys
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import open_observer
+from perdure.cli.console import Talk, width_of
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_observer
 from perdure.cli.outline import outline
-from perdure.cli.standing import Standing, stands
-from perdure.cli.talk import Talk, width_of
+from perdure.cli.stdout import give_json, give_text
 from perdure.cli.times import iso
-from perdure.engine import views
+from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.kernel.dialect import Briefing, Chronicler
 from perdure.kernel.execution import Execution
+from perdure.views.run_status import Standing, stands
 
 PIPE_WIDTH = 160
 
@@ -42,8 +42,8 @@ async def _status(asked: argparse.Namespace, talk: Talk) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         row, execution, pending = await observer.outlook(run)
-        told = views.with_pending(await _told(observer, await stands(observer, row, execution), execution), pending)
-        told = (await views.mask_of(observer.store, execution)).data(told)
+        told = run_views.with_pending(await _told(observer, await stands(observer, row, execution), execution), pending)
+        told = (await run_views.mask_of(observer.store, execution)).data(told)
         if asked.json:
             give_json(told)
         else:
@@ -56,7 +56,7 @@ async def _told(client: Client, stand: Standing, execution: Execution) -> dict[s
     brief = dialect.brief(execution) if isinstance(dialect, Briefing) else {"status": stand.status}
     last_seq = state.seq
     if isinstance(dialect, Chronicler):
-        turns = await views.turns(client.store, dialect, execution.id)
+        turns = await run_views.turns(client.store, dialect, execution.id)
         last_seq = sum(1 for _ in dialect.chronicle(execution.id, turns))
     now = client.clock.now()
     return {

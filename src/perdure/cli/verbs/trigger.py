@@ -4,14 +4,14 @@ import argparse
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.advice import resume_command
-from perdure.cli.answer import give_json, give_text
+from perdure.cli.console import Talk
 from perdure.cli.errors import BadUsage
-from perdure.cli.exits import Exit
-from perdure.cli.interruption import complete
-from perdure.cli.opening import open_engine
-from perdure.cli.served import who_goes_on
-from perdure.cli.talk import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.next_commands import resume_command
+from perdure.cli.open_engine import open_engine
+from perdure.cli.server_presence import who_goes_on
+from perdure.cli.stdout import give_json, give_text
 from perdure.engine.catalog import ResourceNotFound
 
 EXAMPLES = """\

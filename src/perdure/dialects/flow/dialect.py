@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.dialects.flow import bounds, calls, moving, picture, showing
-from perdure.dialects.flow.body import Body, freeze, thaw
-from perdure.dialects.flow.catalog import Catalog
-from perdure.dialects.flow.compiling import compile_program
-from perdure.dialects.flow.document.reading import read
-from perdure.dialects.flow.envelopes import cancellation
-from perdure.dialects.flow.events import OWN_EVENTS
-from perdure.dialects.flow.folding import evolve
-from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import Program
+from perdure.dialects.flow.document.reader import read
+from perdure.dialects.flow.plan.compiler import compile_program
+from perdure.dialects.flow.plan.program import Program
+from perdure.dialects.flow.plan.provider_catalog import Catalog
+from perdure.dialects.flow.run import calls, deadlines, moves
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.state.body import Body, freeze, thaw
+from perdure.dialects.flow.state.events import OWN_EVENTS
+from perdure.dialects.flow.state.failures import cancellation
+from perdure.dialects.flow.state.folding import evolve
+from perdure.dialects.flow.views import graph, result
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -39,7 +40,7 @@ class FlowDialect:
         return compile_program(jsontext.decode(text), self.catalog)
 
     def graph(self, program: Program) -> Graph:
-        return picture.draw(program)
+        return graph.draw(program)
 
     # Runs.
 
@@ -49,7 +50,7 @@ class FlowDialect:
     def accept(self, turn: Turn, given: i.Input) -> None:
         match given:
             case i.Cancel(reason):
-                moving.interrupt_root(turn, cancellation(message=reason) if reason else cancellation())
+                moves.interrupt_root(turn, cancellation(message=reason) if reason else cancellation())
             case i.TaskResult() | i.TaskLost() | i.TimerDue() | i.ChildResult():
                 self._land(turn)
             case i.TaskReport():
@@ -63,7 +64,7 @@ class FlowDialect:
         if landed is None:
             return  # the end of a sleep or a gap: its frame is awake
         if landed.is_bound:
-            bounds.reach(turn, landed.frame, landed.index)
+            deadlines.reach(turn, landed.frame, landed.index)
         else:
             calls.settle(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
 
@@ -73,16 +74,16 @@ class FlowDialect:
         details = {"reason": reason, "limit": count}
         envelope = cancellation(message=message, details=details)
         body: Body = turn.body
-        root = body.frames.get(moving.ROOT)
+        root = body.frames.get(moves.ROOT)
         if root is not None and root.interrupted is not None:
-            turn.end(*moving.ending(envelope))  # it does not even come to an end when it is told to
+            turn.end(*moves.ending(envelope))  # it does not even come to an end when it is told to
         else:
-            moving.interrupt_root(turn, envelope)
+            moves.interrupt_root(turn, envelope)
 
-    advance = staticmethod(moving.advance)
+    advance = staticmethod(moves.advance)
     evolve = staticmethod(evolve)
     freeze = staticmethod(freeze)
     thaw = staticmethod(thaw)
 
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
-        return showing.show(execution, texts)
+        return result.show(execution, texts)

@@ -11,14 +11,14 @@ from perdure.kernel import jsontext
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
-from perdure.kernel.judging import Declared, Judged, Surroundings
-from perdure.kernel.kinds import Kind
+from perdure.kernel.resource_kinds import Kind
 from perdure.kernel.turn import Turn
+from perdure.kernel.validation import Declared, Judged, Surroundings
 from perdure.kernel.values import RunId
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.catalog import Described
     from perdure.dialects.flow.dialect import FlowDialect
+    from perdure.dialects.flow.plan.provider_catalog import Described
 
 
 class Flow:
@@ -44,8 +44,8 @@ class Flow:
 
     @cached_property
     def _behind(self) -> "FlowDialect":
-        from perdure.dialects.flow.catalog import Catalog
         from perdure.dialects.flow.dialect import FlowDialect
+        from perdure.dialects.flow.plan.provider_catalog import Catalog
 
         return FlowDialect(Catalog(self._find, self._names, self._refusal))
 

@@ -2,21 +2,23 @@
 
 from typing import Any
 
-from perdure.dialects.playbook import body as b
-from perdure.dialects.playbook import ending, keychain, lending, passing, patches, results, tools
-from perdure.dialects.playbook import events as p
-from perdure.dialects.playbook.document.reading import Surroundings, load, read
-from perdure.dialects.playbook.errors import Error, error
-from perdure.dialects.playbook.program import Program
+from perdure.dialects.playbook import tools
+from perdure.dialects.playbook.document.reader import Surroundings, load, read
+from perdure.dialects.playbook.plan.program import Program
+from perdure.dialects.playbook.run import ctx_patches, ends, fast_path, keychain_resolution
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.task_errors import Error, error
+from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.tools.playbook import enveloped
-from perdure.dialects.playbook.values import Patch
+from perdure.dialects.playbook.values import lent_references, results
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
+from perdure.kernel.input_recording import ended
 from perdure.kernel.outcomes import Code, Failed, Outcome, Status, Succeeded
 from perdure.kernel.problems import Problem
-from perdure.kernel.recording import ended
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
@@ -39,7 +41,7 @@ class PlaybookDialect:
     def accept(self, turn: Turn, given: i.Input) -> None:
         match given:
             case i.Cancel(reason):
-                ending.cancel(turn, reason)
+                ends.cancel(turn, reason)
             case i.TaskResult() | i.TaskLost() | i.ChildResult():
                 _land(turn)
             case i.TimerDue(timer):
@@ -52,7 +54,7 @@ class PlaybookDialect:
     def exhausted(self, turn: Turn, reason: str, count: int) -> None:
         failed = error("limit", f"{count} {reason} without anything from outside", Code.MOVES_EXHAUSTED)
         if turn.body.stopped is None:
-            ending.stop(turn, failed, is_failure=True)
+            ends.stop(turn, failed, is_failure=True)
         else:
             turn.emit(p.WorkflowFinished("failed", Code.MOVES_EXHAUSTED))
             turn.end(Status.FAILED, Failed(Code.MOVES_EXHAUSTED, failed.message, retryable=False))
@@ -61,8 +63,8 @@ class PlaybookDialect:
 def _land(turn: Turn) -> None:
     """A task or child has ended: say what that means in the language's words."""
     event = turn.events[-1] if turn.events else None
-    if isinstance(event, e.TaskEnded) and keychain.is_awaited(turn, event.task):
-        keychain.land(turn, event.outcome)
+    if isinstance(event, e.TaskEnded) and keychain_resolution.is_awaited(turn, event.task):
+        keychain_resolution.land(turn, event.outcome)
         return
     if isinstance(event, e.TaskRedelivered):
         _begin_again(turn, event)
@@ -76,7 +78,7 @@ def _land(turn: Turn) -> None:
     step = program.steps[body.runs[thread.run].step]
     task = step.tasks[thread.position]
     landed = tools.kind_of(task.kind).land(event.outcome, turn.text)
-    if landed is tools.AS_IT_IS and not thread.language and passing.pass_plainly(turn, number, step, task):
+    if landed is tools.AS_IT_IS and not thread.language and fast_path.pass_plainly(turn, number, step, task):
         return
     if thread.language and isinstance(event.outcome, Succeeded):
         child = turn.execution.child_id(thread.number)
@@ -87,7 +89,7 @@ def _land(turn: Turn) -> None:
     elif landed.error is not None:
         ended = results.failed(turn, number, landed.error, extras)
     elif landed.result is not None:
-        lent = lending.adopt(turn, landed.lent, landed.whole)
+        lent = lent_references.adopt(turn, landed.lent, landed.whole)
         ended = results.ended(turn, number, "given", landed.result, extras, lent)
     else:
         assert thread.outcome is not None
@@ -124,15 +126,15 @@ def _ring(turn: Turn, timer: int) -> None:
     if timer == body.wait_timer and body.waiting:
         turn.emit(p.WaitExpired())
     elif timer in body.attempt_bounds:
-        ending.interrupt(turn, body.attempt_bounds[timer])
+        ends.interrupt(turn, body.attempt_bounds[timer])
     elif timer in body.bounds:
         run = body.bounds[timer]
         if run:
-            ending.expire(turn, run)
+            ends.expire(turn, run)
         elif not body.begun:
-            ending.end_at_once(turn, TIMED_OUT, "the execution did not end in time")
+            ends.end_at_once(turn, TIMED_OUT, "the execution did not end in time")
         else:
-            ending.time_out(turn)
+            ends.time_out(turn)
 
 
 # Words of operators.
@@ -143,7 +145,7 @@ def _steer(turn: Turn, verb: str, said: Any, by: str) -> None:
     match verb:
         case "patch":
             patch = _patch(said)
-            turn.emit(p.CtxPatched(patch, patches.measure(turn.body, patch), by, reason))
+            turn.emit(p.CtxPatched(patch, ctx_patches.measure(turn.body, patch), by, reason))
         case "pause":
             turn.emit(p.Paused(by, reason))
         case _:
@@ -187,8 +189,8 @@ def _why_no_patch(body: b.Body, given: Payload) -> str | None:
         return "a name in ctx must not be empty"
     patch = _patch(said)
     try:
-        patches.check_values(patch, "ctx")
-        patches.measure(body, patch)
-    except patches.BadPatch as bad:
+        ctx_patches.check_values(patch, "ctx")
+        ctx_patches.measure(body, patch)
+    except ctx_patches.BadPatch as bad:
         return bad.problem.message
     return None

@@ -10,10 +10,10 @@ from perdure.kernel import inputs as i
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.graph import Graph
-from perdure.kernel.judging import Declared, Judged, Surroundings
-from perdure.kernel.kinds import Kind
-from perdure.kernel.sealing import Asking
+from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.sealed_arguments import Asking
 from perdure.kernel.turn import Turn
+from perdure.kernel.validation import Declared, Judged, Surroundings
 from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Playbook:
     @cached_property
     def _behind(self) -> "PlaybookDialect":
         from perdure.dialects.playbook.dialect import PlaybookDialect
-        from perdure.dialects.playbook.document.reading import Surroundings
+        from perdure.dialects.playbook.document.reader import Surroundings
 
         return PlaybookDialect(Surroundings(self._provides, lambda: tuple(self._kinds()), self._lacks, self._refusal))
 
@@ -64,7 +64,7 @@ class Playbook:
         return {}
 
     def declares(self, text: bytes, file: str = "") -> list[Declared]:
-        from perdure.dialects.playbook.declaring import declares
+        from perdure.dialects.playbook.document.declaration import declares
 
         return declares(text)
 
@@ -84,13 +84,13 @@ class Playbook:
         return "default"
 
     def graph(self, program: Any) -> Graph:
-        from perdure.dialects.playbook.picture import draw
+        from perdure.dialects.playbook.views.graph import draw
 
         return draw(program)
 
     def open(self, body: Any, run: RunId) -> Asking[dict[str, Any]]:
         """At a worker: the arguments of a task that needs secrets."""
-        from perdure.dialects.playbook.opening import open_envelope
+        from perdure.dialects.playbook.run.envelope_opening import open_envelope
 
         return open_envelope(body, run)
 
@@ -98,12 +98,12 @@ class Playbook:
 
     @property
     def events(self) -> tuple[type[Event], ...]:
-        from perdure.dialects.playbook.events import OWN_EVENTS
+        from perdure.dialects.playbook.state.events import OWN_EVENTS
 
         return OWN_EVENTS
 
     def begin(self, program: Any) -> Any:
-        from perdure.dialects.playbook.body import Body
+        from perdure.dialects.playbook.state.body import Body
 
         return Body()
 
@@ -113,7 +113,7 @@ class Playbook:
 
     @cached_property
     def advance(self) -> Callable[[Turn], bool]:
-        from perdure.dialects.playbook.moving import advance
+        from perdure.dialects.playbook.run.moves import advance
 
         return advance
 
@@ -126,12 +126,12 @@ class Playbook:
         return refusal(execution, given)
 
     def subjects(self, given: i.Signal | i.Steer | i.Reopen) -> frozenset[str]:
-        from perdure.dialects.playbook.wording import subjects
+        from perdure.dialects.playbook.views.message_subjects import subjects
 
         return subjects(given)
 
     def phrase(self, given: i.Signal | i.Steer | i.Reopen) -> str:
-        from perdure.dialects.playbook.wording import phrase
+        from perdure.dialects.playbook.views.message_subjects import phrase
 
         return phrase(given)
 
@@ -140,44 +140,44 @@ class Playbook:
 
     @cached_property
     def evolve(self) -> Callable[[Any, Event], None]:
-        from perdure.dialects.playbook.folding import evolve
+        from perdure.dialects.playbook.state.folding import evolve
 
         return evolve
 
     def freeze(self, body: Any) -> bytes:
-        from perdure.dialects.playbook.body import freeze
+        from perdure.dialects.playbook.state.body import freeze
 
         return freeze(body)
 
     def thaw(self, program: Any, frozen: bytes) -> Any:
-        from perdure.dialects.playbook.body import thaw
+        from perdure.dialects.playbook.state.body import thaw
 
         return thaw(frozen)
 
     def chronicle(self, run: RunId, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterable[dict[str, Any]]:
         """The history in the language's own event names."""
-        from perdure.dialects.playbook.chronicle import chronicle
+        from perdure.dialects.playbook.views.history import chronicle
 
         return chronicle(run, turns)
 
     def awaits(self, execution: Execution) -> list[str]:
-        from perdure.dialects.playbook.showing import awaited_gates
+        from perdure.dialects.playbook.views.execution import awaited_gates
 
         return awaited_gates(execution)
 
     def brief(self, execution: Execution) -> dict[str, Any]:
-        from perdure.dialects.playbook.showing import brief
+        from perdure.dialects.playbook.views.execution import brief
 
         return brief(execution)
 
     def confides(self, program: Any, options: Mapping[str, Any]) -> bool:
-        from perdure.dialects.playbook.confiding import confides
+        from perdure.dialects.playbook.plan.secret_inputs import confides
 
         return confides(program, options)
 
     def secret_inputs(self, program: Any, given: Any, options: Mapping[str, Any]) -> Iterable[str]:
         """What came with the request and is a secret to the document's keychain."""
-        from perdure.dialects.playbook.confiding import secret_inputs
+        from perdure.dialects.playbook.plan.secret_inputs import secret_inputs
 
         return secret_inputs(program, given, options)
 
@@ -193,11 +193,11 @@ class Playbook:
         return tuple(program.steps)
 
     def body_of(self, execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
-        from perdure.dialects.playbook.showing import body_of
+        from perdure.dialects.playbook.views.execution import body_of
 
         return body_of(execution, texts, ref, now)
 
     def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
-        from perdure.dialects.playbook.showing import show
+        from perdure.dialects.playbook.views.execution import show
 
         return show(execution, texts)

@@ -1,10 +1,10 @@
 """Stories as a dialect: ties programs, state and moves together. `language` is the door in front of it."""
 
-from perdure.dialects.story import attempts, interrupting, mapping, moving, steering, telling
-from perdure.dialects.story import events as s
-from perdure.dialects.story.body import Body
-from perdure.dialects.story.finishing import end_run
-from perdure.dialects.story.phases import Phase, Reason
+from perdure.dialects.story.run import attempts, control, interruption, map_reduce, moves, signals_and_effects
+from perdure.dialects.story.run.run_end import end_run
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import Body
+from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.steps import KINDS, execute_story
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
@@ -19,23 +19,23 @@ def accept(turn: Turn, given: i.Input) -> None:
         case i.TimerDue(timer):
             _ring(turn, timer)
         case i.Signal():
-            telling.from_outside(turn, given)
+            signals_and_effects.from_outside(turn, given)
         case i.TaskReport():
-            telling.report(turn, given)
+            signals_and_effects.report(turn, given)
         case i.EffectDone() | i.EffectUnfit():
-            telling.performed(turn, given)
+            signals_and_effects.performed(turn, given)
         case i.EffectSettle():
-            telling.settled(turn, given)
+            signals_and_effects.settled(turn, given)
         case i.Cancel():
-            interrupting.cancel(turn)
+            interruption.cancel(turn)
         case i.Steer(verb, body, _, by):
-            steering.steer(turn, verb, jsontext.decode(turn.text(body)), by)
+            control.steer(turn, verb, jsontext.decode(turn.text(body)), by)
         case i.Reopen(body, _, by):
-            steering.reopen(turn, jsontext.decode(turn.text(body)), by)
+            control.reopen(turn, jsontext.decode(turn.text(body)), by)
 
 
 def advance(turn: Turn) -> bool:
-    return moving.advance(turn)
+    return moves.advance(turn)
 
 
 def exhausted(turn: Turn) -> None:
@@ -51,7 +51,7 @@ def _land(turn: Turn) -> None:
         case e.ChildEnded() as ended if ended.child in body.tasks:
             name = body.tasks[ended.child]
             if body.steps[name].fan is not None:
-                mapping.land(turn, turn.program.steps[name], body.steps[name], ended)
+                map_reduce.land(turn, turn.program.steps[name], body.steps[name], ended)
             else:
                 execute_story.land(turn, name, ended)
         case e.TaskRedelivered(task, delivery, reason) if task in body.tasks:
@@ -68,4 +68,4 @@ def _ring(turn: Turn, timer: int) -> None:
         if is_deadline:
             KINDS[step.kind].ring(turn, step, state)
     elif is_deadline:
-        interrupting.time_out(turn)
+        interruption.time_out(turn)

@@ -12,7 +12,7 @@ from perdure.expressions.cel.frame import Limits
 from perdure.expressions.cel.instants import Duration, Timestamp
 from perdure.expressions.cel.program import Environment, Program, compile_program
 from perdure.expressions.cel.values import CelList, CelMap, Optional, TypeValue, Uint
-from perdure.expressions.findings import Finding
+from perdure.expressions.problems import Finding
 from perdure.expressions.source import Position
 
 __all__ = [

@@ -10,7 +10,7 @@ from perdure.expressions.cel.functions import Library
 from perdure.expressions.cel.names import Scope, dotted_path, qualified_function
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import type_denotations
-from perdure.expressions.findings import Finding
+from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source
 
 

@@ -3,7 +3,7 @@
 from typing import NoReturn
 
 from perdure.expressions.cel.tokens import Token, tokenize
-from perdure.expressions.findings import Finding
+from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source
 
 _MOST_FINDINGS = 20

@@ -7,7 +7,7 @@
 
 from collections.abc import Callable
 
-from perdure.expressions.findings import Finding, Spanned
+from perdure.expressions.problems import Finding, Spanned
 from perdure.expressions.source import Position, Source
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, CelList, CelMap, Value, type_name
-from perdure.kernel.effort import PORTION, rest, rests
+from perdure.kernel.turn_budget import PORTION, rest, rests
 
 Frame = list[Any]
 Closure = Callable[[Frame], Value]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, declare_type
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 NANOS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -3,7 +3,7 @@
 import re
 
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 
 class BadLiteral(Exception):

@@ -10,11 +10,11 @@ from perdure.expressions.cel.frame import BYTES, DEFAULT_LIMITS, LATER, STEPS, L
 from perdure.expressions.cel.functions import STANDARD, Library
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.parser import parse
-from perdure.expressions.cel.planning import plan
+from perdure.expressions.cel.planner import plan
 from perdure.expressions.cel.values import Value
-from perdure.expressions.findings import Finding
+from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source
-from perdure.kernel.effort import PORTION, TooDear, current
+from perdure.kernel.turn_budget import PORTION, TooDear, current
 
 
 class Environment:

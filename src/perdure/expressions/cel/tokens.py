@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 Report = Callable[[int, str], None]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.instants import Timestamp
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _OFFSET = late(r"([+-]?)([0-9]{1,2}):([0-9]{2})")
 _NAME = late(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")

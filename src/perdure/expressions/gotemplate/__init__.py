@@ -7,7 +7,6 @@ The rooms, in the order a template passes them: tokens, parser (with pipelines a
 planner, and then values at work: access, comparison, formatting, functions. `structure` walks JSON with templates.
 """
 
-from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.aliases import alias_of
 from perdure.expressions.gotemplate.budget import Limits
 from perdure.expressions.gotemplate.conditions import holds, is_condition
@@ -28,6 +27,7 @@ from perdure.expressions.gotemplate.functions import DETERMINISTIC, RUNTIME, Lib
 from perdure.expressions.gotemplate.references import References
 from perdure.expressions.gotemplate.structure import Structure
 from perdure.expressions.gotemplate.template import Template, compile_template, is_template
+from perdure.expressions.problems import Finding
 
 __all__ = [
     "DETERMINISTIC",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _OTHER = late(r"[^A-Za-z0-9_]")
 

@@ -6,7 +6,7 @@ A step is about one operation; work that grows with its operands pays in proport
 import msgspec
 
 from perdure.expressions.gotemplate.errors import LimitExceeded
-from perdure.kernel.effort import PORTION, TooDear, current, rest
+from perdure.kernel.turn_budget import PORTION, TooDear, current, rest
 
 
 class Limits(msgspec.Struct, frozen=True):

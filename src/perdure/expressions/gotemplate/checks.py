@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.environment import KNOWN_ROOTS, Environment
 from perdure.expressions.gotemplate.references import Mention
+from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source
 
 

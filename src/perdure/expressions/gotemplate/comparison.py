@@ -2,7 +2,7 @@
 
 from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.errors import EvaluationFault
-from perdure.expressions.gotemplate.moments import Moment
+from perdure.expressions.gotemplate.instants import Moment
 from perdure.expressions.gotemplate.values import Value, describe, is_number, require_present
 
 

@@ -1,7 +1,7 @@
 """Spans of time as Go writes them: `1h30m`, `-1.5s`, `250ms`. A span is a number of nanoseconds."""
 
-from perdure.expressions.gotemplate.moments import BadMoment
-from perdure.kernel.late import late
+from perdure.expressions.gotemplate.instants import BadMoment
+from perdure.kernel.lazy_regex import late
 
 SECOND = 1_000_000_000
 _UNITS = {

@@ -8,7 +8,7 @@ Which of these a step waits for, retries or fails on is the dialect's business.
 
 from dataclasses import dataclass, field
 
-from perdure.expressions.findings import Finding, Spanned
+from perdure.expressions.problems import Finding, Spanned
 from perdure.expressions.source import Position, Source
 
 

@@ -5,8 +5,8 @@ Every piece is paid for as it is made, so that a value shared a thousand times c
 
 from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.floats import format_float
+from perdure.expressions.gotemplate.instants import Moment
 from perdure.expressions.gotemplate.layouts import DEFAULT_LAYOUT, format_moment
-from perdure.expressions.gotemplate.moments import Moment
 from perdure.expressions.gotemplate.values import Value, require_present
 
 NO_VALUE = "<no value>"

@@ -9,10 +9,10 @@ from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.floats import format_json_float
 from perdure.expressions.gotemplate.formatting import TextBuilder
+from perdure.expressions.gotemplate.instants import Moment
 from perdure.expressions.gotemplate.layouts import format_moment
-from perdure.expressions.gotemplate.moments import Moment
 from perdure.expressions.gotemplate.values import Value, require_present
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _SPECIAL = late(r'[\x00-\x1f"\\\u2028\u2029\ud800-\udfff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

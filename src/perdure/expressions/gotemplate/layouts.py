@@ -3,8 +3,8 @@
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
-from perdure.expressions.gotemplate.moments import BadMoment, Moment, zone_abbreviation
-from perdure.kernel.late import late
+from perdure.expressions.gotemplate.instants import BadMoment, Moment, zone_abbreviation
+from perdure.kernel.lazy_regex import late
 
 DEFAULT_LAYOUT = "2006-01-02 15:04:05.999999999 -0700 MST"
 

@@ -2,7 +2,7 @@
 
 import re
 
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _LONGEST = 400
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1

@@ -12,7 +12,7 @@ from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.formatting import TextBuilder, format_scalar, format_value
 from perdure.expressions.gotemplate.values import Value, type_name
 from perdure.expressions.gotemplate.verbs import Directive, format_verb
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _DIRECTIVE = late(
     r"%([-+# 0]*)(\[[^\]]{0,20}\])?(\*|[0-9]*)(?:(\.)(\[[^\]]{0,20}\])?(\*|[0-9]*))?(\[[^\]]{0,20}\])?([\s\S]?)"

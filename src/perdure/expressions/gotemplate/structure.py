@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.environment import DEFAULT, Environment
 from perdure.expressions.gotemplate.errors import BadStructure, EvaluationFault, Failure, Problem, SyntaxFault
 from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.references import References
 from perdure.expressions.gotemplate.template import compile_template, is_template
+from perdure.expressions.problems import Finding
 
 TEMPLATE_KEY = "$bubuTemplate"
 VARIABLES_KEY = "$bubuTemplateVars"

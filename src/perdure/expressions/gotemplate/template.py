@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from perdure.expressions.findings import Finding
 from perdure.expressions.gotemplate.access import follow_path
 from perdure.expressions.gotemplate.checks import check
 from perdure.expressions.gotemplate.environment import DEFAULT, Environment
@@ -17,6 +16,7 @@ from perdure.expressions.gotemplate.paths import known_path
 from perdure.expressions.gotemplate.planner import plan
 from perdure.expressions.gotemplate.references import collect, find_mentions
 from perdure.expressions.gotemplate.syntax import Action, Block, Text
+from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source
 
 

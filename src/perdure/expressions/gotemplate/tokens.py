@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from perdure.expressions.gotemplate.errors import SyntaxFault
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 Refuse = Callable[[int, str], SyntaxFault]
 

@@ -7,7 +7,7 @@ and compares with a float by value. Which Go type a number would have had is not
 from typing import Any
 
 from perdure.expressions.gotemplate.errors import EvaluationFault, NeedsStoredValue
-from perdure.expressions.gotemplate.moments import Moment
+from perdure.expressions.gotemplate.instants import Moment
 from perdure.expressions.gotemplate.versions import Version
 
 Value = Any  # None, bool, int, float, str, list, dict, Moment or Version

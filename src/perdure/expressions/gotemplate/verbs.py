@@ -4,9 +4,9 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.expressions.gotemplate.budget import Budget
+from perdure.expressions.gotemplate.escapes import quote_go
 from perdure.expressions.gotemplate.floats import format_float
 from perdure.expressions.gotemplate.formatting import TextBuilder, format_scalar
-from perdure.expressions.gotemplate.quoting import quote_go
 from perdure.expressions.gotemplate.values import Value, require_present, type_name
 
 _RADIX = {"b": "b", "o": "o", "O": "o", "x": "x", "X": "X", "d": "d", "v": "d"}

@@ -6,7 +6,7 @@ Knows nothing of templates except the fields an author may read: `Major`, `Minor
 from dataclasses import dataclass
 from functools import total_ordering
 
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _VERSION = late(
     r"v?([0-9]{1,19})(?:\.([0-9]{1,19}))?(?:\.([0-9]{1,19}))?"

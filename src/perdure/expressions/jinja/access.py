@@ -11,7 +11,7 @@ from jinja2 import Undefined
 from jinja2.runtime import LoopContext, Macro
 from jinja2.utils import Cycler, Joiner, Namespace
 
-from perdure.expressions import pieces
+from perdure.expressions import bounded_calls
 from perdure.expressions.jinja.budget import Budget, describe, width_of
 from perdure.expressions.jinja.errors import EvaluationFault, Forbidden
 from perdure.expressions.jinja.undefined import fail
@@ -111,7 +111,7 @@ def _call_on_text(budget: Budget, value: str, name: str, args: Any, kwargs: Any)
             budget.charge_parts(text, _parts(text, name, args, kwargs))
         elif name in _STRIPPING and args and isinstance(args[0], str):
             charge_stripping(budget, text, args[0])
-            return pieces.strip(text, args[0], left=name != "rstrip", right=name != "lstrip")
+            return bounded_calls.strip(text, args[0], left=name != "rstrip", right=name != "lstrip")
         return getattr(text, name)(*args, **kwargs)
     if name == "replace" and 2 <= len(args) <= 3 and not kwargs:
         charge_replacing(budget, text, args[0], args[1])

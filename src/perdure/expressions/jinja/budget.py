@@ -10,7 +10,7 @@ import msgspec
 from jinja2 import Undefined
 
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
-from perdure.kernel.effort import PORTION, TooDear, current, rest
+from perdure.kernel.turn_budget import PORTION, TooDear, current, rest
 
 
 class Limits(msgspec.Struct, frozen=True):

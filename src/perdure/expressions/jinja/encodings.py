@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import Any
 
-from perdure.expressions import json_pieces, pieces
+from perdure.expressions import bounded_calls, json_decoding
 from perdure.expressions.jinja.budget import Budget, describe, width_of
 from perdure.expressions.jinja.errors import EvaluationFault
 from perdure.expressions.jinja.results import as_json
@@ -32,7 +32,7 @@ def to_json(budget: Budget, value: Any, indent: int | None = None) -> str:
     else:
         budget.charge(8 * paid)
         writer = json.JSONEncoder(ensure_ascii=False, sort_keys=True, indent=indent)
-        text = pieces.join("", list(writer.iterencode(data)))  # written part by part, not in one call
+        text = bounded_calls.join("", list(writer.iterencode(data)))  # written part by part, not in one call
     budget.charge_text(len(text), width_of(text))
     return text
 
@@ -42,8 +42,8 @@ def from_json(budget: Budget, value: Any) -> Any:
     budget.charge(len(text) // 4)
     budget.spend(_BYTES_PER_CHARACTER * len(text))
     try:
-        return json_pieces.decode(text, jsontext.read_strict, budget.charge, unique=True)
-    except (jsontext.NotJson, json_pieces.NotInPieces) as refusal:
+        return json_decoding.decode(text, jsontext.read_strict, budget.charge, unique=True)
+    except (jsontext.NotJson, json_decoding.NotInPieces) as refusal:
         raise EvaluationFault(f"the text is not JSON: {refusal}") from None
 
 

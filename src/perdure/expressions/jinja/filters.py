@@ -19,7 +19,7 @@ from jinja2.filters import (
 )
 from jinja2.tests import TESTS
 
-from perdure.expressions import pieces
+from perdure.expressions import bounded_calls
 from perdure.expressions.jinja import encodings
 from perdure.expressions.jinja.access import charge_replacing, charge_stripping, member
 from perdure.expressions.jinja.budget import (
@@ -248,7 +248,7 @@ def _sort(
         items.reverse()
     keys = [key(item) for item in items]
     longest = max([len(part) for whole in keys for part in whole if isinstance(part, str)], default=0)
-    made = [items[at] for at in pieces.order(keys, longest)]
+    made = [items[at] for at in bounded_calls.order(keys, longest)]
     if reverse:
         made.reverse()
     return made
@@ -263,20 +263,20 @@ def _groupby(
     items = list(value)
     keys = [key(item) for item in items]
     longest = max([len(one) for one in keys if isinstance(one, str)], default=0)
-    items = [items[at] for at in pieces.order(keys, longest)]
+    items = [items[at] for at in bounded_calls.order(keys, longest)]
     return do_groupby(environment, items, attribute, default, case_sensitive)  # type: ignore[no-any-return]
 
 
 @pass_environment
 def _dictsort(_: Any, value: Any, case_sensitive: bool = False, by: str = "key", reverse: bool = False) -> list[Any]:
-    if isinstance(value, dict) and len(value) > pieces.PARTS:
-        raise LimitExceeded(f"`dictsort` works on at most {pieces.PARTS} members")
+    if isinstance(value, dict) and len(value) > bounded_calls.PARTS:
+        raise LimitExceeded(f"`dictsort` works on at most {bounded_calls.PARTS} members")
     return do_dictsort(value, case_sensitive, by, reverse)  # type: ignore[arg-type]
 
 
 def _trim(value: Any, chars: str | None = None) -> str:
     text = str(value)
-    return text.strip() if chars is None else pieces.strip(text, chars)
+    return text.strip() if chars is None else bounded_calls.strip(text, chars)
 
 
 IN_PIECES: dict[str, Callable[..., Any]] = {"dictsort": _dictsort, "groupby": _groupby, "sort": _sort, "trim": _trim}

@@ -12,7 +12,7 @@ from jinja2 import Undefined
 from perdure.expressions.jinja.budget import LARGEST_INTEGER_BITS, Budget, describe, width_of
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.jinja.undefined import fail
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,

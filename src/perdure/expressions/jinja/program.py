@@ -21,7 +21,7 @@ from perdure.expressions.jinja.places import fragment_around, place_of_name
 from perdure.expressions.jinja.plain import Plain, Unreached, plain
 from perdure.expressions.jinja.reads import NOTHING, Reads, find_reads
 from perdure.expressions.jinja.results import Json, as_json, by_reference
-from perdure.expressions.jinja.rewriting import Misplaced, inspect, rewrite
+from perdure.expressions.jinja.rewriter import Misplaced, inspect, rewrite
 from perdure.expressions.source import Source
 
 _ANSWER = "_answer"

@@ -8,7 +8,7 @@ Template({"n": "{{ vars.count }}"}, roots).evaluate(...)  # a JSON value with ex
 """
 
 from perdure.expressions.mwl.durations import format_iso_duration, parse_iso_duration
-from perdure.expressions.mwl.embedding import find_expression
+from perdure.expressions.mwl.embedded import find_expression
 from perdure.expressions.mwl.expression import (
     EVALUATION_ERROR,
     UNREPRESENTABLE_VALUE,

@@ -2,7 +2,7 @@
 
 import json
 
-from perdure.expressions import pieces
+from perdure.expressions import bounded_calls
 from perdure.expressions.cel import CelList, CelMap, EvaluationFault
 from perdure.expressions.cel.frame import (
     BYTES_OF_AN_ELEMENT,
@@ -29,7 +29,7 @@ def canonical_json(frame: Frame, value: Value) -> str:
         size += len(part)
         width = width if part.isascii() else 4
     allow_size(frame, size, width=width)
-    return pieces.join("", out)
+    return bounded_calls.join("", out)
 
 
 def _write(frame: Frame, value: Value, out: list[str]) -> None:
@@ -67,7 +67,7 @@ def _ordered(frame: Frame, value: Value) -> list[tuple[str, Value]]:
         keys.append(key.encode("utf-16-be", "surrogatepass"))
         longest = max(longest, len(keys[-1]))
     charge(frame, (longest >> 9) * len(keys) * len(keys).bit_length())
-    return [pairs[at] for at in pieces.order(keys, longest)]
+    return [pairs[at] for at in bounded_calls.order(keys, longest)]
 
 
 def _quoted(frame: Frame, text: str) -> str:
@@ -76,9 +76,9 @@ def _quoted(frame: Frame, text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise EvaluationFault("a lone surrogate has no JSON form") from None
-    if len(text) <= pieces.CHARACTERS:
+    if len(text) <= bounded_calls.CHARACTERS:
         return json.dumps(text, ensure_ascii=False)
-    parts = [text[at : at + pieces.CHARACTERS] for at in range(0, len(text), pieces.CHARACTERS)]
+    parts = [text[at : at + bounded_calls.CHARACTERS] for at in range(0, len(text), bounded_calls.CHARACTERS)]
     return f'"{"".join([json.dumps(part, ensure_ascii=False)[1:-1] for part in parts])}"'
 
 

@@ -5,7 +5,7 @@ A year is 365 days, a month 30, a week 7 and a day 24 hours (O-05).
 
 from perdure.expressions.cel import Duration
 from perdure.expressions.cel.instants import NANOS
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _DAY = 86_400 * NANOS
 _DATE_UNITS = {"Y": 365 * _DAY, "M": 30 * _DAY, "W": 7 * _DAY, "D": _DAY}

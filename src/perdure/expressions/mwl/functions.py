@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from perdure.expressions import json_pieces
+from perdure.expressions import json_decoding
 from perdure.expressions.cel import Duration, EvaluationFault, Timestamp
 from perdure.expressions.cel.frame import CLOCK, PRICE_OF_TEXT, READ_LEAF, Frame, allow_size, charge
 from perdure.expressions.cel.functions import STANDARD, Function, Library, merge
@@ -51,8 +51,8 @@ def _from_json(frame: Frame, text: str) -> Value:
     allow_size(frame, 4 * len(text), width=_BYTES_PER_CHARACTER // 4)
     charge(frame, PRICE_OF_TEXT + len(text) // 2)
     try:
-        value = json_pieces.decode(text, msgspec.json.decode, lambda steps: charge(frame, steps))
-    except (msgspec.DecodeError, UnicodeEncodeError, json_pieces.NotInPieces) as malformed:
+        value = json_decoding.decode(text, msgspec.json.decode, lambda steps: charge(frame, steps))
+    except (msgspec.DecodeError, UnicodeEncodeError, json_decoding.NotInPieces) as malformed:
         raise EvaluationFault(f"malformed JSON: {malformed}") from None
     return frame[READ_LEAF](value) if type(value) is int else value
 

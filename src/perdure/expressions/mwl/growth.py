@@ -16,7 +16,7 @@ from perdure.expressions.mwl.expression import Expression, compile_expression
 from perdure.expressions.mwl.functions import ClockPin
 from perdure.expressions.mwl.results import Json, Purse
 from perdure.expressions.source import Source
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _NOT_BLANK = late(r"[^\n]")
 

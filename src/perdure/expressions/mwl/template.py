@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.expressions.cel import Finding, Limits
 from perdure.expressions.cel.frame import DEFAULT_LIMITS
-from perdure.expressions.mwl.embedding import find_expression
+from perdure.expressions.mwl.embedded import find_expression
 from perdure.expressions.mwl.expression import EVALUATION_ERROR, Expression, Fault, compile_expression
 from perdure.expressions.mwl.functions import ClockPin
 from perdure.expressions.mwl.results import Json, Purse

@@ -12,7 +12,7 @@ from perdure.expressions.regex.charset import SMALL_RANGE
 from perdure.expressions.regex.parser import LARGEST_FOLDING, parse
 from perdure.expressions.regex.program import MATCH, Automaton, build
 from perdure.expressions.regex.tree import LARGEST_PROGRAM
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 Charge = Callable[[int], None]
 

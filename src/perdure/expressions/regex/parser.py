@@ -26,7 +26,7 @@ from perdure.expressions.regex.tree import (
     repeat,
     sequence,
 )
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _LARGEST_REPEAT = 1000  # RE2's own bound
 _DEEPEST = 100

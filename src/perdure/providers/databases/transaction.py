@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.providers.apart import apart
 from perdure.providers.databases.statements import BadStatement, Bound, Grammar, Statement, bind, split
+from perdure.providers.external_texts import Script, read_text
 from perdure.providers.failure import Exhausted, ProviderFailure
+from perdure.providers.off_loop import apart
 from perdure.providers.policy import bytes_of, policy_in_force
-from perdure.providers.sources import Script, read_text
-from perdure.providers.verdict import RESULT_LIMIT
+from perdure.providers.task_outcomes import RESULT_LIMIT
 
 _ASKED_EVERY = 0.1  # seconds between two wishes that the statement should stop: one may fall between two statements
 _GRACE = 4.0  # seconds; below the worker's own patience, so that it is us who say how the task ended

@@ -30,10 +30,10 @@ from perdure.providers.context import BlockingContext, CallPort, Cancellation
 from perdure.providers.effects import EffectQueue
 from perdure.providers.failure import Exhausted, ProviderFailure
 from perdure.providers.isolation import frames
-from perdure.providers.loading import load
 from perdure.providers.policy import Policy, use_policy
 from perdure.providers.registry import SHIPPED, Provider, shared
-from perdure.providers.verdict import describe, settle
+from perdure.providers.source_loading import load
+from perdure.providers.task_outcomes import describe, settle
 
 _CHUNK = 1 << 16
 _TERMINATED = 128 + signal.SIGTERM

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from perdure.kernel import jsontext
+from perdure.kernel.assignments import NOT_IMPORTED
 from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Code, Failed, Outcome
-from perdure.kernel.work import NOT_IMPORTED
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.isolation import frames
 from perdure.providers.process import Process, inherited_environment, read_end

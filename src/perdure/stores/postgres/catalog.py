@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from perdure.kernel.lookups import Memory, Named
 from perdure.kernel.permits import UNLIMITED, resource_scope
-from perdure.kernel.questions import Memory, Named
 from perdure.kernel.values import Instant
-from perdure.stores.postgres.gathering import Gathering
+from perdure.stores.postgres.batched_lookup import Gathering
 from perdure.stores.postgres.labels import jsonb
+from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.permits import allocate, lock
-from perdure.stores.postgres.sending import send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, TEXT, TEXTS, Kind, Statement, storable
 from perdure.stores.protocol import Delivered, Edition, Letter, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite

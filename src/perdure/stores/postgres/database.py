@@ -13,7 +13,6 @@ import psycopg
 from psycopg import errors
 
 from perdure.kernel.values import SECOND, Instant
-from perdure.stores.addresses import without_password
 from perdure.stores.errors import (
     BadStoreUrl,
     StoreAccessDenied,
@@ -27,9 +26,10 @@ from perdure.stores.errors import (
     StoreServerUnfit,
     StoreUnreachable,
 )
-from perdure.stores.postgres.address import parameters_of
+from perdure.stores.postgres.clock_offset import DatabaseCount, settle
+from perdure.stores.postgres.database_url import parameters_of
 from perdure.stores.postgres.session import ConnectionLost, Session
-from perdure.stores.postgres.timekeeping import DatabaseCount, settle
+from perdure.stores.store_urls import without_password
 
 _log = logging.getLogger("perdure.stores.postgres")
 

@@ -13,11 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from perdure.kernel.guilt import Loss
+from perdure.kernel.crash_attribution import Loss
 from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
 from perdure.stores.postgres.database import Database, microseconds
-from perdure.stores.postgres.lease import Lease, boot_time
+from perdure.stores.postgres.server_lease import Lease, boot_time
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, TEXT, Statement
 

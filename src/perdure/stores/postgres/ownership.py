@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 import psycopg
 
 from perdure.kernel import inputs
-from perdure.kernel.guilt import Loss
+from perdure.kernel.crash_attribution import Loss
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.postgres.clock_offset import JUMP
 from perdure.stores.postgres.database import NOW, Database
-from perdure.stores.postgres.entrusting import entrust
 from perdure.stores.postgres.membership import Membership
-from perdure.stores.postgres.sending import SHARED, birthplace, send_all
+from perdure.stores.postgres.messages import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
-from perdure.stores.postgres.timekeeping import JUMP
+from perdure.stores.postgres.transfer import entrust
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import Left, Letter, Server, Share
 

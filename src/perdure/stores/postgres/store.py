@@ -6,20 +6,20 @@ from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.errors import BackupRefused, StoreError
-from perdure.stores.postgres import pruning
+from perdure.stores.postgres import run_removal
+from perdure.stores.postgres.batch_writer import BatchWriter
 from perdure.stores.postgres.catalog import Catalog
-from perdure.stores.postgres.committing import Commits
+from perdure.stores.postgres.clock_offset import begin
+from perdure.stores.postgres.commits import Commits
+from perdure.stores.postgres.connection_threads import Lane, Readers
 from perdure.stores.postgres.database import Database, PostgresSettings
-from perdure.stores.postgres.lanes import Lane, Readers
-from perdure.stores.postgres.lease import NOTIFY_OWNERS
-from perdure.stores.postgres.leasing import Leases
+from perdure.stores.postgres.messages import send, send_all, send_together
 from perdure.stores.postgres.permits import allocate, lock
-from perdure.stores.postgres.reading import Reads
-from perdure.stores.postgres.sending import send, send_all, send_together
+from perdure.stores.postgres.reads import Reads
+from perdure.stores.postgres.server_lease import NOTIFY_OWNERS
 from perdure.stores.postgres.session import ConnectionLost, Session
-from perdure.stores.postgres.timekeeping import begin
+from perdure.stores.postgres.task_leases import Leases
 from perdure.stores.postgres.wire import INT, INTS, TEXT, Statement
-from perdure.stores.postgres.writing import BatchWriter
 from perdure.stores.protocol import Delivered, Letter, Pace
 
 T = TypeVar("T")
@@ -140,12 +140,12 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
         await self._tell(await self._write(work))
 
     async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
-        gone = await self._write(lambda session, again: pruning.prune(session, ended_before, limit, self._now()))
+        gone = await self._write(lambda session, again: run_removal.prune(session, ended_before, limit, self._now()))
         self._writer.forget()
         return gone
 
     async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
-        gone = await self._write(lambda session, again: pruning.remove(session, runs))
+        gone = await self._write(lambda session, again: run_removal.remove(session, runs))
         self._writer.forget()
         return gone
 

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import apsw
 
+from perdure.kernel.lookups import Memory, Named
 from perdure.kernel.permits import UNLIMITED, resource_scope
-from perdure.kernel.questions import Memory, Named
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Edition, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
 from perdure.stores.rows import RESOURCE_COLUMNS, resource_row, written_labels
-from perdure.stores.sqlite.writing import BatchWriter
+from perdure.stores.sqlite.batch_writer import BatchWriter
 
 T = TypeVar("T")
 

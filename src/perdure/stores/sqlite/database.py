@@ -17,7 +17,7 @@ from perdure.stores.errors import (
     StoreNewer,
     StoreReadOnly,
 )
-from perdure.stores.sqlite.privacy import make_private
+from perdure.stores.sqlite.file_permissions import make_private
 
 APPLICATION_ID = 0x50455244  # "PERD": tells our files from other people's
 BUSY_MILLISECONDS = 10_000

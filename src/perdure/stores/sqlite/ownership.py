@@ -1,110 +1,305 @@
-"""Who owns a partition: an operating-system lock on a small file beside the store, free at the instant of death.
+"""Who owns what on one file: a process has one partition, one row and one lock.
 
-`flock` belongs to the open file, so two engines in one process exclude each other like two processes do.
+    claim, share ──▶ ours ──give_up, close──▶ nobody's ──move, share──▶ ours, in our own partition
+                      └──somebody found our lock free and moved what we had──▶ fenced: the row is gone
 
-The file names the life of the machine in which its owner lives. A dead owner leaves it behind; whoever lets go in
-order, or has looked after what the dead left, removes it.
+What the dead left is moved in one transaction, while its lock is held; so nobody ever owns two partitions.
 """
 
-import errno
-import fcntl
-import os
-import time
-from contextlib import suppress
-from functools import cache
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
-from perdure.stores.errors import StoreFull
-from perdure.stores.sqlite.privacy import file_mode
+import apsw
 
-_MOST_READ = 200  # bytes; such a name has less
+from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.ids import root_of
+from perdure.kernel.values import RunId
+from perdure.kernel.versions import RECORDS
+from perdure.stores import clocks
+from perdure.stores.protocol import Left, Server, Share
+from perdure.stores.sqlite.batch_writer import BatchWriter
+from perdure.stores.sqlite.lock_files import Losses
+from perdure.stores.sqlite.partition_locks import PartitionLock, is_locked, try_lock
+
+_log = logging.getLogger("perdure.store")
+
+T = TypeVar("T")
+
+LOCKED_AT_ONCE = 8  # partitions of the dead that are moved in one transaction: a lock is an open file
+CLEARED_AT_ONCE = 8  # rows that a newcomer looks at
+
+_DISTINCT = (
+    "WITH RECURSIVE step (id) AS (SELECT (SELECT partition FROM {table} {where} ORDER BY partition LIMIT 1) UNION ALL"
+    " SELECT (SELECT partition FROM {table} WHERE partition > step.id {more} ORDER BY partition LIMIT 1)"
+    " FROM step WHERE step.id IS NOT NULL) SELECT id FROM step WHERE id IS NOT NULL"
+)
+_WITH_OPEN_RUNS = _DISTINCT.format(table="runs", where="WHERE ended_at IS NULL", more="AND ended_at IS NULL")
+_WITH_LETTERS = _DISTINCT.format(table="inbox", where="", more="")
+_IS_USED = (
+    "SELECT EXISTS (SELECT 1 FROM runs WHERE partition = ?1 AND ended_at IS NULL)"
+    " OR EXISTS (SELECT 1 FROM inbox WHERE partition = ?1)"
+)
+_FAMILY = "(id = ?3 OR id >= ?4 AND id < ?5)"
 
 
-@cache
-def boot_id() -> str:
-    """Names the present life of this machine; where the system gives it no name, all are taken for one."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+class Ownership(ABC):
+    """The owning verbs of a store that can read and run a transaction."""
 
+    path: Path
+    _turn: asyncio.Lock
+    _writing: tuple[apsw.Connection, BatchWriter] | None
+    _is_lost: bool
 
-class PartitionLock:
-    """Holds `runs.db-owner7` for partition 7."""
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
-        self._descriptor = descriptor
-        self.left = os.pread(descriptor, _MOST_READ, 0).decode("ascii", "replace")
-        """The life of the machine in which a dead owner lived; empty when nothing is known of one."""
-
-    def sign(self) -> None:
-        """It is ours: say when we lived, for whoever finds the file after our death."""
-        with suppress(OSError):  # on a full disk nothing is known of us then, and nobody is charged for that
-            os.pwrite(self._descriptor, boot_id().encode("ascii"), 0)
+    def __init__(self) -> None:
+        self._locks: dict[int, PartitionLock] = {}
+        self._epochs: dict[int, int] = {}
+        self._is_late = False
+        self._losses = Losses(lambda query, bindings: self._read(query, bindings))
 
     @property
-    def is_named(self) -> bool:
-        """Whether others who look for the lock find this one."""
-        return _is_still_named(self._descriptor, self.path)
+    @abstractmethod
+    def _connection(self) -> apsw.Connection: ...
 
-    def release(self) -> None:
-        # Removed while still locked: whoever opened the old file finds that its name is gone and tries again.
-        if self.is_named:
-            self.path.unlink(missing_ok=True)
-        os.close(self._descriptor)
+    @abstractmethod
+    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
 
-    def abandon(self) -> None:
-        """Let go as a dying process does: the file stays, the lock is free."""
-        os.close(self._descriptor)
+    @abstractmethod
+    async def _explained_transaction(self, work: Callable[[], T]) -> T: ...
 
+    # One's own.
 
-def lock_path(store: Path, partition: int) -> Path:
-    return store.with_name(f"{store.name}-owner{partition}")
+    async def claim(self) -> int:
+        held: list[PartitionLock] = []
 
+        def work() -> tuple[int, int]:
+            home = self._lock_new(held)
+            row = "INSERT INTO partitions VALUES (?, 1) ON CONFLICT DO UPDATE SET epoch = epoch + 1 RETURNING epoch"
+            epoch: int = self._connection.execute(row, (home,)).get
+            self._clear_away(home, held)
+            return home, epoch
 
-def try_lock(store: Path, partition: int) -> PartitionLock | None:
-    path = lock_path(store, partition)
-    for _ in range(3):
+        with _releasing(held):
+            home, epoch = await self._explained_transaction(work)
+            self._locks[home], self._epochs[home] = held.pop(0), epoch
+        self._locks[home].sign()
+        return home
+
+    def _lock_new(self, held: list[PartitionLock]) -> int:
+        while True:
+            number: int = self._connection.execute("UPDATE partition_numbers SET last = last + 1 RETURNING last").get
+            # An engine of the version before takes numbers as it finds them free.
+            if not self._is_used(number) and (lock := try_lock(self.path, number)) is not None:
+                held.append(lock)
+                return number
+
+    def _is_used(self, partition: int) -> bool:
+        return bool(self._connection.execute(_IS_USED, (partition,)).get)
+
+    def _clear_away(self, home: int, held: list[PartitionLock]) -> None:
+        """Whoever comes removes some of what processes that were killed have left: a row and a file, and no runs."""
+        execute = self._connection.execute
+        others = "SELECT id FROM partitions WHERE id <> ? ORDER BY id DESC LIMIT ?"
+        for (partition,) in list(execute(others, (home, CLEARED_AT_ONCE))):
+            if self._is_owned(partition) or self._is_used(partition):
+                continue
+            if (lock := try_lock(self.path, partition)) is not None:
+                held.append(lock)
+                execute("DELETE FROM partitions WHERE id = ?", (partition,))
+
+    async def give_up(self, partitions: Collection[int]) -> None:
+        async with self._turn:
+            self._strike_out(partitions)
+        self._release(partitions)
+
+    def _strike_out(self, partitions: Collection[int]) -> None:
+        """Remove our rows, if that needs no waiting; else the next who comes does. Nothing rests on it: no sync."""
+        if self._writing is None or self._is_lost:
+            return
+        connection, _ = self._writing
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_mode())
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StoreFull(f"{path}: the disk is full") from error
-            raise
-        if not _try(descriptor, fcntl.LOCK_EX):
-            os.close(descriptor)
-            time.sleep(0.002)  # it may be somebody who only looks whether it is free, see `is_locked`
-        elif _is_still_named(descriptor, path):
-            return PartitionLock(path, descriptor)
-        else:
-            os.close(descriptor)
-    return None
+            connection.pragma("synchronous", "off")
+            try:
+                ours = [(partition,) for partition in partitions if partition in self._locks]
+                connection.executemany("DELETE FROM partitions WHERE id = ?", ours)
+            finally:
+                connection.pragma("synchronous", "full")
+        except apsw.Error as error:
+            _log.debug("%s: the row of a partition stays behind: %s", self.path, error)
 
+    def _release(self, partitions: Collection[int]) -> None:
+        for partition in partitions:
+            self._epochs.pop(partition, None)
+            if (lock := self._locks.pop(partition, None)) is not None:
+                lock.release()
 
-def is_locked(store: Path, partition: int) -> bool:
-    try:
-        descriptor = os.open(lock_path(store, partition), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        return not _try(descriptor, fcntl.LOCK_SH)
-    finally:
-        os.close(descriptor)
+    def _look_at_locks(self) -> None:
+        """Somebody may have removed our lock's file, and then somebody else may think that nobody owns what is ours."""
+        for partition, lock in list(self._locks.items()):
+            if not lock.is_named and not self._lock_again(partition):
+                self._is_late = True
 
-
-def _try(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+    def _lock_again(self, partition: int) -> bool:
+        """Whether nobody came in between: who takes something over removes our row, while it holds the lock."""
+        lock = try_lock(self.path, partition)
+        if lock is None:
             return False
-        raise
-    return True
+        rows = self._read("SELECT epoch FROM partitions WHERE id = ?", (partition,))
+        if rows != [(self._epochs[partition],)]:
+            lock.release()
+            return False
+        self._locks[partition].abandon()
+        self._locks[partition] = lock
+        lock.sign()
+        _log.warning("%s was removed while its process lives; it is there again", lock.path)
+        return True
+
+    # What has no owner.
+
+    async def owned(self, partitions: Collection[int]) -> frozenset[int]:
+        return frozenset(filter(self._is_owned, partitions))
+
+    def _is_owned(self, partition: int) -> bool:
+        return partition in self._locks or is_locked(self.path, partition)
+
+    async def orphaned(self) -> list[int]:
+        used = {id for query in (_WITH_OPEN_RUNS, _WITH_LETTERS) for (id,) in self._read(query)}
+        return [partition for partition in sorted(used) if not self._is_owned(partition)]
+
+    async def move(self, families: Sequence[RunId] | None, home: int) -> list[Left]:
+        partitions = await self.orphaned() if families is None else self._homes_of(families)
+        left: list[Left] = []
+        for first in range(0, len(partitions), LOCKED_AT_ONCE):
+            left += await self._move(partitions[first : first + LOCKED_AT_ONCE], families, home)
+        return left
+
+    def _homes_of(self, families: Sequence[RunId]) -> list[int]:
+        query = "SELECT DISTINCT partition FROM runs WHERE id = ?1 OR id >= ?2 AND id < ?3"
+        homes = {id for family in families for (id,) in self._read(query, _bounds(family))}
+        return [partition for partition in sorted(homes) if not self._is_owned(partition)]
+
+    async def _move(self, partitions: Sequence[int], families: Sequence[RunId] | None, home: int) -> list[Left]:
+        held: list[PartitionLock] = []
+        free: list[int] = []
+        with _releasing(held):
+            for partition in partitions:
+                if (lock := try_lock(self.path, partition)) is not None:
+                    held.append(lock)
+                    free.append(partition)
+                    self._losses.look(lock, partition)
+
+            def work() -> list[Left]:
+                epoch = self._connection.execute("SELECT epoch FROM partitions WHERE id = ?", (home,)).get
+                if epoch is None or epoch != self._epochs.get(home):
+                    return []  # we were taken over ourselves
+                return [Left(one, self._move_out_of(one, families, home)) for one in free]
+
+            return await self._explained_transaction(work) if free else []
+
+    def _move_out_of(self, partition: int, families: Sequence[RunId] | None, home: int) -> list[RunId]:
+        """Which of the runs have open work. Its owner, should it live and not know, is fenced by this."""
+        execute = self._connection.execute
+        execute("DELETE FROM partitions WHERE id = ?", (partition,))
+        if families is None:
+            found = list(
+                execute("SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", (partition,))
+            )
+            # One that has ended may be reopened by its letter, or be told by a relative that goes on.
+            concerned = (
+                "SELECT id FROM runs WHERE partition = ?1 AND ended_at IS NULL"
+                " UNION ALL SELECT run FROM inbox WHERE partition = ?1"
+            )
+            roots = dict.fromkeys(root_of(id) for (id,) in execute(concerned, (partition,)))
+            every = [(home, partition, *_bounds(root)) for root in roots]
+            self._connection.executemany(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND {_FAMILY}", every)
+            execute("UPDATE inbox SET partition = ?1 WHERE partition = ?2", (home, partition))
+            return [id for (id,) in found]
+        moved: list[RunId] = []
+        for family in families:
+            bindings = (home, partition, *_bounds(family))
+            work = f"SELECT id FROM runs WHERE has_work = 1 AND partition = ?2 AND {_FAMILY} ORDER BY number"
+            moved += [id for (id,) in execute(work, bindings)]
+            execute(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND {_FAMILY}", bindings)
+            letters = _FAMILY.replace("id", "run")
+            execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {letters}", bindings)
+        return moved
+
+    def loss_of(self, run: RunId) -> Loss:
+        return self._losses.tell(run)
+
+    def loss_on(self, machine: str) -> Loss:
+        return Loss.PROCESS if machine in ("", clocks.machine()) else Loss.STOPPED  # a file has one machine
+
+    async def families(self, partitions: Sequence[int]) -> list[RunId]:
+        found: dict[RunId, None] = {}
+        for partition in partitions:
+            for query in (
+                "SELECT id FROM runs WHERE partition = ? AND ended_at IS NULL ORDER BY number",
+                "SELECT run FROM inbox WHERE partition = ? ORDER BY position",
+            ):
+                found |= dict.fromkeys(root_of(id) for (id,) in self._read(query, (partition,)))
+        return list(found)
+
+    async def let_go(self, families: Sequence[RunId], home: int) -> None:
+        def work() -> None:
+            execute = self._connection.execute
+            if execute("SELECT epoch FROM partitions WHERE id = ?", (home,)).get != self._epochs.get(home, -1):
+                return  # it is not ours any more
+            nobodys = execute("UPDATE partition_numbers SET last = last + 1 RETURNING last").get
+            for family in families:
+                bindings = (nobodys, home, *_bounds(family))
+                execute(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND {_FAMILY}", bindings)
+                letters = _FAMILY.replace("id", "run")
+                execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {letters}", bindings)
+
+        await self._explained_transaction(work)
+
+    async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
+        return []  # locks do not tell what their owners read
+
+    # Serving.
+
+    async def share(self) -> Share:
+        """A partition of our own, and into it all that has no owner. Nobody has too much: who owns does the work."""
+        taken = [] if self._locks else [await self.claim()]
+        left = await self.move(None, next(iter(self._locks)))
+        return Share(taken, ended=[f"the owner of partition {one.partition}" for one in left], left=left)
+
+    def should_share(self) -> bool:
+        return False  # looking from time to time is cheap
+
+    @property
+    def is_late(self) -> bool:
+        return self._is_late
+
+    @property
+    def spoken(self) -> int:
+        return RECORDS  # owners of a file do not tell what they read
+
+    async def rejoin(self) -> list[int]:
+        epochs = dict(self._read("SELECT id, epoch FROM partitions"))
+        self._release([id for id, epoch in self._epochs.items() if epochs.get(id) != epoch])
+        self._is_late = False
+        return list(self._epochs)
+
+    async def servers(self) -> list[Server]:
+        return []  # locks have no names
 
 
-def _is_still_named(descriptor: int, path: Path) -> bool:
+def _bounds(family: RunId) -> tuple[str, str, str]:
+    """A run and its descendants, as a text and a range of texts: "/" comes right behind "."."""
+    return family, f"{family}.", f"{family}/"
+
+
+@contextmanager
+def _releasing(held: list[PartitionLock]) -> Iterator[None]:
+    """These locks are needed only until the transaction is over; what is taken out of the list stays."""
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+        yield
+    finally:
+        for lock in held:
+            lock.release()

@@ -25,7 +25,9 @@ from perdure.stores.protocol import (
     Transition,
     Unknown,
 )
+from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.catalog import Catalog
+from perdure.stores.sqlite.clock_offset import set_count
 from perdure.stores.sqlite.database import (
     BUSY_MILLISECONDS,
     explain,
@@ -34,15 +36,13 @@ from perdure.stores.sqlite.database import (
     open_for_reading,
     open_for_writing,
 )
-from perdure.stores.sqlite.leasing import Leases
-from perdure.stores.sqlite.owning import Ownership
-from perdure.stores.sqlite.presence import Presence
-from perdure.stores.sqlite.reading import Reads
-from perdure.stores.sqlite.removing import Removal
-from perdure.stores.sqlite.runway import Runway
-from perdure.stores.sqlite.timekeeping import set_count
-from perdure.stores.sqlite.writing import BatchWriter
-from perdure.stores.syncing import SyncThread
+from perdure.stores.sqlite.file_identity import Presence
+from perdure.stores.sqlite.ownership import Ownership
+from perdure.stores.sqlite.reads import Reads
+from perdure.stores.sqlite.run_removal import Removal
+from perdure.stores.sqlite.task_leases import Leases
+from perdure.stores.sqlite.wal_preallocation import Runway
+from perdure.stores.sync_thread import SyncThread
 
 _log = logging.getLogger("perdure.store")
 

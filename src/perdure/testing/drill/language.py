@@ -6,10 +6,10 @@ from typing import Any
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
-from perdure.kernel.judging import Declared, Judged, Surroundings
-from perdure.kernel.kinds import Kind
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
+from perdure.kernel.resource_kinds import Kind
 from perdure.kernel.turn import Needs, Turn
+from perdure.kernel.validation import Declared, Judged, Surroundings
 from perdure.kernel.values import Payload, RunId
 from perdure.testing.drill import body as b
 from perdure.testing.drill import moves

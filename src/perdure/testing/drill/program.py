@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.kernel.jsonplaces import place_of, repeated_member
-from perdure.kernel.late import late
+from perdure.kernel.json_positions import place_of, repeated_member
+from perdure.kernel.lazy_regex import late
 from perdure.kernel.problems import Problem, guess
 from perdure.kernel.values import SECOND, Instant
 

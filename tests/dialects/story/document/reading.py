@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from perdure.dialects.story.document import judge
-from perdure.dialects.story.kinds import KINDS
-from perdure.dialects.story.resources import NOTHING, Known, Resource, Shelf
-from perdure.dialects.story.settings import DEFAULTS, Settings
+from perdure.dialects.story.plan.settings import DEFAULTS, Settings
+from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.resource import NOTHING, Known, Resource, Shelf
 from perdure.kernel.problems import Problem, Severity
 
 HEAD = "apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {name: tale}\nspec:\n"

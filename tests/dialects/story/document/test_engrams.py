@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.dialects.story.resources import Resource
-from perdure.dialects.story.settings import Settings
+from perdure.dialects.story.plan.settings import Settings
+from perdure.dialects.story.resources.resource import Resource
 from tests.dialects.story.document.reading import engram, errors, resource, shelf, template, warnings
 
 INVALID = "ValidationFailed"

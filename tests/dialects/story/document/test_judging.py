@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.document import judge, judge_resource
-from perdure.dialects.story.resources import Shelf
+from perdure.dialects.story.resources.resource import Shelf
 from perdure.kernel.problems import Severity
 from tests.dialects.story.document.reading import engram, errors, resource, shelf, steps, story, template, warnings
 

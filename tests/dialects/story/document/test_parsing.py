@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from perdure.dialects.story import Story
-from perdure.dialects.story.bundle import bundle, open_bundle
-from perdure.dialects.story.document.parsing import declares, foresee, parse
-from perdure.dialects.story.resources import Resource, Shelf
-from perdure.dialects.story.settings import DEFAULTS, Settings
-from perdure.kernel.judging import Declared, Surroundings
-from perdure.kernel.questions import Named, Within
+from perdure.dialects.story.document.parser import declares, foresee, parse
+from perdure.dialects.story.plan.bundle import bundle, open_bundle
+from perdure.dialects.story.plan.settings import DEFAULTS, Settings
+from perdure.dialects.story.resources.resource import Resource, Shelf
+from perdure.kernel.lookups import Named, Within
+from perdure.kernel.validation import Declared, Surroundings
 from tests.dialects.story.document.reading import engram, resource, story, template
 
 

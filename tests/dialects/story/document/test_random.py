@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.dialects.story.bundle import bundle
 from perdure.dialects.story.document import judge, judge_resource
-from perdure.dialects.story.graph import StepGraph
-from perdure.dialects.story.resources import Shelf
-from perdure.dialects.story.settings import DEFAULTS
+from perdure.dialects.story.plan.bundle import bundle
+from perdure.dialects.story.plan.settings import DEFAULTS
+from perdure.dialects.story.plan.step_graph import StepGraph
+from perdure.dialects.story.resources.resource import Shelf
 from perdure.kernel.problems import Severity
 from tests.dialects.story.document.reading import engram, resource, template
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.resources import Resource, Shelf
-from perdure.dialects.story.settings import Settings
+from perdure.dialects.story.plan.settings import Settings
+from perdure.dialects.story.resources.resource import Resource, Shelf
 from tests.dialects.story.document.reading import engram, errors, resource, shelf, steps, template, warnings
 
 INVALID = "ValidationFailed"

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.document import judge_resource
-from perdure.dialects.story.identity import claim_name, input_hash, run_name, trigger_name
-from perdure.dialects.story.resources import Known, Resource
-from perdure.dialects.story.settings import DEFAULTS, Settings
+from perdure.dialects.story.plan.settings import DEFAULTS, Settings
+from perdure.dialects.story.resources.names import claim_name, input_hash, run_name, trigger_name
+from perdure.dialects.story.resources.resource import Known, Resource
 from tests.dialects.story.document.reading import engram, resource, shelf, template
 
 INVALID = "ValidationFailed"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.document import judge
-from perdure.dialects.story.settings import Settings
+from perdure.dialects.story.plan.settings import Settings
 from tests.dialects.story.document.reading import HEAD, errors, problems, steps, story, warnings
 
 STEP = "{name: a, ref: {name: e}}"

@@ -4,7 +4,7 @@
 
 import pytest
 
-from perdure.dialects.story.settings import Settings
+from perdure.dialects.story.plan.settings import Settings
 from tests.dialects.story.document.reading import errors, steps, story, warnings
 
 INVALID = "ValidationFailed"

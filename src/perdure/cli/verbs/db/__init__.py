@@ -4,8 +4,8 @@ import argparse
 from importlib import import_module
 
 from perdure.cli.arguments import add_shared_again
+from perdure.cli.console import Talk
 from perdure.cli.main import EXIT_CODES, Formatter
-from perdure.cli.talk import Talk
 
 ACTIONS: dict[str, str] = {
     "status": "how the store stands: schema, owners, runs, backlog, sizes",

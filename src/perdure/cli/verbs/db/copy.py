@@ -2,15 +2,15 @@
 
 import argparse
 
-from perdure.cli.answer import give_json
+from perdure.cli.console import Talk
 from perdure.cli.errors import BadUsage
-from perdure.cli.exits import Exit
-from perdure.cli.logs import log_to
-from perdure.cli.pace import Pace
-from perdure.cli.talk import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.log_output import log_to
+from perdure.cli.stdout import give_json
+from perdure.cli.throttle import Pace
 from perdure.engine.clock import SystemClock
-from perdure.stores.copying import copy
 from perdure.stores.records import Tally
+from perdure.stores.store_copy import copy
 from perdure.wiring import open_caretaker
 
 EXAMPLES = """\

@@ -2,10 +2,10 @@
 
 import argparse
 
-from perdure.cli.answer import give_json
-from perdure.cli.exits import Exit
-from perdure.cli.logs import log_to
-from perdure.cli.talk import Talk
+from perdure.cli.console import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.log_output import log_to
+from perdure.cli.stdout import give_json
 from perdure.engine.clock import SystemClock
 from perdure.wiring import open_caretaker
 

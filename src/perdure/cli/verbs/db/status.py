@@ -4,15 +4,15 @@ import argparse
 import sys
 from typing import Any
 
-from perdure.cli.answer import give_json, give_text
-from perdure.cli.exits import Exit
-from perdure.cli.logs import log_to
+from perdure.cli.console import Talk, width_of
+from perdure.cli.exit_codes import Exit
+from perdure.cli.log_output import log_to
 from perdure.cli.outline import outline
-from perdure.cli.talk import Talk, width_of
+from perdure.cli.stdout import give_json, give_text
 from perdure.cli.times import iso, span
 from perdure.engine.clock import SystemClock
 from perdure.kernel.values import SECOND
-from perdure.stores.caring import Figures, Owner, TableSize
+from perdure.stores.admin import Figures, Owner, TableSize
 from perdure.wiring import open_caretaker
 
 EXAMPLES = """\

@@ -3,16 +3,16 @@
 import argparse
 from typing import Any
 
-from perdure.cli.answer import give_json, give_text
 from perdure.cli.arguments import add_load
-from perdure.cli.exits import Exit
-from perdure.cli.logs import log_to
-from perdure.cli.opening import load_sources
-from perdure.cli.pace import Pace
-from perdure.cli.talk import Talk
+from perdure.cli.console import Talk
+from perdure.cli.exit_codes import Exit
+from perdure.cli.log_output import log_to
+from perdure.cli.open_engine import load_sources
+from perdure.cli.stdout import give_json, give_text
+from perdure.cli.throttle import Pace
 from perdure.engine.clock import SystemClock
-from perdure.engine.validating import Validator
-from perdure.stores.caring import Stray
+from perdure.engine.store_validation import Validator
+from perdure.stores.admin import Stray
 from perdure.wiring import languages, open_caretaker
 
 MOST_TOLD = 200

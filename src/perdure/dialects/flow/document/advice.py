@@ -6,16 +6,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.dialects.flow.catalog import Catalog
-from perdure.dialects.flow.document.look import Found, Path
-from perdure.dialects.flow.envelopes import Fault, code_matches
-from perdure.dialects.flow.instants import as_datetime, parse_duration, parse_timestamp
-from perdure.dialects.flow.program import Call, Entry, Field, Flow, Predicate, Program, Step
+from perdure.dialects.flow.document.cursor import Found, Path
+from perdure.dialects.flow.plan.instants import as_datetime, parse_duration, parse_timestamp
+from perdure.dialects.flow.plan.program import Call, Entry, Field, Flow, Predicate, Program, Step
+from perdure.dialects.flow.plan.provider_catalog import Catalog
+from perdure.dialects.flow.state.failures import Fault, code_matches
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin, Expression, find_expression
-from perdure.kernel.effort import Effort, TooDear
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 from perdure.kernel.problems import Severity
+from perdure.kernel.turn_budget import Effort, TooDear
 
 _CLOCK = ClockPin(as_datetime(0), as_datetime(0))
 _EFFORT, _EFFORT_FOR_ONE, _EFFORT_TO_TRY = 1_000_000, 20_000, 100  # of trying expressions while checking

@@ -5,8 +5,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.document.look import Around, Findings, Look, Path, comment
-from perdure.dialects.flow.schemas import BadSchema, Parameters
+from perdure.dialects.flow.document.cursor import Around, Findings, Look, Path, comment
+from perdure.dialects.flow.plan.schemas import BadSchema, Parameters
 from perdure.dialects.flow.steps import ACTIONS
 from perdure.expressions.mwl import find_expression
 

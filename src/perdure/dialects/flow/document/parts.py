@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from perdure.dialects.flow.catalog import uri_type
-from perdure.dialects.flow.document.look import Around, Look, Rule, comment
+from perdure.dialects.flow.document.cursor import Around, Look, Rule, comment
 from perdure.dialects.flow.middleware.protocol import PHASES
-from perdure.dialects.flow.secrets import secret_places
-from perdure.dialects.flow.subrun import NAME as RUN
+from perdure.dialects.flow.plan.provider_catalog import uri_type
+from perdure.dialects.flow.plan.secrets import secret_places
+from perdure.dialects.flow.run.subrun import NAME as RUN
 
 
 def anything(look: Look) -> None:

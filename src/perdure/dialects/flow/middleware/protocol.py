@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from perdure.dialects.flow.envelopes import Envelope
-from perdure.dialects.flow.schemas import NO_PARAMETERS, Parameters
+from perdure.dialects.flow.plan.schemas import NO_PARAMETERS, Parameters
+from perdure.dialects.flow.state.failures import Envelope
 from perdure.kernel.values import Instant
 
 PHASES = ("onEntry", "onSuccess", "onFailure", "onAlways")

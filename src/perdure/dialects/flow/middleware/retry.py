@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from perdure.dialects.flow.envelopes import failure, matches
-from perdure.dialects.flow.instants import LAST, parse_duration
 from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
-from perdure.dialects.flow.schemas import Parameters
+from perdure.dialects.flow.plan.instants import LAST, parse_duration
+from perdure.dialects.flow.plan.schemas import Parameters
+from perdure.dialects.flow.state.failures import failure, matches
 from perdure.kernel.values import Instant
 
 EXHAUSTED = "Provider.Middleware.Retry.Exhausted"

@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from perdure.dialects.flow.envelopes import failure
-from perdure.dialects.flow.instants import clamp, parse_duration, write_timestamp
 from perdure.dialects.flow.middleware.protocol import Bound, Directive, Emit, Middleware, Moment, Pass
-from perdure.dialects.flow.schemas import Parameters
+from perdure.dialects.flow.plan.instants import clamp, parse_duration, write_timestamp
+from perdure.dialects.flow.plan.schemas import Parameters
+from perdure.dialects.flow.state.failures import failure
 
 EXCEEDED = "Provider.Middleware.Timeout.Exceeded"
 

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.dialects.flow import calls, phases
-from perdure.dialects.flow import events as f
-from perdure.dialects.flow.body import Step
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.envelopes import Fault
-from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import AMBIENT, Call, Entry, Field, pointer
-from perdure.dialects.flow.tails import tail
+from perdure.dialects.flow.plan.program import AMBIENT, Call, Entry, Field, pointer
+from perdure.dialects.flow.run import calls, middleware_phases
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.run.step_tail import tail
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Step
+from perdure.dialects.flow.state.failures import Fault
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.compiling import Compiler, Lexical
-    from perdure.dialects.flow.document.look import Look
+    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
 class Own(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class CallAction:
             else:
                 move.emit(f.StepShaped(move.number, shaped))
         elif own.outermost is not None:
-            phases.open_entry(move, own.outermost)
+            middleware_phases.open_entry(move, own.outermost)
         else:
             calls.enter(move, own.call)
 

@@ -1,10 +1,10 @@
 """A Step that resolved to a failure: its catch clauses in order, the first match wins (MWL-505)."""
 
-from perdure.dialects.flow import events as f
-from perdure.dialects.flow.body import Step
-from perdure.dialects.flow.envelopes import Fault, matches
-from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.values import FAILURE, Result
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Step
+from perdure.dialects.flow.state.failures import Fault, matches
+from perdure.dialects.flow.state.values import FAILURE, Result
 
 
 def catch(move: Move, step: Step) -> None:

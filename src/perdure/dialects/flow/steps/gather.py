@@ -8,23 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.dialects.flow import calls
-from perdure.dialects.flow import events as f
-from perdure.dialects.flow.body import Call, Fan, Step
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.envelopes import COMPLETION_UNMET, DISPATCH_CANCELLED, Fault, cancellation, failure, invalid
-from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import AMBIENT, Field, pointer
-from perdure.dialects.flow.program import Call as CallProgram
-from perdure.dialects.flow.records import results_of
+from perdure.dialects.flow.plan.program import AMBIENT, Field, pointer
+from perdure.dialects.flow.plan.program import Call as CallProgram
+from perdure.dialects.flow.run import calls
+from perdure.dialects.flow.run.expression_roots import results_of
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Call, Fan, Step
+from perdure.dialects.flow.state.failures import (
+    COMPLETION_UNMET,
+    DISPATCH_CANCELLED,
+    Fault,
+    cancellation,
+    failure,
+    invalid,
+)
+from perdure.dialects.flow.state.values import Carried
 from perdure.dialects.flow.steps.protocol import Plain
-from perdure.dialects.flow.values import Carried
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.compiling import Compiler, Lexical
-    from perdure.dialects.flow.document.look import Look
+    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 _CANCELLED = jsontext.encode(cancellation(DISPATCH_CANCELLED))
 

@@ -4,21 +4,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.dialects.flow import events as f
-from perdure.dialects.flow.body import Step
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.envelopes import Fault
-from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import AMBIENT, Clause, Field, pointer
-from perdure.dialects.flow.records import match_record, step_record
-from perdure.dialects.flow.scope import Scope
+from perdure.dialects.flow.plan.program import AMBIENT, Clause, Field, pointer
+from perdure.dialects.flow.run.expression_roots import match_record, step_record
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.run.scope import Scope
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Step
+from perdure.dialects.flow.state.failures import Fault
+from perdure.dialects.flow.state.values import SHAPED, Carried
 from perdure.dialects.flow.steps.protocol import Plain
-from perdure.dialects.flow.values import SHAPED, Carried
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.compiling import Compiler, Lexical
-    from perdure.dialects.flow.document.look import Look
+    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
 class Own(msgspec.Struct, frozen=True):

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perdure.dialects.flow.body import Step
-from perdure.dialects.flow.move import Move
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.state.body import Step
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.compiling import Compiler, Lexical
-    from perdure.dialects.flow.document.look import Look
+    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
 class Action(Protocol):

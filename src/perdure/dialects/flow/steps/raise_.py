@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.dialects.flow import events as f
-from perdure.dialects.flow.body import Step
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.envelopes import EMPTY_RAISE, MEMBERS, Envelope, Fault, checked_member, failure
-from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import AMBIENT, Field, pointer
+from perdure.dialects.flow.plan.program import AMBIENT, Field, pointer
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Step
+from perdure.dialects.flow.state.failures import EMPTY_RAISE, MEMBERS, Envelope, Fault, checked_member, failure
+from perdure.dialects.flow.state.values import FAILURE
 from perdure.dialects.flow.steps.protocol import Plain
-from perdure.dialects.flow.values import FAILURE
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.compiling import Compiler, Lexical
-    from perdure.dialects.flow.document.look import Look
+    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
 class RaiseAction(Plain):

@@ -4,20 +4,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.dialects.flow import events as f
-from perdure.dialects.flow.body import Step
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.envelopes import Fault, invalid
-from perdure.dialects.flow.instants import clamp, parse_duration, parse_timestamp
-from perdure.dialects.flow.move import Move
-from perdure.dialects.flow.program import AMBIENT, Field
+from perdure.dialects.flow.plan.instants import clamp, parse_duration, parse_timestamp
+from perdure.dialects.flow.plan.program import AMBIENT, Field
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Step
+from perdure.dialects.flow.state.failures import Fault, invalid
 from perdure.dialects.flow.steps.protocol import Plain
 from perdure.kernel.inputs import CALENDAR_RANK
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.compiling import Compiler, Lexical
-    from perdure.dialects.flow.document.look import Look
+    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
 class Own(msgspec.Struct, frozen=True):

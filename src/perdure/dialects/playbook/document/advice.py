@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from perdure.dialects.playbook.document.look import Look
-from perdure.dialects.playbook.program import OnDeny, Program, Step
+from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.plan.program import OnDeny, Program, Step
 
 FIXED = frozenset({"workload", "args", "event", "execution_id"})
 

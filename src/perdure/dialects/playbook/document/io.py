@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.playbook.document import words
-from perdure.dialects.playbook.document.look import Findings, Look, Path
+from perdure.dialects.playbook.document.cursor import Findings, Look, Path
 from perdure.dialects.playbook.document.root import entries
-from perdure.dialects.playbook.shapes import tasks_of
+from perdure.dialects.playbook.document.tool_forms import tasks_of
 
 CODE = "PBK-158"
 NOT_SETTABLE = ("workload", "args", "event", "steps", "keychain", "output", "outcome", "results", "execution_id", "job")

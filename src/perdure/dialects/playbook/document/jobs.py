@@ -1,6 +1,6 @@
 """Tasks that are jobs of their own: a script outside of the document, and how it runs (PBK-092, 098)."""
 
-from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.document.cursor import Look
 from perdure.dialects.playbook.document.texts import plain
 
 SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.document.cursor import Look
 from perdure.kernel.problems import guess
 
 MODES = ("all", "any", "n")

@@ -4,8 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.dialects.playbook.document import texts
-from perdure.dialects.playbook.document.look import Look
-from perdure.dialects.playbook.keys import COMMON, KINDS, LIFETIMES, MANAGERS, OLD_SCOPES, SECRET_FIELDS
+from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.plan.keychain_declarations import (
+    COMMON,
+    KINDS,
+    LIFETIMES,
+    MANAGERS,
+    OLD_SCOPES,
+    SECRET_FIELDS,
+)
 from perdure.expressions.jinja import Template, has_template
 
 READABLE = frozenset({"workload", "execution_id", "keychain"})

@@ -1,8 +1,8 @@
 """What a document says of results: when they are held by reference, where, how long (PBK-170 to 177)."""
 
-from perdure.dialects.playbook.document.look import Look
-from perdure.dialects.playbook.durations import read_seconds
-from perdure.dialects.playbook.jsonpath import BadPath, JsonPath
+from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.plan.durations import read_seconds
+from perdure.dialects.playbook.values.jsonpath import BadPath, JsonPath
 
 STORES = ("auto", "memory", "kv", "disk", "object", "postgres", "db", "eventlog")
 ELSEWHERE = ("s3", "gcs")

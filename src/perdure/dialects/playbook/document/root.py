@@ -3,11 +3,11 @@
 from typing import Any
 
 from perdure.dialects.playbook.document import joins, keychain, legacy, steps, tasks, texts
-from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.document.cursor import Look
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
-from perdure.dialects.playbook.durations import read_seconds
-from perdure.dialects.playbook.program import OnFailure, OnFinalFailure, OnStranded
+from perdure.dialects.playbook.plan.durations import read_seconds
+from perdure.dialects.playbook.plan.program import OnFailure, OnFinalFailure, OnStranded
 from perdure.kernel.problems import guess
 
 ROOT = ("apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow", "workbook")

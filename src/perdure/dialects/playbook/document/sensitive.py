@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.document.cursor import Look
 from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
 from perdure.kernel.problems import guess
 

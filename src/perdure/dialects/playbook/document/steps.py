@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from perdure.dialects.playbook.document import legacy, tasks, texts
-from perdure.dialects.playbook.document.look import Look, anything
+from perdure.dialects.playbook.document.cursor import Look, anything
 from perdure.dialects.playbook.document.results import results
-from perdure.dialects.playbook.durations import read_seconds
-from perdure.dialects.playbook.merging import REDUCERS
+from perdure.dialects.playbook.plan.durations import read_seconds
+from perdure.dialects.playbook.run.ctx_merge import REDUCERS
 from perdure.kernel.problems import guess
 
 STEP = ("step", "desc", "spec", "loop", "tool", "next")

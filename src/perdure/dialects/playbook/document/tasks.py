@@ -7,12 +7,12 @@ import msgspec
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document import jobs, legacy, sensitive, texts
-from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.document.cursor import Look
 from perdure.dialects.playbook.document.results import results
-from perdure.dialects.playbook.durations import read_seconds
-from perdure.dialects.playbook.program import Directive
-from perdure.dialects.playbook.shapes import lone_label, tasks_of
-from perdure.dialects.playbook.workload import overlaid
+from perdure.dialects.playbook.document.tool_forms import lone_label, tasks_of
+from perdure.dialects.playbook.plan.durations import read_seconds
+from perdure.dialects.playbook.plan.program import Directive
+from perdure.dialects.playbook.plan.workload import overlaid
 from perdure.expressions.jinja import has_template
 from perdure.kernel.problems import guess
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from perdure.dialects.playbook.document.look import Found, Look
-from perdure.dialects.playbook.errors import said
+from perdure.dialects.playbook.document.cursor import Found, Look
+from perdure.dialects.playbook.state.task_errors import said
 from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 CONTROL = frozenset({"workload", "ctx", "args", "execution_id", "event", "steps", "fanin"})
 FIELDS = frozenset(

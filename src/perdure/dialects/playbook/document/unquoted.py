@@ -1,6 +1,6 @@
 """Step names that other readers of YAML take for a boolean: `on`, `yes` and their like, without quotes (PBK-005)."""
 
-from perdure.dialects.playbook.document.look import Look
+from perdure.dialects.playbook.document.cursor import Look
 from perdure.documents import Document
 
 SWITCHES = frozenset(form for word in ("yes", "no", "on", "off") for form in (word, word.title(), word.upper()))

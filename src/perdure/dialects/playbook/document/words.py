@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.playbook.document.look import Path
-from perdure.dialects.playbook.shapes import tasks_of
+from perdure.dialects.playbook.document.cursor import Path
+from perdure.dialects.playbook.document.tool_forms import tasks_of
 from perdure.expressions.jinja import Template
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 OLD_EVENT = late(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)""")
 PROFILES = ("io", "none")

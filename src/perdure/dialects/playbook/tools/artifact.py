@@ -7,12 +7,12 @@ Bodies live with the run, so no worker is involved.
 
 from typing import Any
 
-from perdure.dialects.playbook import references, results
-from perdure.dialects.playbook.errors import error
-from perdure.dialects.playbook.events import AttemptEnded
-from perdure.dialects.playbook.resolving import NotResolved, resolve
+from perdure.dialects.playbook.state.events import AttemptEnded
+from perdure.dialects.playbook.state.task_errors import error
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
-from perdure.dialects.playbook.values import Reader
+from perdure.dialects.playbook.values import references, results
+from perdure.dialects.playbook.values.reference_reads import NotResolved, resolve
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located, spoken
-from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 TEXTS = ("command", "commands", "query", "command_b64", "commands_b64", "query_b64", "script")

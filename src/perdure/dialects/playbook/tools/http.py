@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.errors import Error, error
+from perdure.dialects.playbook.state.task_errors import Error, error
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure
-from perdure.dialects.playbook.values import Reader
 from perdure.kernel import jsontext
 from perdure.kernel.credentials import for_http
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located, spoken
-from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 _KINDS = {

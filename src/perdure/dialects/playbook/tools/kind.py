@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.playbook import events as p
-from perdure.dialects.playbook import results
-from perdure.dialects.playbook.durations import BOUND_RANK
-from perdure.dialects.playbook.errors import KINDS as ERROR_KINDS
-from perdure.dialects.playbook.errors import RETRYABLE, Error
-from perdure.dialects.playbook.program import Task
-from perdure.dialects.playbook.scopes import Makers, task_key, task_path
-from perdure.dialects.playbook.values import Reader
+from perdure.dialects.playbook.plan.durations import BOUND_RANK
+from perdure.dialects.playbook.plan.program import Task
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.task_errors import KINDS as ERROR_KINDS
+from perdure.dialects.playbook.state.task_errors import RETRYABLE, Error
+from perdure.dialects.playbook.state.values import Reader
+from perdure.dialects.playbook.values import results
+from perdure.dialects.playbook.values.template_scopes import Makers, task_key, task_path
 from perdure.expressions.jinja import Reads
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome

@@ -1,8 +1,8 @@
 """`noop`: nothing is done. For routing, for setting `ctx`, and as a decision point between tasks (PBK-093, 233)."""
 
-from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.state.task_errors import error
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure
-from perdure.dialects.playbook.values import Reader
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome, Succeeded
 

@@ -6,14 +6,15 @@ Most are playbooks; a document of any other language can be called as well. Its 
 
 from typing import Any
 
-from perdure.dialects.playbook import chain, lending
-from perdure.dialects.playbook.durations import BOUND_RANK
-from perdure.dialects.playbook.errors import Error, error
+from perdure.dialects.playbook.plan.durations import BOUND_RANK
+from perdure.dialects.playbook.run import keychain
+from perdure.dialects.playbook.state.task_errors import Error, error
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, brief
-from perdure.dialects.playbook.values import Reader
-from perdure.kernel import calling, jsontext
+from perdure.dialects.playbook.values import lent_references
+from perdure.kernel import jsontext, subruns
+from perdure.kernel.lookups import Callee
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.questions import Callee
 from perdure.kernel.values import SECOND
 
 OURS = "playbook"
@@ -23,8 +24,8 @@ FIELDS = frozenset({"path", "version", "args", "return_step", "arguments"})
 def _start(call: Call) -> None:
     turn, fields = call.turn, call.fields
     path = str(fields["path"])
-    if calling.is_too_deep(turn):
-        message = f"runs start each other more than {calling.DEEPEST} levels deep"
+    if subruns.is_too_deep(turn):
+        message = f"runs start each other more than {subruns.DEEPEST} levels deep"
         call.fail(error("limit", message, "PLAYBOOK_DEPTH", source="playbook"))
         return
     given, arguments = fields.get("args") or {}, fields.get("arguments") or {}
@@ -32,7 +33,7 @@ def _start(call: Call) -> None:
         call.fail(error("schema", "args must be a map: they are the child's workload", source="playbook"))
         return
     version = fields.get("version")
-    callee = calling.find(turn, path, None if version is None else str(version))
+    callee = subruns.find(turn, path, None if version is None else str(version))
     if callee is None:
         which = f"no version {version} of playbook" if version is not None else "no playbook"
         message = f"there is {which} {path!r}; apply it when the run is started, or register it"
@@ -42,7 +43,7 @@ def _start(call: Call) -> None:
     told = _told(call, callee, arguments)
     if callee.language == OURS:
         given = _with_bodies(call, given, told)
-    options = calling.options_for(turn, callee, told)
+    options = subruns.options_for(turn, callee, told)
     child = turn.start_child(callee.language, callee.text, path, jsontext.encode(given), options, awaited=not detached)
     if detached:
         call.give(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))
@@ -56,7 +57,7 @@ def _told(call: Call, callee: Callee, arguments: dict[str, Any]) -> dict[str, An
     """What only some languages understand."""
     if callee.language != OURS:
         return {"args": arguments}
-    told = chain.handed_on(call.turn)
+    told = keychain.handed_on(call.turn)
     if "iter" in call.makers:
         told["iter"] = call.makers["iter"](None)
     if call.fields.get("return_step") is not None:
@@ -66,7 +67,7 @@ def _told(call: Call, callee: Callee, arguments: dict[str, Any]) -> dict[str, An
 
 def _with_bodies(call: Call, given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The child's workload, beside the bodies that it mentions."""
-    lent = lending.lend(call.turn, given)
+    lent = lent_references.lend(call.turn, given)
     if not lent:
         return given
     options["lent"] = True
@@ -77,9 +78,9 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
     match outcome:
         case Succeeded(value):
             said = jsontext.decode(text(value))
-            if not lending.is_envelope(said):
+            if not lent_references.is_envelope(said):
                 return AS_IT_IS
-            seen, lent = lending.welcome(said)
+            seen, lent = lent_references.welcome(said)
             return Landed(None, jsontext.encode(seen), lent=tuple(lent), whole=said["result"])
         case Failed(code, message):
             return Landed(Error("child_failed", message, code, False, "playbook", brief(_chain(outcome))))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure, general_kind
-from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
 

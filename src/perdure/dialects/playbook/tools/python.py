@@ -10,12 +10,12 @@ import binascii
 from functools import lru_cache
 from typing import Any
 
-from perdure.dialects.playbook.errors import error
-from perdure.dialects.playbook.program import Task
-from perdure.dialects.playbook.scopes import gather
+from perdure.dialects.playbook.plan.program import Task
+from perdure.dialects.playbook.state.task_errors import error
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located
-from perdure.dialects.playbook.values import Reader
+from perdure.dialects.playbook.values.template_scopes import gather
 from perdure.expressions.jinja import Reads
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 

@@ -4,8 +4,8 @@ Its result is not recorded: rules and later steps see a mark in its place. The f
 pipeline may use it; where it is not in memory any more, after a restart or on another machine, it is read again.
 """
 
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure
-from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 FIELDS = ("provider", "name", "key", "secret_name", "path", "map", "project", "version", "vault", "endpoint", "auth")

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.errors import error
+from perdure.dialects.playbook.state.task_errors import error
+from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import (
     AS_IT_IS,
     Call,
@@ -12,7 +13,6 @@ from perdure.dialects.playbook.tools.kind import (
     failure,
     general_kind,
 )
-from perdure.dialects.playbook.values import Reader
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
 

@@ -1,6 +1,6 @@
 """Functions no template may call, looked for where a template need not be right otherwise (STY-050, STY-100)."""
 
-from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.cursor import Look
 from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, Structure
 
 _ANYTHING = Environment(library=RUNTIME)

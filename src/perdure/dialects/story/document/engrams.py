@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.dialects.story import code, scopes
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.around import Around, Case
-from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.context import Around, Case
+from perdure.dialects.story.document.cursor import Look
 from perdure.dialects.story.document.policies import MODES, OVERRIDES, POLICY, SECRETS, TEMPLATE_EXECUTION
 from perdure.dialects.story.document.shapes import (
     Fields,
@@ -22,8 +21,10 @@ from perdure.dialects.story.document.shapes import (
     Text,
     shown,
 )
-from perdure.dialects.story.fitting import compiled_schema
-from perdure.dialects.story.resources import Resource, read_reference, spec_of
+from perdure.dialects.story.plan import engram_code
+from perdure.dialects.story.resources.resource import Resource, read_reference, spec_of
+from perdure.dialects.story.values import template_roots
+from perdure.dialects.story.values.schema_fit import compiled_schema
 from perdure.kernel import jsontext
 
 TEMPLATE: dict[str, Shape] = {
@@ -73,9 +74,9 @@ ENGRAM = Fields(
 
 def judge_template(case: Case) -> None:
     """STY-009: what its annotations say of its code."""
-    for name, problem in code.problems(case.resource):
-        case.root.at("metadata", "annotations", f"{code.PREFIX}{name}").problem(problem)
-    if code.place_of(case.resource) == code.CONTAINER:
+    for name, problem in engram_code.problems(case.resource):
+        case.root.at("metadata", "annotations", f"{engram_code.PREFIX}{name}").problem(problem)
+    if engram_code.place_of(case.resource) == engram_code.CONTAINER:
         findings = case.root.findings
         findings.ignored[:] = [path for path in findings.ignored if path != ("spec", "image")]
 
@@ -84,9 +85,9 @@ def judge_engram(case: Case) -> None:
     """STY-044"""
     look, around = case.spec, case.around
     template = find_template(look, "EngramTemplate", around)
-    templates.check(look.at("with"), scopes.BATCH)
-    templates.check(look.at("overrides", "cache", "key"), scopes.CACHE_KEY)
-    templates.check(look.at("executionPolicy", "cache", "key"), scopes.CACHE_KEY)
+    templates.check(look.at("with"), template_roots.BATCH)
+    templates.check(look.at("overrides", "cache", "key"), template_roots.CACHE_KEY)
+    templates.check(look.at("executionPolicy", "cache", "key"), template_roots.CACHE_KEY)
     if template is None:
         return
     mode = look.at("mode")

@@ -1,8 +1,8 @@
 """Impulses and their templates (STY-045)."""
 
-from perdure.dialects.story import scopes
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.around import Around, Case
+from perdure.dialects.story.document.context import Around, Case
+from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, Look
 from perdure.dialects.story.document.engrams import (
     REQUIRED,
     TEMPLATE,
@@ -11,7 +11,6 @@ from perdure.dialects.story.document.engrams import (
     check_settings,
     find_template,
 )
-from perdure.dialects.story.document.look import NOT_FOUND, STORY_REFERENCE, Look
 from perdure.dialects.story.document.policies import DELIVERY, MODES, OVERRIDES, SECRETS
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
@@ -24,11 +23,12 @@ from perdure.dialects.story.document.shapes import (
     Text,
     Whole,
 )
-from perdure.dialects.story.durations import BadDuration, read_duration
-from perdure.dialects.story.resources import read_reference, spec_of
-from perdure.dialects.story.triggering.cron import BadSchedule
-from perdure.dialects.story.triggering.schedules import TEMPLATE as CRON
-from perdure.dialects.story.triggering.schedules import read_schedules
+from perdure.dialects.story.resources.durations import BadDuration, read_duration
+from perdure.dialects.story.resources.resource import read_reference, spec_of
+from perdure.dialects.story.triggers.cron import BadSchedule
+from perdure.dialects.story.triggers.schedules import TEMPLATE as CRON
+from perdure.dialects.story.triggers.schedules import read_schedules
+from perdure.dialects.story.values import template_roots
 
 IMPULSE_TEMPLATE = Fields({**TEMPLATE, "contextSchema": JsonSchema("context"), "deliveryPolicy": DELIVERY}, REQUIRED)
 
@@ -71,7 +71,7 @@ def judge_impulse(case: Case) -> None:
         mode.problem("spec.workload.mode must not be 'job' for Impulse (must be always-on)")
     elif mode.value and template is not None:
         check_mode(mode, mode.value, template)
-    templates.check(look.at("mapping"), scopes.MAPPING)
+    templates.check(look.at("mapping"), template_roots.MAPPING)
     refuse_secrets(look.at("mapping"))
     _delivery(look.at("deliveryPolicy"))
     if template is not None:
@@ -108,7 +108,7 @@ def _delivery(look: Look) -> None:
     elif mode != "key" and has_key:
         key.problem("keyTemplate is only allowed when mode is key")
     if has_key:
-        templates.check(key, scopes.TRIGGER_KEY)
+        templates.check(key, template_roots.TRIGGER_KEY)
     spans = {}
     for word in ("baseDelay", "maxDelay"):
         at = look.at("retry", word)

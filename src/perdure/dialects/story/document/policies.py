@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.cursor import Look
 from perdure.dialects.story.document.shapes import (
     Either,
     Fields,

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from perdure.dialects.story.document.look import INVALID, Look, listed
+from perdure.dialects.story.document.cursor import INVALID, Look, listed
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import ReferenceShape, shown
 from perdure.dialects.story.document.templates import check_condition, is_literal
-from perdure.dialects.story.durations import SHORTEST_POLL, BadDuration, read_positive
-from perdure.dialects.story.resources import read_reference
+from perdure.dialects.story.resources.durations import SHORTEST_POLL, BadDuration, read_positive
+from perdure.dialects.story.resources.resource import read_reference
 from perdure.expressions.gotemplate import is_template
 from perdure.kernel.problems import guess
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from perdure.dialects.story.document import engrams, impulses, runs, story, transports, triggers
-from perdure.dialects.story.document.around import Case
+from perdure.dialects.story.document.context import Case
 from perdure.dialects.story.document.policies import LABELS
 from perdure.dialects.story.document.shapes import Anything, Fields, Kubernetes, Name, Shape, Text, Whole
 

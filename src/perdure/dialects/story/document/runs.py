@@ -1,8 +1,8 @@
 """StoryRuns and StepRuns (STY-047 to 050). The first problem ends the look: these are written by programs."""
 
 from perdure.dialects.story.document import denied
-from perdure.dialects.story.document.around import Case
-from perdure.dialects.story.document.look import ENGRAM_REFERENCE, INPUT_SCHEMA, STORY_REFERENCE, Look
+from perdure.dialects.story.document.context import Case
+from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INPUT_SCHEMA, STORY_REFERENCE, Look
 from perdure.dialects.story.document.policies import RETRY, STEP_RUN_OVERRIDES
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.secrets import refuse_secrets
@@ -18,18 +18,18 @@ from perdure.dialects.story.document.shapes import (
     Text,
     Whole,
 )
-from perdure.dialects.story.errors import EXIT_CLASSES, TYPES
-from perdure.dialects.story.identity import input_hash, run_name
-from perdure.dialects.story.labels import BESIDE, INPUT_HASH, TOKEN
-from perdure.dialects.story.payloads import INSTEAD, is_reference, malformed, names_secret
-from perdure.dialects.story.resources import (
+from perdure.dialects.story.resources.labels import BESIDE, INPUT_HASH, TOKEN
+from perdure.dialects.story.resources.names import input_hash, run_name
+from perdure.dialects.story.resources.resource import (
     Reference,
     Resource,
     annotations_of,
     read_reference,
     spec_of,
 )
-from perdure.dialects.story.schemas import BadSchema, Schema
+from perdure.dialects.story.state.step_errors import EXIT_CLASSES, TYPES
+from perdure.dialects.story.values.references import INSTEAD, is_reference, malformed, names_secret
+from perdure.dialects.story.values.schemas import BadSchema, Schema
 from perdure.kernel import jsontext
 
 LARGEST = 1_048_576

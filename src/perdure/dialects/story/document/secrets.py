@@ -1,7 +1,7 @@
 """References to secrets and config maps, where a document may not have them (STY-283)."""
 
-from perdure.dialects.story.document.look import INVALID, Look
-from perdure.dialects.story.payloads import CONFIG, SECRET, places
+from perdure.dialects.story.document.cursor import INVALID, Look
+from perdure.dialects.story.values.references import CONFIG, SECRET, places
 from perdure.expressions.gotemplate import is_template
 from perdure.kernel import jsontext
 

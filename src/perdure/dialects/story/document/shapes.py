@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.dialects.story.document.look import Findings, Look, listed
-from perdure.dialects.story.durations import BadDuration, read_duration
-from perdure.dialects.story.schemas import BadSchema, Schema
-from perdure.kernel.late import late
+from perdure.dialects.story.document.cursor import Findings, Look, listed
+from perdure.dialects.story.resources.durations import BadDuration, read_duration
+from perdure.dialects.story.values.schemas import BadSchema, Schema
+from perdure.kernel.lazy_regex import late
 from perdure.kernel.problems import guess
 
 NAME = late(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story import scopes
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.around import Around
-from perdure.dialects.story.document.look import NOT_FOUND, STORY_REFERENCE, TRANSPORT_REFERENCE, Look
+from perdure.dialects.story.document.context import Around
+from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, TRANSPORT_REFERENCE, Look
 from perdure.dialects.story.document.policies import OVERRIDES, SECRETS, TEXTS
 from perdure.dialects.story.document.primitives import PRIMITIVES, StepType
 from perdure.dialects.story.document.shapes import (
@@ -22,10 +21,11 @@ from perdure.dialects.story.document.shapes import (
     shown,
 )
 from perdure.dialects.story.document.usage import check_step, maps
-from perdure.dialects.story.graph import StepGraph
-from perdure.dialects.story.identity import compose
-from perdure.dialects.story.inline_stories import STAGES, inline_stories, without_stories
-from perdure.dialects.story.resources import read_reference
+from perdure.dialects.story.plan.inline_stories import STAGES, inline_stories, without_stories
+from perdure.dialects.story.plan.step_graph import StepGraph
+from perdure.dialects.story.resources.names import compose
+from perdure.dialects.story.resources.resource import read_reference
+from perdure.dialects.story.values import template_roots
 from perdure.expressions.gotemplate import Environment, References
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.kernel import jsontext
@@ -269,19 +269,19 @@ def _templates(look: Look, name: str, block: str, tale: Tale) -> None:
     streams = tale.streams(block)
     step = look.value
     makes_edges = step.get("ref") is not None or step.get("type") == "executeStory"
-    runtime = scopes.STREAMING_RUNTIME
-    given = scopes.STREAMING_STATIC if streams else scopes.BATCH
+    runtime = template_roots.STREAMING_RUNTIME
+    given = template_roots.STREAMING_STATIC if streams else template_roots.BATCH
     sight = _Sight(name, block, tale)
     if step.get("type") == "parallel":
         look = Look(look.findings, {**step, "with": _without_branches(step)}, look.path)
     elif inline_stories(step.get("with")):
         look = Look(look.findings, {**step, "with": without_stories(step["with"])}, look.path)
-    sight.check(look, "if", runtime if streams else scopes.BATCH, is_edge=True)
+    sight.check(look, "if", runtime if streams else template_roots.BATCH, is_edge=True)
     templates.check_condition(look.at("if"))
     sight.check(look, "with", given, is_edge=makes_edges)
-    sight.check(look, "idempotencyKeyTemplate", scopes.BATCH)
+    sight.check(look, "idempotencyKeyTemplate", template_roots.BATCH)
     if step.get("execution") is not None:
-        templates.check(look.at("execution", "cache", "key"), scopes.CACHE_KEY)
+        templates.check(look.at("execution", "cache", "key"), template_roots.CACHE_KEY)
     if step.get("postExecution") is not None:
         _verification(look.at("postExecution", "condition"), str(step.get("name") or ""))
     if step.get("runtime") is None:
@@ -295,7 +295,7 @@ def _templates(look: Look, name: str, block: str, tale: Tale) -> None:
 
 def _verification(look: Look, own: str) -> None:
     """STY-216"""
-    for other in sorted(templates.check(look, scopes.BATCH).steps - {own}):
+    for other in sorted(templates.check(look, template_roots.BATCH).steps - {own}):
         if find_aliased({own: None}, other) is None:
             look.warn(f"step '{own}' reads step '{other}' after execution, where only its own output is to be seen")
 

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from perdure.dialects.story import scopes
 from perdure.dialects.story.document import streaming, templates
-from perdure.dialects.story.document.around import Around, Case
-from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.context import Around, Case
+from perdure.dialects.story.document.cursor import Look
 from perdure.dialects.story.document.policies import POLICY, RETRY, Storage
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
@@ -21,9 +20,10 @@ from perdure.dialects.story.document.shapes import (
     shown,
 )
 from perdure.dialects.story.document.steps import StepShape, Tale, check_size, judge_step
-from perdure.dialects.story.durations import BadDuration, read_duration
-from perdure.dialects.story.graph import BLOCKS, StepGraph
-from perdure.dialects.story.resources import Resource
+from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph
+from perdure.dialects.story.resources.durations import BadDuration, read_duration
+from perdure.dialects.story.resources.resource import Resource
+from perdure.dialects.story.values import template_roots
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.kernel import jsontext
 from perdure.kernel.problems import guess
@@ -129,7 +129,7 @@ def _output(look: Look, graph: StepGraph, around: Around) -> None:
     check_size(look, "output", around.settings.max_with_bytes)
     refuse_secrets(look)
     visible = graph.visible("finally")
-    for written in sorted(templates.check(look, scopes.OUTPUT).steps):
+    for written in sorted(templates.check(look, template_roots.OUTPUT).steps):
         if find_aliased(visible, written) is None:
             near = guess(written, tuple(visible))
             look.warn(f"the output references unknown step '{written}' in a template{near}")
@@ -150,8 +150,8 @@ def _policy(look: Look, graph: StepGraph, around: Around) -> None:
     given = look.at("with")
     if given.value is not None:
         check_size(given, "policy.with", around.settings.max_with_bytes)
-        templates.check(given, scopes.BATCH)
-    templates.check(look.at("execution", "cache", "key"), scopes.CACHE_KEY)
+        templates.check(given, template_roots.BATCH)
+    templates.check(look.at("execution", "cache", "key"), template_roots.CACHE_KEY)
 
 
 def _transports(look: Look, graph: StepGraph) -> dict[str, Any]:

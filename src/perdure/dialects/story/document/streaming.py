@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story import scopes
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.cursor import Look
 from perdure.dialects.story.document.shapes import Fields, Flag, ListOf, Name, OneOf, Shape, Text, Whole, shown
-from perdure.dialects.story.durations import BadDuration, read_positive
+from perdure.dialects.story.resources.durations import BadDuration, read_positive
+from perdure.dialects.story.values import template_roots
 from perdure.kernel.problems import guess
 
 
@@ -148,7 +148,7 @@ def check(look: Look, steps: Collection[str] | None) -> None:
     _quorum(look.at("fanIn"))
     for rule in look.at("routing", "rules").items():
         if isinstance(rule.at("when").value, str):
-            templates.check(rule.at("when"), scopes.STREAMING_RUNTIME)
+            templates.check(rule.at("when"), template_roots.STREAMING_RUNTIME)
         _targets(rule.at("target", "steps"), steps)
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from perdure.dialects.story.document.look import INVALID, Found, Look
+from perdure.dialects.story.document.cursor import INVALID, Found, Look
 from perdure.dialects.story.document.shapes import shown
-from perdure.dialects.story.graph import NO_REFERENCES, references_in
-from perdure.dialects.story.scopes import under
+from perdure.dialects.story.plan.step_graph import NO_REFERENCES, references_in
+from perdure.dialects.story.values.template_roots import under
 from perdure.expressions.gotemplate import BadStructure, Environment, References, Structure, is_condition, is_template
 
 

@@ -3,8 +3,8 @@
 import re
 
 from perdure.dialects.story.document import streaming
-from perdure.dialects.story.document.around import Case
-from perdure.dialects.story.document.look import Look
+from perdure.dialects.story.document.context import Case
+from perdure.dialects.story.document.cursor import Look
 from perdure.dialects.story.document.shapes import (
     Fields,
     JsonSchema,

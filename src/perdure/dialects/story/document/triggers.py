@@ -1,7 +1,7 @@
 """StoryTriggers and EffectClaims: requests and leases that programs write (STY-051, STY-052)."""
 
-from perdure.dialects.story.document.around import Case
-from perdure.dialects.story.document.look import STORY_REFERENCE
+from perdure.dialects.story.document.context import Case
+from perdure.dialects.story.document.cursor import STORY_REFERENCE
 from perdure.dialects.story.document.runs import check_beside, find_pinned
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.shapes import (
@@ -14,8 +14,8 @@ from perdure.dialects.story.document.shapes import (
     Whole,
     read_moment,
 )
-from perdure.dialects.story.identity import claim_name, input_hash, trigger_name
-from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of
+from perdure.dialects.story.resources.names import claim_name, input_hash, trigger_name
+from perdure.dialects.story.resources.resource import Reference, Resource, read_reference, spec_of
 
 STORY_TRIGGER = Fields(
     {

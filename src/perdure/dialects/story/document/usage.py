@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.code import WAYS, place_of, provider_for
-from perdure.dialects.story.document.around import Around
+from perdure.dialects.story.document.context import Around
+from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, NO_TEMPLATE, NOT_FOUND, Look
 from perdure.dialects.story.document.engrams import check_fit
-from perdure.dialects.story.document.look import ENGRAM_REFERENCE, NO_TEMPLATE, NOT_FOUND, Look
 from perdure.dialects.story.document.secrets import refuse_computed
-from perdure.dialects.story.inline_stories import MAP_TEMPLATE
-from perdure.dialects.story.merging import merged
-from perdure.dialects.story.resources import Reference, Resource, read_reference, spec_of, version_of
+from perdure.dialects.story.plan.engram_code import WAYS, place_of, provider_for
+from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE
+from perdure.dialects.story.resources.merge import merged
+from perdure.dialects.story.resources.resource import Reference, Resource, read_reference, spec_of, version_of
 
 REFUSED = "PolicyRefused"
 

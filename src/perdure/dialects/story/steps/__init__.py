@@ -1,6 +1,6 @@
 """The kinds of steps, by the word that stands in `type`."""
 
-from perdure.dialects.story.program import ENGRAM
+from perdure.dialects.story.plan.program import ENGRAM
 from perdure.dialects.story.steps.condition import Condition
 from perdure.dialects.story.steps.engram import EngramStep
 from perdure.dialects.story.steps.execute_story import ExecuteStory

@@ -1,8 +1,8 @@
 """`condition`: only its `if` matters (STY-081)."""
 
-from perdure.dialects.story.body import StepState
-from perdure.dialects.story.program import Step
-from perdure.dialects.story.verifying import succeed
+from perdure.dialects.story.plan.program import Step
+from perdure.dialects.story.run.post_execution import succeed
+from perdure.dialects.story.state.body import StepState
 from perdure.kernel.turn import Turn
 
 

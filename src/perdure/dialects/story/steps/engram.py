@@ -5,21 +5,22 @@ requires ─▶ render `with` ─▶ defaults ─▶ schema ─▶ kept output? 
 
 from typing import Any
 
-from perdure.dialects.story import attempts, caching, limits, mapping, materializing, offloading, references
-from perdure.dialects.story import events as s
-from perdure.dialects.story.body import Body, StepState
-from perdure.dialects.story.ending import end_step, said
-from perdure.dialects.story.errors import StepError
-from perdure.dialects.story.fitting import fitted
-from perdure.dialects.story.helping import INPUTS, KEY
-from perdure.dialects.story.identity import business_key, default_key
-from perdure.dialects.story.inline_stories import MAP_TEMPLATE, STAGES, with_stories
-from perdure.dialects.story.naming import step_run_name, step_run_uid
-from perdure.dialects.story.payloads import Place, malformed, may_refer, names_secret
-from perdure.dialects.story.phases import Phase, Reason
-from perdure.dialects.story.program import Step
-from perdure.dialects.story.references import Engram, Invalid, Missing
-from perdure.dialects.story.rendering import Scope
+from perdure.dialects.story.plan.helper_steps import INPUTS, KEY
+from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE, STAGES, with_stories
+from perdure.dialects.story.plan.program import Step
+from perdure.dialects.story.resources.names import business_key, default_key
+from perdure.dialects.story.resources.step_run_names import step_run_name, step_run_uid
+from perdure.dialects.story.run import attempts, concurrency, engram_lookup, map_reduce, output_cache
+from perdure.dialects.story.run.engram_lookup import Engram, Invalid, Missing
+from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import Body, StepState
+from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.step_errors import StepError
+from perdure.dialects.story.values import materialize, offloaded_data
+from perdure.dialects.story.values.references import Place, malformed, may_refer, names_secret
+from perdure.dialects.story.values.schema_fit import fitted
+from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.ids import family_of
@@ -34,31 +35,31 @@ class EngramStep:
     def start(self, turn: Turn, step: Step) -> None:
         body: Body = turn.body
         state = body.steps.get(step.name)
-        if state is not None and references.is_held_back(state):
-            references.release_waiter(turn, state)
+        if state is not None and engram_lookup.is_held_back(state):
+            engram_lookup.release_waiter(turn, state)
             return  # the step is still due: its next move looks
-        found = references.find_engram(turn, step)
+        found = engram_lookup.find_engram(turn, step)
         if isinstance(found, Missing):
-            if not references.look_again(turn, found):
-                references.block(turn, step, found)
+            if not engram_lookup.look_again(turn, found):
+                engram_lookup.block(turn, step, found)
             return
         if isinstance(found, Invalid):
             end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
-        elif references.lacks_code(turn, found):
-            references.block_for_code(turn, step, found)
+        elif engram_lookup.lacks_code(turn, found):
+            engram_lookup.block_for_code(turn, step, found)
         elif found.template_name == MAP_TEMPLATE or _has_place(turn, step):  # a map holds no worker
             _prepare(turn, step, found)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """A retry's wait is over, or a map goes on."""
         if state.fan is not None:
-            mapping.move(turn, step, state)
+            map_reduce.move(turn, step, state)
         else:
             attempts.repeat(turn, step, state)
 
     def ring(self, turn: Turn, step: Step, state: StepState) -> None:
         if state.fan is not None:
-            mapping.expire(turn, step, state)
+            map_reduce.expire(turn, step, state)
         else:
             attempts.expire(turn, step, state)
 
@@ -66,7 +67,7 @@ class EngramStep:
 def _has_place(turn: Turn, step: Step) -> bool:
     """Under the limits. A helper works in the place of the step that waits for it, if that has one already."""
     helped = turn.body.steps.get(step.helps)
-    return (helped is not None and bool(helped.permits)) or limits.admit(turn, step)
+    return (helped is not None and bool(helped.permits)) or concurrency.admit(turn, step)
 
 
 class _Refused(Exception):
@@ -93,26 +94,26 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
         end_step(turn, step.name, Phase.FAILED, refused.message, reason=refused.reason, error=error)
         return
     if found.template_name == MAP_TEMPLATE:
-        missing = mapping.missing_story(turn, step, inputs)
+        missing = map_reduce.missing_story(turn, step, inputs)
         if missing is not None:
-            if not references.look_again(turn, missing):
-                references.block(turn, step, missing)
+            if not engram_lookup.look_again(turn, missing):
+                engram_lookup.block(turn, step, missing)
             return
-        prepared = mapping.prepare(turn, step, inputs)
+        prepared = map_reduce.prepare(turn, step, inputs)
         _warn(turn, step, warnings)
         turn.emit(_created(turn, found, key, turn.keep(arguments)))
-        mapping.begin(turn, step, inputs, prepared, execution)
+        map_reduce.begin(turn, step, inputs, prepared, execution)
         return
     lookup = None
     try:
-        lookup = None if step.purpose else caching.look(turn, step, found, execution.cache(), inputs)
-    except caching.NoKey as problem:
+        lookup = None if step.purpose else output_cache.look(turn, step, found, execution.cache(), inputs)
+    except output_cache.NoKey as problem:
         warnings.append((CACHE_KEY_FAILED, f"nothing is kept: the cache's key cannot be made: {problem}"))
     _warn(turn, step, warnings)
     if lookup is not None and lookup.found is not None:
         turn.emit(_created(turn, found, key, turn.keep(arguments)))
         turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "hit"))
-        end_step(turn, step.name, Phase.SUCCEEDED, caching.HIT, output=jsontext.encode(lookup.found))
+        end_step(turn, step.name, Phase.SUCCEEDED, output_cache.HIT, output=jsontext.encode(lookup.found))
         return
     size, most = len(text), execution.inline_limit()
     is_near_limit = NEAR_LIMIT * most <= size <= most
@@ -178,7 +179,7 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> tuple[dict[s
         _keep_to_document(completed, found)
     try:
         is_map = found.template_name == MAP_TEMPLATE
-        whole = mapping.with_items(turn, step, completed, found.places) if is_map else completed
+        whole = map_reduce.with_items(turn, step, completed, found.places) if is_map else completed
     except TemplateError as problem:
         raise _Refused(Reason.EXECUTION_FAILED, said(problem), "initialization_error") from None
     return whole, text if whole is inputs else jsontext.encode(whole)
@@ -208,8 +209,8 @@ def _hydrated(turn: Turn, inputs: dict[str, Any], known: list[Any]) -> dict[str,
         where = ".".join(map(str, path))
         raise _Refused(Reason.INVALID_CONFIGURATION, f"{where}: {wrong}" if where else wrong)
     try:
-        whole: dict[str, Any] = offloading.hydrated(turn, inputs, is_last=True)
-    except offloading.LeadsNowhere as problem:
+        whole: dict[str, Any] = offloaded_data.hydrated(turn, inputs, is_last=True)
+    except offloaded_data.LeadsNowhere as problem:
         raise _Refused(Reason.INVALID_CONFIGURATION, str(problem), "storage_error") from None
     return whole
 
@@ -225,7 +226,7 @@ def _places(turn: Turn, step: Step, found: Engram) -> list[Any]:
     """Where in the input references to secrets and config maps stand, as the document has them."""
     if not step.purpose:
         return found.places
-    known: list[Any] = jsontext.decode(turn.text(turn.body.help_inputs[step.name])).get(materializing.REFERENCES, [])
+    known: list[Any] = jsontext.decode(turn.text(turn.body.help_inputs[step.name])).get(materialize.REFERENCES, [])
     return known
 
 

@@ -5,20 +5,20 @@ Waiting for it is a command of the kernel: it holds no worker and no place under
 
 from typing import Any
 
-from perdure.dialects.story import children, references
-from perdure.dialects.story import events as s
-from perdure.dialects.story.body import Body, StepState
-from perdure.dialects.story.ending import end_step, said
-from perdure.dialects.story.fitting import fitted
-from perdure.dialects.story.helping import INPUTS, TARGET
-from perdure.dialects.story.identity import compose
-from perdure.dialects.story.merging import merged
-from perdure.dialects.story.phases import Phase, Reason
-from perdure.dialects.story.program import Step, part
-from perdure.dialects.story.references import Invalid, Missing
-from perdure.dialects.story.rendering import Scope
-from perdure.dialects.story.resources import Reference, Resource, spec_of
-from perdure.dialects.story.verifying import succeed
+from perdure.dialects.story.plan.helper_steps import INPUTS, TARGET
+from perdure.dialects.story.plan.program import Step, part
+from perdure.dialects.story.resources.merge import merged
+from perdure.dialects.story.resources.names import compose
+from perdure.dialects.story.resources.resource import Reference, Resource, spec_of
+from perdure.dialects.story.run import child_runs, engram_lookup
+from perdure.dialects.story.run.engram_lookup import Invalid, Missing
+from perdure.dialects.story.run.post_execution import succeed
+from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import Body, StepState
+from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.values.schema_fit import fitted
+from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import events as e
 from perdure.kernel.ids import RunName
@@ -29,8 +29,8 @@ class ExecuteStory:
     def start(self, turn: Turn, step: Step) -> None:
         body: Body = turn.body
         state = body.steps.get(step.name)
-        if state is not None and references.is_held_back(state):
-            references.release_waiter(turn, state)
+        if state is not None and engram_lookup.is_held_back(state):
+            engram_lookup.release_waiter(turn, state)
             return
         scope = Scope(turn, step)
         try:
@@ -40,10 +40,10 @@ class ExecuteStory:
         except TemplateError as problem:
             end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
             return
-        found = references.find_story(turn, step, reference)
+        found = engram_lookup.find_story(turn, step, reference)
         if isinstance(found, Missing):
-            if not references.look_again(turn, found):
-                references.block(turn, step, found)
+            if not engram_lookup.look_again(turn, found):
+                engram_lookup.block(turn, step, found)
         elif isinstance(found, Invalid):
             end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
         else:
@@ -69,9 +69,9 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
         message = f"StoryRun inputs failed schema validation: {problems}"
         end_step(turn, step.name, Phase.FAILED, message, reason=Reason.INPUT_SCHEMA_FAILED)
         return
-    ancestors = children.ancestors(turn)
-    if children.is_too_deep(turn, ancestors, target, inputs):
-        end_step(turn, step.name, Phase.FAILED, children.TOO_DEEP, reason=Reason.INVALID_CONFIGURATION)
+    ancestors = child_runs.ancestors(turn)
+    if child_runs.is_too_deep(turn, ancestors, target, inputs):
+        end_step(turn, step.name, Phase.FAILED, child_runs.TOO_DEEP, reason=Reason.INVALID_CONFIGURATION)
         return
     name = compose(body.name, step.name)
     # A child that is waited for is told of by its end; of another nobody would hear that it could not have its name.
@@ -81,7 +81,7 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
         turn.emit(s.Noted(step.name, "SubStoryRunSpoofed", message, turn.now))
         end_step(turn, step.name, Phase.FAILED, message, reason=Reason.SUB_STORY_RUN_SPOOFED)
         return
-    child = children.launch(turn, step, name, target, story, inputs, ancestors, awaited=waits)
+    child = child_runs.launch(turn, step, name, target, story, inputs, ancestors, awaited=waits)
     if waits:
         message = f"Waiting for sub-story run '{name}' to complete"
         turn.emit(s.StepStarted(step.name, Phase.RUNNING, message, turn.now, child=child, sub_run=name))
@@ -101,7 +101,7 @@ def _inputs(step: Step, scope: Scope, story: Resource) -> dict[str, Any]:
 
 def land(turn: Turn, name: str, ended: e.ChildEnded) -> None:
     """The child's phase and message are the step's; its output only if it succeeded (STY-089)."""
-    told = children.read_end(turn, ended)
+    told = child_runs.read_end(turn, ended)
     state: StepState = turn.body.steps[name]
     if told.phase is Phase.SUCCEEDED:
         succeed(turn, turn.program.steps[name], told.message, told.output)

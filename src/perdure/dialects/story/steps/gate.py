@@ -1,13 +1,13 @@
 """`gate`: Paused until somebody decides; a decision made before it was reached counts at once (STY-101 to STY-105)."""
 
-from perdure.dialects.story import events as s
-from perdure.dialects.story.body import Body, StepState
-from perdure.dialects.story.durations import read_positive
-from perdure.dialects.story.ending import end_step
-from perdure.dialects.story.phases import Phase
-from perdure.dialects.story.program import Program, Step
-from perdure.dialects.story.steps.waiting import time_out, timeout_of
-from perdure.dialects.story.verifying import succeed
+from perdure.dialects.story.plan.program import Program, Step
+from perdure.dialects.story.resources.durations import read_positive
+from perdure.dialects.story.run.post_execution import succeed
+from perdure.dialects.story.run.step_end import end_step
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import Body, StepState
+from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.steps.wait_timeout import time_out, timeout_of
 from perdure.kernel import jsontext
 from perdure.kernel.inputs import WORD_RANK
 from perdure.kernel.turn import Turn

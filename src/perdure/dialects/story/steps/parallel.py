@@ -1,12 +1,12 @@
 """`parallel`: its branches start together; it ends when all of them have (STY-092 to STY-095)."""
 
-from perdure.dialects.story import events as s
-from perdure.dialects.story.body import Body, StepState
-from perdure.dialects.story.ending import end_step
-from perdure.dialects.story.phases import Phase
-from perdure.dialects.story.program import Step
-from perdure.dialects.story.rendering import Scope
-from perdure.dialects.story.verifying import verified
+from perdure.dialects.story.plan.program import Step
+from perdure.dialects.story.run.post_execution import verified
+from perdure.dialects.story.run.step_end import end_step
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import Body, StepState
+from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.values.template_scope import Scope
 from perdure.kernel.turn import Turn
 
 

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from perdure.dialects.story.body import StepState
-from perdure.dialects.story.program import Step
+from perdure.dialects.story.plan.program import Step
+from perdure.dialects.story.state.body import StepState
 from perdure.kernel.turn import Turn
 
 

@@ -1,14 +1,14 @@
 """`sleep`: Paused until its deadline, which is stored once (STY-083, STY-084)."""
 
-from perdure.dialects.story import events as s
-from perdure.dialects.story.body import StepState
-from perdure.dialects.story.durations import BadDuration, read_positive, write_duration
-from perdure.dialects.story.ending import end_step, said
-from perdure.dialects.story.helping import INPUTS
-from perdure.dialects.story.phases import Phase, Reason
-from perdure.dialects.story.program import Step
-from perdure.dialects.story.rendering import Scope
-from perdure.dialects.story.verifying import succeed
+from perdure.dialects.story.plan.helper_steps import INPUTS
+from perdure.dialects.story.plan.program import Step
+from perdure.dialects.story.resources.durations import BadDuration, read_positive, write_duration
+from perdure.dialects.story.run.post_execution import succeed
+from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import StepState
+from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel.turn import Turn
 

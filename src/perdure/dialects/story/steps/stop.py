@@ -1,12 +1,12 @@
 """`stop`: ends the main block, with the phase it names (STY-085, STY-086)."""
 
-from perdure.dialects.story import interrupting
-from perdure.dialects.story.body import StepState
-from perdure.dialects.story.ending import end_step, said
-from perdure.dialects.story.helping import INPUTS
-from perdure.dialects.story.phases import Phase, Reason
-from perdure.dialects.story.program import Step
-from perdure.dialects.story.rendering import Scope
+from perdure.dialects.story.plan.helper_steps import INPUTS
+from perdure.dialects.story.plan.program import Step
+from perdure.dialects.story.run import interruption
+from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.state.body import StepState
+from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel.turn import Turn
 
@@ -30,7 +30,7 @@ class Stop:
         text = given.get("message")
         message = text if isinstance(text, str) and text else _default(step.name, phase)
         end_step(turn, step.name, phase, message, interrupted=phase is not Phase.FAILED)  # no failure of its own
-        interrupting.stop(turn, step, phase, message)
+        interruption.stop(turn, step, phase, message)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """It ends where it starts."""

@@ -4,18 +4,18 @@ A condition that reads steps is looked at whenever one of them changed; one that
 Between those moments it cannot change, so nobody looks.
 """
 
-from perdure.dialects.story import events as s
-from perdure.dialects.story import materializing
-from perdure.dialects.story.body import StepState
-from perdure.dialects.story.durations import SHORTEST_POLL, BadDuration, read_positive
-from perdure.dialects.story.ending import end_step, said
-from perdure.dialects.story.helping import WAIT
-from perdure.dialects.story.materializing import Asked
-from perdure.dialects.story.phases import Phase, Reason
-from perdure.dialects.story.program import Program, Step
-from perdure.dialects.story.rendering import Scope
-from perdure.dialects.story.steps.waiting import time_out, timeout_of
-from perdure.dialects.story.verifying import succeed
+from perdure.dialects.story.plan.helper_steps import WAIT
+from perdure.dialects.story.plan.program import Program, Step
+from perdure.dialects.story.resources.durations import SHORTEST_POLL, BadDuration, read_positive
+from perdure.dialects.story.run.post_execution import succeed
+from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import StepState
+from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.steps.wait_timeout import time_out, timeout_of
+from perdure.dialects.story.values import materialize
+from perdure.dialects.story.values.materialize import Asked
+from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import (
     DETERMINISTIC,
     RUNTIME,
@@ -58,7 +58,7 @@ class Wait:
         poll = turn.set_timer(turn.now + _interval(step)) if reads_clock else 0
         turn.emit(s.StepStarted(step.name, Phase.PAUSED, WAITING, turn.now, timer, due, poll, reads_steps=reads_steps))
         if wanted is not None:  # a helper looks into offloaded data; the wait's own clock runs meanwhile (STY-100)
-            materializing.ask(turn, wanted)
+            materialize.ask(turn, wanted)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """Something changed: look again. A poll that has just rung is set anew."""
@@ -68,7 +68,7 @@ class Wait:
                 succeed(turn, step, SATISFIED)
                 return
         except Asked as asked:
-            materializing.ask(turn, asked)
+            materialize.ask(turn, asked)
         turn.emit(s.WaitChecked(step.name, turn.set_timer(turn.now + _interval(step)) if rang else 0))
 
     def ring(self, turn: Turn, step: Step, state: StepState) -> None:

@@ -19,7 +19,7 @@ from perdure.expressions.cel.instants import (
     parse_timestamp,
 )
 from perdure.expressions.cel.values import TypeValue, Uint, Value, type_of
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _DECIMAL = late(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _LONGEST_NUMBER = 100_000

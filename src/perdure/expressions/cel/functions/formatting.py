@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from perdure.expressions import pieces
+from perdure.expressions import bounded_calls
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import (
     BYTES_OF_A_TEXT,
@@ -22,7 +22,7 @@ from perdure.expressions.cel.frame import (
 from perdure.expressions.cel.functions.conversions import encode_text, format_double, plain_double
 from perdure.expressions.cel.instants import Duration, Timestamp, format_duration, format_timestamp
 from perdure.expressions.cel.values import CelList, CelMap, TypeValue, Uint, Value, type_name
-from perdure.kernel.late import late
+from perdure.kernel.lazy_regex import late
 
 _CLAUSE = late(r"%(?:\.([0-9]{1,9}))?(.?)", re.DOTALL)
 _MOST_DIGITS = 1000
@@ -121,7 +121,7 @@ def _as_string(frame: Frame, value: Value) -> str:
         pairs = [(_as_string(frame, key), _as_string(frame, item)) for key, item in entries(frame, value)]
         longest = max([len(key) for key, _ in pairs], default=0)
         charge(frame, 2 * len(pairs) * len(pairs).bit_length() * (1 + (longest >> 9)))
-        ordered = [pairs[at] for at in pieces.order(pairs, longest)]
+        ordered = [pairs[at] for at in bounded_calls.order(pairs, longest)]
         return f"{{{_joined(frame, ', ', [_joined(frame, ': ', pair) for pair in ordered])}}}"
     raise EvaluationFault(f"%s does not take {type_name(value)}")
 
@@ -132,4 +132,4 @@ def _joined(frame: Frame, separator: str, parts: Sequence[str]) -> str:
         size += len(part)
         width = width if part.isascii() else 4
     allow_size(frame, size, width=width)
-    return pieces.join(separator, parts)
+    return bounded_calls.join(separator, parts)

@@ -3,7 +3,7 @@
 from functools import cmp_to_key
 from typing import Any
 
-from perdure.expressions import pieces
+from perdure.expressions import bounded_calls
 from perdure.expressions.cel.comparison import compare, equals
 from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.cel.frame import (
@@ -29,8 +29,8 @@ def _range(frame: Frame, count: int) -> CelList:
         raise EvaluationFault(f"a range cannot have {count} elements")
     allow_elements(frame, count, each=BYTES_OF_AN_ELEMENT)
     made = CelList()
-    for first in range(0, count, pieces.PARTS):
-        made += range(first, min(first + pieces.PARTS, count))
+    for first in range(0, count, bounded_calls.PARTS):
+        made += range(first, min(first + bounded_calls.PARTS, count))
     return made
 
 
@@ -114,10 +114,10 @@ def sort_by(frame: Frame, values: list[Value], keys: list[Value]) -> CelList:
         for key in keys:
             longest = max(longest, len(key))
         charge(frame, 5 * comparisons + comparisons * (longest >> 9))
-        order = pieces.order(keys, longest)
+        order = bounded_calls.order(keys, longest)
     else:
         charge(frame, 10 * comparisons)
-        order = pieces.order([*map(cmp_to_key(arrange), keys)])
+        order = bounded_calls.order([*map(cmp_to_key(arrange), keys)])
     return CelList([values[at] for at in order])
 
 

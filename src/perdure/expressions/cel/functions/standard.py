@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from perdure.expressions import pieces
+from perdure.expressions import bounded_calls
 from perdure.expressions.cel.frame import Frame, charge
 from perdure.expressions.cel.functions.library import LIST, MAP, Function, Library
 from perdure.expressions.cel.functions.patterns import search
@@ -19,7 +19,7 @@ def _size(_: Frame, value: Value) -> int:
 
 def _contains(frame: Frame, text: str, part: str) -> bool:
     charge_search(frame, text, part)
-    return pieces.find(text, part) >= 0
+    return bounded_calls.find(text, part) >= 0
 
 
 def _starts_with(frame: Frame, text: str, part: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from perdure.expressions import pieces
+from perdure.expressions import bounded_calls
 from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.cel.frame import (
     BYTES_OF_A_TEXT,
@@ -35,8 +35,8 @@ def _within(text: str, position: int) -> None:
 
 def charge_search(frame: Frame, text: str, part: str) -> None:
     """What looking for a part costs. A long part cannot be looked for in pieces."""
-    if len(part) > pieces.LONGEST_PART:
-        raise LimitExceeded(f"a part of more than {pieces.LONGEST_PART} characters is too long to be looked for")
+    if len(part) > bounded_calls.LONGEST_PART:
+        raise LimitExceeded(f"a part of more than {bounded_calls.LONGEST_PART} characters is too long to be looked for")
     charge(frame, 12 + ((len(text) + len(part)) >> 2))
 
 
@@ -48,14 +48,14 @@ def _char_at(_: Frame, text: str, position: int) -> str:
 def _index_of(frame: Frame, text: str, part: str, start: int = 0) -> int:
     _within(text, start)
     charge_search(frame, text, part)
-    return pieces.find(text, part, start)
+    return bounded_calls.find(text, part, start)
 
 
 def _last_index_of(frame: Frame, text: str, part: str, start: int | None = None) -> int:
     start = len(text) if start is None else start
     _within(text, start)
     charge_search(frame, text, part)
-    return pieces.rfind(text, part, 0, min(start + len(part), len(text)))
+    return bounded_calls.rfind(text, part, 0, min(start + len(part), len(text)))
 
 
 def _substring(frame: Frame, text: str, start: int, end: int | None = None) -> str:
@@ -71,15 +71,15 @@ def _substring(frame: Frame, text: str, start: int, end: int | None = None) -> s
 def _replace(frame: Frame, text: str, old: str, new: str, limit: int = -1) -> str:
     charge_search(frame, text, old)
     width = width_of(text, new)
-    if len(text) <= pieces.CHARACTERS or not old:
-        count = text.count(old) if len(text) <= pieces.CHARACTERS else len(text) + 1
+    if len(text) <= bounded_calls.CHARACTERS or not old:
+        count = text.count(old) if len(text) <= bounded_calls.CHARACTERS else len(text) + 1
         count = count if limit < 0 else min(count, limit)
         charge(frame, count)
         allow_size(frame, len(text) + count * (len(new) - len(old)), width=width)
-        return pieces.replace(text, old, new, limit, _pay_for_parts(frame, width))
-    parts = pieces.split(text, old, limit, _pay_for_parts(frame, width))
+        return bounded_calls.replace(text, old, new, limit, _pay_for_parts(frame, width))
+    parts = bounded_calls.split(text, old, limit, _pay_for_parts(frame, width))
     allow_size(frame, len(text) + (len(parts) - 1) * (len(new) - len(old)), width=width)
-    return pieces.join(new, parts)
+    return bounded_calls.join(new, parts)
 
 
 def _split(frame: Frame, text: str, separator: str, limit: int = -1) -> CelList:
@@ -89,11 +89,13 @@ def _split(frame: Frame, text: str, separator: str, limit: int = -1) -> CelList:
     charge_search(frame, text, separator)
     spend(frame, width * len(text))
     if separator:
-        return CelList(pieces.split(text, separator, limit - 1 if limit > 0 else -1, _pay_for_parts(frame, width)))
+        return CelList(
+            bounded_calls.split(text, separator, limit - 1 if limit > 0 else -1, _pay_for_parts(frame, width))
+        )
     allow_elements(frame, len(text) if limit < 0 else min(limit, len(text)), each=8 if width == 1 else 88)
     if limit < 0 or limit >= len(text):
-        return CelList(pieces.characters(text))
-    return CelList([*pieces.characters(text[: limit - 1]), text[limit - 1 :]])
+        return CelList(bounded_calls.characters(text))
+    return CelList([*bounded_calls.characters(text[: limit - 1]), text[limit - 1 :]])
 
 
 def _pay_for_parts(frame: Frame, width: int) -> Callable[[int], None]:
@@ -120,13 +122,13 @@ def _join(frame: Frame, parts: Value, separator: str = "") -> str:
         size += len(part) + len(separator)
         width = width if part.isascii() else 4
     allow_size(frame, size, width=width)
-    return pieces.join(separator, parts)
+    return bounded_calls.join(separator, parts)
 
 
 def _trim(frame: Frame, text: str) -> str:
     charge(frame, len(text) >> 2)
     allow_size(frame, len(text), width=width_of(text))
-    return pieces.strip(text, _BLANKS)
+    return bounded_calls.strip(text, _BLANKS)
 
 
 def _reverse(frame: Frame, text: str) -> str:
@@ -142,7 +144,7 @@ def _change_case(plain: Callable[[str], str], table: dict[int, int]) -> Callable
         if text.isascii():
             return plain(text)
         charge(frame, 4 * len(text))
-        return pieces.translate(text, table)
+        return bounded_calls.translate(text, table)
 
     return apply
 
@@ -150,7 +152,7 @@ def _change_case(plain: Callable[[str], str], table: dict[int, int]) -> Callable
 def _quote(frame: Frame, text: str) -> str:
     charge(frame, 4 * len(text))
     allow_size(frame, 2 * len(text), width=width_of(text))
-    return f'"{pieces.translate(text, _QUOTES)}"'
+    return f'"{bounded_calls.translate(text, _QUOTES)}"'
 
 
 LIBRARY = Library(

@@ -3,7 +3,6 @@
 from perdure.expressions.gotemplate.functions import (
     ambient,
     builtins,
-    casing,
     dates,
     defaults,
     encodings,
@@ -15,11 +14,12 @@ from perdure.expressions.gotemplate.functions import (
     story,
     strings,
     types,
+    word_case,
 )
 from perdure.expressions.gotemplate.functions.library import SHORT_CIRCUIT, Library
 
 _FAMILIES = (
-    casing,
+    word_case,
     dates,
     defaults,
     encodings,

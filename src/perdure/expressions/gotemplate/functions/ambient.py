@@ -5,7 +5,7 @@ from string import ascii_letters, digits
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Ambient, Frame
 from perdure.expressions.gotemplate.functions.library import INTEGER, Function, takes_frame
-from perdure.expressions.gotemplate.moments import Moment
+from perdure.expressions.gotemplate.instants import Moment
 
 _PRINTABLE = "".join(map(chr, range(32, 127)))
 

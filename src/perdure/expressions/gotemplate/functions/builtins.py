@@ -5,12 +5,12 @@ from typing import Any
 from perdure.expressions.gotemplate.access import index_value
 from perdure.expressions.gotemplate.comparison import are_equal, is_less
 from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.gotemplate.escapes import escape_html, escape_js, escape_url
 from perdure.expressions.gotemplate.formatting import NO_VALUE, TextBuilder, format_value, join_operands
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.library import ANY, TEXT, takes, takes_frame
 from perdure.expressions.gotemplate.functions.numbers import to_int64
 from perdure.expressions.gotemplate.printf import format_with_verbs
-from perdure.expressions.gotemplate.quoting import escape_html, escape_js, escape_url
 from perdure.expressions.gotemplate.values import Value, describe, is_true, require_present
 
 

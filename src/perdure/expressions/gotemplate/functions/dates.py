@@ -4,8 +4,8 @@ from perdure.expressions.gotemplate.durations import SECOND, format_duration, pa
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.functions.library import ANY, MOMENT, SLOW, TEXT, takes
 from perdure.expressions.gotemplate.functions.numbers import to_int64
+from perdure.expressions.gotemplate.instants import ZERO, BadMoment, Moment, find_zone
 from perdure.expressions.gotemplate.layouts import format_moment, parse_moment
-from perdure.expressions.gotemplate.moments import ZERO, BadMoment, Moment, find_zone
 from perdure.expressions.gotemplate.values import Value, describe, is_number
 
 _HTML = "2006-01-02"

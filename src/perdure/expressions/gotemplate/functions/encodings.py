@@ -5,7 +5,7 @@ import binascii
 import hashlib
 import zlib
 
-from perdure.expressions import json_pieces
+from perdure.expressions import json_decoding
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.library import ANY, TEXT, takes, takes_frame
@@ -16,8 +16,8 @@ from perdure.expressions.gotemplate.values import Value
 def must_read_json(frame: Frame, text: str) -> Value:
     frame.budget.charge(len(text) // 2)
     try:
-        return json_pieces.decode(text, decode, lambda steps: frame.budget.charge(steps // 8))
-    except json_pieces.NotInPieces:
+        return json_decoding.decode(text, decode, lambda steps: frame.budget.charge(steps // 8))
+    except json_decoding.NotInPieces:
         raise NotJson("this is not JSON") from None
 
 

@@ -12,9 +12,9 @@ import msgspec
 
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Frame
+from perdure.expressions.gotemplate.instants import BadMoment, Moment
 from perdure.expressions.gotemplate.json_text import NotJson
 from perdure.expressions.gotemplate.literals import INT_MAX, INT_MIN
-from perdure.expressions.gotemplate.moments import BadMoment, Moment
 from perdure.expressions.gotemplate.values import Value, describe, require_present
 from perdure.expressions.gotemplate.versions import BadVersion
 

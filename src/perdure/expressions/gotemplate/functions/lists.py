@@ -1,6 +1,6 @@
 """Lists, and texts taken apart into them. Nothing is changed in place: every function gives a new list."""
 
-from perdure.expressions import pieces
+from perdure.expressions import bounded_calls
 from perdure.expressions.gotemplate.comparison import are_deeply_equal
 from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import TextBuilder, format_value
@@ -35,11 +35,11 @@ def numbered(parts: list[str]) -> dict[str, str]:
 def split_list(frame: Frame, separator: str, text: str, limit: int = -1) -> list[str]:
     """Cut at most `limit` times, if it is not negative. Every part is paid for before it is cut off."""
     if separator:
-        return pieces.split(text, separator, limit, frame.budget.charge_elements)
+        return bounded_calls.split(text, separator, limit, frame.budget.charge_elements)
     frame.budget.charge_elements(len(text))
     if limit < 0 or len(text) <= limit:
-        return pieces.characters(text)
-    return [*pieces.characters(text[:limit]), text[limit:]]
+        return bounded_calls.characters(text)
+    return [*bounded_calls.characters(text[:limit]), text[limit:]]
 
 
 def split_some(frame: Frame, separator: str, count: int, text: str) -> dict[str, str]:
@@ -50,7 +50,7 @@ def sort_texts(frame: Frame, value: Value) -> list[str]:
     texts = to_texts(frame, value)
     longest = max(map(len, texts), default=0)
     frame.budget.charge(len(texts) * len(texts).bit_length() * (1 + (longest >> 9)) // 4)
-    return [texts[at] for at in pieces.order(texts, longest)]
+    return [texts[at] for at in bounded_calls.order(texts, longest)]
 
 
 def unique(frame: Frame, values: list[Value]) -> list[Value]:

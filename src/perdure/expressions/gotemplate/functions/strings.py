@@ -2,14 +2,14 @@
 
 import re
 
-from perdure.expressions import pieces
+from perdure.expressions import bounded_calls
 from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.gotemplate.escapes import quote_go
 from perdure.expressions.gotemplate.formatting import format_value
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.letters import lower, to_lower, to_title, upper
 from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, TEXT, takes, takes_frame, takes_letters
-from perdure.expressions.gotemplate.quoting import quote_go
 from perdure.expressions.gotemplate.values import Value
 
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -153,7 +153,7 @@ def concatenate(frame: Frame, *values: Value) -> str:
 def trim_all(frame: Frame, characters: str, text: str) -> str:
     """Each character at the edges is looked up among those to be taken off."""
     frame.budget.charge(len(text) * len(characters) // 256)
-    return pieces.strip(text, characters)
+    return bounded_calls.strip(text, characters)
 
 
 _TRIM_ALL = takes_frame(trim_all, TEXT, TEXT)
@@ -169,7 +169,7 @@ FUNCTIONS = {
     "initials": takes_letters(initials),
     "lower": takes_letters(lower),
     "nindent": takes_frame(lambda frame, spaces, text: "\n" + indent(frame, spaces, text), INTEGER, TEXT),
-    "nospace": takes(lambda text: pieces.translate(text, _NOSPACE), TEXT),
+    "nospace": takes(lambda text: bounded_calls.translate(text, _NOSPACE), TEXT),
     "plural": takes(lambda one, many, count: one if count == 1 else many, TEXT, TEXT, INTEGER),
     "quote": takes_frame(quote, rest=ANY),
     "replace": takes_frame(replace, TEXT, TEXT, TEXT),
@@ -177,7 +177,7 @@ FUNCTIONS = {
     "substr": takes(substring, INTEGER, INTEGER, TEXT),
     "title": takes_letters(title),
     "toString": takes_frame(lambda frame, value: format_value(value, frame.budget), ANY),
-    "trim": takes(lambda text: pieces.strip(text, _SPACES), TEXT),
+    "trim": takes(lambda text: bounded_calls.strip(text, _SPACES), TEXT),
     "trimAll": _TRIM_ALL,
     "trimPrefix": takes(lambda prefix, text: text.removeprefix(prefix), TEXT, TEXT),
     "trimSuffix": takes(lambda suffix, text: text.removesuffix(suffix), TEXT, TEXT),

@@ -1,0 +1,40 @@
+"""Errors as people and programs see them: one line, a hint, an exit code; never a traceback that nobody asked for."""
+
+import json
+import os
+import traceback
+
+from perdure.cli.console import Talk
+from perdure.cli.exit_codes import Exit, exit_of_error
+from perdure.cli.stdout import give_text, has_given
+from perdure.kernel.errors import PerdureError
+
+DEBUG = "PERDURE_DEBUG"
+UNEXPECTED_HINT = f"This is a fault in Perdure or in a loaded module. Set {DEBUG}=1 to see where it happened."
+
+
+def complain(error: Exception, talk: Talk, *, as_json: bool) -> Exit:
+    code, message, hint = _describe(error)
+    talk.clear()
+    if os.environ.get(DEBUG):
+        talk.insist("".join(traceback.format_exception(error)).rstrip())
+    paint = talk.paint
+    talk.insist(f"{paint('perdure:', 'red')} {message}")
+    if hint:
+        talk.insist(f"{paint('hint:', 'dim')} {hint}")
+    if as_json and not has_given():
+        facts = error.facts if isinstance(error, PerdureError) else {}
+        told = {"code": code, "message": message, "hint": hint, **facts}
+        give_text(json.dumps({"error": told}, default=str))  # with --json stdout holds one value, whatever happens
+    return exit_of_error(error)
+
+
+def _describe(error: Exception) -> tuple[str, str, str]:
+    match error:
+        case PerdureError():
+            return error.code, str(error), error.advice
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            return "SYSTEM", f"{where}{error.strerror or error}", ""
+        case _:
+            return "UNEXPECTED", f"unexpected {type(error).__name__}: {error}", UNEXPECTED_HINT

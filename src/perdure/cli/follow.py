@@ -1,0 +1,173 @@
+"""Following runs until they have ended, wherever they live, or until nothing happens any more by itself."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from perdure.cli.progress import Progress
+from perdure.cli.server_presence import is_served
+from perdure.engine import run_views
+from perdure.engine.client import Client
+from perdure.engine.run_removal import descendants
+from perdure.kernel.errors import RunNotFound
+from perdure.kernel.events import Event
+from perdure.kernel.ids import is_family
+from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import RunRow
+from perdure.views.progress_events import Notable
+from perdure.views.run_status import Standing, standing
+
+LOOKS_AT_ONCE = 50  # of many runs only some are looked at each time, in turn
+LETTERS_LOOKED_AT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    status: Status
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing will happen before a person does something."""
+
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """The run cannot be decided, and says why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphaned:
+    """No live process owns the run, and we cannot take it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The run is not there any more: its parent started over, or was deleted."""
+
+
+End = Ended | Idle | Stuck | Orphaned | Removed
+
+
+@contextmanager
+def listening(client: Client, progress: Progress) -> Iterator[None]:
+    """Pass on what is notable about every run of this process; begun before a start, so that nothing is missed."""
+    if client.runtime is None:
+        yield
+        return
+    notables: dict[RunId, Notable] = {}
+    loop = asyncio.get_running_loop()
+
+    def listen(run: RunId, told: list[tuple[Instant, list[Event]]]) -> None:
+        notable = notables.get(run) or notables.setdefault(run, Notable(run))
+        for _, events in told:
+            for event in events:
+                if (sentence := notable.sentence(event)) is not None:
+                    loop.call_soon(progress.happened, run, sentence)  # whoever began the run speaks first
+
+    forget = client.runtime.watch(listen)
+    try:
+        yield
+    finally:
+        forget()
+        progress.done()
+
+
+async def follow(
+    client: Client, runs: Sequence[RunId], progress: Progress, *, until_idle: bool = False
+) -> dict[RunId, End]:
+    """How each run ends. With `until_idle` it is enough that all which are left wait for a person."""
+    ends: dict[RunId, End] = {}
+    idle: dict[RunId, End] = {}
+    waits = {run: asyncio.ensure_future(client.wait(run)) for run in runs}
+    queue = list(waits)
+    pause = progress.every
+    try:
+        while len(ends) + len(idle) < len(waits):
+            await asyncio.wait([waits[run] for run in queue], timeout=pause)
+            ends |= {run: _end_of(wait) for run, wait in waits.items() if run not in ends and wait.done()}
+            queue = [run for run in queue if run not in ends]
+            seen, began = [], asyncio.get_running_loop().time()
+            for run in queue[:LOOKS_AT_ONCE]:
+                try:
+                    stands, end = await _look(client, run, until_idle)
+                except RunNotFound:
+                    ends[run] = Removed()
+                    continue
+                seen.append(stands)
+                idle.pop(run, None)
+                if end is not None:
+                    (idle if isinstance(end, Idle) else ends)[run] = end
+            idle = {run: end for run, end in idle.items() if run not in ends}
+            queue = queue[LOOKS_AT_ONCE:] + queue[:LOOKS_AT_ONCE]
+            progress.stand(seen, client.clock.now())
+            # Looking at wide runs is dear: it may take a tenth of the time, the rest is for the work.
+            pause = max(progress.every, 10 * (asyncio.get_running_loop().time() - began))
+        return {run: ends.get(run) or idle[run] for run in waits}
+    finally:
+        progress.done()
+        for wait in waits.values():
+            wait.cancel()
+
+
+def _end_of(wait: "asyncio.Future[tuple[Status, Outcome]]") -> End:
+    return Removed() if isinstance(wait.exception(), RunNotFound) else Ended(*wait.result())
+
+
+async def follow_below(client: Client, run: RunId, progress: Progress) -> None:
+    """A run may end before those below it that it waited for have stopped: until they have ended too, if they can."""
+    while True:
+        below = await descendants(client.store, run)
+        stopping = [row.id for row in below if not row.status.is_final and await _is_stopping(client, row)]
+        ends = await follow(client, stopping, progress, until_idle=True) if stopping else {}
+        if not any(isinstance(end, Ended) for end in ends.values()):
+            return
+
+
+async def _is_stopping(client: Client, row: RunRow) -> bool:
+    """Whether it was asked to stop, or is about to be: it has words to decide, or nobody waits for it any more."""
+    if row.has_words:
+        return True
+    state = (await run_views.load(client.store, client.languages, row)).state
+    return state.cancel_requested or (state.parent is not None and state.parent[1] > 0)
+
+
+async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[Standing, End | None]:
+    """How the run stands, and whether following it has come to an end other than its own."""
+    # Letters first: one that is decided between the two looks is then seen in the standing.
+    has_letters = until_idle and await _has_letters(client, run)
+    stands = await standing(client, run)
+    if stands.status.is_final:
+        return stands, None  # its end is being told already
+    if stands.row.stuck:
+        return stands, Stuck(stands.row.stuck)
+    if not stands.is_owned and not (await client.find(run)).status.is_final:
+        if client.runtime is not None:
+            await client.resume([run])  # its owner has died
+        elif not await is_served(client):
+            return stands, Orphaned()
+    elif until_idle and not has_letters and not stands.goes_on:
+        return stands, Idle(stands)
+    return stands, None
+
+
+async def _has_letters(client: Client, run: RunId) -> bool:
+    row = await client.find(run)
+    letters = await client.store.inbox([row.partition], LETTERS_LOOKED_AT)
+    return any(is_family(one.letter.to, run) for one in letters)
+
+
+async def letters_taken(client: Client, runs: Sequence[RunId]) -> None:
+    """Until what lay in the inboxes of these runs is decided, so that a reopened run is seen to be open."""
+    for run in runs:
+        # Perhaps another process decides them: there is no event to wait for.
+        with suppress(RunNotFound):
+            while await _has_letters(client, run) and not (await client.find(run)).stuck:
+                await asyncio.sleep(0.02)

@@ -1,0 +1,79 @@
+"""How a verb gets at the engine: what is loaded first, and which store is opened."""
+
+import argparse
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from perdure.cli.console import Talk
+from perdure.cli.errors import LoadFailed
+from perdure.cli.log_output import log_to
+from perdure.engine.client import Client
+from perdure.engine.clock import SystemClock
+from perdure.engine.settings import Settings
+from perdure.stores.errors import StoreMissing
+from perdure.wiring import Engine, Observer, languages, open_store
+from perdure.workers.null_executor import IdleHands
+
+
+def open_engine(
+    asked: argparse.Namespace,
+    talk: Talk,
+    *,
+    must_exist: bool = False,
+    settings: Settings | None = None,
+    lease: float | None = None,
+    patience: float | None = None,
+) -> Engine:
+    """An engine that does the work itself, with the providers that were asked for.
+
+    Where nothing is to be followed it begins no task: its process is about to end.
+    """
+    log_to(talk, asked.verbose)
+    load_sources(asked.load)
+    clock = SystemClock()
+    store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, patience=patience)
+    hands = IdleHands() if getattr(asked, "detach", False) else None
+    return Engine(store, clock=clock, hands=hands, settings=settings, recover=False)
+
+
+def open_observer(asked: argparse.Namespace, talk: Talk) -> Observer:
+    log_to(talk, asked.verbose)
+    return Observer(asked.db)
+
+
+def open_client(asked: argparse.Namespace, talk: Talk, *, must_exist: bool = False) -> Client:
+    """The store without an engine: for the catalog, which may be written before anything has ever been run."""
+    log_to(talk, asked.verbose)
+    clock = SystemClock()
+    return Client(open_store(asked.db, clock, must_exist=must_exist), languages(), clock, None)
+
+
+@asynccontextmanager
+async def store_if_any(asked: argparse.Namespace, talk: Talk) -> AsyncIterator[Callable[[], Client | None]]:
+    """The store, opened when it is first asked for; None where there is none. A look creates nothing."""
+    opened: list[Client | None] = []
+
+    def look() -> Client | None:
+        if not opened:
+            try:
+                opened.append(open_client(asked, talk, must_exist=True))
+            except StoreMissing:
+                opened.append(None)
+        return opened[0]
+
+    try:
+        yield look
+    finally:
+        for client in opened:
+            if client is not None:
+                await client.store.close()
+
+
+def load_sources(sources: Iterable[str]) -> None:
+    from perdure.providers.source_loading import LoadError, load
+
+    for source in sources:
+        try:
+            load(source)
+        except LoadError as error:
+            raise LoadFailed(str(error)) from error

@@ -1,0 +1,80 @@
+"""How the end of a followed run is told: talk for people, the answer on stdout, and the exit code."""
+
+import argparse
+
+from perdure.cli.console import Talk, indented
+from perdure.cli.errors import RunStuck
+from perdure.cli.exit_codes import Exit, exit_of_status
+from perdure.cli.follow import End, Ended, Idle, Stuck
+from perdure.cli.next_commands import resume_command
+from perdure.cli.progress import ended_text
+from perdure.cli.server_presence import is_served
+from perdure.cli.stdout import give_json, give_value
+from perdure.engine import run_views
+from perdure.engine.client import Client
+from perdure.kernel.dialect import Telling
+from perdure.kernel.outcomes import Status, Succeeded
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import Filter
+from perdure.views.progress_events import outcome_text, words
+from perdure.views.run_status import standing
+
+CHILDREN_NAMED = 3
+
+
+async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:
+    """Say how a run ended, or why it is not followed any further."""
+    paint = talk.paint
+    match end:
+        case Ended(Status.SUCCEEDED):
+            told = ended_text(await standing(client, run))
+            talk.say(f"{paint('✓', 'green')} run {run} succeeded {paint(told, 'dim')}")
+            return Exit.OK
+        case Ended(Status.PARTIAL):
+            told = ended_text(await standing(client, run))
+            talk.say(f"{paint('✓', 'yellow')} run {run} is partial: not all of it went well {paint(told, 'dim')}")
+            talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
+            return Exit.OK
+        case Ended(status, outcome):
+            mask = await run_views.mask_of_run(client.store, client.languages, await client.find(run))
+            why = mask.text(outcome_text(outcome))
+            told = ended_text(await standing(client, run))
+            mark = paint("✗", "red")
+            said = f"{mark} run {run} {words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}"
+            talk.insist(indented(said))
+            talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
+            language = client.languages[(await client.find(run)).language]
+            return exit_of_status(language.exit_status(status, outcome) if isinstance(language, Telling) else status)
+        case Idle(stands):
+            now = client.clock.now()
+            waits = "; ".join(wait.text(now) for wait in stands.waits) or "something from outside"
+            said = f"{paint('·', 'yellow')} run {run} waits for {waits}: nothing more happens by itself"
+            talk.insist(indented(said))
+            return Exit.OK
+        case Stuck(reason):
+            raise RunStuck(f"run {run} is stuck: {reason}", run=run)
+        case _:
+            talk.insist(f"run {run} has no live owner")
+            return Exit.WAIT_TIMED_OUT
+
+
+async def give_result(client: Client, run: RunId, end: End, asked: argparse.Namespace) -> None:
+    """The run's picture as JSON, or the value it returned."""
+    if asked.json:
+        give_json(await client.show(run))
+    elif isinstance(end, Ended) and isinstance(end.outcome, Succeeded):
+        mask = await run_views.mask_of_run(client.store, client.languages, await client.find(run))
+        give_value(mask.json(await client.text(run, end.outcome.value)))
+
+
+async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> None:
+    """A run may end before children that it does not wait for; they are durable, but nobody drives them now."""
+    born = {child.id for child in await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING), parent=run))}
+    unborn = set(await client.store.unborn(run))
+    count = len(born | unborn)
+    if count:
+        named = () if unborn or count > CHILDREN_NAMED else sorted(born)
+        goes_on = (
+            "a server takes them up" if await is_served(client) else f"go on with: {resume_command(asked, *named)}"
+        )
+        talk.say(f"{count} of its children are not awaited and still open; {goes_on}")

@@ -1,0 +1,28 @@
+"""Telling how far long work has come: a line that is redrawn in a terminal, a line now and then elsewhere."""
+
+import time
+
+from perdure.cli.console import Talk, cut
+
+REDRAWN_EVERY = 0.1  # seconds
+SAID_EVERY = 5.0
+
+
+class Pace:
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._next = time.monotonic() + (0.0 if talk.is_live else SAID_EVERY)
+
+    def say(self, text: str) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        if self._talk.is_live:
+            self._talk.draw([cut(text, self._talk.width - 1)])
+            self._next = now + REDRAWN_EVERY
+        else:
+            self._talk.say(text)
+            self._next = now + SAID_EVERY
+
+    def done(self) -> None:
+        self._talk.clear()

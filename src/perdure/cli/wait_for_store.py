@@ -1,0 +1,90 @@
+"""Waiting for a store that cannot be reached yet, as a service does that is started together with its database."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import TypeVar
+
+from perdure.cli.console import Talk
+from perdure.cli.times import span
+from perdure.kernel.values import SECOND
+from perdure.stores.errors import StoreLocked, StoreUnreachable
+from perdure.stores.store_urls import without_password
+
+T = TypeVar("T")
+
+TRY_EVERY = 2.0  # seconds
+SAY_EVERY = 30.0  # seconds between two lines that say the same
+
+
+async def opened(open: Callable[[], T], address: str, most: float | None, talk: Talk) -> T:
+    """What `open` gives, tried again while nothing answers, for at most so many seconds; None: however long it takes.
+
+    Only for what may pass by itself: any other error is an error at once.
+    """
+    try:
+        return await _tried(open, address, most, talk)
+    except asyncio.CancelledError:
+        talk.insist(f"stopped before {without_password(address)} answered; nothing was changed")
+        raise
+
+
+async def _tried(open: Callable[[], T], address: str, most: float | None, talk: Talk) -> T:
+    began = said_at = monotonic()
+    said = ""
+    while True:
+        try:
+            found = await _aside(open)
+        except (StoreUnreachable, StoreLocked) as error:
+            now = monotonic()
+            left = TRY_EVERY if most is None else began + most - now
+            if left <= 0:
+                raise
+            told = str(error)
+            if not said:
+                bound = "" if most is None else f" for at most {_span(most)}"
+                talk.insist(f"waiting{bound} for a store that does not answer: {told}")
+                talk.insist(f"trying again every {TRY_EVERY:g} seconds; stop with Ctrl-C or SIGTERM")
+                talk.insist(f"{talk.paint('hint:', 'dim')} {error.advice}")
+            elif told != said or now - said_at >= SAY_EVERY:
+                talk.insist(f"still waiting, for {_span(now - began)} now: {told}")
+            else:
+                now = said_at
+            said, said_at = told, now
+            await asyncio.sleep(min(TRY_EVERY, left))
+        else:
+            if said:
+                talk.insist(f"{without_password(address)} answers, after {_span(monotonic() - began)}")
+            return found
+
+
+def _span(seconds: float) -> str:
+    return span(int(seconds * SECOND))
+
+
+async def _aside(call: Callable[[], T]) -> T:
+    """On a thread that nobody waits for: connecting to a silent machine takes long, and a signal ends us at once."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def settle(found: T | None, error: BaseException | None) -> None:
+        if answer.done():
+            return  # whoever waited was cancelled
+        if error is None:
+            answer.set_result(found)  # type: ignore[arg-type]
+        else:
+            answer.set_exception(error)
+
+    def work() -> None:
+        found, trouble = None, None
+        try:
+            found = call()
+        except BaseException as error:
+            trouble = error
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(settle, found, trouble)
+
+    threading.Thread(target=work, name="perdure-opening", daemon=True).start()
+    return await answer

@@ -1,0 +1,147 @@
+"""A look at one value of a document: what it should be, and where it stands if it is not.
+
+Nothing stops at the first problem; every rule reports and goes on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.dialects.flow.plan.provider_catalog import Catalog
+from perdure.expressions.mwl import find_expression
+from perdure.kernel.problems import Severity, guess
+
+Path = tuple[str | int, ...]
+Rule = Callable[["Look"], None]
+
+ALL_STEP_MEMBERS = (
+    *("input", "output", "assign", "middleware", "catch", "next", "call", "calls", "over", "completion"),
+    *("concurrency", "cases", "default", "for", "until", "value", "result"),
+)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "an object": (dict,),
+    "an array": (list,),
+    "a string": (str,),
+    "a boolean": (bool,),
+    "a boolean or null": (bool, type(None)),
+    "an object or null": (dict, type(None)),
+}
+
+
+class Found(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+    path: Path
+    hint: str = ""
+    severity: Severity = Severity.ERROR
+
+
+class Findings(msgspec.Struct):
+    """What a walk over a document gathers: problems, and which Flow calls which."""
+
+    catalog: Catalog
+    found: list[Found] = msgspec.field(default_factory=list)
+    edges: dict[Path, list[tuple[Path, Path]]] = msgspec.field(default_factory=dict)  # caller → (callee, where)
+
+
+class Around(msgspec.Struct, frozen=True):
+    """The Flow a value stands in: its place, its content, and the Flow around that one."""
+
+    path: Path
+    raw: dict[str, Any]
+    outer: "Around | None" = None
+
+
+class Look(msgspec.Struct, frozen=True):
+    findings: Findings
+    value: Any
+    path: Path
+    around: Around | None = None
+    level: str = "step"
+
+    def at(self, *steps: str | int) -> "Look":
+        """The look at a value further in, which must be there."""
+        value = self.value
+        for step in steps:
+            value = value[step]
+        return replace(self, value=value, path=(*self.path, *steps))
+
+    def problem(self, code: str, message: str, *steps: str | int, hint: str = "") -> None:
+        self.findings.found.append(Found(code, message, (*self.path, *steps), hint))
+
+    def guess(self, word: str, known: Sequence[str]) -> str:
+        """`; did you mean 'x'?` for the first problems; nobody repairs more at a time, and each guess costs."""
+        return guess(word, known[:2_000]) if len(self.findings.found) < 50 else ""
+
+    @property
+    def is_expression(self) -> bool:
+        return isinstance(self.value, str) and find_expression(self.value) is not None
+
+    def has(self, kind: str, code: str = "MWL-022") -> bool:
+        """Whether the value is of the kind; an expression is none (MWL-042)."""
+        if self.is_expression:
+            name = str(self.path[-1]) if self.path else "the document"
+            self.problem("MWL-042", f"{name!r} is structural: an expression cannot stand here")
+            return False
+        return self.is_or_report(kind, code)
+
+    def is_or_report(self, kind: str, code: str = "MWL-022") -> bool:
+        allowed = _KINDS[kind]
+        if isinstance(self.value, allowed) and not (isinstance(self.value, bool) and bool not in allowed):
+            return True
+        self.problem(code, f"{str(self.path[-1]) if self.path else 'the document'!r} must be {kind}")
+        return False
+
+    def closed(
+        self,
+        members: Mapping[str, Rule],
+        required: Sequence[str] = (),
+        code: str = "MWL-022",
+        what: str = "this object",
+        foreign: Mapping[str, str] | None = None,
+    ) -> bool:
+        """An object with these members and no others. `foreign`: members that have another code when they are here."""
+        if not self.has("an object", code):
+            return False
+        for name in required:
+            if name not in self.value:
+                self.problem(code, f"{what} lacks {name!r}")
+        for name in self.value:
+            if name in members:
+                members[name](self.at(name))
+            else:
+                known = tuple(members)
+                message = f"{what} has no member {name!r}{self.guess(name, known)}"
+                hint = f"Allowed are: {', '.join(known)}."
+                self.problem((foreign or {}).get(name, "MWL-022"), message, name, hint=hint)
+        return True
+
+    def step(self, members: Mapping[str, Rule], required: Sequence[str] = (), code: str = "MWL-022") -> None:
+        """The members of a Step of one action; those of other actions are named as such (MWL-027)."""
+        action = self.value["action"]
+        for name in required:
+            if name not in self.value:
+                missing = "MWL-025" if name == "next" else code
+                self.problem(missing, f"a {action} Step lacks {name!r}")
+        is_terminal = "next" not in members and action in ("Return", "Raise")
+        foreign = dict.fromkeys(ALL_STEP_MEMBERS, "MWL-027")
+        if is_terminal:
+            foreign["next"] = "MWL-025"
+        everywhere: dict[str, Rule] = {"action": lambda _: None, "comment": comment}
+        self.closed({**everywhere, **members}, (), code, f"a {action} Step", foreign)
+
+    def exactly_one(self, *names: str, code: str) -> bool:
+        present = [name for name in names if name in self.value]
+        if len(present) == 1:
+            return True
+        listed = " and ".join(repr(name) for name in names)
+        said = "both" if present else "neither"
+        self.problem(code, f"exactly one of {listed} must be written, not {said}")
+        return False
+
+
+def comment(look: Look) -> None:
+    """Text for people, wherever the language allows it (MWL-013); never looked into."""
+    look.is_or_report("a string")

@@ -1,0 +1,103 @@
+"""From text to a program, or to every problem the document has, each with its place."""
+
+import re
+from typing import Any
+
+from perdure.dialects.flow.document.advice import advise
+from perdure.dialects.flow.document.cursor import Findings, Found, Look, Path
+from perdure.dialects.flow.document.flows import FLOW_SCHEMA, flow, report_cycles
+from perdure.dialects.flow.plan.compiler import compile_program
+from perdure.dialects.flow.plan.program import Program
+from perdure.dialects.flow.plan.provider_catalog import Catalog
+from perdure.kernel import jsontext
+from perdure.kernel.json_positions import line_and_column, place_of, repeated_member
+from perdure.kernel.problems import Problem
+
+__all__ = ["FLOW_SCHEMA", "read"]
+
+LARGEST = 16 * 1024 * 1024
+"""Bytes. A document is a program; data belong into the input."""
+
+DEEPEST = 300
+"""Levels of nesting. Beyond it no reader, ours included, is at ease."""
+
+PLACED = 50
+"""Problems that get a line and column; each costs a walk over the text, and nobody repairs more at a time."""
+
+
+def read(text: bytes, catalog: Catalog) -> tuple[Program | None, list[Problem]]:
+    if len(text) > LARGEST:
+        message = f"the document has {len(text):,} bytes, {LARGEST:,} are allowed"
+        return None, [Problem("MWL-020", message, line=1, column=1, hint="Put data into the run's input.")]
+    try:
+        document = jsontext.read_strict(text)
+        jsontext.encode(document)  # an unpaired surrogate has no UTF-8 form
+    except jsontext.NotJson as error:
+        return None, [_syntax(text, str(error))]
+    if (deep := _too_deep(document)) is not None:
+        message = f"nested more than {DEEPEST} levels deep"
+        return None, [Problem("MWL-020", message, pretty(deep[:5]), *(place_of(text.decode(), deep[:5]) or (1, 1)))]
+    findings = Findings(catalog)
+    root = Look(findings, document, ())
+    flow(root, is_root=True)
+    report_cycles(findings, root)
+    if findings.found:
+        return None, _placed(text.decode(), findings.found)
+    program = compile_program(document, catalog)
+    return program, _placed(text.decode(), advise(program, document, catalog))
+
+
+def _placed(text: str, found: list[Found]) -> list[Problem]:
+    problems = []
+    for index, one in enumerate(found):
+        line, column = (place_of(text, one.path) or (1, 1)) if index < PLACED else (None, None)
+        problems.append(Problem(one.code, one.message, pretty(one.path), line, column, one.hint, one.severity))
+    last = (1 << 60, 0)
+    return sorted(problems, key=lambda one: (one.line, one.column or 0) if one.line is not None else last)
+
+
+def _syntax(text: bytes, message: str) -> Problem:
+    said = re.fullmatch(r"line (\d+), column (\d+): (.*)", message, re.DOTALL)
+    if said:
+        return Problem("MWL-020", f"not JSON: {said[3]}", line=int(said[1]), column=int(said[2]))
+    readable = text.decode("utf-8", "replace")
+    if "repeated" in message and (twice := repeated_member(readable)) is not None:
+        name, line, column = twice
+        hint = "Remove one of the two."
+        return Problem("MWL-020", f"member {name!r} is repeated in one object", line=line, column=column, hint=hint)
+    line, column = _place_in_message(text, readable, message)
+    return Problem("MWL-020", message, line=line, column=column)
+
+
+def _place_in_message(text: bytes, readable: str, message: str) -> tuple[int, int]:
+    if byte := re.match(r"byte (\d+): not UTF-8", message):
+        return line_and_column(text[: int(byte[1])].decode("utf-8", "replace"), int(byte[1]))
+    token = re.search(r"(?:number )?(-?[\w.+-]+)", message)
+    if token and (at := re.search(rf"(?<![\w\"]){re.escape(token[1])}(?![\w\"])", readable)):
+        return line_and_column(readable, at.start())
+    return 1, 1
+
+
+def _too_deep(document: Any) -> Path | None:
+    pending: list[tuple[Any, int, Path]] = [(document, 1, ())]
+    while pending:
+        value, depth, path = pending.pop()
+        if not isinstance(value, dict | list):
+            continue
+        if depth > DEEPEST:
+            return path
+        inside = value.items() if isinstance(value, dict) else enumerate(value)
+        pending += [(item, depth + 1, (*path, step) if depth < 6 else path) for step, item in inside]
+    return None
+
+
+def pretty(path: Path) -> str:
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif re.fullmatch(r"[A-Za-z_$][\w$-]*", part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part!r}]"
+    return text

@@ -1,0 +1,222 @@
+"""A Flow ready to run: every field compiled against the roots in its scope, every reference resolved.
+
+Parts are found by their *site*, the JSON pointer at which they stand (`/steps/fetch/call`). Sites are what the state
+and the events name, so a log can be read beside its document.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.flow.middleware.protocol import Middleware
+from perdure.dialects.flow.plan.provider_catalog import CallProvider
+from perdure.dialects.flow.plan.schemas import NO_PARAMETERS, Parameters
+from perdure.dialects.flow.plan.secrets import Place
+from perdure.expressions.mwl import Expression, Growth, Template, compile_expression, find_expression, find_growth
+from perdure.kernel import jsontext
+from perdure.kernel.lazy_regex import late
+
+Roots = frozenset[str]
+AMBIENT: Roots = frozenset({"vars", "execution", "frame", "failure"})
+
+
+def pointer(site: str, *steps: str | int) -> str:
+    """The site of something further in."""
+    return site + "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+
+
+CLOCK_FUNCTIONS = ("now", "wallTime")
+
+_VARIABLE = late(r"(?<![\w.`])vars\b(?:\s*\.\s*([A-Za-z_]\w*))?")
+
+
+class Reading:
+    """What some expressions read: which roots, which variables (None: perhaps all), and whether the time."""
+
+    __slots__ = ("asks_the_time", "uses", "variables")
+
+    def __init__(self, bodies: list[str], roots: Roots) -> None:
+        self.uses = frozenset(root for root in roots if any(root in body for body in bodies))
+        self.asks_the_time = any(name in body for body in bodies for name in CLOCK_FUNCTIONS)
+        named = [name for body in bodies for name in _VARIABLE.findall(body)]
+        self.variables = None if "" in named else frozenset(named)
+
+
+class Growing:
+    """A field that adds to the end of what stands at a path."""
+
+    __slots__ = ("growth", "reading")
+
+    def __init__(self, growth: Growth, roots: Roots) -> None:
+        self.growth = growth
+        self.reading = Reading(growth.bodies, roots)
+
+
+class Field:
+    """A value as written in the document, with expressions in it or without."""
+
+    __slots__ = ("growing", "reading", "site", "template", "text")
+
+    def __init__(self, document: Any, roots: Roots, site: str) -> None:
+        self.site = site
+        self.template = Template(document, roots)
+        self.reading = Reading([expression.body for expression in self.template.expressions.values()], roots)
+        self.text = jsontext.encode_finite(document) if self.template.is_literal else None
+        body = find_expression(document) if isinstance(document, str) else None
+        growth = None if body is None else find_growth(body, roots)
+        self.growing = None if growth is None else Growing(growth, roots)
+
+    @property
+    def is_literal(self) -> bool:
+        return self.text is not None
+
+
+class Predicate:
+    """A `when`: an expression, or in a phase a literal boolean."""
+
+    __slots__ = ("expression", "literal", "reading", "site")
+
+    def __init__(self, written: bool | str, roots: Roots, site: str) -> None:
+        self.site = site
+        self.literal = written if isinstance(written, bool) else None
+        body = find_expression(written) if isinstance(written, str) else None
+        self.expression: Expression | None = None if body is None else compile_expression(body, roots)
+        self.reading = Reading([] if body is None else [body], roots)
+
+
+Assign = dict[str, Field]
+
+
+class Phase(msgspec.Struct, frozen=True):
+    when: Predicate | None = None
+    arguments: Field | None = None
+    shape: Field | None = None  # `output` of onEntry, `value` of onSuccess
+    envelope: dict[str, Field] = msgspec.field(default_factory=dict)  # of onFailure
+    assign: Assign = msgspec.field(default_factory=dict)
+
+    @property
+    def is_blank(self) -> bool:
+        return not (self.when or self.arguments or self.shape or self.envelope or self.assign)
+
+
+BLANK_PHASE = Phase()
+
+
+class Entry(msgspec.Struct):
+    """One middleware of a stack. `inner` is what it wraps: the next entry, a call, or None for the Step graph."""
+
+    site: str
+    provider: Middleware
+    phases: dict[str, Phase]
+    inner: "Entry | Call | None" = None
+    cleanup: "Entry | Call | None" = None
+
+    def phase(self, name: str) -> Phase:
+        return self.phases.get(name, BLANK_PHASE)
+
+
+class Arm(msgspec.Struct, frozen=True):
+    value: Field | None
+    assign: Assign
+
+
+class Call(msgspec.Struct):
+    site: str
+    provider: CallProvider | None
+    flow: "Flow | None"
+    input: Field | None
+    arguments: Field | None
+    on_success: Arm | None
+    on_failure: Arm | None
+    mark: str = ""  # of a call in a cleanup: where it stands, for the path of its work
+    fixed: dict[str, Any] | None = None  # its arguments, where no expression is in them nor in its input
+    is_proven: bool = False  # those were validated once, and fit
+    holds_effects: bool = False  # those in doubt wait for an operator
+    secrets: tuple[tuple[Place, str], ...] = ()  # where in its arguments the document names which
+
+    def arm(self, ok: bool) -> Arm | None:
+        return self.on_success if ok else self.on_failure
+
+    @property
+    def has_arms(self) -> bool:
+        return self.on_success is not None or self.on_failure is not None
+
+
+class Clause(msgspec.Struct, frozen=True):
+    """Where to go and with what: a catch clause, a Match clause."""
+
+    next: str
+    output: Field | None
+    assign: Assign
+    match: dict[str, Any] | None = None
+    when: Predicate | None = None
+
+
+class Step(msgspec.Struct):
+    """What all Steps have; `own` holds what only the action knows."""
+
+    site: str
+    name: str
+    action: str
+    own: Any
+    next: str = ""
+    output: Field | None = None
+    assign: Assign = msgspec.field(default_factory=dict)
+    catch: tuple[Clause, ...] = ()
+
+
+class Flow(msgspec.Struct):
+    site: str
+    entrypoint: str = ""
+    steps: dict[str, Step] = msgspec.field(default_factory=dict)
+    outermost: Entry | None = None
+    parameters: Parameters = NO_PARAMETERS
+
+
+class Program(msgspec.Struct, dict=True):
+    root: Flow
+    name: str
+    flows: dict[str, Flow] = msgspec.field(default_factory=dict)
+    entries: dict[str, Entry] = msgspec.field(default_factory=dict)
+    calls: dict[str, Call] = msgspec.field(default_factory=dict)
+
+    @cached_property
+    def secret_names(self) -> tuple[str, ...]:
+        return tuple({name: None for call in self.calls.values() for _, name in call.secrets})
+
+    def fields(self) -> Iterator[Field | Predicate]:
+        """Everything that can hold an expression; for `check`."""
+        for flow in self.flows.values():
+            for step in flow.steps.values():
+                yield from _found(step)
+        for part in (*self.entries.values(), *self.calls.values()):
+            yield from _found(part)
+
+
+def _found(part: Any) -> Iterator[Field | Predicate]:
+    """The fields of one part; its sub-parts with a site of their own are listed by the program."""
+    match part:
+        case Field() | Predicate():
+            yield part
+        case dict():
+            for item in part.values():
+                yield from _found(item)
+        case tuple() | list():
+            for item in part:
+                yield from _found(item)
+        case Step():
+            yield from _found((part.output, part.assign, part.catch, part.own))
+        case Entry():
+            yield from _found(part.phases)
+        case Phase():
+            yield from _found((part.when, part.arguments, part.shape, part.envelope, part.assign))
+        case Call():
+            yield from _found((part.input, part.arguments, part.on_success, part.on_failure))
+        case Arm():
+            yield from _found((part.value, part.assign))
+        case Clause():
+            yield from _found((part.when, part.output, part.assign))
+        case _ if hasattr(part, "own_fields"):
+            yield from _found(part.own_fields())

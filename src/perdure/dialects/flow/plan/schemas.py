@@ -1,0 +1,123 @@
+"""JSON Schema 2020-12 as MWL means it: closed at the top, `format` asserted, MWL's own durations.
+
+The one door to the validating library, which is imported when the first schema is compiled.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.flow.state.failures import invalid
+from perdure.documents.schema_size import BACKTRACKS, Parts, SchemaSize
+from perdure.expressions.mwl import parse_iso_duration
+
+_DURATION = "mwl-duration"
+_UNDEMANDING = frozenset({"type", "properties", "additionalProperties", "$defs", "title", "description"})
+_DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose value is data, not a schema
+
+
+class BadSchema(ValueError):
+    """The schema is not valid JSON Schema; `path` leads to the part that is not."""
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Parameters:
+    """What may be passed in `with`: a schema, closed unless it says otherwise (MWL-071)."""
+
+    __slots__ = ("_parts", "_size", "_takes_nothing", "_validator", "defaults", "schema")
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = {"additionalProperties": False, **schema}
+        properties = schema.get("properties", {})
+        self.defaults: dict[str, Any] = {
+            name: member["default"]
+            for name, member in properties.items()
+            if isinstance(member, dict) and "default" in member
+        }
+        self._validator: Any = None
+        self._size: SchemaSize
+        self._parts: Parts
+        # Then an empty object fits, and the library need not be asked.
+        demands = self.schema.keys() - _UNDEMANDING - (set() if schema.get("required") else {"required"})
+        self._takes_nothing = not demands and schema.get("type", "object") == "object"
+
+    def compile(self) -> None:
+        """Raises `BadSchema`. Called at load for schemas of the document, on first use for shipped ones."""
+        import jsonschema_rs
+
+        try:
+            self._size = SchemaSize(self.schema)
+            written = _with_our_durations(self.schema)
+            self._validator = _compiled(written)
+            self._parts = Parts(written, _compiled, self._size.looks)
+        except jsonschema_rs.ValidationError as error:
+            raise BadSchema(error.message, tuple(error.instance_path)) from None
+        except (ValueError, RecursionError) as error:
+            raise BadSchema(str(error) or "the schema is nested too deeply") from None
+
+    def validate(self, arguments: Any, what: str) -> None:
+        """Raises the `Fault` of a failed validation, naming schema path and observed value (MWL-520)."""
+        if self._takes_nothing and arguments == {}:
+            return
+        if self._validator is None:
+            self.compile()
+        if refusal := self._size.refusal(arguments, in_parts=self._parts.are_cut):
+            raise invalid(f"{what}: {refusal}", "", None)
+        if self._parts.fit(arguments):
+            return
+        error = next(self._validator.iter_errors(arguments))
+        message = f"{what}: {_sentence(error)}"
+        fault = invalid(message, "/".join(str(step) for step in ("", *error.schema_path)), error.instance)
+        fault.envelope["details"]["argument"] = ".".join(str(step) for step in error.instance_path)
+        raise fault
+
+
+def _compiled(schema: Any) -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator(
+        schema,
+        formats={_DURATION: _is_duration},
+        validate_formats=True,
+        offline=True,
+        pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
+    )
+
+
+NO_PARAMETERS = Parameters({"type": "object"})
+"""Without declared parameters nothing may be passed (MWL-072)."""
+
+
+def _sentence(error: Any) -> str:
+    if error.schema_path[-1:] == ["additionalProperties"] and "False schema" in error.message:
+        return (
+            f"there is no parameter {error.instance_path[-1]!r}" if error.instance_path else "there are no parameters"
+        )
+    return str(error.message).replace(_DURATION, "duration")
+
+
+def _is_duration(text: str) -> bool:
+    if not re.match(r"-?P", text):
+        return False
+    try:
+        parse_iso_duration(text)
+    except ValueError:
+        return False
+    except Exception:  # beyond the range of CEL, yet well-formed
+        return True
+    return True
+
+
+def _with_our_durations(schema: Any) -> Any:
+    """The library cannot redefine a format it knows, so `duration` gets another name (MWL-074)."""
+    if isinstance(schema, list):
+        return [_with_our_durations(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    renamed = {name: value if name in _DATA else _with_our_durations(value) for name, value in schema.items()}
+    if renamed.get("format") == "duration":
+        renamed["format"] = _DURATION
+    return renamed

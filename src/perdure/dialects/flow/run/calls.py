@@ -1,0 +1,250 @@
+"""Call executions: a call object is evaluated, its target asked, its Result taken in by one arm (section 8 of MWL).
+
+entered ──▶ target asked ──▶ settled ──▶ arm ──▶ left          a fault before the target: no arm
+                 └── interrupted ──▶ settled ──▶ dropped        no arm either
+"""
+
+from typing import Any
+
+from perdure.dialects.flow.plan.instants import clamp
+from perdure.dialects.flow.plan.program import Call as CallProgram
+from perdure.dialects.flow.plan.program import Flow
+from perdure.dialects.flow.run import subrun
+from perdure.dialects.flow.run.expression_roots import call_record, element, settled_call_record, window_record
+from perdure.dialects.flow.run.interruption import boundary_of
+from perdure.dialects.flow.run.mock import Mocked, mocked
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.run.step_tail import tail
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import SINGLE, Call, Kind, Step, find_call
+from perdure.dialects.flow.state.failures import Fault
+from perdure.dialects.flow.state.values import LANDED, Carried, Result
+from perdure.kernel import jsontext, subruns
+from perdure.kernel.outcomes import Outcome, Status, Succeeded
+from perdure.kernel.sealed_arguments import seal_by_place
+from perdure.kernel.values import NULL, SECOND, Instant, Payload
+
+GRACE: Instant = 10 * SECOND  # what a task has too: between the wish that it stops and its end
+
+
+def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
+    """Evaluate the call's fields, validate its arguments and ask its target."""
+    dispatch = _Dispatch(move, call, index)
+    try:
+        arguments = dispatch.evaluate()
+    except Fault as fault:
+        move.emit(f.CallFaulted(move.number, index, call.site, move.now, move.text(fault.envelope)))
+        return
+    if call.flow is not None:
+        dispatch.to_flow(call.flow, arguments)
+    elif call.provider is None or not call.provider.name:
+        dispatch.to_mock(mocked(arguments))
+    elif call.provider.name == subrun.NAME:
+        dispatch.to_run(arguments)
+    else:
+        dispatch.to_task(call.provider.name, arguments)
+
+
+class _Dispatch:
+    """Hands an evaluated call to its target. `given` is None when the call passes on what it received."""
+
+    __slots__ = ("call", "given", "index", "move")
+
+    def __init__(self, move: Move, call: CallProgram, index: int) -> None:
+        self.move = move
+        self.call = call
+        self.index = index
+        self.given: Carried | None = None
+
+    def evaluate(self) -> dict[str, Any]:
+        """The arguments, valid; what is fixed in the document is validated once for all runs."""
+        move, call = self.move, self.call
+        if call.fixed is None:
+            scope = move.call_scope(move.now, {"call": lambda: call_record(self.received(), self.index, move.now)})
+            self.given = scope.carried(call.input)
+            arguments = scope.arguments(call.arguments)
+        else:
+            arguments = call.fixed
+            if call.input is not None:
+                self.given = move.turn.keep(call.input.text or NULL)
+        if call.provider is not None and not call.is_proven:
+            call.provider.parameters.validate(arguments, call.provider.uri)
+            call.is_proven = call.fixed is not None
+        return arguments
+
+    def received(self) -> Any:
+        turn, frame = self.move.turn, self.move.frame
+        return frame.value.read(turn) if self.index == SINGLE else element(turn, frame, self.index)
+
+    @property
+    def is_element(self) -> bool:
+        """Whether it received an element of the Gather's collection."""
+        step = None if self.index == SINGLE else self.move.frame.step
+        return step is not None and step.fan is not None and step.fan.elements is not None
+
+    def to_flow(self, flow: Flow, arguments: dict[str, Any]) -> None:
+        move = self.move
+        if self.is_element and self.given is None:
+            self.given = move.text(self.received())
+        target = move.body.opened + 1
+        bound, failure = bind_parameters(move, flow, arguments)
+        path = self._path
+        self._entered(Kind.FRAME, target)
+        move.emit(f.FrameOpened(target, flow.site, move.now, path, move.number, self.index, bound, failure))
+
+    def to_mock(self, said: Mocked) -> None:
+        move = self.move
+        content: Carried | None = None
+        if said.failure is not None:
+            content = move.text(said.failure)
+        elif said.has_value:
+            content = move.text(said.value)
+        elif self.is_element and self.given is None:
+            content = move.text(self.received())
+        metadata = move.text(said.metadata) if said.metadata else None
+        timer = move.turn.set_timer(clamp(move.now + said.delay)) if said.delay > 0 else 0
+        self._entered(Kind.MOCK, timer, said.failure is None, content, metadata)
+
+    def to_task(self, provider: str, arguments: dict[str, Any]) -> None:
+        turn = self.move.turn
+        written = self.call.arguments
+        if written is not None and written.text is not None:
+            text = written.text
+        else:
+            text = jsontext.encode(arguments) if arguments else b"{}"
+        held, secrets = self.call.holds_effects, self.call.secrets
+        if secrets:
+            text = seal_by_place(arguments, secrets)
+        task = turn.schedule_task(
+            provider, self._path, text, self._payload(), hold_effects_in_doubt=held, sealed=bool(secrets)
+        )
+        self._entered(Kind.TASK, task)
+
+    def to_run(self, arguments: dict[str, Any]) -> None:
+        turn = self.move.turn
+        try:
+            callee = subrun.callee(turn, arguments)
+        except subrun.CannotRun as problem:
+            self.to_mock(Mocked(problem.envelope, False, None, 0, {}))
+            return
+        name = arguments.get("name") or arguments.get("path") or self.call.site.rsplit("/", 2)[-2]
+        options = subruns.options_for(turn, callee, {"args": arguments.get("arguments", {})})
+        child = turn.start_child(callee.language, callee.text, name, self._payload(), options)
+        self._entered(Kind.CHILD, child)
+
+    def _payload(self) -> Payload:
+        frame = self.move.frame
+        if self.given is not None:
+            return self.move.body.cell(frame, self.given).kept(self.move.turn)
+        if self.index == SINGLE:
+            return frame.value.kept(self.move.turn)
+        if self.is_element:
+            return jsontext.encode_finite(self.received())
+        return frame.entered.input.kept(self.move.turn)
+
+    @property
+    def _path(self) -> str:
+        dispatch = "" if self.index == SINGLE else f"[{self.index}]"
+        return f"{self.move.path}{dispatch}{self.call.mark}"
+
+    def _entered(
+        self, kind: Kind, target: int, ok: bool = True, content: Carried | None = None, metadata: Payload | None = None
+    ) -> None:
+        move = self.move
+        move.emit(
+            f.CallEntered(
+                move.number, self.index, self.call.site, move.now, self.given, kind, target, ok, content, metadata
+            )
+        )
+
+
+def bind_parameters(move: Move, flow: Flow, arguments: Any) -> tuple[dict[str, Payload], Payload | None]:
+    """The variables a frame begins with, or the failure that keeps it from beginning (MWL-073, MWL-171)."""
+    try:
+        flow.parameters.validate(arguments, f"arguments of the Flow {flow.site or '/'}")
+    except Fault as fault:
+        return {}, move.text(fault.envelope)
+    bound = {**flow.parameters.defaults, **arguments}
+    return {name: move.text(value) for name, value in bound.items()}, None
+
+
+def leave(move: Move, call: Call) -> None:
+    """The target has settled: run the arm for its Result."""
+    move.emit(_arm(move, call))
+
+
+def _arm(move: Move, call: Call) -> f.CallLeft:
+    assert call.result is not None
+    program = move.program.calls[call.site]
+    chosen = program.arm(call.result.ok)
+    if chosen is None or not call.settled:
+        return f.CallLeft(move.number, call.index)
+    turn, frame, result = move.turn, move.frame, call.result
+    window = "flow" if call.kind is Kind.FRAME else "provider"
+    makers = {
+        "call": lambda: settled_call_record(turn, frame, call),
+        window: lambda: window_record(turn, frame, call),
+    }
+    scope = move.call_scope(call.at, makers)
+    try:
+        value = scope.carried(chosen.value) if result.ok else None
+        return f.CallLeft(move.number, call.index, True, value, scope.bindings(chosen.assign))
+    except Fault as fault:
+        return f.CallLeft(move.number, call.index, False, move.superseding(fault.envelope, result))
+
+
+def settle(move: Move, index: int, outcome: Outcome | None, status: Status | None, accepted: Instant) -> None:
+    """Something that a call waited for has come: a delay ended, a task or a child run did."""
+    call = find_call(move.frame, index)
+    ok = True
+    content: Carried | None = None
+    if call.imposed is not None:
+        # It was interrupted: what it says now is in the history, its Result is the cancellation (MWL-708).
+        ok, content = False, call.imposed.kept(move.turn)
+    elif isinstance(outcome, Succeeded):
+        content = LANDED
+    elif outcome is not None:
+        ok, content = False, move.text(subrun.envelope_of(outcome, status))
+    elif call.prepared is not None:
+        ok = call.prepared.ok
+    is_left = _is_left(move, call, ok)
+    if not (is_left and content is LANDED and _answers_step(move, accepted)):
+        move.emit(f.CallSettled(move.number, index, accepted, ok, content, is_left))
+
+
+def _answers_step(move: Move, accepted: Instant) -> bool:
+    """Leave the Step with its call, where nothing stands between them and its tail does not fail."""
+    step = move.frame.stack[-2]
+    if not isinstance(step, Step):
+        return False
+    try:
+        output, bound = tail(move, step, Result(True, move.body.cell(move.frame, LANDED)))
+    except Fault:
+        return False  # told by the Step, once the Result has risen to it
+    following = move.step_program(step).next
+    move.emit(f.StepAnswered(move.number, accepted, following, move.now, move.next_step, output, bound))
+    return True
+
+
+def _is_left(move: Move, call: Call, ok: bool) -> bool:
+    """Whether there is nothing left to do for the call but to let its Result rise. What unwinds is left otherwise."""
+    if call.index != SINGLE or call.imposed is not None or boundary_of(move.frame) is not None:
+        return False
+    return move.program.calls[call.site].arm(ok) is None
+
+
+def interrupt(move: Move, call: Call, imposed: Carried) -> None:
+    """Ask the call's target to stop; the call settles once it has."""
+    turn = move.turn
+    payload = move.body.cell(move.frame, imposed).kept(move.turn)
+    move.emit(f.CallInterrupted(move.number, call.index, imposed))
+    match call.kind:
+        case Kind.MOCK:
+            turn.drop_timer(call.target)
+            move.emit(f.CallSettled(move.number, call.index, move.now, False, payload))
+        case Kind.TASK:
+            turn.cancel_task(call.target, "interrupted")
+        case Kind.CHILD:
+            turn.cancel_child(call.target, "interrupted", grace=GRACE)
+        case Kind.FRAME:
+            turn.emit(f.FrameInterrupted(call.target, payload))

@@ -1,0 +1,45 @@
+"""Deadlines. A bound fires at its instant, whether its timer or later work is looked at first (MWL-703)."""
+
+from perdure.dialects.flow.run.interruption import boundary_of
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Call, Entry
+from perdure.dialects.flow.state.failures import cancellation
+from perdure.kernel.turn import Turn
+
+
+def reach(turn: Turn, number: int, depth: int) -> None:
+    """A deadline has come. In a scope that is being left already there is nothing to interrupt any more."""
+    move = Move(turn, number)
+    if boundary_of(move.frame, below=depth) is not None:
+        return
+    owner = move.frame.stack[depth]
+    assert isinstance(owner, Entry) and owner.explanation is not None
+    if owner is move.top and move.frame.rising is not None:
+        return  # a Result has arrived here already: it is accepted (MWL-421)
+    imposed = cancellation(previous=owner.explanation.read(turn))
+    if owner.timer:
+        turn.drop_timer(owner.timer)
+    move.emit(f.BoundReached(number, depth, move.text(imposed)))
+
+
+def fire_overdue(move: Move) -> bool:
+    """After an outage a run may be about to begin new work beyond a deadline whose timer is still on its way:
+    the bound comes first. A Result that was received before the deadline goes on rising undisturbed.
+    """
+    if not move.body.bounds or isinstance(move.top, Call):
+        return False
+    number, found = move.number, None
+    while number >= 0:
+        frame = move.body.frames[number]
+        for depth in range(len(frame.stack) - 1, -1, -1):
+            scope = frame.stack[depth]
+            if isinstance(scope, Entry) and scope.timer in move.body.bounds:
+                timer = move.turn.state.timers.get(scope.timer)
+                if timer is not None and timer.due < move.now:
+                    found = (number, depth)  # the outermost wins (O-23)
+        number = frame.owner
+    if found is None or boundary_of(move.body.frames[found[0]], below=found[1]) is not None:
+        return False
+    reach(move.turn, *found)
+    return True

@@ -1,0 +1,61 @@
+"""Who interrupts whom, read off a frame's stack (MWL-551 to MWL-558, MWL-712).
+
+A bound that fired owns what is above it in the stack; an interruption of the whole frame owns everything.
+An entry whose `onAlways` has begun shields what is above it: that runs to its end first.
+"""
+
+from perdure.dialects.flow.state.body import Entry, Frame, Position
+from perdure.dialects.flow.state.values import Cell, Result
+
+BOTTOM = -1  # the boundary of an interruption of the whole frame
+
+
+def boundary_of(frame: Frame, below: int | None = None) -> int | None:
+    """The depth of the nearest interrupter of what is above it (or below that depth); None if nothing unwinds."""
+    stack = frame.stack
+    depth = len(stack) if below is None else below
+    while depth:
+        depth -= 1
+        scope = stack[depth]
+        if isinstance(scope, Entry):
+            if scope.position is Position.CLEANING:
+                return None
+            if scope.fired is not None and scope.position is Position.INSIDE:
+                return depth
+    return None if frame.interrupted is None else BOTTOM
+
+
+def imposed_at(frame: Frame, boundary: int) -> Cell:
+    """The cancellation that the interrupter there has put in flight."""
+    if boundary == BOTTOM:
+        assert frame.interrupted is not None
+        return frame.interrupted
+    owner = frame.stack[boundary]
+    assert isinstance(owner, Entry) and owner.fired is not None
+    return owner.fired
+
+
+def put_in_flight(frame: Frame, boundary: int, imposed: Cell) -> bool:
+    """Make the cancellation the Result in flight; whether the frame has to move now.
+
+    Inside a cleanup nothing changes but what the cleanup will emit afterwards. An unwind that is under way goes on:
+    the outer interrupter takes over at the inner one's position.
+    """
+    stack = frame.stack
+    shield = len(stack)
+    for depth in range(boundary + 1, len(stack)):
+        scope = stack[depth]
+        if isinstance(scope, Entry):
+            if scope.fired is not None and scope.position is Position.INSIDE:
+                return False
+            if scope.position is Position.CLEANING:
+                shield = depth
+                break
+    result = Result(False, imposed)
+    if shield < len(stack):
+        cleaning = stack[shield]
+        assert isinstance(cleaning, Entry)
+        cleaning.pending = result
+        return False
+    frame.rising = result
+    return True

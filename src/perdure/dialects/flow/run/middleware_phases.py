@@ -1,0 +1,251 @@
+"""The onion: how one middleware entry is entered, ascended and left (section 10 of MWL).
+
+onEntry ──▶ INSIDE ──Result rises──▶ onSuccess | onFailure ──▶ LEAVING ──▶ onAlways ──▶ gone
+              ▲                              │ run again                      └─ CLEANING, while its call runs
+              └────────── WAITING ◀──────────┘
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.dialects.flow.middleware.protocol import Again, Bound, Cleanup, Directive, Emit, Middleware, Moment
+from perdure.dialects.flow.plan.instants import clamp
+from perdure.dialects.flow.plan.program import Entry as EntryProgram
+from perdure.dialects.flow.plan.program import Phase
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.run.scope import Scope
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Entry, Position
+from perdure.dialects.flow.state.failures import Envelope, Fault, checked_member, failure
+from perdure.dialects.flow.state.values import NOTHING, RISING, Carried, Cell, Result
+from perdure.kernel import jsontext
+from perdure.kernel.values import NULL, Payload
+
+FIRST_BOUND_RANK = 1  # ends of waits have rank 0; bounds come after them, the outermost first (O-23)
+
+
+def open_entry(move: Move, program: EntryProgram) -> None:
+    """Run `onEntry`; afterwards the entry is established, or its failure rises from its position."""
+    frame, now = move.frame, move.now
+    trial = Entry(program.site, now, frame.value, frame.value)
+    trial.metadata = _metadata(dict(program.provider.metadata))
+    phase = program.phase("onEntry")
+    try:
+        scope = move.phase_scope(trial, now, None)
+        moment = _moment(move, program, "onEntry", phase, scope, trial, None)
+        directive = _answer(program.provider, program.provider.on_entry, moment)
+        if directive.reveals:
+            trial.metadata = _metadata({**moment.metadata, **directive.reveals})
+            scope = move.phase_scope(trial, now, None)
+        output = scope.carried(phase.shape)
+        bound = scope.bindings(phase.assign)
+    except Fault as fault:
+        move.emit(f.EntryRefused(move.number, program.site, move.text(fault.envelope)))
+        return
+    metadata = {**program.provider.metadata, **directive.reveals, **directive.becomes}
+    facts: dict[str, Any] = {
+        "config": _encoded(directive.config),
+        "memory": _encoded(directive.memory),
+        "metadata": _encoded(metadata or None),
+    }
+    match directive:
+        case Bound(deadline=deadline, failure=explanation):
+            rank = FIRST_BOUND_RANK + frame.depth + len(frame.stack)
+            facts["timer"] = move.turn.set_timer(deadline, rank)
+            facts["explanation"] = move.text(explanation)
+        case Emit(result=result):
+            facts["emits"] = True
+            if result is not None:
+                facts["ok"], content = _content(result)
+                facts["content"] = move.text(content)
+        case _:
+            pass
+    move.emit(f.EntryOpened(move.number, program.site, now, output, bound, **facts))
+
+
+def rise(move: Move, entry: Entry) -> None:
+    """A Result has reached the entry."""
+    program = move.program.entries[entry.site]
+    if entry.position is Position.INSIDE:
+        if entry.timer:
+            move.turn.drop_timer(entry.timer)  # accepted: the bound can no longer fire (MWL-421)
+        else:
+            _ascend(move, entry, program)
+    elif entry.position is Position.LEAVING:
+        leave(move, entry)
+    else:
+        _finish_cleanup(move, entry, program)
+
+
+def _ascend(move: Move, entry: Entry, program: EntryProgram) -> None:
+    risen = move.frame.rising
+    assert risen is not None
+    name = "onSuccess" if risen.ok else "onFailure"
+    phase = program.phase(name)
+    try:
+        scope = move.phase_scope(entry, move.now, risen)
+        moment = _moment(move, program, name, phase, scope, entry, risen)
+        act = program.provider.on_success if risen.ok else program.provider.on_failure
+        directive = _answer(program.provider, act, moment)
+        match directive:
+            case Again():
+                _run_again(move, entry, phase, scope, directive, risen)
+            case Emit(result=result) if result is not None:
+                ok, content = _content(result)
+                new = move.text(content) if ok else move.envelope(content)
+                _emit(move, entry, phase, Result(ok, Cell(NULL, content)), directive, new)
+            case _:
+                _emit(move, entry, phase, risen, directive)
+    except Fault as fault:
+        superseded = _superseded(move, risen, fault)
+        move.emit(f.PhaseRan(move.number, move.now, False, superseded))
+
+
+class _PhaseFault(Fault):
+    """A fault after the action substituted the Result: what is chained is the substitute (MWL-372)."""
+
+    def __init__(self, envelope: Envelope, risen: Result) -> None:
+        super().__init__(envelope)
+        self.risen = risen
+
+
+def _superseded(move: Move, risen: Result, fault: Fault) -> Carried:
+    return move.superseding(fault.envelope, fault.risen if isinstance(fault, _PhaseFault) else risen)
+
+
+def _emit(
+    move: Move, entry: Entry, phase: Phase, risen: Result, directive: Directive, new: Carried | None = None
+) -> None:
+    """Shape what the entry emits, then `assign`; `new` carries a Result that the action put in place of what rose."""
+    revealed = entry
+    if directive.reveals:
+        revealed = Entry(entry.site, entry.at, entry.input, entry.output)
+        revealed.metadata = _metadata({**(entry.metadata.read(move.turn) or {}), **directive.reveals})
+    scope = move.phase_scope(revealed, move.now, risen)
+    try:
+        if risen.ok:
+            content = scope.carried(phase.shape)
+        elif phase.envelope:
+            content = move.envelope(_transformed(scope, phase, risen.cell.read(move.turn)))
+        else:
+            content = None
+        bound = scope.bindings(phase.assign)
+    except Fault as fault:
+        raise _PhaseFault(fault.envelope, risen) from None
+    if content is None:
+        content = new
+    if new is not None and risen.ok and move.frame.rising is not None and not move.frame.rising.ok:
+        move.turn.caught += 1
+    move.emit(f.PhaseRan(move.number, move.now, risen.ok, content, bound))
+
+
+def _transformed(scope: Scope, phase: Phase, superseded: Envelope) -> Envelope:
+    """A new failure: written members as evaluated, the others inherited, the old one linked (MWL-365)."""
+    written = {name: checked_member(name, scope.member(field), field.site) for name, field in phase.envelope.items()}
+    inherited = {name: value for name, value in superseded.items() if name != "previous"}
+    return {**inherited, "previous": superseded, **written}
+
+
+def _run_again(move: Move, entry: Entry, phase: Phase, scope: Scope, directive: Again, risen: Result) -> None:
+    """Consume the Result: the shaping key has a destination only after a success (MWL-383)."""
+    carried = None
+    if risen.ok:
+        carried = scope.carried(phase.shape)
+        carried = RISING if carried is None else carried
+    bound = scope.bindings(phase.assign)
+    metadata = {**(entry.metadata.read(move.turn) or {}), **directive.reveals, **directive.becomes}
+    facts = (bound, directive.restore, _encoded(directive.memory), _encoded(metadata or None))
+    if not risen.ok:
+        move.turn.caught += 1
+    if directive.delay > 0 and carried is None:
+        timer = move.turn.set_timer(clamp(move.now + directive.delay))
+        move.emit(f.GapBegan(move.number, move.now, timer, *facts))
+    else:
+        move.emit(f.RunAgain(move.number, move.now, carried, *facts))
+
+
+def leave(move: Move, entry: Entry) -> None:
+    """Run `onAlways` with the Result in flight, on a normal ascent as in an unwind."""
+    program = move.program.entries[entry.site]
+    risen = move.frame.rising
+    assert risen is not None
+    phase = program.phase("onAlways")
+    scope = move.phase_scope(entry, move.now, risen)
+    try:
+        moment = _moment(move, program, "onAlways", phase, scope, entry, risen)
+        directive = _answer(program.provider, program.provider.on_always, moment)
+        if isinstance(directive, Cleanup):
+            event: f.CleanupBegan | f.EntryLeft = f.CleanupBegan(move.number, move.now)
+        else:
+            event = f.EntryLeft(move.number, None, scope.bindings(phase.assign))
+    except Fault as fault:
+        event = f.EntryLeft(move.number, move.superseding(fault.envelope, risen))
+    if entry.timer:
+        move.turn.drop_timer(entry.timer)  # of a bound or a gap that an interruption has overtaken
+    move.emit(event)
+
+
+def _finish_cleanup(move: Move, entry: Entry, program: EntryProgram) -> None:
+    """The cleanup's Result is discarded, unless it is a failure: then the phase has failed (MWL-443)."""
+    cleaned, pending = move.frame.rising, entry.pending
+    assert cleaned is not None and pending is not None
+    try:
+        if not cleaned.ok:
+            raise Fault(cleaned.cell.read(move.turn))
+        bound = move.phase_scope(entry, entry.at, pending).bindings(program.phase("onAlways").assign)
+    except Fault as fault:
+        move.emit(f.EntryLeft(move.number, move.superseding(fault.envelope, pending)))
+    else:
+        move.emit(f.EntryLeft(move.number, None, bound))
+
+
+def _moment(
+    move: Move, program: EntryProgram, name: str, phase: Phase, scope: Scope, entry: Entry, risen: Result | None
+) -> Moment:
+    """Gate, evaluate and validate: (1) and (2) of MWL-360."""
+    arguments: dict[str, Any] | None = None
+    if scope.holds(phase.when):
+        arguments = scope.arguments(phase.arguments)
+        if not (program.provider.dispatches and name == "onAlways"):
+            program.provider.parameters_of(name).validate(arguments, f"{program.provider.uri} {name}")
+    turn = move.turn
+    return Moment(
+        entry.at if name == "onEntry" else move.now,
+        arguments,
+        None if risen is None else risen.read(turn),
+        None if entry.config is None else entry.config.read(turn),
+        None if entry.memory is None else entry.memory.read(turn),
+        entry.metadata.read(turn) or {},
+        _draws(move, entry),
+    )
+
+
+def _answer(provider: Middleware, act: Callable[[Moment], Directive], moment: Moment) -> Directive:
+    """Ask the action. Spec-defined ones do not fail; an exception in a user's is a failure of its phase."""
+    if provider.is_ours:
+        return act(moment)
+    try:
+        directive = act(moment)
+        for kept in (directive.config, directive.memory, dict(directive.reveals), dict(directive.becomes)):
+            jsontext.encode(kept)
+    except Exception as error:
+        code = f"Provider.Middleware.{provider.prefix}.Errors.{type(error).__name__}"
+        raise Fault(failure(code, str(error))) from None
+    return directive
+
+
+def _draws(move: Move, entry: Entry) -> Callable[[], float]:
+    counter = iter(range(1, 1_000_000))
+    return lambda: move.turn.draw(f"{move.path}{entry.site}/{move.turn.state.seq}", next(counter))
+
+
+def _content(result: dict[str, Any]) -> tuple[bool, Any]:
+    return (True, result["value"]) if result["type"] == "success" else (False, result)
+
+
+def _metadata(members: dict[str, Any]) -> Cell:
+    return Cell(jsontext.encode_finite(members), members) if members else NOTHING
+
+
+def _encoded(data: Any) -> Payload | None:
+    return None if data is None else jsontext.encode(data)

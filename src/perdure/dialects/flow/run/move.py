@@ -1,0 +1,167 @@
+"""One move of one frame: what the moving parts share. It looks at the state, and emits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.flow.plan.program import Flow, Program
+from perdure.dialects.flow.plan.program import Step as StepProgram
+from perdure.dialects.flow.run.expression_roots import entry_record, step_record
+from perdure.dialects.flow.run.scope import GROWTH_SINCE, Maker, Scope
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Body, Call, Entry, Frame, Position, Step
+from perdure.dialects.flow.state.failure_chains import (
+    LARGE,
+    LONGEST,
+    LONGEST_OF_LARGE,
+    Chain,
+    links_of,
+    without_history,
+)
+from perdure.dialects.flow.state.failures import TRUNCATED, Envelope, cut, failure, link
+from perdure.dialects.flow.state.values import Carried, Place, Result, is_deeper
+from perdure.kernel import jsontext
+from perdure.kernel.events import Event
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant, Payload
+
+DEEPEST_FAILURE = 600  # levels of nesting
+DEEPEST_LINK = 300  # so that a chain of the longest is never deeper than that
+
+
+def _is_deep(link: Envelope) -> bool:
+    return is_deeper(link.get("details"), DEEPEST_LINK)
+
+
+class Move:
+    __slots__ = ("body", "frame", "now", "number", "program", "turn")
+
+    def __init__(self, turn: Turn, number: int) -> None:
+        self.turn = turn
+        self.now: Instant = turn.now
+        self.body: Body = turn.body
+        self.program: Program = turn.program
+        self.number = number
+        self.frame: Frame = self.body.frames[number]
+
+    def emit(self, event: Event) -> None:
+        self.turn.emit(event)
+
+    def text(self, data: Any) -> Payload:
+        return self.turn.keep(jsontext.encode(data))
+
+    def envelope(self, envelope: Envelope) -> Carried:
+        """A failure as an event carries it: link by link, behind the failure that a place holds already.
+
+        A graph that fails in a circle piles history upon history. Where that gets too deep to be read again, or too
+        large, the older part of the chain goes.
+        """
+        links = links_of(envelope)
+        if len(links) > 1 and self._can_link(links):
+            return self._chain(links)
+        if is_deeper(envelope, DEEPEST_FAILURE):
+            envelope = {name: value for name, value in envelope.items() if name not in ("details", "previous")}
+            envelope["previous"] = failure(TRUNCATED)
+        text = jsontext.encode(cut(envelope, LONGEST))
+        if len(text) > LARGE:
+            text = jsontext.encode(cut(envelope, LONGEST_OF_LARGE))
+        return self.turn.keep(text)
+
+    def following(self, envelope: Envelope, place: str) -> Carried:
+        """A failure with the one that a place holds, if it holds one, at the end of its chain."""
+        before = self.frame.failure if place == "failure" else None if self._risen is None else self._risen.cell
+        if before is None:
+            return self.envelope(envelope)
+        links = links_of(envelope)
+        if isinstance(before, Chain) and self._can_link(links):
+            return Place(follows=place, links=self._told(links))
+        return self.envelope(link(envelope, before.read(self.turn)))
+
+    def _can_link(self, links: list[Envelope]) -> bool:
+        return self.turn.spoken >= GROWTH_SINCE and not any(map(_is_deep, links))
+
+    def _told(self, links: list[Envelope], is_all: bool = False) -> list[Payload]:
+        return [self.text(one) for one in without_history(links, is_all)]
+
+    def _chain(self, links: list[Envelope]) -> Place:
+        """`links`, the newest first. Those that a place holds as a chain, or as a single link, are not told again."""
+        for place in ("failure", "rising"):
+            cell = self.frame.failure if place == "failure" else None if self._risen is None else self._risen.cell
+            at = None if cell is None else next((at for at, link in enumerate(links) if cell.holds(link)), None)
+            if at and (isinstance(cell, Chain) or at == len(links) - 1):
+                return Place(follows=place, links=self._told(links[:at]))
+        kept = links[: LONGEST + 1]  # one more than is shown, so that it is seen that there were
+        return Place(links=self._told(kept, is_all=len(kept) == len(links)))
+
+    @property
+    def _risen(self) -> Result | None:
+        rising = self.frame.rising
+        return None if rising is None or rising.ok else rising
+
+    @property
+    def flow(self) -> Flow:
+        return self.program.flows[self.frame.flow]
+
+    @property
+    def top(self) -> Step | Entry | Call:
+        return self.frame.stack[-1]
+
+    def step_program(self, step: Step) -> StepProgram:
+        return self.program.flows[self.frame.flow].steps[step.name]
+
+    @property
+    def next_step(self) -> int:
+        return self.body.steps + 1
+
+    @property
+    def path(self) -> str:
+        """The site of the frame's current work: stable over attempts, apart for loop rounds and Step passes."""
+        path = self.frame.path
+        for scope in self.frame.stack:
+            if isinstance(scope, Step):
+                path += f"/{scope.place}:{scope.name}"
+            elif isinstance(scope, Entry) and scope.rounds:
+                path += f"@{scope.rounds}"
+        return path
+
+    # Scopes of evaluation.
+
+    def step_scope(self, step: Step, exited: Instant | None = None, result: Result | None = None) -> Scope:
+        turn = self.turn
+        makers = {"step": lambda: step_record(turn, step, self.step_program(step).action, exited, result)}
+        return Scope(turn, self.frame, step.at, makers)
+
+    def phase_scope(self, entry: Entry, at: Instant, result: Result | None) -> Scope:
+        """The roots of a phase of this entry; `step` is among them at the Step level."""
+        return Scope(self.turn, self.frame, at, {**self.around(), "middleware": self.middleware(entry, at, result)})
+
+    def call_scope(self, at: Instant, makers: Mapping[str, Maker]) -> Scope:
+        return Scope(self.turn, self.frame, at, {**self.around(), **makers})
+
+    def middleware(self, entry: Entry, at: Instant, result: Result | None) -> Maker:
+        return lambda: entry_record(self.turn, entry, at, result)
+
+    def around(self) -> dict[str, Maker]:
+        """The roots that what stands on top of the stack has around it: the Step, the phase of a cleanup."""
+        makers: dict[str, Maker] = {}
+        step = self.frame.step
+        if step is not None:
+            makers["step"] = lambda: step_record(self.turn, step, self.step_program(step).action)
+        for scope in reversed(self.frame.stack):
+            if isinstance(scope, Entry) and scope.position is Position.CLEANING:
+                makers["middleware"] = self.middleware(scope, scope.at, scope.pending)
+                break
+        return makers
+
+    # Ends that several parts of the language share.
+
+    def resolve_failed(self, envelope: Envelope) -> None:
+        """The Step on top resolves to a failure; one it was recovering from goes to the end of its chain (MWL-515)."""
+        self.emit(f.StepFailed(self.number, self.following(envelope, "failure"), self.now))
+
+    def superseding(self, envelope: Envelope, risen: Result | None) -> Carried:
+        """A failure that takes the place of what was rising: a failure is chained, a success disappears (MWL-516)."""
+        if risen is None or risen.ok:
+            return self.envelope(envelope)
+        if risen is self.frame.rising:
+            return self.following(envelope, "rising")
+        return self.envelope(link(envelope, risen.cell.read(self.turn)))

@@ -1,0 +1,208 @@
+"""Evaluating fields at a site: the roots that are in scope there, built when an expression asks for them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perdure.dialects.flow.plan.instants import as_datetime
+from perdure.dialects.flow.plan.program import Assign, Field, Growing, Predicate, Reading
+from perdure.dialects.flow.run.expression_roots import execution_record, frame_record
+from perdure.dialects.flow.state.body import Frame, held
+from perdure.dialects.flow.state.failures import Fault, failure, invalid
+from perdure.dialects.flow.state.values import FRAME_INPUT, STEP_INPUT, Carried, Place, is_deeper
+from perdure.expressions import mwl
+from perdure.expressions.mwl import ClockPin
+from perdure.kernel import jsontext
+from perdure.kernel.growth import joined
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant, Ref
+
+Maker = Callable[[], Any]
+
+WORTH_SHARING = 200
+"""Characters or members from which on it is worth looking whether a place holds the very same value already."""
+
+GROWTH_SINCE = 3
+"""The vocabulary in which events say that a value has grown."""
+
+DEEPEST = 300
+"""Levels of nesting that an expression may build up; a value must be readable wherever it goes."""
+
+
+class Scope:
+    """What one construct's fields are evaluated against, out of one purse. `at` is its clock pin (MWL-195)."""
+
+    def __init__(self, turn: Turn, frame: Frame, at: Instant, makers: Mapping[str, Maker]) -> None:
+        self._turn = turn
+        self._frame = frame
+        self._makers = makers
+        self._roots: dict[str, Any] = {}
+        self._at = at
+        self._pin: ClockPin | None = None
+        self._purse: mwl.Purse | None = None
+
+    @property
+    def _clock(self) -> ClockPin:
+        """Made when an expression asks: most do not."""
+        if self._pin is None:
+            self._pin = ClockPin(as_datetime(self._at), as_datetime(self._turn.now))
+        return self._pin
+
+    def value(self, field: Field) -> Any:
+        """The field's value as data, or `Fault`."""
+        try:
+            return field.template.evaluate(*self._prepared(field.reading))
+        except mwl.Fault as fault:
+            raise self._failed(fault, field.site) from None
+
+    def member(self, field: Field) -> Any:
+        """The value of a field that becomes a part of something larger: arguments, an envelope."""
+        data = self.value(field)
+        if not field.template.is_literal:
+            _refuse_depth(data, field.site)
+        return data
+
+    def holds(self, predicate: Predicate | None) -> bool:
+        if predicate is None:
+            return True
+        if predicate.expression is None:
+            return bool(predicate.literal)
+        try:
+            return predicate.expression.holds(*self._prepared(predicate.reading))
+        except mwl.Fault as fault:
+            raise self._failed(fault, predicate.site) from None
+
+    def carried(self, field: Field | None) -> Carried | None:
+        """The field's value as an event carries it; None for a field that is not written."""
+        if field is None:
+            return None
+        if field.text is not None:
+            return self._turn.keep(field.text)
+        if field.growing is not None and (grown := self._grown(field.growing, field.site)) is not None:
+            return grown
+        return self.carry(self.value(field), field.site)
+
+    def _grown(self, growing: Growing, site: str) -> Place | None:
+        """What was added, where a place holds a list or a text long enough; only that is evaluated and written."""
+        turn, growth = self._turn, growing.growth
+        place = self._place_at(growth.path) if turn.spoken >= GROWTH_SINCE else None
+        if place is None:
+            return None
+        cell = held(self._frame, place)
+        if cell.size < WORTH_SHARING:
+            return None
+        measure = cell.measured(turn)
+        if measure is None:
+            return None
+        try:
+            added = growth.added(measure[0], *self._prepared(growing.reading))
+        except mwl.Fault as fault:
+            raise self._failed(fault, site) from None
+        if not growth.fits(*measure, added):
+            return None  # the whole expression says what is wrong
+        if not added:
+            return Place(place=place)
+        carried = Place(grows=place, added=turn.keep(self._encoded(added, site)))
+        if unsealed := cell.unsealed:
+            sealed = turn.keep(joined(turn.all_texts(unsealed)), 0)
+            assert isinstance(sealed, Ref)
+            carried["sealed"] = sealed
+        return carried
+
+    def carry(self, data: Any, site: str) -> Carried:
+        """Data as an event carries them: by place when one holds them already, otherwise encoded."""
+        place = self._place_of(data) if _is_worth_sharing(data) else None
+        if place is not None:
+            return place
+        return self._turn.keep(self._encoded(data, site))
+
+    def _encoded(self, data: Any, site: str) -> bytes:
+        try:
+            text = jsontext.encode(data)
+        except jsontext.NotJson as error:
+            raise Fault(failure(mwl.UNREPRESENTABLE_VALUE, str(error), details={"field": site})) from None
+        if text.count(b"[") + text.count(b"{") > DEEPEST:
+            _refuse_depth(data, site)
+        return text
+
+    def bindings(self, assign: Assign) -> dict[str, Carried]:
+        """All values of an `assign` block, each read against the variables before it (MWL-181)."""
+        if not assign:
+            return {}
+        return {name: value for name, field in assign.items() if (value := self.carried(field)) is not None}
+
+    def arguments(self, field: Field | None) -> dict[str, Any]:
+        if field is None:
+            return {}
+        arguments = self.member(field)
+        if not isinstance(arguments, dict):
+            raise invalid("'with' must be an object", field.site, arguments)
+        return arguments
+
+    def _prepared(self, reading: Reading) -> tuple[dict[str, Any], ClockPin | None, mwl.Purse]:
+        if self._purse is None:
+            self._purse = mwl.Purse()
+        for root in reading.uses:
+            if root == "vars":
+                self._roots[root] = self._frame.vars.read(self._turn, reading.variables)
+            elif root not in self._roots:
+                self._roots[root] = self._make(root)
+        return self._roots, self._clock if reading.asks_the_time else None, self._purse
+
+    def _make(self, root: str) -> Any:
+        turn, frame = self._turn, self._frame
+        match root:
+            case "execution":
+                return execution_record(turn)
+            case "frame":
+                return frame_record(turn, frame)
+            case "failure":
+                return None if frame.failure is None else frame.failure.read(turn)
+            case _:
+                return self._makers[root]()
+
+    def _place_of(self, data: Any) -> Place | None:
+        step = self._frame.step
+        if step is not None and step.input.holds(data):
+            return STEP_INPUT
+        if self._frame.input.holds(data):
+            return FRAME_INPUT
+        name = self._frame.vars.name_of(data)
+        return None if name is None else Place(place=f"vars.{name}")
+
+    def _place_at(self, path: tuple[str, ...]) -> str | None:
+        """The place that holds what a path leads to, if there is one that can grow."""
+        match path:
+            case ("vars", name):
+                return f"vars.{name}" if name in self._frame.vars.cells else None
+            case ("frame", "input"):
+                return "frame.input"
+            case ("step", "input") if self._frame.step is not None:
+                return "step.input"
+            case ("middleware" | "step", "result", "value"):
+                return self._rising(path[0])
+        return None
+
+    def _rising(self, root: str) -> str | None:
+        """A Result may also be one that an action put in the place of what rose."""
+        found = self._prepared(Reading([root], frozenset({root})))[0][root].get("result")
+        rising = self._frame.rising
+        is_it = found is not None and rising is not None and rising.ok and rising.cell.holds(found.get("value"))
+        return "rising" if is_it else None
+
+    def _failed(self, fault: mwl.Fault, site: str) -> Fault:
+        details: dict[str, Any] = {"field": site}
+        if fault.position is not None:
+            details["position"] = str(fault.position)
+        if fault.expression is not None:
+            details["expression"] = fault.expression
+        return Fault(failure(fault.code, fault.message, details=details))
+
+
+def _refuse_depth(data: Any, site: str) -> None:
+    if is_deeper(data, DEEPEST):
+        message = f"the result is nested more than {DEEPEST} levels deep"
+        raise Fault(failure(mwl.EVALUATION_ERROR, message, details={"field": site}))
+
+
+def _is_worth_sharing(data: Any) -> bool:
+    return isinstance(data, str | list | dict) and len(data) >= (WORTH_SHARING if isinstance(data, str) else 1)

@@ -1,0 +1,74 @@
+"""The provider `run`: another document, of any language, as a child run. It holds no worker while it runs.
+
+The call's input is the child's; a Flow is also told its `arguments`. The Result is the child's: a Playbook gives its
+envelope, a failure comes with the chain of failures behind it.
+"""
+
+from typing import Any
+
+from perdure.dialects.flow.plan.schemas import Parameters
+from perdure.dialects.flow.state.failures import Envelope, cancellation, failure
+from perdure.kernel import jsontext, subruns
+from perdure.kernel.lookups import Callee
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status
+from perdure.kernel.turn import Turn
+
+NAME = "run"
+
+PARAMETERS = Parameters(
+    {
+        "type": "object",
+        "oneOf": [{"required": ["document"]}, {"required": ["path"]}],
+        "properties": {
+            "path": {"type": "string", "description": "What an applied or registered document goes by."},
+            "version": {"type": ["string", "integer"], "description": "Of the document that `path` names."},
+            "document": {"type": ["object", "string"], "description": "The document, as data or as its text."},
+            "language": {"type": "string", "default": "flow", "description": "What `document` is written in."},
+            "name": {"type": "string", "description": "How the run is called in lists."},
+            "arguments": {"type": "object", "description": "What else the run is told at its start."},
+        },
+    }
+)
+
+
+class CannotRun(Exception):
+    """There is nothing to run; carries the failure that the call ends with."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.envelope = failure(f"Provider.Call.Run.{code}", message, retryable=False)
+
+
+def callee(turn: Turn, arguments: dict[str, Any]) -> Callee:
+    """The document that is to be run, as it was given or by its name."""
+    if subruns.is_too_deep(turn):
+        raise CannotRun("TooDeep", f"runs start each other more than {subruns.DEEPEST} levels deep")
+    if "document" in arguments:
+        document = arguments["document"]
+        text = document.encode() if isinstance(document, str) else jsontext.encode(document)
+        return Callee(arguments.get("language", "flow"), text)
+    version = arguments.get("version")
+    found = subruns.find(turn, arguments["path"], None if version is None else str(version))
+    if found is None:
+        message = f"there is no document {arguments['path']!r}; apply it when the run is started, or register it"
+        raise CannotRun("NotFound", message)
+    return found
+
+
+def envelope_of(outcome: Outcome, status: Status | None = None) -> Envelope:
+    """The failure envelope that stands for the end of a task or a child run that did not succeed."""
+    match outcome:
+        case Failed(code, message, retryable, details):
+            kind = {Status.TIMED_OUT: "timeout", Status.CANCELLED: "cancellation"}.get(status or Status.FAILED, "error")
+            envelope = failure(code, message, type=kind)
+            if retryable is not None:
+                envelope["retryable"] = retryable
+            if details is not None:
+                envelope["details"] = jsontext.decode(details)
+            if outcome.previous is not None:
+                envelope["previous"] = jsontext.decode(outcome.previous)
+            return envelope
+        case Cancelled(reason):
+            return cancellation(message=reason) if reason else cancellation()
+        case _:
+            raise ValueError("a success has no envelope")

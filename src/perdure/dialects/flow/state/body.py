@@ -1,0 +1,306 @@
+"""The state of a Flow's run: frames, each with its stack of what it is inside of. Changed by events only.
+
+    Frame.stack, innermost last:   Entry…  Step  Entry…  Call          (Flow level, the Step, its own level)
+
+A frame is strictly serial: a value descends (`value`) or a Result rises (`rising`), one move at a time. What runs at
+the same time as its siblings, the dispatches of a Gather, hangs in the `Fan` of its Step.
+"""
+
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.flow.plan.program import Program
+from perdure.dialects.flow.state.failure_chains import Chain
+from perdure.dialects.flow.state.snapshot import decode_hook, encode_hook
+from perdure.dialects.flow.state.values import NOTHING, Carried, Cell, Place, Result, Vars
+from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.values import Instant
+
+SINGLE = -1  # the index of a call that is no dispatch of a Gather
+SLEEP, GAP = -2, -3  # what else a frame can wait for
+
+
+class Kind(IntEnum):
+    """What a call's target is."""
+
+    MOCK = 0
+    TASK = 1
+    FRAME = 2
+    CHILD = 3
+
+
+class Position(IntEnum):
+    """Where an established entry is in its life."""
+
+    INSIDE = 0  # its inner scope runs
+    WAITING = 1  # between two runs
+    LEAVING = 2  # what it emits is known, `onAlways` is still to come
+    CLEANING = 3  # `onAlways` has begun and runs to its end (MWL-558)
+
+
+class Window(msgspec.Struct, gc=False, array_like=True):
+    """A completed frame, as the arms of its call may read it (MWL-157)."""
+
+    input: Cell
+    vars: Vars
+    at: Instant
+    exited: Instant
+
+
+class Call(msgspec.Struct, gc=False, array_like=True, tag=1):
+    site: str
+    index: int
+    at: Instant
+    kind: Kind
+    target: int
+    received: Cell | None  # None: an element of the Gather's collection
+    given: Cell | None  # None: as received
+    result: Result | None = None
+    accepted: Instant | None = None
+    prepared: Result | None = None  # by a mock, for the end of its delay
+    metadata: Cell | None = None
+    window: Window | None = None
+    imposed: Cell | None = None  # it was interrupted, with this cancellation
+    settled: bool = True  # False when the target never ran: then there is no arm (MWL-267)
+
+
+class Fan(msgspec.Struct, gc=False, array_like=True):
+    """The dispatches of a Gather. Counters stand for scans, so that a Result costs the same at any width."""
+
+    total: int
+    need: int
+    wait: bool
+    limit: int
+    elements: Cell | None
+    started: int = 0
+    resolved: int = 0  # of those started
+    successes: int = 0
+    decided: bool = False  # no dispatch starts any more
+    unwinding: bool = False
+    cleanup_failed: int = -1  # the lowest dispatch whose cleanup failed during the unwind (O-25)
+    arm: int = 0  # the next one whose arm is to run
+    running: dict[int, None] = msgspec.field(default_factory=dict)  # in flight and not interrupted
+    calls: dict[int, Call] = msgspec.field(default_factory=dict)
+
+    @property
+    def active(self) -> int:
+        return self.started - self.resolved
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether the policy's outcome is certain (MWL-311)."""
+        return self.successes >= self.need or self.successes + self.total - self.resolved < self.need
+
+    @property
+    def is_over(self) -> bool:
+        return self.active == 0 and (self.decided or self.started == self.total)
+
+    @property
+    def can_start(self) -> bool:
+        return not self.decided and self.started < self.total and self.active < self.limit
+
+    @property
+    def can_move(self) -> bool:
+        if self.is_over or self.can_start:
+            return True
+        if self.decided:
+            return bool(self.running)
+        return not self.wait and self.is_determined
+
+
+class Step(msgspec.Struct, gc=False, array_like=True, tag=2):
+    name: str
+    number: int
+    place: int  # how many Steps the graph had entered before, in this run of it
+    at: Instant
+    input: Cell
+    shaped: Cell | None = None
+    exited: Instant | None = None
+    failed: Cell | None = None
+    timer: int = 0
+    woken: bool = False
+    fan: Fan | None = None
+
+
+class Entry(msgspec.Struct, gc=False, array_like=True, tag=3):
+    site: str
+    at: Instant  # of the current phase
+    input: Cell
+    output: Cell  # what every attempt receives
+    position: Position = Position.INSIDE
+    config: Cell | None = None
+    memory: Cell | None = None
+    metadata: Cell = NOTHING
+    pending: Result | None = None  # what it will emit
+    timer: int = 0
+    woken: bool = False
+    explanation: Cell | None = None  # of a bound
+    fired: Cell | None = None  # the bound was reached: the cancellation it imposed
+    rounds: int = 0  # completed runs that were followed by another one; not retries
+    restores: bool = False
+    restore_next: bool = False
+    undo: dict[str, Cell | None] = msgspec.field(default_factory=dict)
+    bound: dict[str, Cell] = msgspec.field(default_factory=dict)  # to be applied when the gap ends
+
+
+Scope = Step | Entry | Call
+
+
+class Frame(msgspec.Struct, gc=False, array_like=True):
+    flow: str
+    path: str
+    owner: int
+    index: int
+    depth: int  # of its stack's bottom, counted from the root; orders bounds that fall on one instant
+    at: Instant
+    input: Cell
+    vars: Vars
+    value: Cell
+    rising: Result | None = None
+    failure: Cell | None = None
+    interrupted: Cell | None = None
+    passes: int = 0
+    stack: list[Scope] = msgspec.field(default_factory=list)
+
+    @property
+    def step(self) -> Step | None:
+        """The Step the frame is in; a Flow-level phase is in none."""
+        for scope in reversed(self.stack):
+            if isinstance(scope, Step):
+                return scope
+        return None
+
+    @property
+    def entered(self) -> Step:
+        step = self.step
+        assert step is not None
+        return step
+
+
+class Landed(msgspec.Struct, gc=False):
+    """Something a frame waited for has come: for the call `index`, or for the bound at that depth."""
+
+    frame: int
+    index: int
+    outcome: Outcome | None = None
+    status: Status | None = None
+    is_bound: bool = False
+    cell: Cell | None = None  # what it gave, if it succeeded
+
+
+class Body(msgspec.Struct, gc=False):
+    program: Program
+    frames: dict[int, Frame] = msgspec.field(default_factory=dict)
+    agenda: dict[int, None] = msgspec.field(default_factory=dict)  # frames that can move; the last one does
+    waits: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)  # task, timer, child → frame, index
+    bounds: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)  # timer → frame, depth
+    opened: int = 0
+    steps: int = 0
+    input: Cell = NOTHING
+    result: Result | None = None
+    landed: "Landed | None" = None  # what just arrived, until the same turn has reacted to it
+
+    def wake(self, frame: int) -> None:
+        self.agenda.pop(frame, None)
+        self.agenda[frame] = None
+
+    def rest(self, frame: int) -> None:
+        self.agenda.pop(frame, None)
+
+    def cell(self, frame: Frame, carried: Carried) -> Cell:
+        """The value an event carries; a name stands for what a place of the frame holds."""
+        if not isinstance(carried, dict):
+            return Cell(carried)
+        if "grows" in carried:
+            return held(frame, carried["grows"]).grown(carried["added"], carried.get("sealed"))
+        if "links" in carried:
+            return _linked(frame, carried)
+        if carried["place"] == "landed":
+            assert self.landed is not None and self.landed.cell is not None
+            return self.landed.cell
+        return held(frame, carried["place"])
+
+
+def _linked(frame: Frame, carried: Place) -> Chain:
+    links = tuple(map(Cell, carried["links"]))
+    if "follows" not in carried:
+        return Chain(links)
+    before = held(frame, carried["follows"])
+    return before.linked(links) if isinstance(before, Chain) else Chain((before, *links))
+
+
+def held(frame: Frame, place: str) -> Cell:
+    """What a place of the frame holds."""
+    match place:
+        case "rising":
+            assert frame.rising is not None
+            return frame.rising.cell
+        case "failure":
+            assert frame.failure is not None
+            return frame.failure
+        case "step.shaped":
+            step = frame.entered
+            return step.shaped or step.input
+        case "step.input":
+            return frame.entered.input
+        case "frame.input":
+            return frame.input
+        case variable:
+            return frame.vars.cells[variable.removeprefix("vars.")]
+
+
+def find_call(frame: Frame, index: int) -> Call:
+    top = frame.stack[-1]
+    if isinstance(top, Call):
+        return top
+    assert isinstance(top, Step) and top.fan is not None
+    return top.fan.calls[index]
+
+
+class _Frozen(msgspec.Struct, gc=False, array_like=True):
+    """A snapshot: the body without its program."""
+
+    frames: dict[int, Frame]
+    agenda: list[int]
+    waits: dict[int, tuple[int, int]]
+    bounds: dict[int, tuple[int, int]]
+    opened: int
+    steps: int
+    input: Cell
+    result: Result | None
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=encode_hook).encode
+_decoder = msgspec.msgpack.Decoder(_Frozen, dec_hook=decode_hook)
+
+
+def freeze(body: Body) -> bytes:
+    return _encode(
+        _Frozen(
+            body.frames,
+            list(body.agenda),
+            body.waits,
+            body.bounds,
+            body.opened,
+            body.steps,
+            body.input,
+            body.result,
+        )
+    )
+
+
+def thaw(program: Any, frozen: bytes) -> Body:
+    found = _decoder.decode(frozen)
+    return Body(
+        program,
+        found.frames,
+        dict.fromkeys(found.agenda),
+        found.waits,
+        found.bounds,
+        found.opened,
+        found.steps,
+        found.input,
+        found.result,
+    )

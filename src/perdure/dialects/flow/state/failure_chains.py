@@ -1,0 +1,85 @@
+"""A failure with the history behind it: its links are held one by one, so that one more failure is one more link."""
+
+from typing import Any
+
+from perdure.dialects.flow.state.failures import TRUNCATED, Envelope, failure
+from perdure.dialects.flow.state.values import UNREAD, Cell
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
+
+LONGEST = 200
+"""Links that are shown. Only a graph that fails in a circle gets there, and would grow without bound (MWL-518)."""
+
+LARGE = 256 * 1024  # bytes
+LONGEST_OF_LARGE = 20  # so many are always shown, however large they are
+
+
+class Chain(Cell):
+    """The links, the oldest first, each a failure without its `previous`; `is_cut` when older ones have gone."""
+
+    __slots__ = ("_size", "is_cut", "links")
+
+    def __init__(self, links: tuple[Cell, ...], is_cut: bool = False, size: int | None = None) -> None:
+        """`size`: of all links, in bytes, where that is known."""
+        size = _size(links) if size is None else size
+        longest = LONGEST_OF_LARGE if size > LARGE else LONGEST
+        if len(links) + is_cut > longest:  # the marker stands for a link too
+            gone, links, is_cut = links[: 1 - longest], links[1 - longest :], True
+            size -= _size(gone)
+        self.links = links
+        self.is_cut = is_cut
+        self.data = UNREAD
+        self._size = size
+
+    def read(self, turn: Turn) -> Any:
+        if self.data is UNREAD:
+            turn.all_texts(link.payload for link in self.links)  # asked for at once
+            self.data = chained([link.read(turn) for link in self.links], self.is_cut)
+        return self.data
+
+    def head(self, turn: Turn) -> Any:
+        return self.links[-1].read(turn)
+
+    def is_same(self, other: Cell) -> bool:
+        return self is other
+
+    def kept(self, turn: Turn) -> Payload:
+        return turn.keep(jsontext.encode(self.read(turn)))
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def linked(self, links: tuple[Cell, ...]) -> "Chain":
+        return Chain((*self.links, *links), self.is_cut, self._size + _size(links))
+
+
+def _size(links: tuple[Cell, ...]) -> int:
+    return sum(link.size for link in links)
+
+
+def chained(links: list[Envelope], is_cut: bool) -> Envelope:
+    """The failure as the language shows it, of its links, the oldest first."""
+    chain: Envelope | None = failure(TRUNCATED) if is_cut else None
+    for link in links:
+        chain = link if chain is None else {**link, "previous": chain}
+    assert chain is not None
+    return chain
+
+
+def links_of(envelope: Envelope) -> list[Envelope]:
+    """The failure and those behind it, the newest first."""
+    links = [envelope]
+    while isinstance(links[-1].get("previous"), dict):
+        links.append(links[-1]["previous"])
+    return links
+
+
+def without_history(links: list[Envelope], is_all: bool) -> list[Envelope]:
+    """Links as they are held, the oldest first; the oldest of all keeps what it says of a `previous` that is none."""
+    last = len(links) - 1 if is_all else len(links)
+    return [
+        link if at == last else {name: value for name, value in link.items() if name != "previous"}
+        for at, link in reversed(list(enumerate(links)))
+    ]

@@ -1,0 +1,56 @@
+"""Frames: opened by a call, interrupted as a whole, closed with what rose to their bottom."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.dialects.flow.run.interruption import BOTTOM, put_in_flight
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Body, Frame, Window, find_call
+from perdure.dialects.flow.state.folding.calls import settle
+from perdure.dialects.flow.state.values import NOTHING, Cell, Result, Vars
+from perdure.kernel import events as e
+
+
+def _frame_opened(body: Body, event: f.FrameOpened) -> None:
+    depth, given = 0, body.input
+    if event.owner >= 0:
+        owner = body.frames[event.owner]
+        call = find_call(owner, event.index)
+        assert call.given is not None or call.received is not None
+        given = call.given or call.received or NOTHING
+        depth = owner.depth + len(owner.stack)
+    cells = {name: Cell(payload) for name, payload in event.bound.items()}
+    frame = Frame(event.flow, event.path, event.owner, event.index, depth, event.at, given, Vars(cells), given)
+    if event.failure is not None:
+        frame.rising = Result(False, Cell(event.failure))
+    body.frames[event.frame] = frame
+    body.opened = event.frame
+    body.wake(event.frame)
+
+
+def _frame_closed(body: Body, event: f.FrameClosed) -> None:
+    frame = body.frames.pop(event.frame)
+    body.rest(event.frame)
+    assert frame.rising is not None
+    if frame.owner < 0:
+        body.result = frame.rising
+        return
+    owner = body.frames[frame.owner]
+    call = find_call(owner, frame.index)
+    call.window = Window(frame.input, frame.vars, frame.at, event.at)
+    settle(body, frame.owner, owner, call, frame.rising, event.at)
+
+
+def _frame_interrupted(body: Body, event: f.FrameInterrupted) -> None:
+    frame = body.frames[event.frame]
+    imposed = Cell(event.imposed)
+    if put_in_flight(frame, BOTTOM, imposed):
+        body.wake(event.frame)
+    frame.interrupted = imposed
+
+
+CHANGES: dict[type[e.Event], Callable[[Body, Any], None]] = {
+    f.FrameOpened: _frame_opened,
+    f.FrameClosed: _frame_closed,
+    f.FrameInterrupted: _frame_interrupted,
+}

@@ -1,0 +1,29 @@
+"""Variables: bound together, and remembered by the entries that may have to put them back."""
+
+from perdure.dialects.flow.state.body import Body, Entry, Frame
+from perdure.dialects.flow.state.events import Bindings
+from perdure.dialects.flow.state.values import Cell
+from perdure.kernel.values import Payload
+
+
+def cells_of(body: Body, frame: Frame, bound: Bindings) -> dict[str, Cell]:
+    """All looked up before any is bound: a block reads the state from before itself (MWL-181)."""
+    return {name: body.cell(frame, carried) for name, carried in bound.items()}
+
+
+def bind(frame: Frame, cells: dict[str, Cell]) -> None:
+    for name, cell in cells.items():
+        for scope in frame.stack:
+            if isinstance(scope, Entry) and scope.restores:
+                scope.undo.setdefault(name, frame.vars.cells.get(name))
+        frame.vars.bind(name, cell)
+
+
+def put_back(frame: Frame, entry: Entry) -> None:
+    for name, cell in entry.undo.items():
+        frame.vars.bind(name, cell)
+    entry.undo = {}
+
+
+def optional(payload: Payload | None) -> Cell | None:
+    return None if payload is None else Cell(payload)

@@ -1,0 +1,257 @@
+"""Values inside a run: encoded once, decoded at most once per process, shared by reference and never changed.
+
+An event carries a value as JSON text, as a reference to large text beside the log, or as the *name of a place*
+that holds it already (`step.input`, `vars.x`), so that a value passing through many Steps is written once. A list or
+a text that has grown is carried as the place of what it was before, and what was added; so is the history of a failure.
+"""
+
+from typing import Any, TypedDict
+
+import msgspec
+
+from perdure.dialects.flow.state.failures import EVALUATION_ERROR, Fault, failure
+from perdure.kernel import jsontext
+from perdure.kernel.growth import Buffer, Reader, texts_in
+from perdure.kernel.turn import Turn
+from perdure.kernel.turn_budget import pay
+from perdure.kernel.values import NULL, Payload, Ref
+
+
+class Place(TypedDict, total=False):
+    """Stands in an event for the value that a `place` of the frame holds already.
+
+    Or for one that `grows` out of what a place holds: by what was `added` at its end. `sealed` is the text of all that
+    it has grown by before and that is not beside the log yet. Or for a failure with its history: the `links` of it, the
+    oldest first, behind which is what the place holds that it `follows`, if any.
+    """
+
+    place: str
+    grows: str
+    added: Payload
+    sealed: Ref
+    follows: str
+    links: list[Payload]
+
+
+Carried = bytes | Ref | Place
+"""As events carry a value."""
+
+RISING = Place(place="rising")  # the Result in flight
+FAILURE = Place(place="failure")  # the failure context
+STEP_INPUT = Place(place="step.input")
+SHAPED = Place(place="step.shaped")  # what a Step's `input` gave
+FRAME_INPUT = Place(place="frame.input")
+LANDED = Place(place="landed")  # what the task or child run that has just ended gave
+
+UNREAD: Any = msgspec.UNSET
+
+PRICE_OF_HOLDING = 16  # bytes of a large value that was read before, for a unit of work
+
+Measure = tuple[bool, int, int]
+"""Whether it is a text, how many elements it has, and how many characters the texts among them."""
+
+
+class Cell:
+    """One value of the state. `data` is the decoded form, kept once somebody has read it."""
+
+    __slots__ = ("data", "payload")
+
+    def __init__(self, payload: Payload, data: Any = UNREAD) -> None:
+        self.payload = payload
+        self.data = data
+
+    def read(self, turn: Turn) -> Any:
+        if self.data is UNREAD:
+            try:
+                self.data = jsontext.decode(turn.text(self.payload))
+            except RecursionError:
+                raise _too_deep() from None
+        elif type(self.payload) is Ref:  # who reads it may write it again
+            pay(self.payload.size // PRICE_OF_HOLDING)
+        return self.data
+
+    def head(self, turn: Turn) -> Any:
+        """Of a failure, what is said of it without its history; perhaps more."""
+        return self.read(turn)
+
+    def holds(self, data: Any) -> bool:
+        """These very data, not merely equal ones."""
+        return self.data is data
+
+    def is_same(self, other: "Cell") -> bool:
+        """Whether both hold one text; what has grown, or has a history, is nobody's double."""
+        return type(other) is Cell and self.payload == other.payload
+
+    def kept(self, turn: Turn) -> Payload:
+        """The value as an event or a task may carry it."""
+        return self.payload
+
+    @property
+    def size(self) -> int:
+        return self.payload.size if isinstance(self.payload, Ref) else len(self.payload)
+
+    def measured(self, turn: Turn) -> "Measure | None":
+        """As a list or a text; None of anything else."""
+        data = self.read(turn)
+        if isinstance(data, str):
+            return True, 1, len(data)
+        return (False, len(data), texts_in(data)) if isinstance(data, list) else None
+
+    @property
+    def unsealed(self) -> list[Payload]:
+        """What it has grown by and is to be put beside the log as one text, now that it is much."""
+        return []
+
+    def grown(self, added: Payload, sealed: Ref | None = None) -> "Grown":
+        return Grown(Buffer([self.payload]).add(1, added, sealed), 2)
+
+
+def _too_deep() -> Fault:
+    return Fault(failure(EVALUATION_ERROR, "the value is nested too deeply to be read"))
+
+
+class Grown(Cell):
+    """A list or a text, as the first pieces of a buffer that it shares with what it was before and has become since."""
+
+    __slots__ = ("_buffer", "count")
+
+    def __init__(self, buffer: Buffer, count: int) -> None:
+        self._buffer = buffer
+        self.count = count
+        self.data = UNREAD  # a copy of its own, once it is not the latest any more
+
+    @property
+    def buffer(self) -> Buffer:
+        self._buffer = self._buffer.owner(self.count)
+        return self._buffer
+
+    def decoded(self, turn: Turn) -> Buffer:
+        buffer = self.buffer
+        try:
+            buffer.decode(turn.all_texts)
+        except RecursionError:
+            raise _too_deep() from None
+        return buffer
+
+    def read(self, turn: Turn) -> Any:
+        if self.data is not UNREAD:
+            return self.data
+        buffer = self.decoded(turn)
+        value = buffer.value(self.count)
+        if buffer.is_text or self.count < len(buffer.pieces):
+            self.data = value
+        return value
+
+    def holds(self, data: Any) -> bool:
+        return self.data is data or (self.data is UNREAD and self.buffer.is_latest(self.count, data))
+
+    def is_same(self, other: Cell) -> bool:
+        return self is other
+
+    def kept(self, turn: Turn) -> Payload:
+        return turn.keep(self.text(turn.all_texts))
+
+    def text(self, read: Reader) -> bytes:
+        return self.buffer.text(self.count, read)
+
+    @property
+    def size(self) -> int:
+        return self.buffer.size(self.count)
+
+    def measured(self, turn: Turn) -> "Measure | None":
+        buffer = self.decoded(turn)
+        return bool(buffer.is_text), buffer.elements(self.count), buffer.weight(self.count)
+
+    @property
+    def unsealed(self) -> list[Payload]:
+        return self.buffer.unsealed(self.count)
+
+    def grown(self, added: Payload, sealed: Ref | None = None) -> "Grown":
+        return Grown(self.buffer.add(self.count, added, sealed), self.count + 1)
+
+
+class Vars:
+    """The variables of a frame. Binding is constant time; the object that expressions read is kept up to date."""
+
+    __slots__ = ("_data", "_grown", "_names", "_stale", "cells")
+
+    def __init__(self, cells: dict[str, Cell] | None = None) -> None:
+        self.cells = {} if cells is None else cells
+        self._data: dict[str, Any] = {}
+        self._names: dict[int, str] = {}  # identity of data → a variable that (perhaps still) holds them
+        self._stale = dict.fromkeys(self.cells)  # ordered: what an expression makes of `vars` must not depend on hashes
+        self._grown = {name: None for name, cell in self.cells.items() if isinstance(cell, Grown)}
+
+    def bind(self, name: str, cell: Cell | None) -> None:
+        """Bind a name, or unbind it with None."""
+        if cell is None:
+            self.cells.pop(name, None)
+        else:
+            self.cells[name] = cell
+        self._stale[name] = None
+        if isinstance(cell, Grown):
+            self._grown[name] = None
+        else:
+            self._grown.pop(name, None)
+
+    def read(self, turn: Turn, wanted: frozenset[str] | None = None) -> dict[str, Any]:
+        """All variables, or at least those that are `wanted`: a text that grows is only put together for who asks."""
+        for name in list(self._stale):
+            cell = self.cells.get(name)
+            if name in self._grown:
+                self._data.setdefault(name)  # its place among the others; what it holds comes below
+            elif cell is None:
+                self._data.pop(name, None)
+            else:
+                self._put(name, cell.read(turn))
+            del self._stale[name]
+        for name in self._grown:
+            grown = self.cells[name]
+            assert isinstance(grown, Grown)
+            if wanted is None or name in wanted or not grown.decoded(turn).is_text:
+                self._put(name, grown.read(turn))
+        return self._data
+
+    def _put(self, name: str, data: Any) -> None:
+        before = self._data.get(name, UNREAD)
+        if data is not before:
+            self._names.pop(id(before), None)
+            self._data[name] = data
+            self._names[id(data)] = name
+
+    def name_of(self, data: Any) -> str | None:
+        """The variable that holds these very data, not merely equal ones."""
+        name = self._names.get(id(data))
+        cell = None if name is None else self.cells.get(name)
+        return name if cell is not None and cell.holds(data) else None
+
+
+class Result(msgspec.Struct, gc=False, array_like=True):
+    """How something ended: a value, or a failure envelope."""
+
+    ok: bool
+    cell: Cell
+
+    def read(self, turn: Turn) -> Any:
+        """The Result as the language shows it."""
+        content = self.cell.read(turn)
+        return {"type": "success", "value": content} if self.ok else content
+
+
+def is_deeper(data: Any, levels: int) -> bool:
+    """Whether containers are nested deeper than that; level by level, so that depth costs no stack."""
+    level = [data]
+    for _ in range(levels):
+        level = [
+            inside
+            for item in level
+            if isinstance(item, dict | list)
+            for inside in (item.values() if isinstance(item, dict) else item)
+            if isinstance(inside, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+NOTHING = Cell(NULL, None)

@@ -1,0 +1,72 @@
+"""A Flow as a graph: Steps and their transitions, and which Flow is called from where."""
+
+from perdure.dialects.flow.plan.program import Call, Clause, Entry, Flow, Program, Step
+from perdure.kernel.graph import Edge, Graph, Node
+
+
+def draw(program: Program) -> Graph:
+    graph = Graph()
+    for flow in program.flows.values():
+        members = [_start(flow)]
+        graph.nodes.append(Node(members[0], "start", "start", _stack(flow.outermost)))
+        graph.edges.append(Edge(members[0], flow.steps[flow.entrypoint].site))
+        for step in flow.steps.values():
+            members.append(step.site)
+            graph.nodes.append(Node(step.site, step.name, step.action, _notes(step)))
+            graph.edges += _edges(flow, step)
+        graph.groups.append((flow.site or "/", members))
+    return graph
+
+
+def _start(flow: Flow) -> str:
+    return f"{flow.site}/start"
+
+
+def _edges(flow: Flow, step: Step) -> list[Edge]:
+    found = []
+    if step.next:
+        found.append(Edge(step.site, flow.steps[step.next].site))
+    if step.action == "Match":
+        for index, case in enumerate(step.own.cases):
+            found.append(Edge(step.site, flow.steps[case.next].site, f"case {index + 1}"))
+        found.append(Edge(step.site, flow.steps[step.own.default.next].site, "default"))
+    for clause in step.catch:
+        found.append(Edge(step.site, flow.steps[clause.next].site, f"catch {_matched(clause)}", is_exceptional=True))
+    for call in _calls(step):
+        if call.flow is not None:
+            found.append(Edge(step.site, _start(call.flow), "calls"))
+    return found
+
+
+def _matched(clause: Clause) -> str:
+    match = clause.match or {}
+    parts = [*match.get("codes", ()), *match.get("types", ())]
+    if "retryable" in match:
+        parts.append("retryable" if match["retryable"] else "not retryable")
+    return ", ".join(parts)
+
+
+def _calls(step: Step) -> list[Call]:
+    match step.action:
+        case "Call":
+            return [step.own.call]
+        case "Gather":
+            return list(step.own.calls)
+        case _:
+            return []
+
+
+def _notes(step: Step) -> tuple[str, ...]:
+    called = [call.provider.uri.split("/", 1)[1] for call in _calls(step) if call.provider is not None]
+    stack = _stack(step.own.outermost) if step.action == "Call" else ()
+    over = ("for each element",) if step.action == "Gather" and step.own.over is not None else ()
+    return (*over, *dict.fromkeys(called), *stack)
+
+
+def _stack(outermost: Entry | None) -> tuple[str, ...]:
+    names = []
+    entry: Entry | Call | None = outermost
+    while isinstance(entry, Entry):
+        names.append(entry.provider.uri.split("/")[2])
+        entry = entry.inner
+    return (f"in {' › '.join(names)}",) if names else ()

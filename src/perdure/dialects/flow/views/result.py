@@ -1,0 +1,86 @@
+"""A run as data: its Result exactly as the language defines it, or where it is while it has none."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.flow.plan.instants import write_timestamp
+from perdure.dialects.flow.state.body import Body, Call, Entry, Frame, Step
+from perdure.dialects.flow.state.failure_chains import Chain, chained
+from perdure.dialects.flow.state.values import Cell, Grown
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Cancelled, Failed
+from perdure.kernel.turn import Needs
+from perdure.kernel.values import Payload
+
+SHOWN = 100
+"""Frames of a live run that are shown; a wide fan-out has thousands, all alike."""
+
+
+def show(execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
+    body: Body = execution.body
+    if body.result is not None:
+        content = _read(body.result.cell, texts)
+        return {"type": "success", "value": content} if body.result.ok else content
+    state = execution.state
+    match state.outcome:
+        case Cancelled(reason):
+            return {"type": "cancellation", "code": "System.Cancelled", "message": reason}
+        case Failed(code, message):
+            return {"type": "error", "code": code, "message": message}
+        case _:
+            pass
+    shown = list(body.frames.items())[:SHOWN]
+    return {
+        "type": state.activity.value,
+        "frames": [_frame(number, frame) for number, frame in shown],
+        "further_frames": len(body.frames) - len(shown),
+        "open": {
+            "tasks": {str(number): task.provider for number, task in list(state.tasks.items())[:SHOWN]},
+            "timers": {str(number): write_timestamp(one.due) for number, one in list(state.timers.items())[:SHOWN]},
+            "children": [execution.child_id(number) for number in list(state.children)[:SHOWN]],
+        },
+    }
+
+
+def _frame(number: int, frame: Frame) -> dict[str, Any]:
+    shown: dict[str, Any] = {"frame": number, "flow": frame.flow or "/", "enteredAt": write_timestamp(frame.at)}
+    if frame.owner >= 0:
+        shown["calledBy"] = frame.owner
+    if frame.interrupted is not None:
+        shown["interrupted"] = True
+    shown["inside"] = [_scope(scope) for scope in frame.stack]
+    return shown
+
+
+def _scope(scope: Step | Entry | Call) -> str:
+    match scope:
+        case Step(name=name, fan=fan) if fan is not None:
+            return f"Step {name}: {fan.resolved} of {fan.total} dispatches resolved"
+        case Step(name=name):
+            return f"Step {name}"
+        case Entry(site=site, position=position):
+            return f"middleware {site}: {position.name.lower()}"
+        case Call(site=site):
+            return f"call {site}"
+
+
+def _read(cell: Cell, texts: Mapping[bytes, bytes]) -> Any:
+    if isinstance(cell, Grown):
+        return jsontext.decode(cell.text(lambda pieces: _texts(pieces, texts)))
+    if isinstance(cell, Chain):
+        return chained([*map(jsontext.decode, _texts([link.payload for link in cell.links], texts))], cell.is_cut)
+    payload = cell.payload
+    if isinstance(payload, bytes):
+        return jsontext.decode(payload)
+    text = texts.get(payload.digest)
+    if text is None:
+        raise Needs((payload.digest,))
+    return jsontext.decode(text)
+
+
+def _texts(pieces: list[Payload], texts: Mapping[bytes, bytes]) -> list[bytes]:
+    missing = [one.digest for one in pieces if not isinstance(one, bytes) and one.digest not in texts]
+    if missing:
+        raise Needs(tuple(missing))
+    return [one if isinstance(one, bytes) else texts[one.digest] for one in pieces]

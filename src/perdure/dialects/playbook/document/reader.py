@@ -1,0 +1,85 @@
+"""From text to a program, or to every problem the document has, each with its place."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.dialects.playbook.document.advice import advise
+from perdure.dialects.playbook.document.cursor import Findings, Found, Look, Path
+from perdure.dialects.playbook.document.io import Reading, reading
+from perdure.dialects.playbook.document.keychain import names_of
+from perdure.dialects.playbook.document.root import document, entries
+from perdure.dialects.playbook.document.tasks import Known
+from perdure.dialects.playbook.document.unquoted import step_names
+from perdure.dialects.playbook.plan.compiler import compile_program
+from perdure.dialects.playbook.plan.program import Program
+from perdure.documents import Document, UnreadableText, read_document
+from perdure.kernel.problems import Problem
+
+PLACED = 200  # problems that are shown; nobody repairs more at a time
+
+
+PRIVATE = "playbook."
+
+
+class Surroundings:
+    """What a document may rely on: the providers that can be tool kinds. Those of the language itself are not."""
+
+    def __init__(
+        self,
+        provides: Callable[[str], bool],
+        kinds: Callable[[], Sequence[str]],
+        lacks: Callable[[str], str | None] = lambda kind: None,
+        refusal: Callable[[str], str | None] = lambda name: None,
+    ) -> None:
+        self.lacks = lacks
+        self.refusal = refusal
+        self.provides = lambda name: not name.startswith(PRIVATE) and provides(name)
+        self.kinds = lambda: tuple(name for name in kinds() if not name.startswith(PRIVATE))
+
+    def known(self, data: Any) -> Known:
+        workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
+        bodies = {name: body for name, (_, body) in workbook.items()}
+        keychain = names_of(data.get("keychain") if isinstance(data, dict) else None)
+        return Known(self.provides, self.kinds, bodies, self.lacks, keychain, self.refusal)
+
+
+def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Problem]]:
+    try:
+        found = read_document(text)
+    except UnreadableText as unreadable:
+        return None, list(unreadable.problems)
+    findings = Findings()
+    seen = reading(found.data, findings)
+    findings.is_io = seen.is_io
+    look = Look(findings, seen.data)
+    document(look, around.known(seen.data))
+    step_names(look, found)
+    if findings.has_errors:
+        return None, _placed(found, seen, findings.found)
+    program = compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)
+    advise(look.at("workflow"), program)
+    return program, _placed(found, seen, findings.found)
+
+
+def load(text: bytes, around: Surroundings) -> Program:
+    """A pinned document: judged when it was started, and never again."""
+    seen = reading(read_document(text).data, Findings())
+    return compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)
+
+
+def _placed(found: Document, seen: Reading, findings: Sequence[Found]) -> list[Problem]:
+    problems = []
+    for one in findings[:PLACED]:
+        place = found.problem_of_key if one.is_key else found.problem
+        message = f"{_step(found.data, one.path)}{one.message}"
+        problems.append(place(one.code, message, seen.written(one.path), hint=one.hint, severity=one.severity))
+    return sorted(problems, key=lambda one: (one.line or 0, one.column or 0))
+
+
+def _step(data: Any, path: Path) -> str:
+    """`step 'a': `, for a problem inside of a step that has a name."""
+    match path:
+        case ("workflow", int(index), *_):
+            name = data["workflow"][index].get("step") if isinstance(data["workflow"][index], dict) else None
+            return f"step {name!r}: " if isinstance(name, str) and name else ""
+    return ""

@@ -1,0 +1,331 @@
+"""From a checked document to its program: templates compiled, labels resolved, knobs layered. Judges nothing."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from perdure.dialects.playbook import tools
+from perdure.dialects.playbook.document.tool_forms import Written, tasks_of
+from perdure.dialects.playbook.plan import program as g
+from perdure.dialects.playbook.plan.durations import read_seconds, read_span
+from perdure.dialects.playbook.plan.keychain_declarations import compile_keychain
+from perdure.dialects.playbook.plan.workload import overlaid
+from perdure.dialects.playbook.values.jsonpath import JsonPath
+from perdure.expressions.jinja import Guard, Template, has_template
+from perdure.kernel.lazy_regex import late
+
+FEATURES = frozenset(
+    {
+        *("admission", "final_step", "loop", "fanout", "routing", "task_policy", "workbook", "playbook"),
+        *("references", "result_storage", "join", "keychain"),
+    }
+)
+QUEUE_TTL = 600  # seconds that a task waits for a worker of its pool, unless the document says otherwise
+SYSTEM = "system"  # path prefix of playbooks that only the pool of this name runs (PBK-197)
+NO_POOL = (None, "", "default", "local", "auto")  # whoever runs the execution does the work
+KNOBS = ("timeout", "result", "resources", "effects_in_doubt")
+SECRETIVE = frozenset({"keychain", "_prev", "results"})  # scopes in which there may be secrets
+
+
+def compile_program(
+    document: Mapping[str, Any], workbook: Mapping[str, Any], provides: Callable[[str], bool], *, is_io: bool = False
+) -> g.Program:
+    executor = document.get("executor") or {}
+    spec = executor.get("spec") or {}
+    policy = spec.get("policy") or {}
+    bare_names = g.BareNames(frozenset(one["step"] for one in document["workflow"])) if is_io else None
+    system = SYSTEM if document["metadata"]["path"].startswith(f"{SYSTEM}/") else None
+    steps = {one["step"]: _Step(one, spec, workbook, bare_names, system).compiled() for one in document["workflow"]}
+    return g.Program(
+        name=document["metadata"]["name"],
+        path=document["metadata"]["path"],
+        steps=steps,
+        entry=spec.get("entry_step", next(iter(steps))),
+        workload=Template(document.get("workload") or {}),
+        final_step=spec.get("final_step"),
+        no_next_is_error=spec.get("no_next_is_error", False),
+        completion=_completion(policy.get("completion") or {}),
+        bounds=g.Bounds(**{name: value for name, value in (policy.get("limits") or {}).items() if name in _BOUNDS}),
+        timeout=read_span((policy.get("lifecycle") or {}).get("timeout_s")),
+        joins=_joins(steps),
+        keychain=compile_keychain(document.get("keychain") or ()),
+        missing=_missing(executor.get("requires") or {}, provides),
+        is_io=is_io,
+        reads_references=any(task.kind == "artifact" for step in steps.values() for task in step.tasks),
+        written=frozenset(_written(document)),
+    )
+
+
+_LONGEST_NAME = 1_000  # of a secret, in characters
+_QUOTED = late(r"'[^']*'|\"[^\"]*\"")
+
+
+def _written(value: Any) -> Iterator[str]:
+    """The texts of a document that could be names, and those that its templates quote."""
+    match value:
+        case str():
+            if len(value) <= _LONGEST_NAME:
+                yield value
+                if has_template(value):
+                    yield from (quoted[1:-1] for quoted in _QUOTED.findall(value))
+        case dict():
+            for inner in value.values():
+                yield from _written(inner)
+        case list():
+            for inner in value:
+                yield from _written(inner)
+
+
+_BOUNDS = tuple(g.Bounds.__struct_fields__)
+
+
+def _joins(steps: Mapping[str, g.Step]) -> Mapping[str, Mapping[str, frozenset[str]]]:
+    return {name: _reach(steps, name, step.join.branches) for name, step in steps.items() if step.join is not None}
+
+
+def _reach(steps: Mapping[str, g.Step], join: str, branches: Sequence[str]) -> Mapping[str, frozenset[str]]:
+    """Which of these steps each step leads to, found backwards from each; what passes the join begins anew."""
+    sources: dict[str, list[str]] = {name: [] for name in steps}
+    for step in steps.values():
+        for arc in step.router.arcs if step.router is not None and step.name != join else ():
+            sources[arc.step].append(step.name)
+    found: dict[str, set[str]] = {name: set() for name in steps}
+    for branch in branches:
+        waiting = [branch]
+        while waiting:
+            name = waiting.pop()
+            if branch not in found[name]:
+                found[name].add(branch)
+                waiting += sources[name]
+    return {name: frozenset(reached) for name, reached in found.items()}
+
+
+def _completion(written: Mapping[str, Any]) -> g.Completion:
+    return g.Completion(
+        g.OnFailure(written.get("on_failure", g.OnFailure.FAIL_ON_UNHANDLED)),
+        g.OnStranded(written.get("on_stranded", g.OnStranded.AUTO)),
+        g.OnFinalFailure(written.get("on_final_failure", g.OnFinalFailure.FAIL)),
+        read_span(written.get("wait_timeout_s")),
+    )
+
+
+def _missing(requires: Mapping[str, Any], provides: Callable[[str], bool]) -> tuple[str, ...]:
+    tools_missing = [
+        f"tool {name}"
+        for name in requires.get("tools") or ()
+        if name not in tools.KINDS and name != tools.WORKBOOK and not provides(name)
+    ]
+    features_missing = [f"feature {name}" for name in requires.get("features") or () if name not in FEATURES]
+    return (*tools_missing, *features_missing)
+
+
+class _Step:
+    def __init__(
+        self,
+        written: Mapping[str, Any],
+        executor: Mapping[str, Any],
+        workbook: Mapping[str, Any],
+        bare_names: g.BareNames | None,
+        pool: str | None,
+    ) -> None:
+        """`pool` comes before any that is written."""
+        self.written = written
+        self.bare_names = bare_names
+        self.executor = executor
+        self.workbook = workbook
+        self.spec: Mapping[str, Any] = written.get("spec") or {}
+        named = pool or self.spec.get("pool", executor.get("pool"))
+        self.pool: str = "" if named in NO_POOL else str(named)
+        self.policy: Mapping[str, Any] = self.spec.get("policy") or {}
+
+    def compiled(self) -> g.Step:
+        lifecycle = self.policy.get("lifecycle") or {}
+        tasks, loop = self._tasks(), self._loop()
+        timeout = read_span(lifecycle.get("timeout_s", self.spec.get("timeout")))
+        deadline = read_span(lifecycle.get("deadline_s"))
+        return g.Step(
+            name=self.written["step"],
+            tasks=tasks,
+            loop=loop,
+            admission=self._admission(),
+            router=self._router(),
+            timeout=timeout,
+            deadline=deadline,
+            join=self._join(),
+            restarts=lifecycle.get("redelivery") == "restart",
+            set=_templates(self.written.get("set")),
+            is_plain=bool(tasks) and loop is None and timeout is None and deadline is None,
+        )
+
+    # The gate.
+
+    def _admission(self) -> g.Admission | None:
+        written = self.policy.get("admit")
+        if written is None:
+            return None
+        rules = []
+        for rule in written["rules"]:
+            is_else = "else" in rule
+            then = rule["else"]["then"] if is_else else rule["then"]
+            rules.append(g.AdmitRule(None if is_else else Guard(rule["when"]), then["allow"]))
+        return g.Admission(tuple(rules), g.OnDeny(written.get("on_deny", g.OnDeny.PENDING)), self.bare_names)
+
+    def _join(self) -> g.Join | None:
+        written = self.spec.get("join")
+        if written is None:
+            return None
+        branches = tuple(written["from"])
+        need = {"all": len(branches), "any": 1}.get(written.get("mode", "all")) or written["n"]
+        return g.Join(branches, need)
+
+    # The pipeline.
+
+    def _tasks(self) -> tuple[g.Task, ...]:
+        written = list(tasks_of(self.written["step"], self.written.get("tool") or ()))
+        labels = [one.label for one in written]
+        return tuple(self._task(one, labels, index) for index, one in enumerate(written))
+
+    def _task(self, written: Written, labels: list[str], index: int) -> g.Task:
+        body = self._called(written.body)
+        kind = body["kind"]
+        is_text = tools.kind_of(kind).is_text
+        aside = ("kind", "spec") if tools.kind_of(kind).is_sensitive else ("kind", "name", "spec")
+        names = sorted((name for name in body if name not in aside), key=lambda name: name != "args")  # it comes first
+        fields = {name: body[name] for name in names}
+        templates = {name: Template(value) for name, value in fields.items() if not is_text(name, value)}
+        spec = body.get("spec") or {}
+        layered = self._layered(kind, spec)
+        return g.Task(
+            label=written.label,
+            kind=kind,
+            fields=templates,
+            fixed={name: value for name, value in fields.items() if is_text(name, value)},
+            spec=layered,
+            policy=_policy(spec.get("policy"), labels, index),
+            result=_result(layered.get("result") or {}),
+            place=f"step/{quote(self.written['step'], safe='')}/task/{quote(written.label, safe='')}",
+            timeout=tools.seconds(layered.get("timeout")),
+            may_be_sealed=_may_be_sealed(tools.kind_of(kind), templates),
+            pool=self.pool,
+            queue_ttl=read_span(self.spec.get("queue_ttl_s", self.executor.get("queue_ttl_s", QUEUE_TTL))) or 0,
+        )
+
+    def _called(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A workbook's entry with the caller's `args` and `spec` laid over it (PBK-099)."""
+        while body["kind"] == tools.WORKBOOK:
+            over = {name: body[name] for name in ("args", "spec") if name in body}
+            body = overlaid(self.workbook[body["task"]], over)
+        return body
+
+    def _layered(self, kind: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Outer knobs under inner ones (PBK-035, 036). A step's `timeout` bounds the step-run, not each task."""
+        defaults = (self.executor.get("policy") or {}).get("defaults") or {}
+        outermost = {"timeout": defaults["timeout_s"]} if defaults.get("timeout_s") is not None else {}
+        step = {name: value for name, value in self.spec.items() if name != "timeout"}
+        loop = (self.written.get("loop") or {}).get("spec") or {}
+        layered: dict[str, Any] = {}
+        for layer in (outermost, self.executor, step, loop):
+            knobs = {name: layer[name] for name in (*KNOBS, kind) if name in layer}
+            layered = overlaid(layered, knobs)
+        layered = overlaid(layered, {name: value for name, value in own.items() if name != "policy"})
+        if "timeout" in layered:
+            layered["timeout"] = _timeout(layered["timeout"])
+        return layered
+
+    # The loop.
+
+    def _loop(self) -> g.Loop | None:
+        written = self.written.get("loop")
+        if written is None:
+            return None
+        spec = written.get("spec") or {}
+        in_flight = spec.get("max_in_flight")
+        fanout = self._fanout()
+        return g.Loop(
+            over=Template(written["in"]),
+            iterator=written["iterator"],
+            is_parallel=spec.get("mode") == "parallel" or fanout is not None,
+            max_in_flight=None if in_flight is None else Template(in_flight),
+            is_best_effort=(self.policy.get("failure") or {}).get("mode") == "best_effort",
+            reduce=spec.get("reduce") or {},
+            fanout=fanout,
+            result=_result(self._layered("", {}).get("result") or {}),
+        )
+
+    def _fanout(self) -> g.Fanout | None:
+        if self.spec.get("loop_mode", self.executor.get("loop_mode")) != "fanout":
+            return None
+        return g.Fanout(**overlaid(self.executor.get("fanout") or {}, self.spec.get("fanout") or {}))
+
+    # The router.
+
+    def _router(self) -> g.Router | None:
+        written = self.written.get("next")
+        if written is None:
+            return None
+        arcs = tuple(
+            g.Arc(
+                arc["step"],
+                Guard(arc["when"]) if "when" in arc else None,
+                Template(arc["args"]) if arc.get("args") else None,
+                _templates(arc.get("set")),
+            )
+            for arc in written["arcs"]
+        )
+        return g.Router(arcs, (written.get("spec") or {}).get("mode") == "inclusive")
+
+
+def _may_be_sealed(kind: tools.Kind, fields: Mapping[str, Template]) -> bool:
+    """Whether secrets may have to do with a task; whether they have, each attempt finds out (see `sealing`)."""
+    if kind.is_sensitive or kind.reads is not tools.reads_nothing or "auth" in fields:
+        return True
+    return any(template.reads.names & SECRETIVE for template in fields.values())
+
+
+def _result(written: Mapping[str, Any]) -> g.ResultPolicy:
+    stored = written.get("store") or {}
+    default = g.ResultPolicy()
+    return g.ResultPolicy(
+        written.get("inline_max_bytes", default.inline_max),
+        written.get("preview_max_bytes", default.preview_max),
+        stored.get("kind", default.store),
+        stored.get("scope", default.scope),
+        read_span(stored.get("ttl")),  # `forever` is no span
+        tuple((JsonPath(one["path"]), one["as"]) for one in written.get("select") or ()),
+    )
+
+
+def _timeout(written: Any) -> Any:
+    if isinstance(written, dict):
+        return {name: read_seconds(value) for name, value in written.items()}
+    return read_seconds(written)
+
+
+def _policy(written: Mapping[str, Any] | None, labels: list[str], index: int) -> g.Policy | None:
+    if written is None:
+        return None
+    rules = []
+    for rule in written["rules"]:
+        is_else = "else" in rule
+        then = rule["else"]["then"] if is_else else rule["then"]
+        rules.append(g.TaskRule(None if is_else else Guard(rule["when"]), _then(then, labels, index)))
+    return g.Policy(tuple(rules), written.get("on_unmatched") == "fail")
+
+
+def _then(written: Mapping[str, Any], labels: list[str], index: int) -> g.Then:
+    to = written.get("to")
+    position = None
+    if to is not None:
+        position = labels.index(to) if to in labels else index - 1  # a real label `previous` comes first (PBK-025)
+    return g.Then(
+        g.Directive(written["do"]),
+        written.get("attempts", 3),
+        written.get("backoff", "none"),
+        Template(written["delay"]) if "delay" in written else None,
+        position,
+        *(_templates(written.get(name)) for name in ("set_ctx", "set_iter", "set")),
+    )
+
+
+def _templates(written: Mapping[str, Any] | None) -> Mapping[str, Template]:
+    return {name: Template(value) for name, value in (written or {}).items()}

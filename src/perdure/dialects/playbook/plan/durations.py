@@ -1,0 +1,28 @@
+"""Spans of time as authors write them: a number of seconds, or a text like `30s`, `5m`, `2h`, `1d`."""
+
+from typing import Any
+
+from perdure.kernel.lazy_regex import late
+from perdure.kernel.values import SECOND, Instant
+
+BOUND_RANK = 1
+"""Of timers that bound something: at one instant the end of a wait comes first."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_TEXT = late(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*")
+_LONGEST = 100 * 365 * 86_400.0
+
+
+def read_seconds(value: Any) -> float | None:
+    """None when it is no span of time."""
+    if isinstance(value, str):
+        found = _TEXT.fullmatch(value)
+        value = None if found is None else float(found[1]) * _UNITS[found[2] or "s"]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LONGEST:
+        return None
+    return float(value)
+
+
+def read_span(value: Any) -> Instant | None:
+    seconds = read_seconds(value)
+    return None if seconds is None else int(seconds * SECOND)

@@ -1,0 +1,303 @@
+"""The program of a Playbook: the checked document, ready to be run. Immutable; shared by every run of it.
+
+Program ─▶ Step ─▶ Admission          may a token enter?
+                ─▶ Task… ─▶ Policy    the pipeline, and what each outcome means
+                ─▶ Loop               once per element
+                ─▶ Router ─▶ Arc…     where tokens go afterwards
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import cached_property, reduce
+from operator import or_
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.playbook.values.jsonpath import JsonPath
+from perdure.expressions.jinja import Guard, Reads, Template
+from perdure.kernel.values import Instant
+
+CREDENTIAL_NAMES = ("ref", "credential", "credential_ref", "key", "auth")
+"""Fields of an entry that may name a credential which the host keeps."""
+SECRET_NAMES = ("key", "secret_name", "path", "name")
+"""Fields of a `secrets` task that name what it reads, the first one that is there."""
+SCOPES = frozenset(
+    {
+        *("workload", "ctx", "args", "iter", "event", "steps", "execution_id", "keychain", "results", "outcome"),
+        "fanin",
+        *("_prev", "_task", "_attempt", "_idempotency_key"),
+        *("output", "step", "job"),  # these three in profile "io" only
+    }
+)
+"""What a template can name; anything else is a bare name."""
+
+
+class Directive(StrEnum):
+    """What a task's outcome makes of the pipeline (PBK-023)."""
+
+    CONTINUE = "continue"
+    RETRY = "retry"
+    JUMP = "jump"
+    BREAK = "break"
+    FAIL = "fail"
+
+
+class OnDeny(StrEnum):
+    PENDING = "pending"
+    DISCARD = "discard"
+
+
+class OnFailure(StrEnum):
+    """What failures of branches do to the execution (PBK-138)."""
+
+    FAIL_ON_UNHANDLED = "fail_on_unhandled"
+    FAIL_ON_ANY = "fail_on_any"
+    FAIL_FAST = "fail_fast"
+    PARTIAL = "partial"
+    IGNORE = "ignore"
+
+
+class OnStranded(StrEnum):
+    """What becomes of tokens that are still denied when nothing else moves (PBK-126)."""
+
+    AUTO = "auto"
+    WAIT = "wait"
+    FAIL = "fail"
+    PARTIAL = "partial"
+    DISCARD = "discard"
+
+
+class OnFinalFailure(StrEnum):
+    FAIL = "fail"
+    PARTIAL = "partial"
+
+
+class BareNames(msgspec.Struct, frozen=True):
+    """Profile "io": a name that is no scope is a member of `ctx`, or a step whose result is meant (PBK-158, 230)."""
+
+    steps: frozenset[str]
+
+    def resolved(self, reads: Reads) -> Reads:
+        bare = reads.names - SCOPES
+        found = Reads({name: read for name, read in reads.members.items() if name in SCOPES and name != "job"})
+        if bare:
+            found |= Reads({"ctx": bare})
+        return found | Reads({"steps": bare & self.steps}) if bare & self.steps else found
+
+
+class AdmitRule(msgspec.Struct, frozen=True):
+    when: Guard | None  # None: `else`
+    allow: bool
+
+
+class Admission(msgspec.Struct, frozen=True):
+    rules: tuple[AdmitRule, ...]
+    on_deny: OnDeny = OnDeny.PENDING
+    bare_names: "BareNames | None" = None
+
+    @property
+    def reads(self) -> Reads:
+        """What the guards look at."""
+        return reduce(or_, (rule.when.reads for rule in self.rules if rule.when is not None), Reads())
+
+    @property
+    def watches(self) -> Reads:
+        """What may change the answer: as `reads`, with bare names as what they may mean."""
+        return self.reads if self.bare_names is None else self.bare_names.resolved(self.reads)
+
+    @property
+    def can_allow(self) -> bool:
+        return any(rule.allow for rule in self.rules)
+
+
+class Then(msgspec.Struct, frozen=True):
+    """The right-hand side of a task rule."""
+
+    do: Directive
+    attempts: int = 3
+    backoff: str = "none"
+    delay: Template | None = None
+    to: int | None = None  # where a jump goes, as a position in the pipeline
+    set_ctx: Mapping[str, Template] = msgspec.field(default_factory=dict)
+    set_iter: Mapping[str, Template] = msgspec.field(default_factory=dict)
+    set_step: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": values of this pass alone
+
+
+class TaskRule(msgspec.Struct, frozen=True):
+    when: Guard | None  # None: `else`
+    then: Then
+
+
+class Policy(msgspec.Struct, frozen=True):
+    rules: tuple[TaskRule, ...]
+    unmatched_fails: bool = False
+
+
+class ResultPolicy(msgspec.Struct, frozen=True):
+    """When a result is held by reference, and what its reference tells (PBK-170, 171)."""
+
+    inline_max: int = 65_536
+    preview_max: int = 1_024
+    store: str = "auto"
+    scope: str = "execution"
+    ttl: Instant | None = None
+    select: tuple[tuple[JsonPath, str], ...] = ()
+
+
+class Task(msgspec.Struct, frozen=True):
+    label: str
+    kind: str
+    fields: Mapping[str, Template]  # what is rendered before each attempt
+    fixed: Mapping[str, Any]  # what is not: program text
+    spec: Mapping[str, Any]  # runtime knobs, already layered (PBK-035)
+    pool: str = ""  # whose workers do it; empty: whoever runs the execution
+    queue_ttl: Instant = 0  # how long it may wait there for a worker
+    policy: Policy | None = None
+    result: ResultPolicy = ResultPolicy()
+    place: str = ""  # in references to what it gave
+    timeout: float | None = None  # in seconds
+    may_be_sealed: bool = False  # what it needs may be secret
+
+    @property
+    def holds_effects(self) -> bool:
+        """Whether effects in doubt wait for an operator."""
+        return self.spec.get("effects_in_doubt") == "hold"
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """An entry of the keychain: how a secret is made, never the secret (section 13)."""
+
+    name: str
+    kind: str
+    scope: str
+    lifetime: float  # seconds
+    renews: bool
+    fields: Template  # everything else that is written
+
+
+class Fanout(msgspec.Struct, frozen=True):
+    """Settings of the shard mode of loops (PBK-131)."""
+
+    fail_fast: bool = True
+    allow_partial: bool = False
+    max_job_retries: int = 0
+    max_shards: int = 10_000
+
+
+class Loop(msgspec.Struct, frozen=True):
+    over: Template
+    iterator: str
+    is_parallel: bool = False
+    max_in_flight: Template | None = None
+    is_best_effort: bool = False
+    reduce: Mapping[str, str] = msgspec.field(default_factory=dict)
+    fanout: Fanout | None = None
+    result: ResultPolicy = ResultPolicy()
+
+    @property
+    def mode(self) -> str:
+        if self.fanout is not None:
+            return "fanout"
+        return "parallel" if self.is_parallel else "sequential"
+
+
+class Arc(msgspec.Struct, frozen=True):
+    step: str
+    when: Guard | None = None  # None: always
+    args: Template | None = None
+    set: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": assignments to ctx if it fires
+
+
+class Router(msgspec.Struct, frozen=True):
+    arcs: tuple[Arc, ...]
+    is_inclusive: bool = False
+
+
+class Join(msgspec.Struct, frozen=True):
+    """Tokens that come from these steps leave as one, once `need` of them have come (PBK-130)."""
+
+    branches: tuple[str, ...]
+    need: int
+
+
+class Step(msgspec.Struct, frozen=True):
+    name: str
+    tasks: tuple[Task, ...] = ()
+    loop: Loop | None = None
+    admission: Admission | None = None
+    router: Router | None = None
+    timeout: Instant | None = None  # of one step-run
+    deadline: Instant | None = None  # counted from the token's creation
+    join: Join | None = None
+    restarts: bool = False  # a lost worker's pipeline begins again, rather than going on at its open task (PBK-195)
+    set: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": of ctx when it has succeeded
+    is_plain: bool = False  # there is work, and nothing has to be known before it begins
+
+
+class Completion(msgspec.Struct, frozen=True):
+    on_failure: OnFailure = OnFailure.FAIL_ON_UNHANDLED
+    on_stranded: OnStranded = OnStranded.AUTO
+    on_final_failure: OnFinalFailure = OnFinalFailure.FAIL
+    wait_timeout: Instant | None = None
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """The limits that keep a document from running away."""
+
+    max_payload_bytes: int = 1_048_576
+    max_step_runs: int = 10_000
+    max_task_visits: int = 10_000
+
+
+class Program(msgspec.Struct, frozen=True, dict=True):
+    name: str
+    path: str
+    steps: Mapping[str, Step]  # in document order
+    entry: str
+    workload: Template
+    final_step: str | None = None
+    no_next_is_error: bool = False
+    completion: Completion = Completion()
+    bounds: Bounds = Bounds()
+    timeout: Instant | None = None  # of the whole execution
+    keychain: Mapping[str, Declared] = msgspec.field(default_factory=dict)  # in document order
+    missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
+    is_io: bool = False  # bare names, `output`, `step` and `job` mean something (PBK-158)
+    joins: Mapping[str, Mapping[str, frozenset[str]]] = msgspec.field(default_factory=dict)
+    """Per join and step: which of the join's branches can be reached from the step, not passing the join itself."""
+    reads_references: bool = False  # some task may ask for the body of an earlier result
+    written: frozenset[str] = frozenset()  # texts that the document has as they are; a secret's name is one of them
+
+    @cached_property
+    def secret_names(self) -> tuple[str, ...]:
+        """What the keychain and `secrets` tasks take from the host, by name, as far as the names are written out."""
+        found = [*self._names_in_keychain(), *self._names_in_tasks()]
+        return tuple(dict.fromkeys(name for name in found if "{" not in name))
+
+    def _names_in_keychain(self) -> Iterator[str]:
+        for declared in self.keychain.values():
+            written = declared.fields.document
+            fields: Mapping[str, Any] = written if isinstance(written, dict) else {}
+            if declared.kind == "secret_manager":
+                yield from _read_of_host(fields, fields.get("map") or {"value": declared.name})
+            else:
+                yield declared.name
+                names = (declared.name, *(fields.get(one) for one in CREDENTIAL_NAMES))
+                yield from (f"credential:{name}" for name in names if isinstance(name, str))
+
+    def _names_in_tasks(self) -> Iterator[str]:
+        for task in (task for step in self.steps.values() for task in step.tasks):
+            fields = {**task.fixed, **{name: template.document for name, template in task.fields.items()}}
+            if task.kind == "secrets":
+                name = next((fields[one] for one in SECRET_NAMES if fields.get(one)), None)
+                yield from _read_of_host(fields, fields.get("map") or {"value": name})
+            elif isinstance(auth := fields.get("auth"), str):
+                yield f"credential:{auth}"
+
+
+def _read_of_host(fields: Mapping[str, Any], names: Any) -> Iterator[str]:
+    """Names of a secret manager that is this machine, as a worker resolves them."""
+    manager = fields.get("provider") or "env"
+    if manager in ("env", "file") and isinstance(names, dict):
+        yield from (f"{manager}:{name}" for name in names.values() if isinstance(name, str))

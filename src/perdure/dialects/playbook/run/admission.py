@@ -1,0 +1,75 @@
+"""The gate in front of a step: may this token enter now? (Section 4 of the language.)
+
+A denied token stays pending and is asked again when something its rules read has changed, in the same turn.
+"""
+
+from perdure.dialects.playbook.plan.program import Admission, OnDeny, Program
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.task_errors import said
+from perdure.dialects.playbook.values.template_scopes import control_makers, gather
+from perdure.expressions.jinja import TemplateError
+from perdure.kernel.turn import Turn
+
+FIXED = frozenset({"workload", "args", "event", "execution_id"})
+
+
+def judge(turn: Turn, number: int) -> None:
+    """Ask the gate of one token, for the first time or again."""
+    body: b.Body = turn.body
+    program: Program = turn.program
+    token = body.tokens[number]
+    admission = program.steps[token.step].admission
+    if admission is None:  # a pinned document cannot lose its gate; a token without one is never asked
+        return
+    decision = decide(turn, admission, token)
+    if decision == token.decision:
+        turn.emit(p.AdmissionUnchanged(number))
+        return
+    fate, reads = "admitted", tuple[str, ...]()
+    if not decision.allow:
+        fate = "discarded" if admission.on_deny is OnDeny.DISCARD else "pending"
+        reads = reads_of(admission)
+    turn.emit(p.AdmissionJudged(number, fate, decision.allow, decision.rule, decision.errors, reads))
+    if decision.allow and body.wait_timer:
+        turn.drop_timer(body.wait_timer)
+
+
+def decide(turn: Turn, admission: Admission, token: b.Token) -> b.Decision:
+    """First true `when` decides; a guard that raises does not match, but is remembered (PBK-060, 061, 065)."""
+    makers = control_makers(turn, token.args, token.event)
+    scope = gather(makers, admission.reads)
+    errors: list[str] = []
+    for index, rule in enumerate(admission.rules):
+        if rule.when is None:
+            return b.Decision(rule.allow, b.ELSE, tuple(errors))
+        try:
+            if rule.when.holds(scope):
+                return b.Decision(rule.allow, index, tuple(errors))
+        except TemplateError as fault:
+            errors.append(f"rules[{index}]: {said(fault)}")
+    return b.Decision(False, b.NO_RULE, tuple(errors))
+
+
+def reads_of(admission: Admission) -> tuple[str, ...]:
+    """Under which names a pending token is to be found when something changes."""
+    read = admission.watches.members
+    names: list[str] = []
+    if "ctx" in read:
+        members = read["ctx"]
+        names += [b.ANY_NAME] if members is None else sorted(members)
+    if "steps" in read:
+        names.append(b.STEPS)
+    return tuple(names)
+
+
+def can_be_opened(admission: Admission) -> bool:
+    """Whether a patch from outside could admit the token (PBK-230, 1)."""
+    return admission.can_allow and "ctx" in admission.watches.names
+
+
+def is_disabled(admission: Admission, token: b.Token) -> bool:
+    """Whether the answer was fixed from the start (PBK-230, 2); a guard that raised is never read so."""
+    if token.decision is not None and token.decision.errors:
+        return False
+    return not admission.can_allow or admission.watches.names <= FIXED

@@ -1,0 +1,97 @@
+"""How the `ctx` patches of parallel iterations become one: in index order, whatever the timing was (PBK-112, 113)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perdure.dialects.playbook.plan.program import Loop
+from perdure.dialects.playbook.run.ctx_patches import BadPatch, check_values, measure
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.task_errors import Error, error
+from perdure.dialects.playbook.state.values import Patch
+from perdure.kernel import jsontext
+
+REDUCERS = ("sum", "min", "max", "append", "merge", "last")
+
+
+def merge(body: b.Body, loop: Loop, state: b.LoopState) -> tuple[Patch, int]:
+    """The assignments a completed loop makes, and the size of `ctx` after them; raises `BadPatch` on a conflict."""
+    merged: dict[str, bytes] = {}
+    folded: dict[str, Any] = {}
+    written: dict[str, int] = {}  # key → the iteration that wrote it
+    around: dict[str, int] = {}  # every path around a written key → an iteration that wrote inside it
+    for index in sorted(state.patches):
+        for key, text in _last_of_each(state.patches[index], loop.reduce):
+            if key in loop.reduce:
+                known = folded[key] if key in folded else body.ctx.data.get(key)
+                folded[key] = fold(loop.reduce[key], known, jsontext.decode(text))
+                continue
+            other = _clash(key, text, merged, written, around)
+            if other is not None:
+                raise BadPatch(_conflict(key, other, index))
+            merged[key] = text
+            written[key] = index
+            path = key.split(".")
+            for depth in range(1, len(path)):
+                around[".".join(path[:depth])] = index
+    patch = (*merged.items(), *((key, jsontext.encode(value)) for key, value in folded.items()))
+    check_values(patch, "ctx")
+    return patch, measure(body, patch) if patch else body.ctx_size
+
+
+def _last_of_each(patch: list[tuple[str, bytes]], reducers: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    """What one iteration set in the end; for a reducer, everything it set."""
+    last = {key: place for place, (key, _) in enumerate(patch)}
+    return (item for place, item in enumerate(patch) if item[0] in reducers or last[item[0]] == place)
+
+
+def _clash(
+    key: str, text: bytes, merged: Mapping[str, bytes], written: Mapping[str, int], around: Mapping[str, int]
+) -> int | None:
+    """The iteration whose assignment cannot stand beside this one."""
+    if key in merged:
+        return None if _same(merged[key], text) else written[key]
+    if key in around:
+        return around[key]
+    path = key.split(".")
+    return next((written[outer] for depth in range(1, len(path)) if (outer := ".".join(path[:depth])) in written), None)
+
+
+def _same(one: bytes, other: bytes) -> bool:
+    return one == other or jsontext.canonical(jsontext.decode(one)) == jsontext.canonical(jsontext.decode(other))
+
+
+def _conflict(key: str, first: int, second: int) -> Error:
+    message = f"iterations {first} and {second} set ctx.{key} to different values"
+    return error("ctx_conflict", message, "CTX_CONFLICT", details={"key": key, "indexes": [first, second]})
+
+
+def fold(reducer: str, known: Any, given: Any) -> Any:
+    """One step of a reducer, from the value so far (None: its identity)."""
+    try:
+        match reducer:
+            case "sum":
+                return given if known is None else known + given
+            case "min":
+                return given if known is None else min(known, given)
+            case "max":
+                return given if known is None else max(known, given)
+            case "append":
+                return _Growing([given]) if known is None else _grown(known, given)
+            case "merge":
+                return {**({} if known is None else known), **given}
+            case _:
+                return given
+    except TypeError as problem:
+        raise BadPatch(error("ctx_conflict", f"cannot {reducer} {given!r} into {known!r}: {problem}")) from None
+
+
+class _Growing(list[Any]):
+    """A list of our own making, which may grow in place; a list of `ctx` may not."""
+
+
+def _grown(known: Any, given: Any) -> "_Growing":
+    if not isinstance(known, list):
+        raise TypeError("the value so far is no list")
+    grown = known if isinstance(known, _Growing) else _Growing(known)
+    grown.append(given)
+    return grown

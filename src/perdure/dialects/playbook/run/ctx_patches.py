@@ -1,0 +1,163 @@
+"""Assignments to `ctx` and `iter`: rendered together against the state before them, then applied (PBK-083, 152)."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.task_errors import Error, error, said
+from perdure.dialects.playbook.state.values import BadKey, Patch, Variables
+from perdure.expressions.jinja import Template, TemplateError
+from perdure.kernel import jsontext
+from perdure.kernel.growth import joined
+from perdure.kernel.turn import Turn
+
+LARGEST_VALUE = 64 * 1024
+LARGEST_CTX = 1024 * 1024
+
+
+class BadPatch(Exception):
+    """The patch cannot be applied; nothing of it is."""
+
+    def __init__(self, problem: Error) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class Grown(NamedTuple):
+    """What a key of `ctx` was, the text of what it becomes, and that of what is added."""
+
+    held: Any
+    whole: bytes
+    added: bytes
+
+
+Growths = dict[str, Grown]
+
+
+def render(
+    assignments: Mapping[str, Template], scope: Mapping[str, Any], what: str, growths: Growths | None = None
+) -> Patch:
+    """The values of all assignments. Of a key that grows only what is added is evaluated, and told in `growths`."""
+    patch: list[tuple[str, bytes]] = []
+    for key, template in assignments.items():
+        if growths is not None and template.grows == ("ctx", key) and (grown := _grown(template, scope, key)):
+            growths[key] = grown
+            patch.append((key, grown.whole))
+            continue
+        try:
+            text = jsontext.encode(template.render(scope))
+        except TemplateError as fault:
+            raise BadPatch(error("template", f"{what}.{key}: {said(fault)}")) from None
+        except jsontext.NotJson as problem:
+            raise BadPatch(error("serialization", f"{what}.{key}: {problem}")) from None
+        patch.append((key, text))
+    check_values(patch, what)
+    return tuple(patch)
+
+
+def _grown(template: Template, scope: Mapping[str, Any], key: str) -> Grown | None:
+    """None where the whole is to be evaluated: what is there is short, or something is wrong, which the whole tells."""
+    held = scope["ctx"].get(key)
+    if not isinstance(held, list | str):
+        return None
+    text = jsontext.encode_finite(held)
+    if len(text) < WORTH_GROWING:
+        return None
+    try:
+        found = template.added(scope)
+        if type(found) is not type(held):
+            return None
+        added = jsontext.encode(found)
+    except (TemplateError, jsontext.NotJson):
+        return None
+    return Grown(held, joined([text, added]), added)
+
+
+def check_values(patch: "list[tuple[str, bytes]] | Patch", what: str) -> None:
+    for key, text in patch:
+        if len(text) > LARGEST_VALUE:
+            message = f"{what}.{key} has {len(text)} bytes, {LARGEST_VALUE} are allowed; pass a reference instead"
+            raise BadPatch(error("limit", message, "CTX_VALUE_TOO_LARGE"))
+
+
+GROWTH_SINCE = 3
+"""The vocabulary that has `CtxGrows`."""
+
+WORTH_GROWING = 200
+"""Bytes of a value from which on it is worth recording what is added to it, rather than the whole."""
+
+
+def growing_keys(assignments: Mapping[str, Template]) -> frozenset[str]:
+    """Keys that are set to what they hold, with something added at the end."""
+    return frozenset(key for key, template in assignments.items() if template.grows == ("ctx", key))
+
+
+def shortened(
+    turn: Turn, patch: Patch, growing: Collection[str], growths: Growths | None = None
+) -> tuple[Patch, tuple[str, ...]]:
+    """The patch as it is recorded, and the keys of which it has only what is added."""
+    if not growing or turn.spoken < GROWTH_SINCE:
+        return patch, ()
+    once = Counter(key for key, _ in patch)
+    short: list[tuple[str, bytes]] = []
+    grown: list[str] = []
+    for key, text in patch:
+        added = None
+        if key in growing and once[key] == 1:
+            held, known = turn.body.ctx.data.get(key), (growths or {}).get(key)
+            is_known = known is not None and known.held is held and known.whole is text
+            added = known.added if known is not None and is_known else _added(held, text)
+        short.append((key, text if added is None else added))
+        if added is not None:
+            grown.append(key)
+    return tuple(short), tuple(grown)
+
+
+def _added(held: Any, text: bytes) -> bytes | None:
+    if not isinstance(held, list | str) or len(text) < WORTH_GROWING:
+        return None
+    value = jsontext.decode(text)
+    if type(value) is not type(held) or len(value) <= len(held):
+        return None
+    return jsontext.encode_finite(value[len(held) :])
+
+
+def measure(body: b.Body, patch: Patch, recorded: Patch | None = None) -> int:
+    """The size of `ctx` after the patch, never too low; raises `BadPatch` when it cannot be applied."""
+    size = body.ctx_size + sum(len(key) + len(text) + 4 for key, text in (patch if recorded is None else recorded))
+    if size > LARGEST_CTX or any("." in key for key, _ in patch):
+        after = overlay(body.ctx, patch, "ctx")
+        if size > LARGEST_CTX:
+            size = len(jsontext.encode(after))
+    if size > LARGEST_CTX:
+        message = f"ctx would have {size} bytes, {LARGEST_CTX} are allowed; pass references instead"
+        raise BadPatch(error("limit", message, "CTX_TOO_LARGE"))
+    return size
+
+
+def overlay(variables: Variables, patch: Patch, what: str) -> dict[str, Any]:
+    try:
+        return variables.overlaid(patch)
+    except BadKey as problem:
+        raise BadPatch(error("template", f"{what}: {problem}")) from None
+
+
+def conflicts(body: b.Body, run: int, patch: Patch) -> tuple[str, ...]:
+    """Keys that another step-run has set to something else since this one began (PBK-154)."""
+    began = body.runs[run].seq
+    found = []
+    for key, text in patch:
+        name = key.partition(".")[0]
+        writer, seq = body.writers.get(name, (run, 0))
+        if writer != run and seq > began and name in body.ctx.data and _differs(body.ctx.data, key, text):
+            found.append(key)
+    return tuple(found)
+
+
+def _differs(data: Any, key: str, text: bytes) -> bool:
+    for name in key.split("."):
+        if not isinstance(data, dict) or name not in data:
+            return False
+        data = data[name]
+    return jsontext.canonical(data) != jsontext.canonical(jsontext.decode(text))

@@ -1,0 +1,163 @@
+"""At the worker: an envelope is opened. Secrets are asked for, the fields that were left are rendered, and the tool
+makes its provider's arguments of them, by the same code that does it where no secret is needed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from perdure.dialects.playbook import tools
+from perdure.dialects.playbook.document.reader import Surroundings, load
+from perdure.dialects.playbook.plan.program import SCOPES, Program, Task
+from perdure.dialects.playbook.plan.secret_inputs import secret_inputs
+from perdure.dialects.playbook.run.keychain import Chain, as_map, check_name, check_names, rendered
+from perdure.dialects.playbook.state.task_errors import Error
+from perdure.dialects.playbook.values.template_scopes import Makers
+from perdure.expressions.jinja import Reads
+from perdure.kernel import jsontext
+from perdure.kernel.sealed_arguments import REDACTED, Asking, CannotOpen, Document, Entry, Fields, Found, Hide, Lookup
+from perdure.kernel.values import Payload, RunId
+
+Body = Mapping[str, Any]
+
+SECRET_LIFETIME = 3600.0  # what a secrets task has read, in memory; later it is read again
+
+
+@lru_cache(maxsize=32)
+def program_of(document: bytes) -> Program:
+    """The program as far as a worker needs it: which providers there are does not matter to it."""
+    return load(document, Surroundings(lambda name: True, tuple))
+
+
+def open_envelope(body: Body, run: RunId) -> Asking[dict[str, Any]]:
+    program = program_of((yield Document(body["program"])))
+    yield Hide(tuple(secret_inputs(program, body.get("workload"), body)))
+    opened = _Opened(program, body, run)
+    if "resolve" in body:
+        return (yield from _resolved(opened.chain))
+    if tools.kind_of(opened.task.kind).is_sensitive:
+        yield from opened.secret()  # is it there? What it is, is not told.
+        return {"value": REDACTED}
+    return (yield from opened.arguments())
+
+
+def _resolved(chain: Chain) -> Asking[dict[str, Any]]:
+    """Every entry, in order (PBK-180). Their names and ends are told, their values are not."""
+    told = []
+    for name, declared in chain.program.keychain.items():
+        found = yield from chain.find(name)
+        assert found is not None
+        told.append({"name": name, "kind": declared.kind, "scope": declared.scope, "due": found.due})
+    return {"value": told}
+
+
+class _Opened:
+    def __init__(self, program: Program, body: Body, run: RunId) -> None:
+        self.program = program
+        self.body = body
+        self.run = run
+        self.chain = Chain.of(program, body, run, program_of)
+
+    @property
+    def task(self) -> Task:
+        return self.program.steps[self.body["step"]].tasks[self.body["task"]]
+
+    def arguments(self) -> Asking[dict[str, Any]]:
+        task = self.task
+        kind = tools.kind_of(task.kind)
+        fields, scope = yield from self._fields(task)
+        if isinstance(fields.get("auth"), str):
+            check_name(self.program, f"{task.label}.auth", task.fields["auth"].document, fields["auth"])
+            found = yield from self.chain.credential(fields["auth"])
+            fields["auth"] = kind.credential(found.kind, found.value)
+            if fields["auth"] is None:
+                raise CannotOpen("auth", f"the credential of kind {found.kind!r} is of no use to a {task.kind} task")
+        makers: Makers = {name: _always(value) for name, value in scope.items()}
+        call = _Rehearsal(task, fields, makers, self.body.get("folder"))
+        kind.start(call)
+        return call.arguments
+
+    def secret(self) -> Asking[Found]:
+        """What a secrets task reads: kept in memory for its site, read again where it is not."""
+        task = self.task
+
+        def fields() -> Asking[Fields]:
+            values, _ = yield from self._fields(task)
+            written = {name: template.document for name, template in task.fields.items()}
+            check_names(self.program, task.label, "secrets", written, values)
+            if isinstance(values.get("auth"), str):
+                found = yield from self.chain.credential(values["auth"])
+                values["auth"] = as_map(found)
+            return Fields(values)
+
+        key = f"secrets:{self.run}:{self.body['path']}"
+        found: Found = yield Lookup(Entry(task.label, "secrets", key, SECRET_LIFETIME, True, fields))
+        return found
+
+    def _fields(self, task: Task) -> Asking[tuple[dict[str, Any], dict[str, Any]]]:
+        """All fields with their values, and the scopes they came from."""
+        known: Mapping[str, Any] = self.body["fields"]
+        left = {name: template for name, template in task.fields.items() if name not in known}
+        reads = Reads()
+        for template in left.values():
+            reads |= template.reads
+        scope = yield from self._scope(reads)
+        fields = {**task.fixed, **known}
+        for name in sorted(left, key=lambda name: name != "args"):
+            fields[name] = rendered(name, left[name], scope)
+            if name == "args" and self.program.is_io and isinstance(fields[name], dict):
+                scope |= {one: value for one, value in fields[name].items() if one not in SCOPES}
+        return fields, scope
+
+    def _scope(self, reads: Reads) -> Asking[dict[str, Any]]:
+        scope = dict(self.body["scopes"])
+        secrets = self.body["secrets"]
+        if "prev" in secrets:
+            scope["_prev"] = (yield from self._earlier(secrets["prev"])).value
+        if "results" in secrets:
+            scope["results"] = dict(scope.get("results", {}))
+            for label, recipe in secrets["results"].items():
+                scope["results"][label] = (yield from self._earlier(recipe)).value
+        if "keychain" in reads.members:
+            members = reads.members["keychain"]
+            scope["keychain"] = {}
+            for name in self.chain.names if members is None else sorted(members):
+                found = yield from self.chain.find(name)
+                if found is not None:
+                    scope["keychain"][name] = found.value
+        return scope
+
+    def _earlier(self, recipe: Body) -> Asking[Found]:
+        return _Opened(self.program, recipe, self.run).secret()
+
+
+def _always(value: Any) -> Callable[[Any], Any]:
+    return lambda _: value
+
+
+@dataclass(slots=True, eq=False, init=False)
+class _Rehearsal(tools.Call):
+    """A call whose tool says what it would do."""
+
+    arguments: dict[str, Any]
+    origin: str | None
+
+    def __init__(self, task: Task, fields: dict[str, Any], makers: Makers, origin: str | None) -> None:
+        self.task, self.fields, self.makers, self.origin = task, fields, makers, origin
+        self.arguments = {}
+
+    @property
+    def folder(self) -> str | None:
+        return self.origin
+
+    def perform(self, provider: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> None:
+        self.arguments.update(arguments)
+
+    def give(self, result: Payload) -> None:
+        assert isinstance(result, bytes)
+        self.arguments["value"] = jsontext.decode(result)
+
+    def fail(self, problem: Error) -> None:
+        code = None if problem.code is None else str(problem.code)
+        raise CannotOpen(problem.kind, problem.message, code, problem.retryable)

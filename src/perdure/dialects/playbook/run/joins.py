@@ -1,0 +1,84 @@
+"""Joins: tokens that come from several branches of a fork leave as one (PBK-130, 232).
+
+    fork ──▶ a ──▶ ┐
+         ──▶ b ──▶ ┴ tracker ──▶ join, with args {branches: {a: …, b: …}}
+
+A tracker belongs to the nearest step-run from whose tokens all the named steps could be reached, or to the execution
+where there is none. It counts rounds: the second token that a branch delivers belongs to the second round. A round
+whose token has left swallows what comes late. Once nothing that descends from its step-run is left, what it still holds
+fails.
+"""
+
+from perdure.dialects.playbook.plan.program import Join, Program, Step
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.task_errors import error
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+
+INCOMPLETE = "JOIN_INCOMPLETE"
+
+
+def branch_of(program: Program, source: str, target: str) -> str:
+    """As which branch a token from one step arrives at another; empty where it simply enters."""
+    join = program.steps[target].join
+    return source if join is not None and source in join.branches else ""
+
+
+def commonly_forked(program: Program, tokens: list[p.NewToken]) -> tuple[str, ...]:
+    """The joins whose branches these tokens of one step-run may become."""
+    found = []
+    for name, reach in program.joins.items():
+        join = program.steps[name].join
+        assert join is not None
+        offered = {branch for token in tokens for branch in _offered(token, name, reach[token.step])}
+        if len(offered) >= min(join.need if join.need > 1 else 2, len(join.branches)):
+            found.append(name)
+    return tuple(found)
+
+
+def _offered(token: p.NewToken, join: str, reached: frozenset[str]) -> frozenset[str]:
+    return frozenset({token.branch}) if token.step == join and token.branch else reached
+
+
+def arrive(turn: Turn, number: int) -> None:
+    """A token has come to a join: it is held, completes its round, or is too late for it."""
+    body: b.Body = turn.body
+    token = body.tokens[number]
+    join = _join(turn.program.steps[token.step])
+    fork = body.forks[token.fork].keys.get(token.step, b.WHOLE)
+    tracker = body.forks[fork].trackers.get(token.step, b.Tracker())
+    if tracker.counts.get(token.branch, 0) < tracker.fired:
+        turn.emit(p.JoinReached(number, fork, is_late=True))
+        return
+    heads = {branch: next(iter(held)) for branch, held in tracker.held.items() if held}
+    heads.setdefault(token.branch, number)
+    if len(heads) < join.need:
+        turn.emit(p.JoinReached(number, fork))
+        return
+    heads = {branch: heads[branch] for branch in join.branches if branch in heads}
+    branches = {branch: body.tokens[head].args.read(turn.text) for branch, head in heads.items()}
+    args = turn.keep(jsontext.encode({"branches": branches}))
+    gated = turn.program.steps[token.step].admission is not None
+    joined = p.NewToken(body.tokens_made + 1, token.step, gated, args)
+    turn.emit(p.JoinReached(number, fork))
+    turn.emit(p.JoinCompleted(token.step, fork, tuple(heads.values()), number, joined, turn.now))
+
+
+def give_up(turn: Turn, fork: int) -> None:
+    """Nothing can deliver any more to a tracker that still holds tokens."""
+    body: b.Body = turn.body
+    step, tracker = next((step, one) for step, one in body.forks[fork].trackers.items() if any(one.held.values()))
+    join = _join(turn.program.steps[step])
+    arrived = [branch for branch in join.branches if tracker.held.get(branch)]
+    missing = [branch for branch in join.branches if branch not in arrived]
+    came, stayed_away = ", ".join(arrived), ", ".join(missing)
+    message = f"step {step!r} waits for {join.need} of its branches: {came} came, {stayed_away} cannot come any more"
+    failed = error("policy_fail", message, INCOMPLETE, source=step, details={"arrived": arrived, "missing": missing})
+    tokens = tuple(sorted(number for held in tracker.held.values() for number in held))
+    turn.emit(p.JoinFailed(step, fork, tokens, failed))
+
+
+def _join(step: Step) -> Join:
+    assert step.join is not None, "only a join makes a token arrive"
+    return step.join

@@ -1,0 +1,243 @@
+"""The keychain of one execution: which entries it has, where each lives, and what is needed to make one (PBK-182, 201).
+
+Entries of `shared` scope pass from a playbook to those it calls. They stay what their declaration made them: they are
+resolved by the document that declares them, with the values of the execution that declared them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.playbook.plan.program import SCOPES, Declared, Program
+from perdure.dialects.playbook.plan.workload import merged
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.task_errors import said
+from perdure.expressions.jinja import Reads, Template, TemplateError
+from perdure.kernel import jsontext
+from perdure.kernel.sealed_arguments import Asking, CannotOpen, Document, Entry, Fields, Found, Lookup, Stored
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant, Payload
+
+AUTH_UNKNOWN = "AUTH_UNKNOWN"
+NAMED_BY_DATA = "SECRET_NAMED_BY_DATA"
+
+
+# Where it is decided: what goes with a task.
+
+
+def carried(
+    turn: Turn, names: frozenset[str] | None, *, by_name: bool = False, workload: Payload | None = None
+) -> dict[str, Any]:
+    """What a worker needs to know of the keychain: the document, the values that entries read, never a secret.
+
+    `names`: the entries that are read, None for all; `by_name`: any entry may be asked for by its name.
+    """
+    options = jsontext.decode(turn.state.options)
+    program: Program = turn.program
+    found: dict[str, Any] = {"program": turn.state.program.hex(), "root": options.get("root", turn.execution.id)}
+    wanted = None if by_name else names
+    if program.keychain and wanted != frozenset():
+        found |= _own(turn, program, wanted, workload)
+    if "shared" in options and wanted != frozenset():
+        found["shared"] = options["shared"]
+    return found
+
+
+def _own(turn: Turn, program: Program, names: frozenset[str] | None, workload: Payload | None = None) -> dict[str, Any]:
+    body: b.Body = turn.body
+    reads = Reads()
+    for name in _with_earlier(program.keychain, names):
+        reads |= program.keychain[name].fields.reads
+    given = body.workload.payload if workload is None else workload
+    found: dict[str, Any] = {"dues": dict(body.dues)} if body.dues else {}
+    bare = _bare(program, reads)
+    if "workload" in reads.members or bare:
+        value, members = jsontext.decode(turn.text(given)), reads.members.get("workload", frozenset())
+        wanted = value if members is None else members | bare
+        found["workload"] = {name: value[name] for name in wanted if name in value}
+    return found
+
+
+def _bare(program: Program, reads: Reads) -> frozenset[str]:
+    """Names that entries read without a scope: in profile "io" they are the workload's (PBK-158)."""
+    return reads.names - SCOPES if program.is_io else frozenset()
+
+
+def _with_earlier(keychain: Mapping[str, Declared], names: frozenset[str] | None) -> list[str]:
+    """The entries named and those they are made of, in order."""
+    if names is None:
+        return list(keychain)
+    wanted = set(names)
+    for name in reversed(list(keychain)):
+        if name in wanted:
+            members = keychain[name].fields.reads.members.get("keychain", frozenset())
+            wanted |= set(keychain) if members is None else members
+            wanted |= {str(keychain[name].fields.document.get("auth", ""))}  # type: ignore[union-attr]
+    return [name for name in keychain if name in wanted]
+
+
+def handed_on(turn: Turn) -> dict[str, Any]:
+    """What a child is told of the keychain: its root, and where the shared entries of its callers are declared."""
+    options = jsontext.decode(turn.state.options)
+    program: Program = turn.program
+    root = options.get("root", turn.execution.id)
+    shared = dict(options.get("shared", {}))
+    names = frozenset(one.name for one in program.keychain.values() if one.scope == "shared")
+    if names:
+        own = {"program": turn.state.program.hex(), "run": turn.execution.id, "root": root}
+        own |= _own(turn, program, names)
+        shared |= dict.fromkeys(sorted(names), own)
+    return {"root": root, **({"shared": shared} if shared else {})}
+
+
+# At the worker.
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """The keychain as one execution has it."""
+
+    program: Program
+    digest: str
+    run: str
+    root: str
+    load: Callable[[bytes], Program]  # of a document that a caller has pinned
+    workload: Any = None
+    dues: Mapping[str, Instant] = msgspec.field(default_factory=dict)
+    shared: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, program: Program, body: Mapping[str, Any], run: str, load: Callable[[bytes], Program]) -> "Chain":
+        return cls(
+            program,
+            body["program"],
+            run,
+            body["root"],
+            load,
+            body.get("workload"),
+            body.get("dues", {}),
+            body.get("shared", {}),
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.program.keychain, *(name for name in self.shared if name not in self.program.keychain)]
+
+    def find(self, name: str) -> Asking[Found | None]:
+        """The entry's value; one of its own, or one that a caller shares; None when there is no such entry."""
+        if name in self.program.keychain:
+            found: Found = yield Lookup(self.entry(self.program.keychain[name]))
+            return found
+        if name not in self.shared:
+            return None
+        given = self.shared[name]
+        program = self.load((yield Document(given["program"])))
+        found = yield from Chain.of(program, given, given["run"], self.load)._must(name)
+        return found
+
+    def _must(self, name: str) -> Asking[Found]:
+        found: Found = yield Lookup(self.entry(self.program.keychain[name]))
+        return found
+
+    def credential(self, name: str) -> Asking[Found]:
+        """What `auth: name` means: an entry first, then a credential that is stored on the host (PBK-186)."""
+        found = yield from self.find(name)
+        if found is None:
+            found = yield Stored(name)
+        if found is None:
+            hint = f"declare it in the keychain, or store it as PERDURE_CREDENTIAL_{name}"
+            raise CannotOpen("auth", f"there is no credential {name!r}; {hint}", AUTH_UNKNOWN)
+        return found
+
+    def entry(self, declared: Declared) -> Entry:
+        return Entry(
+            declared.name,
+            declared.kind,
+            self._key(declared),
+            declared.lifetime,
+            declared.renews,
+            lambda: self._fields(declared),
+            self.dues.get(declared.name),
+        )
+
+    def _key(self, declared: Declared) -> str:
+        catalog = f"{self.program.path}@{self.digest[:16]}"
+        place = {"local": self.run, "global": "global", "shared": f"shared:{self.root}"}[declared.scope]
+        return f"{declared.name}:{catalog}:{place}"
+
+    def _fields(self, declared: Declared) -> Asking[Fields]:
+        """What is written, filled in with earlier entries; `auth` becomes the credential it names."""
+        template = declared.fields
+        given = self.workload or {}
+        scope: dict[str, Any] = {name: given[name] for name in _bare(self.program, template.reads) if name in given}
+        scope |= {"workload": given, "execution_id": self.run}
+        if "keychain" in template.reads.members:
+            earlier = list(self.program.keychain)[: list(self.program.keychain).index(declared.name)]
+            members = template.reads.members["keychain"]
+            scope["keychain"] = {}
+            for name in earlier if members is None else [name for name in earlier if name in members]:
+                scope["keychain"][name] = (yield from self._must(name)).value
+        values = rendered(declared.name, template, scope)
+        check_names(self.program, declared.name, declared.kind, template.document, values)
+        if isinstance(values.get("auth"), str):
+            found = yield from self.credential(values["auth"])
+            values = {**values, "auth": as_map(found)}
+        return Fields(values)
+
+
+def naming_fields(kind: str) -> tuple[str, ...]:
+    """The fields of an entry, or of a task that reads secrets, that say which stored secret is meant."""
+    match kind:
+        case "secret_manager":
+            return ("auth", "map")
+        case "secrets":
+            return ("auth", "map", "name", "key", "secret_name", "path")
+        case "api_key":  # its `key` is the key itself
+            return ("auth", "ref", "credential", "credential_ref")
+    return ("auth", "ref", "credential", "credential_ref", "key")
+
+
+def check_names(program: Program, what: str, kind: str, written: Any, given: Mapping[str, Any]) -> None:
+    for field in naming_fields(kind):
+        if isinstance(given.get(field), str) or field == "map":  # a credential itself is a map
+            check_name(program, f"{what}.{field}", written.get(field), given.get(field))
+
+
+def check_name(program: Program, what: str, written: Any, given: Any) -> None:
+    """Data choose no secret: a name that a template gives counts where the document has it, or gives it by itself."""
+    names = {name for name in _texts(given) if name not in program.written}
+    if names and names - set(_texts(_given_by_itself(program, Template(written)))):
+        message = (
+            f"{what}: data may not say which secret or credential is meant; write {min(names)!r} into the document"
+        )
+        raise CannotOpen("auth", message, NAMED_BY_DATA)
+
+
+def _given_by_itself(program: Program, template: Template) -> Any:
+    """What the template gives with the document's own defaults, before any request."""
+    try:
+        workload = merged(program.workload, {}, "", is_io=program.is_io)
+        return template.render({**(workload if program.is_io else {}), "workload": workload})
+    except TemplateError:
+        return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for inner in value.values():
+                yield from _texts(inner)
+
+
+def as_map(found: Found) -> Any:
+    """A credential with its type in it, for those who must tell kinds apart."""
+    return {"type": found.kind, **found.value} if isinstance(found.value, dict) else found.value
+
+
+def rendered(what: str, template: Template, scope: Mapping[str, Any]) -> Any:
+    try:
+        return template.render(scope)
+    except TemplateError as fault:
+        raise CannotOpen("template", f"{what}: {said(fault)}") from None

@@ -1,0 +1,54 @@
+"""Resolving the keychain: after the request is evaluated, before any token exists (PBK-180).
+
+A worker does it. It tells which entries there are and when they end; the values stay in its memory.
+"""
+
+from typing import Any
+
+from perdure.dialects.playbook.plan.program import Program
+from perdure.dialects.playbook.run.ends import end_at_once
+from perdure.dialects.playbook.run.keychain import carried
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.task_errors import error
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.sealed_arguments import Envelope
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
+
+CODE = "KEYCHAIN_RESOLUTION"
+PATH = "keychain"
+PROVIDER = "playbook.secrets"
+
+
+def resolve(turn: Turn, workload: Payload) -> int:
+    """Let a worker make every entry; the number of its task."""
+    body: dict[str, Any] = {"resolve": True, **carried(turn, None, workload=workload)}
+    envelope = jsontext.encode(Envelope("playbook", body))
+    return turn.schedule_task(PROVIDER, PATH, envelope, max_deliveries=3, sealed=True)
+
+
+def is_awaited(turn: Turn, task: int) -> bool:
+    asked = turn.body.request
+    return asked is not None and not turn.body.begun and asked.task == task
+
+
+def land(turn: Turn, outcome: Outcome) -> None:
+    body: b.Body = turn.body
+    program: Program = turn.program
+    match outcome:
+        case Succeeded(value):
+            told = jsontext.decode(turn.text(value))
+            dues = {one["name"]: one["due"] for one in told if not program.keychain[one["name"]].renews}
+            turn.emit(p.KeychainResolved(dues))
+            return
+        case Failed(_, message):
+            said = message
+        case Cancelled(reason):
+            said = reason or "the task that resolves it was cancelled"
+    for timer in list(body.bounds):
+        turn.drop_timer(timer)
+    failed = error("auth", f"the keychain cannot be resolved: {said}", CODE)
+    turn.emit(p.WorkflowStopped(failed, is_failure=True))
+    end_at_once(turn, CODE, failed.message)

@@ -1,0 +1,186 @@
+"""After a boundary event: which arcs fire, and what their tokens carry (section 7 of the language)."""
+
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.playbook.plan.program import Arc, Program, Router, Step
+from perdure.dialects.playbook.run import ctx_patches, joins
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.task_errors import Error, error, said
+from perdure.dialects.playbook.state.values import Patch
+from perdure.dialects.playbook.values.template_scopes import control_makers, gather, gather_all
+from perdure.expressions.jinja import TemplateError
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
+
+NO_ARGS = b"{}"
+Looked = tuple[str, bool, str]
+"""What became of one arc: its target, whether it fired, and why it could not be asked."""
+
+
+def route(turn: Turn, number: int) -> None:
+    """Evaluate the arcs of a step-run that has ended, once."""
+    body: b.Body = turn.body
+    program: Program = turn.program
+    run = body.runs[number]
+    step = program.steps[run.step]
+    if run.is_final or body.stopped is not None or step.router is None or not step.router.arcs:
+        _leave(turn, number, run, step)
+        return
+    fired = _Fired(turn, program, step.router, run)
+    own = fired.failures
+    no_match = not fired.tokens and not own and program.no_next_is_error
+    if no_match:
+        own.append(error("policy_fail", f"no arc of step {run.step!r} matched", "NO_MATCHING_ARC"))
+    handled = run.error is not None and fired.is_handled
+    failures = own if run.error is None else [run.error, *own]
+    if own:
+        ending: str = b.Ending.FAILED
+    else:
+        ending = "" if fired.tokens else _ending(run.error)
+    if not failures and not fired.patch and _are_next(body, program, fired.tokens):
+        fired.tokens = [_begun(program, new, body.runs_made + at) for at, new in enumerate(fired.tokens, 1)]
+    if run.error is not None and fired.tokens:
+        turn.caught += 1
+    mode = "inclusive" if step.router.is_inclusive else "exclusive"
+    set_ctx, grown = ctx_patches.shortened(turn, fired.patch, fired.growing, fired.growths) if fired.patch else ((), ())
+    if grown:
+        turn.emit(p.CtxGrows(grown))
+    turn.emit(
+        p.NextEvaluated(
+            number,
+            mode,
+            tuple(fired.looked),
+            tuple(fired.tokens),
+            ending,
+            handled,
+            tuple(failures),
+            no_match,
+            turn.now,
+            set_ctx,
+            fired.size,
+            joins.commonly_forked(program, fired.tokens) if len(fired.tokens) > 1 else (),
+        )
+    )
+
+
+def _are_next(body: b.Body, program: Program, tokens: list[p.NewToken]) -> bool:
+    """Whether nothing could come between these tokens and the beginning of their steps."""
+    if body.paused or body.runs_made + len(tokens) > program.bounds.max_step_runs:
+        return False
+    if body.stale or body.arriving or body.closing or body.dying or body.admitted or len(body.routing) > 1:
+        return False
+    return all(program.steps[new.step].is_plain and not (new.gated or new.branch) for new in tokens)
+
+
+def _begun(program: Program, new: p.NewToken, run: int) -> p.NewToken:
+    return msgspec.structs.replace(new, run=run, tasks=len(program.steps[new.step].tasks))
+
+
+def _leave(turn: Turn, number: int, run: b.StepRun, step: Step) -> None:
+    """A leaf, the final step, or a run whose execution was stopped: nothing is routed."""
+    failures = () if run.error is None else (run.error,)
+    ending: str = "" if run.is_final else _ending(run.error)
+    if turn.body.stopped is not None and not run.is_final and run.error is None and step.router is not None:
+        ending = b.Ending.ABORTED
+    turn.emit(p.NextEvaluated(number, "", (), (), ending, False, failures, False, turn.now))
+
+
+def _ending(failed: Error | None) -> str:
+    return b.Ending.NORMAL if failed is None else b.Ending.FAILED
+
+
+class _Fired:
+    """One look at all arcs: the tokens they give, and what went wrong."""
+
+    def __init__(self, turn: Turn, program: Program, router: Router, run: b.StepRun) -> None:
+        assert run.boundary is not None
+        self.turn = turn
+        self.program = program
+        self.run = run
+        self.makers = control_makers(turn, run.args, run.boundary, run.local)
+        self.looked: list[Looked] = []
+        self.tokens: list[p.NewToken] = []
+        self.failures: list[Error] = []
+        self.patch: Patch = ()  # what the arcs that fire assign to `ctx` (PBK-158)
+        self.growing: set[str] = set()  # keys among those that only grow
+        self.growths: ctx_patches.Growths = {}
+        self.size = turn.body.ctx_size
+        self.is_handled = False  # an arc with a guard of its own has taken the failure up (PBK-122)
+        guard_errors: list[str] = []
+        is_taken = False
+        for index, arc in enumerate(router.arcs):
+            if is_taken and not router.is_inclusive:
+                break  # later guards are not even asked (PBK-116)
+            try:
+                matches = arc.when is None or arc.when.holds(gather(self.makers, arc.when.reads))
+            except TemplateError as fault:
+                guard_errors.append(f"arcs[{index}].when: {said(fault)}")
+                self.looked.append((arc.step, False, said(fault)))
+                continue
+            is_taken = is_taken or matches
+            self.looked.append((arc.step, matches, ""))
+            if matches:
+                self._take(index, arc)
+        if guard_errors and not is_taken:
+            self.failures.append(error("template", "; ".join(guard_errors), "GUARD_ERROR", source=run.step))
+
+    def _take(self, index: int, arc: Arc) -> None:
+        try:
+            args = self._args(index, arc)
+            self._set(index, arc)
+        except _BadArgs as bad:
+            self.failures.append(bad.problem)
+            return
+        number = self.turn.body.tokens_made + len(self.tokens) + 1
+        gated = self.program.steps[arc.step].admission is not None
+        branch = joins.branch_of(self.program, self.run.step, arc.step)
+        self.tokens.append(p.NewToken(number, arc.step, gated, args, index, branch))
+        self.is_handled = self.is_handled or arc.when is not None
+
+    def _args(self, index: int, arc: Arc) -> Payload:
+        if arc.args is None:
+            return NO_ARGS
+        where = f"arcs[{index}].args"
+        try:
+            value = arc.args.render(gather(self.makers, arc.args.reads))
+            text = jsontext.encode(value)
+        except TemplateError as fault:
+            raise _BadArgs(error("template", f"{where}: {said(fault)}", "GUARD_ERROR", source=self.run.step)) from None
+        except jsontext.NotJson as problem:
+            raise _BadArgs(error("template", f"{where}: {problem}", "GUARD_ERROR", source=self.run.step)) from None
+        limit = self.program.bounds.max_payload_bytes
+        if len(text) > limit:
+            message = (
+                f"{where} ({_largest(value)}, to {arc.step!r}) has {len(text)} bytes, {limit} are allowed; "
+                "pass a reference instead"
+            )
+            raise _BadArgs(error("limit", message, "ARGS_TOO_LARGE", source=self.run.step))
+        return self.turn.keep(text)
+
+    def _set(self, index: int, arc: Arc) -> None:
+        if not arc.set:
+            return
+        try:
+            scope = gather_all(self.makers, arc.set.values())
+            patch = (*self.patch, *ctx_patches.render(arc.set, scope, "ctx", self.growths))
+            self.size = ctx_patches.measure(self.turn.body, patch)
+        except ctx_patches.BadPatch as bad:
+            message = f"arcs[{index}].set: {bad.problem.message}"
+            raise _BadArgs(error(bad.problem.kind, message, "GUARD_ERROR", source=self.run.step)) from None
+        self.patch = patch
+        self.growing |= ctx_patches.growing_keys(arc.set)
+
+
+def _largest(args: Any) -> str:
+    name = max(args, key=lambda key: len(jsontext.encode(args[key])))
+    return f"mostly {name!r}"
+
+
+class _BadArgs(Exception):
+    def __init__(self, problem: Error) -> None:
+        super().__init__(problem.message)
+        self.problem = problem

@@ -1,0 +1,127 @@
+"""Tasks that need secrets: what of them is left to the worker, and how the worker finishes them (section 13).
+
+A field is *left* when its template reads `keychain`, or the result of a task that gave a secret. Everything else is
+rendered where it is decided, as always. What the left templates read besides goes with the task, in its envelope.
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from perdure.dialects.playbook import tools
+from perdure.dialects.playbook.plan.program import SCOPES, Program, Task
+from perdure.dialects.playbook.run.keychain import carried
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.task_errors import error
+from perdure.dialects.playbook.tools.kind import Call
+from perdure.dialects.playbook.values.template_scopes import Makers, gather, task_key, task_path
+from perdure.expressions.jinja import Reads
+from perdure.kernel import jsontext
+from perdure.kernel.sealed_arguments import Envelope
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import SECOND
+
+KEYCHAIN = "keychain"
+LANGUAGE = "playbook"
+PROVIDER = "playbook.secrets"
+
+
+def left_fields(program: Program, task: Task, thread: b.Thread) -> frozenset[str]:
+    """The fields of a task that only the worker can render."""
+    left = frozenset(name for name, template in task.fields.items() if touches(template.reads, thread))
+    if program.is_io and "args" in left:  # a bare name may mean one of the task's own args
+        left |= frozenset(name for name, template in task.fields.items() if template.reads.names - SCOPES)
+    return left
+
+
+def touches(reads: Reads, thread: b.Thread) -> bool:
+    """Whether something that reads this would read a secret."""
+    members = reads.members
+    if KEYCHAIN in members or ("_prev" in members and thread.prev_recipe is not None):
+        return True
+    return "results" in members and any(reads.touches("results", label) for label in thread.recipes)
+
+
+def is_needed(call: Call, left: frozenset[str]) -> bool:
+    kind = tools.kind_of(call.task.kind)
+    if left or kind.is_sensitive or touches(kind.reads(call.task), call.turn.body.threads[call.thread]):
+        return True
+    return kind.provider is not None and isinstance(call.fields.get("auth"), str)
+
+
+def start(call: Call, left: frozenset[str], makers: Makers) -> None:
+    """Hand the task to a worker with its fields as far as they are known; `makers` are those of the left ones."""
+    turn, task = call.turn, call.task
+    kind = tools.kind_of(task.kind)
+    if kind.provider is None:
+        message = f"a secret may not be passed to a {task.kind} task: {', '.join(sorted(left))}"
+        call.fail(error("template", message, "SECRET_ESCAPES", source=task.label))
+        return
+    thread = turn.body.threads[call.thread]
+    run = turn.body.runs[thread.run]
+    reads = reduce(or_, (task.fields[name].reads for name in left), kind.reads(task))
+    path = task_path(thread, run, task)
+    body: dict[str, Any] = {
+        "step": run.step,
+        "task": thread.position,
+        "path": path,
+        "fields": {name: value for name, value in call.fields.items() if name not in task.fixed},
+        "scopes": _scopes(makers, reads, thread),
+        "secrets": _recipes(turn, reads, thread),
+        **carried(turn, reads.members.get(KEYCHAIN, frozenset()), by_name="auth" in task.fields),
+    }
+    if call.folder is not None:
+        body["folder"] = call.folder
+    text = envelope(call, body)
+    if text is None:
+        return
+    limit = task.timeout
+    deadline = None if limit is None else turn.now + int(limit * SECOND)
+    number = turn.schedule_task(
+        kind.provider.format(kind=task.kind),
+        path,
+        text,
+        attempt=thread.attempt,
+        deadline=deadline,
+        max_deliveries=thread.charges_left,
+        hold_effects_in_doubt=task.holds_effects,
+        sealed=True,
+        key=task_key(thread),
+    )
+    recipe = turn.keep(jsontext.encode(body)) if kind.is_sensitive else None
+    call.began(number, recipe=recipe)
+
+
+def envelope(call: Call, body: dict[str, Any]) -> bytes | None:
+    try:
+        return jsontext.encode(Envelope(LANGUAGE, body))
+    except jsontext.NotJson as problem:
+        call.fail(error("serialization", str(problem), source=call.task.label))
+        return None
+
+
+def _scopes(makers: Makers, reads: Reads, thread: b.Thread) -> dict[str, Any]:
+    """What the left templates read and is no secret; of each scope only the members that they name."""
+    hidden = {KEYCHAIN} if thread.prev_recipe is None else {KEYCHAIN, "_prev"}
+    found = gather(makers, Reads({name: read for name, read in reads.members.items() if name not in hidden}))
+    if "results" in found:
+        found["results"] = {label: one for label, one in found["results"].items() if label not in thread.recipes}
+    return {name: narrowed(value, reads.members[name]) for name, value in found.items()}
+
+
+def narrowed(value: Any, members: Iterable[str] | None) -> Any:
+    if members is None or not isinstance(value, dict):
+        return value
+    return {name: value[name] for name in members if name in value}
+
+
+def _recipes(turn: Turn, reads: Reads, thread: b.Thread) -> dict[str, Any]:
+    """How to get the secrets again that earlier tasks of the pipeline have read."""
+    found: dict[str, Any] = {}
+    if "_prev" in reads.members and thread.prev_recipe is not None:
+        found["prev"] = jsontext.decode(turn.text(thread.prev_recipe))
+    labels = [label for label in thread.recipes if reads.touches("results", label)]
+    if labels:
+        found["results"] = {label: jsontext.decode(turn.text(thread.recipes[label])) for label in labels}
+    return found

@@ -1,0 +1,227 @@
+"""Which rule applies to a task's outcome, and what it does (5.4 of the language): patches first, then the directive."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.playbook.plan.program import Directive, Loop, Policy, Step, Task, Then
+from perdure.dialects.playbook.run import ctx_patches
+from perdure.dialects.playbook.run.ctx_merge import fold
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.task_errors import Error, error, said
+from perdure.dialects.playbook.state.values import Patch
+from perdure.dialects.playbook.values import io_names
+from perdure.dialects.playbook.values.template_scopes import Makers, gather, gather_all, outcome_view
+from perdure.expressions.jinja import Template, TemplateError
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Code
+from perdure.kernel.retry import Backoff, delay
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import SECOND, Instant
+
+LONGEST_WAIT: Instant = 300 * SECOND  # PBK-087
+_BACKOFF = {"none": Backoff.CONSTANT, "linear": Backoff.LINEAR, "exponential": Backoff.EXPONENTIAL}
+
+
+class Judgement:
+    """Which rule applies to an outcome, and what it does."""
+
+    def __init__(self, turn: Turn, number: int, thread: b.Thread, step: Step, task: Task, makers: Makers) -> None:
+        assert thread.outcome is not None
+        self.turn = turn
+        self.body: b.Body = turn.body
+        self.number = number
+        self.thread = thread
+        self.step = step
+        self.task = task
+        self.failed = thread.outcome.error
+        self.makers = makers  # made for this move: the outcome is added
+        self.makers["outcome"] = lambda _: outcome_view(thread, turn.text)
+        if turn.program.is_io:
+            self.makers["output"] = lambda _: self._output()
+        self.errors: list[str] = []
+        self.rule = b.NO_RULE
+        self.recorded: Patch = ()  # what is set in `ctx`, as it is recorded
+        self.grown: tuple[str, ...] = ()
+        self._growths: ctx_patches.Growths = {}
+
+    def pass_on(self) -> None:
+        """Choose a rule, render its patches, and only then let its directive act (PBK-083)."""
+        then, problem = self._choose()
+        set_ctx: Patch = ()
+        set_iter: Patch = ()
+        set_step: Patch = ()
+        size = self.body.ctx_size
+        wait: Instant = 0
+        if problem is None:
+            try:
+                if then.set_ctx or then.set_iter or then.set_step:
+                    set_ctx = self._reduced(
+                        ctx_patches.render(then.set_ctx, self._scope(then.set_ctx), "ctx", self._growths)
+                    )
+                    set_iter = ctx_patches.render(then.set_iter, self._scope(then.set_iter), "iter")
+                    set_step = ctx_patches.render(then.set_step, self._scope(then.set_step), "step")
+                    size = self._check(then, set_ctx, set_iter, set_step)
+                wait = self._wait(then)
+            except ctx_patches.BadPatch as bad:
+                problem, set_ctx, set_iter, set_step, size = bad.problem, (), (), (), self.body.ctx_size
+                self.grown = ()
+        self._act(then, problem, wait, set_ctx, set_iter, set_step, size)
+
+    def _output(self) -> dict[str, Any]:
+        view = outcome_view(self.thread, self.turn.text)
+        return io_names.output(view["status"], view.pop("result"), view["error"], view)
+
+    def _choose(self) -> tuple[Then, Error | None]:
+        policy: Policy | None = self.task.policy
+        if self.failed is not None and self.failed.code == Code.DELIVERIES_EXHAUSTED:
+            return Then(Directive.FAIL), None  # the server ends what no worker can finish: rules have no say (PBK-195)
+        if policy is None:
+            return Then(Directive.CONTINUE if self.failed is None else Directive.FAIL), None
+        for index, rule in enumerate(policy.rules):
+            if rule.when is None:
+                self.rule = b.ELSE
+                return rule.then, None
+            try:
+                if rule.when.holds(gather(self.makers, rule.when.reads)):
+                    self.rule = index
+                    return rule.then, None
+            except TemplateError as fault:
+                self.errors.append(f"rules[{index}].when: {said(fault)}")
+        if self.errors:
+            return Then(Directive.FAIL), error("template", "; ".join(self.errors), source=self.task.label)
+        return Then(Directive.FAIL if policy.unmatched_fails else Directive.CONTINUE), None
+
+    def _scope(self, assignments: Mapping[str, Template]) -> dict[str, Any]:
+        return gather_all(self.makers, assignments.values())
+
+    def _reduced(self, patch: Patch) -> Patch:
+        """In a sequential loop a reducer folds at once (PBK-113); a parallel one folds at its end."""
+        loop = self.step.loop
+        if not patch or loop is None or not loop.reduce or loop.is_parallel:
+            return patch
+        return _folded(self.body, loop, patch)
+
+    def _check(self, then: Then, set_ctx: Patch, set_iter: Patch, set_step: Patch) -> int:
+        for own, patch, what in ((self.thread.iter, set_iter, "iter"), (self.thread.local, set_step, "step")):
+            if any("." in key for key, _ in patch):
+                ctx_patches.overlay(own, patch, what)
+        if self._keeps_back:
+            if any("." in key for key, _ in set_ctx):
+                ctx_patches.overlay(self.body.ctx, (*self.thread.patch, *set_ctx), "ctx")
+            return self.body.ctx_size
+        if not set_ctx:
+            return self.body.ctx_size
+        self.recorded, self.grown = ctx_patches.shortened(self.turn, set_ctx, self._growing(then), self._growths)
+        return ctx_patches.measure(self.body, set_ctx, self.recorded)
+
+    def _growing(self, then: Then) -> frozenset[str]:
+        """Keys that grow, by what is written or by a reducer of a loop that goes item by item."""
+        loop = self.step.loop
+        folded = {} if loop is None else loop.reduce
+        appended = frozenset(key for key in then.set_ctx if folded.get(key) == "append")
+        return ctx_patches.growing_keys(then.set_ctx) | appended
+
+    @property
+    def _keeps_back(self) -> bool:
+        return self.step.loop is not None and self.step.loop.is_parallel
+
+    def _wait(self, then: Then) -> Instant:
+        """How long until the next attempt, if the rule asks for one and it is still allowed (PBK-085, 087)."""
+        if then.do is not Directive.RETRY or self.thread.attempt >= then.attempts:
+            return 0
+        seconds: Any = 0.0 if then.backoff == "none" else 1.0
+        if then.delay is not None:
+            try:
+                seconds = then.delay.render(gather(self.makers, then.delay.reads))
+            except TemplateError as fault:
+                raise ctx_patches.BadPatch(error("template", f"delay: {said(fault)}", source=self.task.label)) from None
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+            message = f"delay must be a number of seconds, not {seconds!r}"
+            raise ctx_patches.BadPatch(error("template", message, source=self.task.label))
+        return delay(_BACKOFF[then.backoff], int(seconds * SECOND), self.thread.attempt, LONGEST_WAIT)
+
+    def _act(
+        self,
+        then: Then,
+        problem: Error | None,
+        wait: Instant,
+        set_ctx: Patch,
+        set_iter: Patch,
+        set_step: Patch,
+        size: int,
+    ) -> None:
+        directive = Directive.FAIL if problem is not None else then.do
+        fate, to, is_visit = "ready", self.thread.position, True
+        match directive:
+            case Directive.CONTINUE:
+                to += 1
+                fate = "ready" if to < len(self.step.tasks) else "done"
+            case Directive.JUMP:
+                assert then.to is not None
+                to = then.to
+            case Directive.BREAK:
+                fate = "done"
+            case Directive.RETRY if self.thread.attempt < then.attempts:
+                is_visit = False
+            case Directive.RETRY | Directive.FAIL:
+                fate = "failed"
+        failed: Error | None = None
+        if fate == "failed":
+            failed = problem or self.failed or error("policy_fail", f"a rule of task {self.task.label!r} says so")
+        elif fate == "ready" and is_visit and self._is_exhausted():
+            message = f"more than {self.turn.program.bounds.max_task_visits} task-runs in one pipeline"
+            fate, failed = "failed", error("limit", message, "TASK_VISITS", source=self.task.label)
+        if self.failed is not None and fate != "failed":
+            self.turn.caught += 1
+        conflicts = () if self._keeps_back else ctx_patches.conflicts(self.body, self.thread.run, set_ctx)
+        repeats, stops = self._after_failure() if fate == "failed" else (False, False)
+        timer = self.turn.set_timer(self.turn.now + wait) if wait and fate == "ready" else 0
+        if self.grown:
+            self.turn.emit(p.CtxGrows(self.grown))
+        self.turn.emit(
+            p.OutcomeJudged(
+                self.number,
+                self.task.label,
+                self.rule,
+                directive,
+                fate,
+                to,
+                is_visit,
+                self.recorded if self.grown else set_ctx,
+                set_iter,
+                timer,
+                failed,
+                tuple(self.errors),
+                size,
+                conflicts,
+                self._keeps_back,
+                repeats,
+                stops,
+                set_step,
+            )
+        )
+
+    def _is_exhausted(self) -> bool:
+        return bool(self.thread.visits >= self.turn.program.bounds.max_task_visits)
+
+    def _after_failure(self) -> tuple[bool, bool]:
+        """What a failed iteration does to its loop: is it repeated, does it stop the others? (PBK-109, 135)"""
+        loop = self.step.loop
+        state = self.body.runs[self.thread.run].loop
+        if loop is None or state is None:
+            return False, False
+        if loop.fanout is None:
+            return False, not loop.is_best_effort
+        repeats = state.retries.get(self.thread.index, 0) < loop.fanout.max_job_retries
+        return repeats, loop.fanout.fail_fast and not repeats
+
+
+def _folded(body: b.Body, loop: Loop, patch: Patch) -> Patch:
+    known = body.ctx.data
+    return tuple(
+        (key, jsontext.encode(fold(loop.reduce[key], known.get(key), jsontext.decode(text))))
+        if key in loop.reduce
+        else (key, text)
+        for key, text in patch
+    )

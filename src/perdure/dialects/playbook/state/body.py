@@ -1,0 +1,349 @@
+"""The state of a Playbook's run: tokens, step-runs in flight, pipelines, `ctx`. Changed by events only (see `folding`).
+
+    token    created ─▶ pending | admitted | discarded        pending ─▶ admitted | discarded
+    run      scheduled ─▶ its threads ─▶ boundary ─▶ routed    (then it is forgotten, its tally remains)
+    thread   ready ─▶ working ─▶ judging ─▶ ready | resting | ended
+
+A thread is one pass through a pipeline: the only one of a plain step-run, or one iteration of a looped one.
+What can move stands in a queue, so that no result costs a search through everything that is open.
+"""
+
+from collections import OrderedDict
+from enum import IntEnum, StrEnum
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.playbook.state.task_errors import Error
+from perdure.dialects.playbook.state.values import NO_VARIABLES, NOTHING, Value, Variables, decode_hook, encode_hook
+from perdure.kernel.values import Instant, Payload
+
+WHOLE = 0  # the fork that is none: the execution itself
+CHARGES = 3  # of one pass through a pipeline: losses of its worker that are its own doing
+ALONE = -1  # the index of a thread that is no iteration
+ELSE = -1  # the rule that decided was the `else`
+NO_RULE = -2  # none did
+ANY_NAME = "*"  # a gate whose text does not tell which members of `ctx` it reads
+STEPS = "steps."  # a gate that reads how other steps ended; no member of `ctx` has this name
+
+Numbers = dict[int, None]
+"""Numbers in order of arrival, each once."""
+
+Queue = OrderedDict[int, None]
+"""As `Numbers`, taken from the front: a plain dict steps over everything that was ever taken to find its first."""
+
+
+class TokenState(IntEnum):
+    CREATED = 0
+    PENDING = 1
+    ADMITTED = 2
+    HELD = 3
+
+
+class Phase(IntEnum):
+    """Where a thread is in the life of one attempt."""
+
+    READY = 0
+    WORKING = 1
+    JUDGING = 2
+    RESTING = 3
+    DONE = 4
+    FAILED = 5
+
+
+class Ending(StrEnum):
+    """How a branch ended (PBK-139)."""
+
+    NORMAL = "normal"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    STRANDED = "stranded"
+    ABORTED = "aborted"
+
+
+class Boundary(msgspec.Struct, gc=False, array_like=True):
+    """The event on which tokens are made, as guards see it (PBK-119)."""
+
+    name: str
+    step: str = ""
+    run: int = 0
+    ok: bool = True
+    result: Value = NOTHING
+    error: Error | None = None
+    args: Value = NOTHING
+    attempt: int = 1
+    at: Instant = 0
+    fanin: str = ""  # how a fan-out came together
+    uri: str = ""  # of the result
+    counts: tuple[int, int] = (0, 0)  # shards that succeeded and failed
+
+
+class Held(msgspec.Struct, gc=False, array_like=True):
+    """A body that references lead to."""
+
+    value: Value
+    reference: bytes | None = None
+    scope: str = "execution"
+    expires: Instant = 0
+
+
+class Decision(msgspec.Struct, gc=False, array_like=True, frozen=True):
+    """The last answer of a token's gate."""
+
+    allow: bool
+    rule: int
+    errors: tuple[str, ...] = ()
+
+
+class Token(msgspec.Struct, gc=False, array_like=True):
+    step: str
+    args: Value
+    event: Boundary
+    at: Instant
+    parent: int = 0
+    arc: int = -1
+    state: TokenState = TokenState.CREATED
+    decision: Decision | None = None
+    reads: tuple[str, ...] = ()  # while it is pending
+    is_final: bool = False
+    fork: int = WHOLE
+    branch: str = ""  # of a join that it comes to
+    held_by: int = WHOLE  # the fork whose tracker holds it
+
+
+class Tracker(msgspec.Struct, gc=False, array_like=True):
+    """What has come to a join, by branch (PBK-130)."""
+
+    held: dict[str, Queue] = msgspec.field(default_factory=dict)
+    counts: dict[str, int] = msgspec.field(default_factory=dict)  # tokens that each branch has delivered
+    fired: int = 0  # rounds whose token has left
+
+
+class Fork(msgspec.Struct, gc=False, array_like=True):
+    """A step-run that made several tokens, while anything that descends from it is left (PBK-232)."""
+
+    parent: int = WHOLE
+    keys: dict[str, int] = msgspec.field(default_factory=dict)  # join → the fork whose tracker holds what comes
+    live: int = 0  # tokens, step-runs and forks right below it
+    held: int = 0  # tokens in its trackers
+    trackers: dict[str, Tracker] = msgspec.field(default_factory=dict)  # by join
+
+
+class Outcome(msgspec.Struct, gc=False, array_like=True):
+    """What the latest attempt of a task gave (PBK-074)."""
+
+    result: Value
+    error: Error | None
+    extras: bytes | None  # JSON text: what only this kind of tool tells
+    duration: Instant
+    at: Instant
+    recipe: Payload | None = None  # the result is a secret: how it is had again
+
+
+class Thread(msgspec.Struct, gc=False, array_like=True):
+    run: int
+    index: int = ALONE
+    position: int = 0
+    visits: int = 1  # task-runs so far, the present one included
+    label: str = ""  # of the present one, once it has begun
+    attempt: int = 1
+    phase: Phase = Phase.READY
+    number: int = 0  # the task, child or timer it waits for
+    timer: int = 0  # bounds the attempt
+    began: Instant = 0
+    prev: Value = NOTHING
+    results: dict[str, Value] = msgspec.field(default_factory=dict)
+    outcome: Outcome | None = None
+    iter: Variables = NO_VARIABLES
+    patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, kept back by a parallel loop
+    epoch: int = 1  # grows with every worker that was lost
+    earlier: int = 0  # task-runs before the pipeline began again
+    error: Error | None = None
+    local: Variables = NO_VARIABLES  # `step` of profile "io"
+    language: str = ""  # of the child it waits for, if that is no playbook
+    recipe: Payload | None = None  # of the attempt that works now
+    prev_recipe: Payload | None = None  # of `prev`
+    recipes: dict[str, Payload] = msgspec.field(default_factory=dict)  # of `results`
+    charges: int = 0  # of the workers that were lost, those that were its own doing
+
+    @property
+    def ordinal(self) -> int:
+        """Which task-run this is: counted anew where the pipeline began again, as its tools see the same work again."""
+        return self.visits - self.earlier
+
+    @property
+    def charges_left(self) -> int:
+        """How many charges end the task that begins now: its pipeline as a whole bears three (PBK-195)."""
+        return max(1, CHARGES - self.charges)
+
+
+class LoopState(msgspec.Struct, gc=False, array_like=True):
+    """The iterations of a looped step-run; counters stand for scans."""
+
+    items: Value
+    total: int
+    limit: int
+    mode: str = "sequential"
+    next: int = 0
+    active: int = 0
+    failed: int = 0
+    stopped: bool = False
+    lowest: int = -1  # the lowest index that failed
+    error: Error | None = None  # and how
+    label: str = ""  # and at which task
+    again: list[int] = msgspec.field(default_factory=list)  # shards to be run once more
+    retries: dict[int, int] = msgspec.field(default_factory=dict)
+    results: dict[int, Value] = msgspec.field(default_factory=dict)
+    size: int = 0  # of the results as templates see them
+    patches: dict[int, list[tuple[str, bytes]]] = msgspec.field(default_factory=dict)
+
+    @property
+    def result(self) -> Value:
+        return Value(parts=[self.results.get(index) for index in range(self.total)], failed=self.failed)
+
+    @property
+    def can_start(self) -> bool:
+        return not self.stopped and self.active < self.limit and (self.next < self.total or bool(self.again))
+
+    @property
+    def is_over(self) -> bool:
+        return self.active == 0 and (self.stopped or (self.next == self.total and not self.again))
+
+
+class StepRun(msgspec.Struct, gc=False, array_like=True):
+    step: str
+    token: int
+    args: Value
+    at: Instant
+    is_final: bool = False
+    timers: tuple[int, ...] = ()
+    loop: LoopState | None = None
+    threads: Numbers = msgspec.field(default_factory=dict)  # those that have not ended
+    result: Value = NOTHING
+    error: Error | None = None
+    label: str = ""  # of the task at which it ended
+    visits: int = 1  # and which of its pipeline's task-runs that was
+    attempt: int = 1
+    boundary: Boundary | None = None
+    seq: int = 0  # of the event that started it
+    local: Variables = NO_VARIABLES  # what its pipeline kept to itself
+    uri: str = ""  # of its result
+    fork: int = WHOLE
+    passing: list[str] = msgspec.field(default_factory=list)  # bodies that live no longer than this run
+
+
+class Tally(msgspec.Struct, gc=False, array_like=True):
+    """What is known of one step over all its runs."""
+
+    runs: int = 0
+    done: int = 0
+    failed: int = 0
+    iterations: int = 0
+    task_runs: dict[str, int] = msgspec.field(default_factory=dict)
+    task_attempts: dict[str, int] = msgspec.field(default_factory=dict)
+    finished: int = 0
+    ok: bool = True  # the latest finished run
+    result: Value = NOTHING
+    result_of: int = 0
+    uri: str = ""
+
+
+class Failure(msgspec.Struct, gc=False, array_like=True, frozen=True):
+    step: str
+    run: int
+    task: str
+    handled: bool
+    error: Error
+
+
+class Stranded(msgspec.Struct, gc=False, array_like=True, frozen=True):
+    step: str
+    token: int
+    decision: Decision | None
+
+
+class Request(msgspec.Struct, gc=False, array_like=True, frozen=True):
+    """What the execution begins with, once `task` has resolved its keychain."""
+
+    entry: str
+    workload: Payload
+    task: int
+    timer: int = 0
+    is_resolved: bool = False
+
+
+class Body(msgspec.Struct, gc=False, array_like=True):
+    seq: int = 0
+    begun: bool = False
+    workload: Value = NOTHING
+    ctx: Variables = msgspec.field(default_factory=Variables)
+    ctx_size: int = 0  # never below the true one
+    writers: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)  # ctx key → run, seq
+
+    tokens: dict[int, Token] = msgspec.field(default_factory=dict)
+    runs: dict[int, StepRun] = msgspec.field(default_factory=dict)
+    threads: dict[int, Thread] = msgspec.field(default_factory=dict)
+    tokens_made: int = 0
+    runs_made: int = 0
+    threads_made: int = 0
+
+    # What can move.
+    stale: Queue = msgspec.field(default_factory=OrderedDict)  # tokens whose gate is to be asked
+    arriving: Queue = msgspec.field(default_factory=OrderedDict)  # tokens that have come to a join
+    dying: Queue = msgspec.field(default_factory=OrderedDict)  # forks that nothing descends from, but that hold tokens
+    admitted: Queue = msgspec.field(default_factory=OrderedDict)  # tokens whose step is to be started
+    agenda: Queue = msgspec.field(default_factory=OrderedDict)  # threads
+    looping: Queue = msgspec.field(default_factory=OrderedDict)  # runs that may start an iteration
+    closing: Queue = msgspec.field(default_factory=OrderedDict)  # runs whose threads have ended
+    routing: Queue = msgspec.field(default_factory=OrderedDict)  # runs whose boundary event is to be routed
+    # What is waited for.
+    pending: Numbers = msgspec.field(default_factory=dict)  # tokens that were denied
+    readers: dict[str, Numbers] = msgspec.field(default_factory=dict)  # ctx name → pending tokens that read it
+    awaited: dict[int, int] = msgspec.field(default_factory=dict)  # task, child or timer → thread
+    bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → run, or 0 for the execution
+    attempt_bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → thread
+
+    forks: dict[int, Fork] = msgspec.field(default_factory=dict)  # none where the program has no joins
+
+    tallies: dict[str, Tally] = msgspec.field(default_factory=dict)
+    branches: dict[str, int] = msgspec.field(default_factory=dict)
+    failures: list[Failure] = msgspec.field(default_factory=list)
+    handled: int = 0
+    unhandled: int = 0
+    unrouted: int = 0  # failures that no `on_failure` forgives (PBK-125)
+    order: list[tuple[str, str, int]] = msgspec.field(default_factory=list)
+    last_leaf: Value = NOTHING
+    held: dict[str, Held] = msgspec.field(default_factory=dict)  # by the reference's uri
+
+    landed: int = 0  # the thread whose task or child has just ended
+    paused: bool = False
+    waiting: bool = False
+    wait_timer: int = 0
+    patience_over: bool = False  # `wait_timeout_s` has passed
+    stranded: list[Stranded] = msgspec.field(default_factory=list)
+    stopped: Error | None = None  # nothing is routed any more
+    finalizing: int = 0  # the token of the final step
+    final: str = ""  # how the finalization went: done, failed, skipped
+    final_error: Error | None = None
+    status: str = ""
+    code: str = ""
+
+    request: Request | None = None  # evaluated, and waiting for its keychain
+    dues: dict[str, Instant] = msgspec.field(default_factory=dict)  # entries of the keychain that are not renewed
+    growing: tuple[str, ...] = ()  # keys of which the next patch has only what is added
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is runnable and nothing in flight (PBK-126); denied tokens do not count."""
+        return not (self.stale or self.arriving or self.dying or self.admitted or self.runs)
+
+
+def _decode_hook(kind: type, raw: Any) -> Any:
+    return OrderedDict(raw) if kind == Queue else decode_hook(kind, raw)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)
+_decoder = msgspec.msgpack.Decoder(Body, dec_hook=_decode_hook)
+
+freeze = _encoder.encode
+thaw = _decoder.decode

@@ -1,0 +1,49 @@
+"""Which step-runs have forked, and whether anything that descends from them is left (PBK-232).
+
+A fork counts what lives right below it: tokens, step-runs, and further forks, each of which counts for one. So a change
+costs the same at any depth. Programs without joins have no forks, and pay nothing.
+"""
+
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.body import Body
+
+
+def open_fork(body: Body, number: int, parent: int, joins: tuple[str, ...]) -> None:
+    """A step-run has made several tokens; `joins` are those it is the common fork of."""
+    above = body.forks[parent]
+    above.live += 1
+    body.forks[number] = b.Fork(parent, {**above.keys, **dict.fromkeys(joins, number)} if joins else above.keys)
+
+
+def born(body: Body, fork: int) -> None:
+    node = body.forks.get(fork)
+    if node is not None:
+        node.live += 1
+
+
+def gone(body: Body, fork: int) -> None:
+    """Something below the fork has left; the last to leave closes it, unless it still holds tokens for a join."""
+    node = body.forks.get(fork)
+    if node is not None:
+        node.live -= 1
+        close_if_over(body, fork)
+
+
+def close_if_over(body: Body, fork: int) -> None:
+    while (node := body.forks.get(fork)) is not None and not node.live:
+        if node.held:
+            body.dying[fork] = None
+            return
+        body.dying.pop(fork, None)
+        if fork == b.WHOLE:
+            return
+        del body.forks[fork]
+        fork = node.parent
+        body.forks[fork].live -= 1
+
+
+def release(body: Body, number: int, token: b.Token) -> None:
+    """A held token leaves its tracker."""
+    node = body.forks[token.held_by]
+    del node.trackers[token.step].held[token.branch][number]
+    node.held -= 1

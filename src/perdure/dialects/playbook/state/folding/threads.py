@@ -1,0 +1,261 @@
+"""Threads: attempts, outcomes, directives, and what the end of an iteration means to its loop."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.body import Body, Phase
+from perdure.dialects.playbook.state.folding.births import open_thread
+from perdure.dialects.playbook.state.folding.tokens import patch_ctx
+from perdure.dialects.playbook.state.task_errors import Error
+from perdure.dialects.playbook.state.values import NOTHING, Value
+from perdure.kernel.events import Event
+from perdure.kernel.values import Instant
+
+
+def forget_threads(body: Body, run: b.StepRun) -> None:
+    for number in run.threads:
+        thread = body.threads.pop(number)
+        body.agenda.pop(number, None)
+        body.awaited.pop(thread.number, None)
+        body.attempt_bounds.pop(thread.timer, None)
+    run.threads.clear()
+
+
+def hold(body: Body, stored: p.Stored, result: Value, run: b.StepRun | None = None) -> None:
+    """From now on references lead to this body; one of scope `step` lives no longer than its step-run (PBK-177)."""
+    value = result if stored.payload is None else Value(stored.payload)
+    body.held[stored.uri] = b.Held(value.closed(), stored.reference, stored.scope, stored.expires)
+    if stored.scope == "step" and run is not None:
+        run.passing.append(stored.uri)
+
+
+def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
+    thread = body.threads[event.thread]
+    _begin(body, event.thread, thread, event.label, event.at)
+    thread.number = event.number
+    thread.language = event.language
+    thread.recipe = event.recipe
+    if event.number:
+        body.awaited[event.number] = event.thread
+    if event.timer:
+        thread.timer = event.timer
+        body.attempt_bounds[event.timer] = event.thread
+
+
+def _begin(body: Body, number: int, thread: b.Thread, label: str, at: Instant) -> None:
+    thread.began = at
+    thread.label = label
+    thread.phase = Phase.WORKING
+    body.agenda.pop(number, None)
+    tally = body.tallies[body.runs[thread.run].step]
+    tally.task_attempts[label] = tally.task_attempts.get(label, 0) + 1
+    if thread.attempt == 1:
+        tally.task_runs[label] = tally.task_runs.get(label, 0) + 1
+
+
+def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
+    """From the first task, with nothing of the pipeline left; what was applied to `ctx` stays (PBK-195)."""
+    thread = body.threads[event.thread]
+    body.awaited.pop(thread.number, None)
+    body.attempt_bounds.pop(thread.timer, None)
+    body.threads[event.thread] = b.Thread(
+        thread.run,
+        thread.index,
+        visits=thread.visits + 1,
+        epoch=thread.epoch,
+        earlier=thread.visits,
+        charges=thread.charges,
+    )
+    body.agenda[event.thread] = None
+
+
+def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
+    thread = body.threads[event.thread]
+    if event.label:
+        body.seq += 1
+        _begin(body, event.thread, thread, event.label, event.at)
+        thread.number, thread.language, thread.recipe = 0, "", None
+    match event.source:
+        case "landed":
+            assert thread.outcome is not None
+            result = thread.outcome.result
+        case "prev":
+            result = thread.prev
+        case _:
+            result = Value(event.result)
+    if event.reference is not None:
+        result = Value(result.payload, reference=event.reference, is_open=event.opens)
+    for one in event.stored:
+        hold(body, one, result, body.runs[thread.run])
+    recipe = thread.prev_recipe if event.source == "prev" else thread.recipe
+    thread.outcome = b.Outcome(
+        result,
+        event.error,
+        event.extras,
+        event.at - thread.began,
+        event.at,
+        recipe if event.error is None else None,
+    )
+    body.awaited.pop(thread.number, None)
+    body.attempt_bounds.pop(thread.timer, None)
+    thread.number = thread.timer = 0
+    thread.phase = Phase.JUDGING
+    body.agenda[event.thread] = None
+
+
+def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
+    thread = body.threads[event.thread]
+    run = body.runs[thread.run]
+    assert thread.outcome is not None
+    body.agenda.pop(event.thread, None)
+    if event.set_ctx and event.keeps_back:
+        thread.patch += event.set_ctx
+    elif event.set_ctx:
+        patch_ctx(body, event.set_ctx, event.size, thread.run)
+    if event.set_iter:
+        thread.iter = thread.iter.assigned(event.set_iter)
+    if event.set_step:
+        thread.local = thread.local.assigned(event.set_step)
+    _leave_result(thread, run, event.label, thread.outcome)
+    if event.fate == "done":
+        _finish(body, event.thread, thread, run, event.label, thread.outcome.result)
+    elif event.fate == "failed":
+        _fail(body, event, thread, run)
+    elif event.is_visit:
+        _visit(body, event.thread, thread, event.to, thread.outcome)
+    else:
+        thread.attempt += 1
+        if event.timer:
+            thread.phase = Phase.RESTING
+            thread.number = event.timer
+            body.awaited[event.timer] = event.thread
+        else:
+            thread.phase = Phase.READY
+            body.agenda[event.thread] = None
+
+
+def _leave_result(thread: b.Thread, run: b.StepRun, label: str, outcome: b.Outcome) -> None:
+    """Later tasks of the pipeline find it under its label."""
+    thread.results[label] = outcome.result
+    if outcome.recipe is not None:
+        thread.recipes[label] = outcome.recipe
+    elif thread.recipes:
+        thread.recipes.pop(label, None)
+    run.attempt = thread.attempt
+
+
+def _visit(body: Body, number: int, thread: b.Thread, to: int, outcome: b.Outcome) -> None:
+    """The next task-run."""
+    thread.prev = outcome.result
+    thread.prev_recipe = outcome.recipe
+    thread.attempt = 1
+    thread.visits += 1
+    thread.position = to
+    thread.phase = Phase.READY
+    body.agenda[number] = None
+
+
+def _finish(body: Body, number: int, thread: b.Thread, run: b.StepRun, label: str, result: Value) -> None:
+    """The pipeline has come to its end."""
+    del body.threads[number]
+    del run.threads[number]
+    result = result.closed()
+    loop = run.loop
+    if loop is None:
+        _end_alone(body, thread, run, label, result, None)
+        return
+    loop.active -= 1
+    loop.results[thread.index] = result
+    loop.size += result.size
+    if thread.patch:
+        loop.patches[thread.index] = thread.patch
+    queue_loop(body, thread.run, loop)
+
+
+def _fail(body: Body, event: p.OutcomeJudged, thread: b.Thread, run: b.StepRun) -> None:
+    del body.threads[event.thread]
+    del run.threads[event.thread]
+    loop = run.loop
+    if loop is None:
+        _end_alone(body, thread, run, event.label, NOTHING, event.error)
+        return
+    index = thread.index
+    loop.active -= 1
+    if event.repeats:
+        loop.again.append(index)
+        loop.retries[index] = loop.retries.get(index, 0) + 1
+    else:
+        _fail_iteration(loop, index, event)
+    queue_loop(body, thread.run, loop)
+
+
+def _end_alone(body: Body, thread: b.Thread, run: b.StepRun, label: str, result: Value, failed: Error | None) -> None:
+    """The only thread of its step-run has ended."""
+    run.result, run.error, run.label, run.visits = result, failed, label, thread.visits
+    run.local = thread.local
+    body.closing[thread.run] = None
+
+
+def _task_passed(body: Body, event: p.TaskPassed) -> None:
+    pass_task(body, event.thread, event.label, event.at, event.to, event.is_last)
+
+
+def pass_task(body: Body, number: int, label: str, at: Instant, to: int, is_last: bool) -> None:
+    """The end of an attempt, and what no rule had to decide: counts as two."""
+    body.seq += 1
+    thread = body.threads[number]
+    outcome = thread.outcome
+    assert outcome is not None
+    outcome.duration, outcome.at, outcome.recipe = at - thread.began, at, thread.recipe
+    if thread.timer:
+        body.attempt_bounds.pop(thread.timer, None)
+    thread.number = thread.timer = 0
+    run = body.runs[thread.run]
+    _leave_result(thread, run, label, outcome)
+    if is_last:
+        _finish(body, number, thread, run, label, outcome.result)
+    else:
+        _visit(body, number, thread, to, outcome)
+
+
+def _fail_iteration(loop: b.LoopState, index: int, event: p.OutcomeJudged) -> None:
+    loop.failed += 1
+    loop.stopped = loop.stopped or event.stops
+    if loop.lowest < 0 or index < loop.lowest:
+        loop.lowest, loop.error, loop.label = index, event.error, event.label
+
+
+def _iteration_started(body: Body, event: p.IterationStarted) -> None:
+    run = body.runs[event.run]
+    loop = run.loop
+    assert loop is not None
+    loop.active += 1
+    if event.index == loop.next:
+        loop.next += 1
+        body.tallies[run.step].iterations += 1
+    else:
+        loop.again.remove(event.index)
+    open_thread(body, event.run, run, event.index)
+    queue_loop(body, event.run, loop)
+
+
+def queue_loop(body: Body, number: int, loop: b.LoopState) -> None:
+    if loop.is_over:
+        body.looping.pop(number, None)
+        body.closing[number] = None
+    elif loop.can_start:
+        body.looping[number] = None
+    else:
+        body.looping.pop(number, None)
+
+
+CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
+    p.AttemptStarted: _attempt_started,
+    p.AttemptEnded: _attempt_ended,
+    p.PipelineRestarted: _pipeline_restarted,
+    p.OutcomeJudged: _outcome_judged,
+    p.TaskPassed: _task_passed,
+    p.IterationStarted: _iteration_started,
+}

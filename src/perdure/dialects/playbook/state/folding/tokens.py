@@ -1,0 +1,137 @@
+"""Tokens and the gates they wait at; `ctx`, whose changes make gates worth asking again."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.body import Body, TokenState
+from perdure.dialects.playbook.state.folding.births import open_run, open_thread
+from perdure.dialects.playbook.state.folding.forks import born, close_if_over, gone, release
+from perdure.dialects.playbook.state.values import Patch, Value
+from perdure.kernel.events import Event
+from perdure.kernel.values import Instant
+
+
+def add_tokens(
+    body: Body, made: tuple[p.NewToken, ...], event: b.Boundary, at: Instant, parent: int = 0, fork: int = b.WHOLE
+) -> None:
+    """Those whose step begins at once count as one more each, and are no tokens any more."""
+    for new in made:
+        if not new.run:
+            add_token(body, new, event, at, parent, fork)
+            continue
+        body.tokens_made = new.token
+        born(body, fork)
+        body.seq += 1
+        run = open_run(body, new.run, new.token, new.step, Value(new.args), at, fork)
+        open_thread(body, new.run, run, b.ALONE)
+
+
+def add_token(
+    body: Body, new: p.NewToken, event: b.Boundary, at: Instant, parent: int = 0, fork: int = b.WHOLE
+) -> b.Token:
+    token = b.Token(new.step, Value(new.args), event, at, parent, new.arc, fork=fork, branch=new.branch)
+    body.tokens[new.token] = token
+    body.tokens_made = new.token
+    born(body, fork)
+    if new.branch:
+        body.arriving[new.token] = None
+    elif new.gated:
+        body.stale[new.token] = None
+    else:
+        token.state = TokenState.ADMITTED
+        body.admitted[new.token] = None
+    return token
+
+
+def _admission_judged(body: Body, event: p.AdmissionJudged) -> None:
+    number = event.token
+    token = body.tokens[number]
+    token.decision = b.Decision(event.allow, event.rule, event.errors)
+    body.stale.pop(number, None)
+    if event.fate == "pending":
+        token.state = TokenState.PENDING
+        token.reads = event.reads
+        body.pending[number] = None
+        for name in event.reads:
+            body.readers.setdefault(name, {})[number] = None
+        return
+    _leave_pending(body, number, token)
+    if event.fate == "admitted":
+        token.state = TokenState.ADMITTED
+        body.admitted[number] = None
+        body.waiting = False
+    else:
+        discard(body, number, b.Ending.SKIPPED)
+
+
+def _admission_unchanged(body: Body, event: p.AdmissionUnchanged) -> None:
+    body.stale.pop(event.token, None)
+
+
+def _leave_pending(body: Body, number: int, token: b.Token) -> None:
+    body.pending.pop(number, None)
+    for name in token.reads:
+        readers = body.readers[name]
+        del readers[number]
+        if not readers:
+            del body.readers[name]
+    token.reads = ()
+
+
+def discard(body: Body, number: int, ending: str) -> None:
+    token = body.tokens.pop(number)
+    for queue in (body.stale, body.admitted, body.arriving):
+        queue.pop(number, None)
+    if token.state is TokenState.HELD:
+        release(body, number, token)
+        close_if_over(body, token.held_by)
+    else:
+        gone(body, token.fork)
+    if number == body.finalizing:
+        body.final = "skipped"  # the finalization is no branch
+    else:
+        end_branch(body, ending)
+    if ending == b.Ending.STRANDED:
+        body.stranded.append(b.Stranded(token.step, number, token.decision))
+
+
+def _token_dropped(body: Body, event: p.TokenDropped) -> None:
+    _leave_pending(body, event.token, body.tokens[event.token])
+    discard(body, event.token, event.ending)
+
+
+def end_branch(body: Body, ending: str) -> None:
+    body.branches[ending] = body.branches.get(ending, 0) + 1
+
+
+def patch_ctx(body: Body, patch: Patch, size: int, run: int) -> None:
+    """Change `ctx`, and put every gate that reads what was changed back into the queue, oldest first (PBK-064)."""
+    body.ctx.assign(patch, body.growing)
+    body.growing = ()
+    body.ctx_size = size
+    affected: set[int] = set(body.readers.get(b.ANY_NAME, ()))
+    for key, _ in patch:
+        name = key.partition(".")[0]
+        body.writers[name] = (run, body.seq)
+        affected.update(body.readers.get(name, ()))
+    for number in sorted(affected):
+        body.stale[number] = None
+
+
+def _ctx_grows(body: Body, event: p.CtxGrows) -> None:
+    body.growing = event.keys
+
+
+def _ctx_patched(body: Body, event: p.CtxPatched) -> None:
+    patch_ctx(body, event.set_ctx, event.size, 0)
+
+
+CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
+    p.AdmissionJudged: _admission_judged,
+    p.AdmissionUnchanged: _admission_unchanged,
+    p.TokenDropped: _token_dropped,
+    p.CtxPatched: _ctx_patched,
+    p.CtxGrows: _ctx_grows,
+}

@@ -1,0 +1,62 @@
+"""Profile "io" at run time: what a bare name means, and the scopes `output`, `step` and `job` (PBK-158).
+
+A bare name is looked for in the task's args, the iterator, `iter`, `args`, `ctx`, the results of earlier tasks of the
+pipeline by their labels and of steps by their names, and `workload`, in this order; the first that has it wins. In an
+entry of the keychain there is only `workload`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from perdure.dialects.playbook.plan.program import SCOPES
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.values import Reader
+from perdure.expressions.jinja import Template, TemplateError
+
+Layer = Callable[[frozenset[str]], Mapping[str, Any]]
+"""Gives those of the wanted names that it has, and perhaps others."""
+
+
+def look_up(layers: Sequence[Layer], names: frozenset[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for layer in layers:
+        wanted = names - SCOPES - found.keys()
+        if not wanted:
+            break
+        given = layer(wanted)
+        found |= {name: given[name] for name in wanted if name in given}
+    return found
+
+
+def results_by_step(body: b.Body, text: Reader, event: b.Boundary | None = None) -> Layer:
+    """The latest result of each step; of a step that is just ending, the one its boundary event brings."""
+
+    def layer(wanted: frozenset[str]) -> Mapping[str, Any]:
+        found = {name: tally.result for name, tally in body.tallies.items() if tally.finished and name in wanted}
+        if event is not None and event.step in wanted and event.run in body.runs:
+            found[event.step] = event.result
+        return {name: result.read(text) for name, result in found.items()}
+
+    return layer
+
+
+def task_args(args: Template | None, scope: Callable[[Template], Mapping[str, Any]]) -> Layer:
+    """The args of the task as they read now; an arg that cannot be rendered hides nothing."""
+
+    def layer(wanted: frozenset[str]) -> Mapping[str, Any]:
+        if args is None or not isinstance(args.document, dict) or not wanted & args.document.keys():
+            return {}
+        try:
+            found = args.render(scope(args))
+        except TemplateError:
+            return {}
+        assert isinstance(found, dict)
+        return found
+
+    return layer
+
+
+def output(status: str, result: Any, error: Any, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The outcome under the names of this profile."""
+    is_reference = isinstance(result, dict) and result.get("kind") in ("result_ref", "manifest")
+    return {**(more or {}), "status": status, "data": result, "error": error, "ref": result if is_reference else None}

@@ -1,0 +1,98 @@
+"""Paths into a value, as `select` writes them (PBK-173): `$.items[0].id`, `$['odd name']`, `$.items[*].id`, `$..id`.
+
+A path without wildcard, slice or `..` is definite: it gives the value it leads to, or null. Any other gives the list of
+all that it leads to. Filters and scripts are not part of it: what needs computing is a task's work.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from perdure.kernel.lazy_regex import late
+
+Step = Callable[[Any], Iterator[Any]]
+
+_TOKEN = late(
+    r"""(?P<deep>\.\.)(?=[\w*\[])            # then a name, a wildcard or a bracket
+    | \.?\*                                   # .* and, after `..`, *
+    | \.?(?P<name>[^\W\d][\w-]*)
+    | \[\s*(?P<star>\*)\s*\]
+    | \[\s*(?P<index>-?\d+)\s*\]
+    | \[\s*(?P<slice>-?\d*\s*:\s*-?\d*(?:\s*:\s*-?\d*)?)\s*\]
+    | \[\s*'(?P<single>[^']*)'\s*\]
+    | \[\s*"(?P<double>[^"]*)"\s*\]""",
+    re.VERBOSE,
+)
+
+
+class BadPath(ValueError):
+    """The text is no path."""
+
+
+class JsonPath:
+    """A path, read once."""
+
+    def __init__(self, text: str) -> None:
+        self._steps: list[Step] = []
+        self.is_definite = True
+        rest = text.strip()
+        rest = rest[1:] if rest.startswith("$") else rest
+        place = 0
+        while place < len(rest):
+            found = _TOKEN.match(rest, place)
+            if found is None or (place == 0 and found[0][0] == "." and len(found[0]) == 1):
+                raise BadPath(f"{text!r} is no path at {rest[place:]!r}")
+            self._steps.append(self._step(found))
+            place = found.end()
+
+    def _step(self, found: "re.Match[str]") -> Step:
+        if found["deep"]:
+            self.is_definite = False
+            return _below
+        name = next((found[kind] for kind in ("name", "single", "double") if found[kind] is not None), None)
+        if name is not None:
+            return lambda value: _member(value, name)
+        if found["index"]:
+            index = int(found["index"])
+            return lambda value: _item(value, index)
+        self.is_definite = False
+        if found["slice"]:
+            bounds = slice(*(int(part) if part.strip() else None for part in found["slice"].split(":")))
+            return lambda value: iter(value[bounds] if isinstance(value, list) else ())
+        return _children
+
+    def read(self, value: Any) -> Any:
+        """What the path leads to: one value, or null; a list of values where it may lead to several."""
+        found: Iterable[Any] = (value,)
+        for step in self._steps:
+            found = [inner for outer in found for inner in step(outer)]
+        listed = list(found)
+        if self.is_definite:
+            return listed[0] if listed else None
+        return listed
+
+
+def _member(value: Any, name: str) -> Iterator[Any]:
+    if isinstance(value, dict) and name in value:
+        yield value[name]
+
+
+def _item(value: Any, index: int) -> Iterator[Any]:
+    if isinstance(value, list) and -len(value) <= index < len(value):
+        yield value[index]
+
+
+def _children(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+def _below(value: Any) -> Iterator[Any]:
+    """The value and everything inside it, outer before inner."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        yield item
+        pending.extend(reversed(list(_children(item))))

@@ -1,0 +1,123 @@
+"""Reading the body behind a reference: only when a task asks, and never without comparing its digest (PBK-174, 175)."""
+
+from typing import Any, NamedTuple
+
+from perdure.dialects.playbook.plan.workload import overlaid
+from perdure.dialects.playbook.state.task_errors import Error, error
+from perdure.dialects.playbook.state.values import Reader
+from perdure.dialects.playbook.values import references
+from perdure.dialects.playbook.values.jsonpath import BadPath, JsonPath
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload, Ref, digest
+
+KINDS = ("result_ref", "temp_ref", "manifest")
+
+
+class NotResolved(Exception):
+    def __init__(self, problem: Error) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class Resolved(NamedTuple):
+    payload: Payload
+    reference: bytes | None = None  # what stands for the body where it is too large to be seen
+
+
+def resolve(turn: Turn, given: Any) -> Resolved:
+    """`given` is a reference object, a manifest, or a uri."""
+    match given:
+        case {"kind": "manifest", "parts": list(parts)} if not _is_held(turn, given.get("ref")):
+            return Resolved(jsontext.encode(_assembled(turn, given, parts)))
+        case {"ref": str(uri)} if given.get("kind", "result_ref") in KINDS:
+            return _read(turn, uri, _digest(given))
+        case str(uri):
+            return _read(turn, uri, None)
+    message = f"a reference is an object of kind result_ref or manifest, or its uri, not {_brief(given)}"
+    raise NotResolved(error("schema", message, source="artifact"))
+
+
+def _is_held(turn: Turn, uri: Any) -> bool:
+    return isinstance(uri, str) and references.lookup(turn.body, uri) is not None
+
+
+def _brief(given: Any) -> str:
+    return repr(given) if len(repr(given)) < 80 else f"a {type(given).__name__}"
+
+
+def _digest(given: dict[str, Any]) -> str | None:
+    meta = given.get("meta")
+    found = meta.get("sha256") if isinstance(meta, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _read(turn: Turn, uri: str, expected: str | None) -> Resolved:
+    if not uri.startswith(references.SCHEME):
+        message = f"{uri!r} is not readable here: references begin with {references.SCHEME}"
+        raise NotResolved(error("storage_access", message, "STORE_NOT_AVAILABLE", source="artifact"))
+    held = references.lookup(turn.body, uri)
+    if held is None:
+        raise NotResolved(missing(uri))
+    value, read = held.value, reader(turn, uri)
+    if value.parts is not None:
+        whole = value.whole(read)
+        return Resolved(jsontext.encode(whole["results"] if uri.endswith("/results") else whole), held.reference)
+    text = read(value.payload)
+    if expected is not None and digest(text).hex() != expected:
+        raise NotResolved(_mismatch(uri))
+    return Resolved(value.payload, held.reference)
+
+
+def reader(turn: Turn, uri: str) -> Reader:
+    def read(payload: Payload) -> bytes:
+        text = turn.find(payload)
+        if text is None:
+            raise NotResolved(missing(uri))
+        if isinstance(payload, Ref) and digest(text) != payload.digest:
+            raise NotResolved(_mismatch(uri))
+        return text
+
+    return read
+
+
+def missing(uri: str) -> Error:
+    message = f"the body of {uri} is not available: its scope is over, or it belongs to another execution"
+    return error("missing_reference", message, "REFERENCE_NOT_AVAILABLE", source="artifact")
+
+
+def _mismatch(uri: str) -> Error:
+    message = f"the body of {uri} is not what was stored: its digest differs"
+    return error("storage_access", message, "DIGEST_MISMATCH", source="artifact")
+
+
+def _assembled(turn: Turn, given: dict[str, Any], parts: list[Any]) -> Any:
+    """The parts of a manifest, put together as its strategy says (PBK-176)."""
+    values: list[Any] = [_part(turn, part) if isinstance(part, dict) and part.get("ref") else None for part in parts]
+    where = given.get("merge_path")
+    if where:
+        try:
+            path = JsonPath(str(where))
+        except BadPath as problem:
+            raise NotResolved(error("schema", f"merge_path: {problem}", source="artifact")) from None
+        values = [path.read(value) for value in values]
+    strategy = given.get("strategy", "append")
+    if strategy == "append":
+        return values
+    if strategy == "replace":
+        return values[-1] if values else None
+    wanted, name = (list, "lists") if strategy == "concat" else (dict, "maps")
+    if strategy not in ("concat", "merge") or not all(isinstance(value, wanted) for value in values):
+        message = f"a manifest that says {strategy!r} needs {name} as its parts"
+        raise NotResolved(error("schema", message, source="artifact"))
+    if strategy == "concat":
+        return [item for value in values for item in value]
+    merged: Any = {}
+    for value in values:
+        merged = overlaid(merged, value)
+    return merged
+
+
+def _part(turn: Turn, part: dict[str, Any]) -> Any:
+    found = resolve(turn, {"kind": "result_ref", **part})
+    return jsontext.decode(reader(turn, str(part["ref"]))(found.payload))

@@ -1,0 +1,249 @@
+"""Results by reference (section 12): the object that stands for a body, and where a body is found again.
+
+A reference holds what templates may want without the body: its size and digest, the values that `select` took out of
+it, and a sample. The body itself lives beside the log; only an `artifact` task reads it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from perdure.dialects.playbook.plan.program import ResultPolicy, Task
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.events import Stored
+from perdure.dialects.playbook.state.names import run_id, timestamp
+from perdure.dialects.playbook.state.task_errors import Error, error
+from perdure.dialects.playbook.state.values import Reader, Value
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Instant, Payload, Ref, digest
+
+LARGEST_IN_KV = 1024 * 1024  # PBK-171: above it a body is a file's rather than a row's
+LARGEST_EXTRACT = 16 * 1024  # of one selected value
+SCHEME = "noetl://"
+CROSSING = ("workflow", "permanent")  # scopes whose bodies other executions of the tree may read
+
+Shard = Mapping[str, Any]
+"""Which shard of a fan-out gave a result (PBK-132)."""
+
+
+class BadSelect(Exception):
+    def __init__(self, problem: Error) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+# Names of bodies.
+
+
+def task_run_id(run: int, index: int, visits: int) -> str:
+    iteration = "" if index == b.ALONE else f"/{index}"
+    return f"{run_id(run)}{iteration}/{visits}"
+
+
+def attempt_uri(execution: str, task: Task, run: int, index: int, visits: int, attempt: int) -> str:
+    """The body that one attempt gave (PBK-172)."""
+    iteration = "" if index == b.ALONE else f"%2F{index}"
+    return f"{SCHEME}execution/{execution}/{task.place}/run/{run_id(run)}{iteration}%2F{visits}/attempt/{attempt}"
+
+
+def loop_uri(execution: str, step: str, run: int) -> str:
+    """The result of a looped step-run; `/results` below it is the list, `/iteration/N` one element of it."""
+    return f"{SCHEME}execution/{execution}/step/{quote(step, safe='')}/run/{run_id(run)}"
+
+
+def ctx_uri(execution: str) -> str:
+    return f"{SCHEME}execution/{execution}/ctx"
+
+
+# Making references.
+
+
+def size_of(payload: Payload) -> int:
+    return payload.size if isinstance(payload, Ref) else len(payload)
+
+
+def store(turn: Turn, uri: str, policy: ResultPolicy, payload: Payload, shard: Shard | None = None) -> Stored:
+    """A body put beside the log, and the object that stands for it. Asks for the body, emits nothing."""
+    value = jsontext.decode(turn.text(payload))
+    size = size_of(payload)
+    expires = 0 if policy.ttl is None else turn.now + policy.ttl
+    reference = {
+        "kind": "result_ref",
+        "ref": uri,
+        **_whereabouts(policy, size, expires),
+        "meta": meta(payload),
+        "extracted": _extracted(policy, value),
+        "preview": preview(value, size, policy.preview_max),
+        **(shard or {}),
+    }
+    return Stored(uri, jsontext.encode(reference), None, policy.scope, expires)
+
+
+def _whereabouts(policy: ResultPolicy, size: int, expires: Instant) -> dict[str, Any]:
+    kind = policy.store
+    if kind == "auto":
+        kind = "kv" if size <= LARGEST_IN_KV else "disk"
+    return {"store": kind, "scope": policy.scope, "expires_at": timestamp(expires) if expires else None}
+
+
+def meta(payload: Payload) -> dict[str, Any]:
+    name = payload.digest if isinstance(payload, Ref) else digest(payload)
+    kept = {"content_type": "application/json", "bytes": size_of(payload), "sha256": name.hex()}
+    return {**kept, "compression": "none"}
+
+
+def logged(uri: str, payload: Payload) -> dict[str, Any]:
+    """A small result as a reference: it stands in the log itself (PBK-143)."""
+    return {
+        "kind": "result_ref",
+        "ref": uri,
+        "store": "eventlog",
+        "scope": "execution",
+        "expires_at": None,
+        "meta": meta(payload),
+        "extracted": {},
+    }
+
+
+def _extracted(policy: ResultPolicy, value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path, name in policy.select:
+        found[name] = path.read(value)
+        size = len(jsontext.encode(found[name]))
+        if size > LARGEST_EXTRACT:
+            message = f"select: {name!r} has {size} bytes, {LARGEST_EXTRACT} are allowed; select something smaller"
+            raise BadSelect(error("limit", message, "EXTRACT_TOO_LARGE"))
+    return found
+
+
+def preview(value: Any, size: int, limit: int) -> dict[str, Any]:
+    sample = _sampled(value, limit) if limit else None
+    shown = len(jsontext.encode(sample)) if limit else 0
+    return {"truncated": shown < size, "bytes": shown, "sample": sample}
+
+
+def _sampled(value: Any, room: int) -> Any:
+    """The beginning of a value, of the same shape, in about so many bytes; null where not even that fits."""
+    match value:
+        case str():
+            return _beginning(value, room)
+        case list():
+            return list(_fitting(((1, item) for item in value), room - 1))
+        case dict():
+            sized = ((len(jsontext.encode(name)) + 2, item) for name, item in value.items())
+            return dict(zip(value, _fitting(sized, room - 1), strict=False))
+    return value if len(jsontext.encode(value)) <= room else None
+
+
+def _fitting(sized: Iterable[tuple[int, Any]], room: int) -> Iterator[Any]:
+    """What fits of these items, each with what it costs beside itself; the last of them perhaps in part."""
+    for beside, item in sized:
+        room -= beside
+        if room < 3:
+            return
+        size = len(jsontext.encode(item))
+        if size >= room:
+            yield _sampled(item, room - 2)
+            return
+        yield item
+        room -= size
+
+
+def _beginning(text: str, room: int) -> str:
+    cut = text[: max(0, room)]
+    while cut and (size := len(jsontext.encode(cut))) > room:
+        cut = cut[: len(cut) * room // size]
+    return cut
+
+
+# Loops.
+
+
+def manifest(uri: str, policy: ResultPolicy, state: b.LoopState, now: Instant) -> Stored:
+    """What stands for the results of a loop that are too large to be seen at once (PBK-176).
+
+    Its list of parts is left out where that list itself would be too large; the whole is read by its own reference.
+    """
+    expires = 0 if policy.ttl is None else now + policy.ttl
+    own = f"{uri}/results"
+    told: dict[str, Any] = {
+        "kind": "manifest",
+        "ref": own,
+        "strategy": "append",
+        "merge_path": None,
+        "total_parts": state.total,
+        "total_bytes": state.size,
+        **_whereabouts(policy, state.size, expires),
+    }
+    parts = [{"ref": part_ref(uri, index, state.results.get(index))} for index in range(state.total)]
+    text = jsontext.encode({**told, "parts": parts})
+    return Stored(own, text if len(text) <= policy.inline_max else jsontext.encode(told), None, policy.scope, expires)
+
+
+def part_ref(uri: str, index: int, part: Value | None) -> str | None:
+    if part is None:
+        return None
+    if part.reference is None:
+        return f"{uri}/iteration/{index}"
+    found: str = jsontext.decode(part.reference)["ref"]
+    return found
+
+
+def reference_of(value: Value, uri: str, text: Reader) -> dict[str, Any] | None:
+    """What stands for a step's result: its reference, also where the result itself can be seen; None without result."""
+    if not uri:
+        return None
+    if value.reference is not None:
+        found: dict[str, Any] = jsontext.decode(value.reference)
+        return found
+    if value.told is None:
+        value.told = logged(uri, value.payload if value.parts is None else jsontext.encode(value.body(text)))
+    return value.told
+
+
+# Finding bodies.
+
+
+def lookup(body: b.Body, uri: str) -> b.Held | None:
+    """What a reference of this run leads to; None when it is not (or no longer) available.
+
+    Its time may be over: whoever asks from within a live execution still refers to it (PBK-177).
+    """
+    held = body.held.get(uri)
+    if held is None:
+        held = next((b.Held(tally.result) for tally in body.tallies.values() if _logs(tally, uri)), None)
+    if held is None:
+        held = _inside(body, uri)
+    return held
+
+
+def _logs(tally: b.Tally, uri: str) -> bool:
+    """Whether this is the step's latest result and stands in the log."""
+    return tally.uri == uri and tally.result.reference is None
+
+
+def _inside(body: b.Body, uri: str) -> b.Held | None:
+    """One element of a loop's results, or a loop's result whose list is held by a manifest."""
+    outer, _, index = uri.rpartition("/iteration/")
+    if not outer or not index.isdecimal():
+        return body.held.get(f"{uri}/results")
+    whole = lookup(body, outer)
+    parts = None if whole is None else whole.value.parts
+    if whole is None or parts is None or int(index) >= len(parts):
+        return None
+    part = parts[int(index)]
+    return None if part is None else b.Held(part, part.reference, whole.scope, whole.expires)
+
+
+def mentioned(value: Any) -> Iterator[dict[str, Any]]:
+    """Every reference object inside a value."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            if item.get("kind") in ("result_ref", "temp_ref", "manifest") and isinstance(item.get("ref"), str):
+                yield item
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)

@@ -1,0 +1,109 @@
+"""What a task gave, as the rest of the run sees it: itself while it is small, a reference above that (PBK-170)."""
+
+from typing import Any, NamedTuple
+
+from perdure.dialects.playbook.plan.program import Loop, Program, Task
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.names import run_id
+from perdure.dialects.playbook.state.task_errors import Error
+from perdure.dialects.playbook.state.values import NOTHING, Value
+from perdure.dialects.playbook.values import references
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
+
+
+def ended(
+    turn: Turn,
+    number: int,
+    source: str,
+    payload: Payload,
+    extras: bytes | None = None,
+    lent: tuple[p.Stored, ...] = (),
+) -> p.AttemptEnded:
+    """The end of an attempt that went well. Asks for a body that is to be described; emits nothing."""
+    task = task_of(turn, number)
+    stored: tuple[p.Stored, ...] = lent
+    reference: bytes | None = None
+    if references.size_of(payload) > task.result.inline_max:
+        try:
+            own = referred(turn, number, task, payload)
+        except references.BadSelect as bad:
+            return failed(turn, number, bad.problem, extras)
+        stored, reference = (*lent, own), own.reference
+    given = turn.keep(payload) if source == "given" else b"null"
+    return p.AttemptEnded(number, turn.now, None, source, given, extras, reference, False, stored)
+
+
+def failed(turn: Turn, number: int, problem: Error, extras: bytes | None = None) -> p.AttemptEnded:
+    return p.AttemptEnded(number, turn.now, problem, extras=extras)
+
+
+def task_of(turn: Turn, number: int) -> Task:
+    thread: b.Thread = turn.body.threads[number]
+    program: Program = turn.program
+    return program.steps[turn.body.runs[thread.run].step].tasks[thread.position]
+
+
+def referred(turn: Turn, number: int, task: Task, payload: Payload, uri: str = "") -> p.Stored:
+    """The body with its reference, under the name of this attempt unless it is given another."""
+    thread: b.Thread = turn.body.threads[number]
+    step = turn.body.runs[thread.run].step
+    if not uri:
+        uri = references.attempt_uri(turn.execution.id, task, thread.run, thread.index, thread.visits, thread.attempt)
+    return references.store(turn, uri, task.result, payload, shard(turn.program.steps[step].loop, thread))
+
+
+def shard(loop: Loop | None, thread: b.Thread) -> dict[str, Any]:
+    """Which shard of a fan-out this is (PBK-132)."""
+    return {} if loop is None or loop.fanout is None else shard_names(thread.run, thread.index)
+
+
+def shard_names(run: int, index: int) -> dict[str, Any]:
+    loop = run_id(run)
+    return {"loop_id": loop, "shard_id": f"{loop}/{index}", "iter_index": index, "iter_key": str(index)}
+
+
+# What a step-run leaves.
+
+
+class Left(NamedTuple):
+    value: Value
+    uri: str = ""  # under which it is found
+    manifest: p.Stored | None = None  # stands for the results of a loop that are too large to be seen (PBK-111)
+    keeps: bool = False
+
+
+NO_RESULT = Left(NOTHING)
+
+
+def left(turn: Turn, number: int, loop: Loop | None) -> Left:
+    """The result of a step-run that has gone well, and how it is referred to."""
+    run: b.StepRun = turn.body.runs[number]
+    keeps: bool = turn.program.reads_references
+    if run.loop is not None and loop is not None:
+        return _left_by_loop(turn, number, run.loop, loop, keeps)
+    if run.result.is_null:
+        return NO_RESULT
+    if run.result.reference is not None:
+        return Left(run.result, jsontext.decode(run.result.reference)["ref"])
+    task = next(one for one in turn.program.steps[run.step].tasks if one.label == run.label)
+    uri = references.attempt_uri(turn.execution.id, task, number, b.ALONE, run.visits, run.attempt)
+    return Left(run.result, uri, None, keeps)
+
+
+def _left_by_loop(turn: Turn, number: int, state: b.LoopState, loop: Loop, keeps: bool) -> Left:
+    uri = references.loop_uri(turn.execution.id, turn.body.runs[number].step, number)
+    if _size_of_loop(state) <= loop.result.inline_max:
+        return Left(state.result, uri, None, keeps)
+    manifest = references.manifest(uri, loop.result, state, turn.now)
+    value = Value(parts=state.result.parts, failed=state.failed, reference=manifest.reference)
+    return Left(value, uri, manifest)
+
+
+def _size_of_loop(state: b.LoopState) -> int:
+    """Of the result in JSON, without putting it together."""
+    stats = {"total": state.total, "success": state.total - state.failed, "failed": state.failed}
+    around = len(jsontext.encode({"results": [], "stats": stats})) + max(0, state.total - 1)
+    return around + state.size + len(b"null") * (state.total - len(state.results))

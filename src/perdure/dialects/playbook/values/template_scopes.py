@@ -1,0 +1,221 @@
+"""What templates see, and where (PBK-062, 077, 118): only the scopes that a template names are put together."""
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from perdure.dialects.playbook.plan.program import Loop, Task
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.names import run_id, timestamp
+from perdure.dialects.playbook.state.values import Reader, Value, Variables
+from perdure.dialects.playbook.values import io_names
+from perdure.dialects.playbook.values.references import part_ref, reference_of, task_run_id
+from perdure.dialects.playbook.values.results import shard_names
+from perdure.expressions.jinja import Reads, Template
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+
+Members = frozenset[str] | None
+Maker = Callable[[Members], Any]
+"""Puts a scope together; only these members of it are wanted, or all of it (None)."""
+
+Makers = dict[str, Maker]
+
+BARE = ""  # under this name: the maker of what bare names mean, in profile "io"
+
+
+def gather(makers: Makers, reads: Reads) -> dict[str, Any]:
+    """What a template reads, as far as it exists here; anything else is undefined to it."""
+    if not reads.members:
+        return {}
+    found = {name: makers[name](members) for name, members in reads.members.items() if name in makers}
+    if BARE in makers and (names := reads.names - makers.keys()):
+        found |= makers[BARE](names)
+    return found
+
+
+def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
+    return gather(makers, reduce(or_, (template.reads for template in templates), Reads()))
+
+
+def execution_makers(turn: Turn) -> Makers:
+    """A map of its own each time: whoever asked for it may add to it."""
+    body: b.Body = turn.body
+    makers: Makers = {
+        "workload": lambda _: body.workload.read(turn.text),
+        "ctx": lambda _: body.ctx.data,
+        "execution_id": lambda _: turn.execution.id,
+        "steps": lambda wanted: steps_view(body, turn.text, wanted),
+    }
+    if turn.program.is_io:
+        makers["job"] = lambda _: {"uuid": turn.execution.id}
+    return makers
+
+
+def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables | None = None) -> Makers:
+    """For admission, routing and `loop.in`."""
+    makers = execution_makers(turn)
+    makers["args"] = lambda _: args.read(turn.text)
+    makers["event"] = lambda wanted: event_view(event, turn.text, wanted)
+    if event.fanin:
+        makers["fanin"] = lambda _: fanin_view(event)
+    if turn.program.is_io:
+        makers["output"] = lambda _: _output_at_boundary(event, turn.text)
+        makers["step"] = lambda _: {} if local is None else local.data
+        makers[BARE] = _bare_names(turn, makers, event)
+    return makers
+
+
+def _bare_names(turn: Turn, makers: Makers, event: b.Boundary | None = None) -> Maker:
+    results = io_names.results_by_step(turn.body, turn.text, event)
+    first = [makers[name] for name in ("iter", "args") if name in makers]
+    by_label = [makers["results"]] if "results" in makers else []
+
+    def find(names: Members) -> dict[str, Any]:
+        assert names is not None
+        layers = [*first, lambda _: makers["ctx"](None), *by_label, results, makers["workload"]]
+        return io_names.look_up(layers, names)
+
+    return find
+
+
+def _output_at_boundary(event: b.Boundary, text: Reader) -> dict[str, Any]:
+    view = event_view(event, text)
+    return io_names.output(view["status"], view["result"], view["error"]) if event.step else {}
+
+
+def with_task_args(makers: Makers, layer: io_names.Layer) -> Makers:
+    """The same where the task's own args come before every other meaning of a bare name."""
+    under = makers[BARE]
+
+    def find(names: Members) -> dict[str, Any]:
+        assert names is not None
+        return io_names.look_up([layer, under], names)
+
+    return {**makers, BARE: find}
+
+
+def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> Makers:
+    """For the fields and rules of a task."""
+    body: b.Body = turn.body
+    thread = body.threads[number]
+    run = body.runs[thread.run]
+    makers = execution_makers(turn)
+    makers["args"] = lambda _: run.args.read(turn.text)
+    makers["_task"] = lambda _: task.label
+    makers["_attempt"] = lambda _: thread.attempt
+    makers["_prev"] = lambda _: thread.prev.read(turn.text)
+    makers["results"] = lambda wanted: {
+        label: value.read(turn.text) for label, value in thread.results.items() if wanted is None or label in wanted
+    }
+    makers["_idempotency_key"] = lambda _: turn.execution.idempotency_key(task_key(thread))
+    if thread.patch:
+        makers["ctx"] = lambda _: body.ctx.overlaid(tuple(thread.patch))
+    if loop is not None:
+        makers["iter"] = lambda _: iter_view(turn, thread, run, loop)
+    if turn.program.is_io:
+        makers["step"] = lambda _: thread.local.data
+        makers[BARE] = _bare_names(turn, makers)
+    return makers
+
+
+def task_path(thread: b.Thread, run: b.StepRun, task: Task) -> str:
+    """The site of a task-run: stable over its attempts and deliveries."""
+    iteration = "" if thread.index == b.ALONE else f"[{thread.index}]"
+    return f"{run.step}#{run.token}{iteration}/{task.label}#{thread.ordinal}"
+
+
+def task_key(thread: b.Thread) -> str:
+    """What names a task-run to the outside, below its execution; without loop there is no iteration (PBK-195)."""
+    return task_run_id(thread.run, thread.index, thread.ordinal)
+
+
+def iter_view(turn: Turn, thread: b.Thread, run: b.StepRun, loop: Loop) -> dict[str, Any]:
+    assert run.loop is not None
+    items = run.loop.items.read(turn.text)
+    bound: dict[str, Any] = {loop.iterator: items[thread.index], "index": thread.index, "count": run.loop.total}
+    parent = jsontext.decode(turn.state.options).get("iter")
+    if parent is not None:
+        bound["parent"] = parent
+    return {**thread.iter.data, **bound}
+
+
+def event_view(event: b.Boundary, text: Reader, wanted: Members = None) -> dict[str, Any]:
+    """The boundary event as guards read it (PBK-119); the first one of all has only a name (PBK-053)."""
+    if not event.step:
+        return {"name": event.name}
+    names = _EVENT if wanted is None else [name for name in wanted if name in _EVENT]
+    found = {name: _EVENT[name](event, text) for name in names}
+    if event.fanin and (wanted is None or "fanin" in wanted):
+        found["fanin"] = fanin_view(event)
+    return found
+
+
+def _error(event: b.Boundary, text: Reader) -> dict[str, Any] | None:
+    return None if event.error is None else event.error.data()
+
+
+def _payload(event: b.Boundary, text: Reader) -> dict[str, Any]:
+    return {
+        "result": event.result.read(text),
+        "error": _error(event, text),
+        "stats": event.result.stats,
+        "reference": reference_of(event.result, event.uri, text),
+    }
+
+
+_EVENT: dict[str, Callable[[b.Boundary, Reader], Any]] = {
+    "name": lambda event, text: event.name,
+    "step": lambda event, text: event.step,
+    "step_run_id": lambda event, text: run_id(event.run),
+    "status": lambda event, text: "ok" if event.ok else "error",
+    "result": lambda event, text: event.result.read(text),
+    "error": _error,
+    "args": lambda event, text: event.args.read(text),
+    "attempt": lambda event, text: event.attempt,
+    "timestamp": lambda event, text: timestamp(event.at),
+    "payload": _payload,
+}
+"""The members of a boundary event."""
+
+
+def fanin_view(event: b.Boundary) -> dict[str, Any]:
+    """How a fan-out came together (PBK-134)."""
+    succeeded, failed = event.counts
+    parts = enumerate(event.result.parts or ())
+    refs = [{"ref": part_ref(event.uri, index, part), **shard_names(event.run, index)} for index, part in parts]
+    return {"status": event.fanin, "succeeded": succeeded, "failed": failed, "refs": refs}
+
+
+def outcome_view(thread: b.Thread, text: Reader) -> dict[str, Any]:
+    """The envelope that task rules read (PBK-074)."""
+    outcome = thread.outcome
+    assert outcome is not None
+    extras = {} if outcome.extras is None else jsontext.decode(outcome.extras)
+    return {
+        "status": "ok" if outcome.error is None else "error",
+        "result": outcome.result.read(text) if outcome.error is None else None,
+        "error": None if outcome.error is None else outcome.error.data(),
+        "meta": {
+            "attempt": thread.attempt,
+            "duration_ms": outcome.duration // 1000,
+            "ts": timestamp(outcome.at),
+            "trace_id": None,
+        },
+        **extras,
+    }
+
+
+def steps_view(body: b.Body, text: Reader, wanted: Members) -> dict[str, Any]:
+    """Earlier results by step (PBK-157)."""
+    return {
+        name: {
+            "status": "ok" if tally.ok else "error",
+            "result": tally.result.read(text),
+            "reference": reference_of(tally.result, tally.uri, text),
+            "runs": tally.finished,
+        }
+        for name, tally in body.tallies.items()
+        if tally.finished and (wanted is None or name in wanted)
+    }

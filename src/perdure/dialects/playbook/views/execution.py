@@ -1,0 +1,198 @@
+"""A run as JSON data: status, `ctx`, counts by step and branch, failures, order, result."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.playbook.plan.program import Program
+from perdure.dialects.playbook.run.admission import reads_of
+from perdure.dialects.playbook.run.completion import branch_counts, failure_view, result_of
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.names import run_id, token_id
+from perdure.dialects.playbook.state.values import Reader
+from perdure.dialects.playbook.values.references import ctx_uri, lookup
+from perdure.kernel.errors import ReferenceNotAvailable
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Status
+from perdure.kernel.turn import Needs
+from perdure.kernel.values import Instant, Payload, Ref, digest
+
+
+def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
+    body: b.Body = execution.body
+    program: Program = execution.program
+
+    text = _reader(texts)
+    shown: dict[str, Any] = {"execution_id": execution.id, "status": status_of(execution, body)}
+    if body.code:
+        shown["code"] = body.code
+    shown |= {
+        "ctx": body.ctx.data,
+        "steps": {name: _step(tally) for name, tally in body.tallies.items()},
+        "branches": branch_counts(body),
+        "stranded": [_stranded(one) for one in body.stranded],
+        "failures": [failure_view(failure) for failure in body.failures],
+        "order": [list(entry) for entry in body.order],
+        "result": result_of(body, program, execution.state.options).read(text) if body.status else None,
+    }
+    if not execution.state.status.is_final:
+        shown |= _live(body, program)
+    return shown
+
+
+def _reader(texts: Mapping[bytes, bytes]) -> Reader:
+    def text(payload: Payload) -> bytes:
+        if isinstance(payload, bytes):
+            return payload
+        found = texts.get(payload.digest)
+        if found is None:
+            raise Needs((payload.digest,))
+        return found
+
+    return text
+
+
+def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
+    """What a reference of this run stands for, or the run's own result: the value, down to the last body (PBK-174)."""
+    body: b.Body = execution.body
+
+    fetched = _reader(texts)
+
+    def text(payload: Payload) -> bytes:
+        found = fetched(payload)
+        if isinstance(payload, Ref) and digest(found) != payload.digest:
+            raise ReferenceNotAvailable(f"the body of {ref or 'the result'} is not what was stored: its digest differs")
+        return found
+
+    if not ref:
+        return result_of(body, execution.program, execution.state.options).whole(text)
+    if ref == ctx_uri(execution.id):
+        return body.ctx.data
+    held = lookup(body, ref)
+    if held is None or (execution.state.status.is_final and held.expires and now >= held.expires):
+        raise ReferenceNotAvailable(f"the body of {ref} is not available")
+    whole = held.value.whole(text)
+    return whole["results"] if held.value.parts is not None and ref.endswith("/results") else whole
+
+
+def brief(execution: Execution) -> dict[str, Any]:
+    """How a run stands: counts, failures, what runs and what waits for what; nothing it has produced (PBK-213)."""
+    body: b.Body = execution.body
+    live: dict[str, Any] = {"current": [], "pending": []}
+    if not execution.state.status.is_final:
+        live = _live(body, execution.program)
+    return {
+        "status": status_of(execution, body),
+        "code": body.code or None,
+        **live,
+        "steps": {name: _step(tally) for name, tally in body.tallies.items()},
+        "branches": branch_counts(body),
+        "failures": [failure_view(failure) for failure in body.failures],
+    }
+
+
+def _live(body: b.Body, program: Program) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    shown["current"] = [_current(number, run) for number, run in body.runs.items()]
+    held = [(fork, step, one) for fork, node in body.forks.items() for step, one in node.trackers.items()]
+    joins = [_join(program, fork, step, one) for fork, step, one in held if any(one.held.values())]
+    if joins:
+        shown["joins"] = joins
+    shown["pending"] = [_pending(program, number, body.tokens[number]) for number in body.pending]
+    return shown
+
+
+def awaited_gates(execution: Execution) -> list[str]:
+    """The gates that wait for a patch, each with what it reads and the command that releases it (PBK-230)."""
+    body: b.Body = execution.body
+    gates = [_pending(execution.program, number, body.tokens[number]) for number in body.pending]
+    paused = ["somebody who lets it go on: it is paused"] if body.paused else []
+    return paused + [
+        f"the gate of step {gate['step']!r} ({', '.join(gate['reads']) or 'ctx'});"
+        f" release it with: perdure patch {execution.id} --ctx JSON"
+        for gate in gates[:GATES_NAMED]
+    ]
+
+
+GATES_NAMED = 5
+
+
+def status_of(execution: Execution, body: b.Body) -> str:
+    """In the language's words (PBK-137)."""
+    if body.status:
+        return body.status
+    if execution.state.status.is_final:
+        return "cancelled" if execution.state.status is Status.CANCELLED else "failed"
+    if body.paused:
+        return "paused"
+    if not body.begun:
+        return "pending"
+    return "waiting" if body.waiting else "running"
+
+
+def _step(tally: b.Tally) -> dict[str, Any]:
+    return {
+        "runs": tally.runs,
+        "done": tally.done,
+        "failed": tally.failed,
+        "iterations": tally.iterations,
+        "task_runs": dict(tally.task_runs),
+        "task_attempts": dict(tally.task_attempts),
+    }
+
+
+def _current(number: int, run: b.StepRun) -> dict[str, Any]:
+    shown: dict[str, Any] = {"step": run.step, "step_run_id": run_id(number)}
+    if run.loop is not None:
+        loop = run.loop
+        shown["loop"] = {
+            "mode": loop.mode,
+            "total": loop.total,
+            "pending": loop.total - loop.next + len(loop.again),
+            "running": loop.active,
+            "succeeded": len(loop.results),
+            "failed": loop.failed,
+            "retries": sum(loop.retries.values()),
+        }
+    return shown
+
+
+def _stranded(one: b.Stranded) -> dict[str, Any]:
+    return {"step": one.step, "token_id": token_id(one.token), "decision": _decision(one.decision)}
+
+
+def _join(program: Program, fork: int, step: str, tracker: b.Tracker) -> dict[str, Any]:
+    join = program.steps[step].join
+    assert join is not None
+    arrived = [branch for branch in join.branches if tracker.held.get(branch)]
+    missing = [branch for branch in join.branches if branch not in arrived]
+    of = run_id(fork) if fork else None
+    return {"step": step, "fork": of, "need": join.need, "arrived": arrived, "missing": missing}
+
+
+def _pending(program: Program, number: int, token: b.Token) -> dict[str, Any]:
+    gate = program.steps[token.step].admission
+    reads = [] if gate is None else [name for name in reads_of(gate) if name != b.STEPS]
+    return {
+        "step": token.step,
+        "token_id": token_id(number),
+        "reads": [f"ctx.{name}" if name != b.ANY_NAME else "ctx" for name in reads],
+        "reason": _reason(token.decision),
+        "decision": _decision(token.decision),
+    }
+
+
+def _reason(decision: b.Decision | None) -> str:
+    """Why a token is not admitted, for people."""
+    if decision is None:
+        return "its gate has not been asked yet"
+    if decision.errors:
+        return "a guard of its gate cannot be answered: " + "; ".join(decision.errors)
+    rule = {b.ELSE: "`else` denies it", b.NO_RULE: "no rule of its gate matches"}
+    return rule.get(decision.rule, f"rules[{decision.rule}] of its gate denies it")
+
+
+def _decision(decision: b.Decision | None) -> dict[str, Any] | None:
+    if decision is None:
+        return None
+    rule: int | str | None = {b.ELSE: "else", b.NO_RULE: None}.get(decision.rule, decision.rule)
+    return {"allow": decision.allow, "matched_rule_index": rule, "guard_errors": list(decision.errors)}

@@ -1,0 +1,119 @@
+"""What tellers share: one told event, ids and envelopes of what it is about, values in a size that can be repeated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.names import run_id, token_id
+from perdure.dialects.playbook.state.task_errors import Error
+from perdure.dialects.playbook.state.values import Patch, Value
+from perdure.dialects.playbook.values.references import meta, task_run_id
+from perdure.dialects.playbook.values.results import shard_names
+from perdure.kernel import jsontext
+from perdure.kernel.values import Payload
+
+WORKER = "engine"  # who performs tasks: the process that drives the run
+LARGEST_INPUTS = 8 * 1024
+LARGEST_TOLD = 60 * 1024  # of one value: a payload holds 64 KiB at most (PBK-168)
+
+Rest = dict[str, Any]
+
+
+class Told(NamedTuple):
+    """A canonical event: its name, the id of what it is about, its payload, and what else its envelope says."""
+
+    name: str
+    about: str
+    payload: dict[str, Any]
+    rest: Rest
+    source: str = "server"
+    status: str = ""  # where the name does not tell
+
+
+@dataclass
+class View:
+    """What a teller looks at: the state before its event, and what earlier events have said in passing."""
+
+    body: b.Body = field(default_factory=b.Body)
+    document: str = ""  # digest of the pinned text
+    arguments: dict[int, Payload] = field(default_factory=dict)  # of tasks whose attempt is about to be told
+
+
+# Of whom an event is.
+
+
+def of_token(number: int, step: str) -> Rest:
+    return {"token_id": token_id(number), "step": step}
+
+
+def of_run(body: b.Body, number: int, index: int = b.ALONE) -> Rest:
+    run = body.runs[number]
+    rest: Rest = {"step": run.step, "step_run_id": run_id(number), "token_id": token_id(run.token)}
+    if index != b.ALONE:
+        rest |= {"iteration": index, "iteration_id": f"{run_id(number)}/{index}", "parent_id": run_id(number)}
+        if is_fanout(run):
+            rest |= shard_names(number, index)
+    return rest
+
+
+def is_fanout(run: b.StepRun) -> bool:
+    return run.loop is not None and run.loop.mode == "fanout"
+
+
+def of_task(body: b.Body, number: int, label: str = "") -> Rest:
+    thread = body.threads[number]
+    rest = of_run(body, thread.run, thread.index)
+    rest |= {
+        "parent_id": rest.get("iteration_id", rest["step_run_id"]),
+        "task_run_id": task_run_id(thread.run, thread.index, thread.visits),
+        "attempt": thread.attempt,
+        "worker_id": WORKER,
+        "lease_epoch": thread.epoch,
+    }
+    return {**rest, "task": label or thread.label} if label or thread.label else rest
+
+
+# Values.
+
+
+def told(payload: Payload) -> Any:
+    """A value, or what stands for one that is beside the log."""
+    if isinstance(payload, bytes) and len(payload) <= LARGEST_TOLD:
+        return jsontext.decode(payload)
+    return {"kind": "result_ref", "store": "eventlog", "meta": meta(payload)}
+
+
+def told_briefly(payload: Payload) -> Any:
+    size = len(payload) if isinstance(payload, bytes) else payload.size
+    return told(payload) if size <= LARGEST_INPUTS else {"truncated": True, "bytes": size}
+
+
+def result_of(value: Value) -> Any:
+    """A result as templates see it; never a body that is held by reference, nor the list of a loop's results."""
+    if value.reference is not None:
+        return jsontext.decode(value.reference)
+    return None if value.parts is not None else told(value.payload)
+
+
+def error_of(error: Error | None) -> dict[str, Any] | None:
+    return None if error is None else error.data()
+
+
+def rule_of(rule: int) -> int | str | None:
+    return {b.ELSE: "else", b.NO_RULE: None}.get(rule, rule)
+
+
+def whole_patch(view: View, patch: Patch) -> Patch:
+    """Also of what has only grown the whole is told (PBK-153)."""
+    return view.body.ctx.whole(patch, view.body.growing)
+
+
+def patched(patch: Patch, principal: str, reason: str, rest: Mapping[str, Any], *, conflict: bool = False) -> Told:
+    most = LARGEST_TOLD if sum(len(text) for _, text in patch) <= LARGEST_TOLD else LARGEST_TOLD // len(patch)
+    values = {
+        key: jsontext.decode(text) if len(text) <= most else {"truncated": True, "bytes": len(text)}
+        for key, text in patch
+    }
+    said = {"keys": list(values), "values": values, "principal": principal, "reason": reason, "conflict": conflict}
+    return Told("ctx.patched", "", said, dict(rest))

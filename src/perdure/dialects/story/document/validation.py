@@ -1,0 +1,194 @@
+"""From text to resources and every problem they have, each with its place; or from one resource to its problems."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.story.document.context import Around, Case
+from perdure.dialects.story.document.cursor import INVALID, KUBERNETES_ONLY, Findings, Found, Look
+from perdure.dialects.story.document.rules import RULES, whole
+from perdure.dialects.story.document.sameness import same
+from perdure.dialects.story.document.shapes import shown
+from perdure.dialects.story.document.story import too_large
+from perdure.dialects.story.plan.settings import DEFAULTS, Settings
+from perdure.dialects.story.resources.kinds import API_VERSIONS, KINDS
+from perdure.dialects.story.resources.resource import (
+    DEFAULT_NAMESPACE,
+    NOTHING,
+    Known,
+    Resource,
+    Shelf,
+    key_of,
+    metadata_of,
+    name_of,
+    spec_of,
+)
+from perdure.documents import Document, UnreadableText, read_documents, spell
+from perdure.kernel.problems import Problem, Severity, guess
+
+SHOWN = 200  # problems of one text; nobody repairs more at a time
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """The resources of a text in order, those with problems too, and the problems sorted by place."""
+
+    resources: tuple[Resource, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def has_errors(self) -> bool:
+        return any(problem.severity is Severity.ERROR for problem in self.problems)
+
+
+def judge(
+    text: bytes,
+    known: Known = NOTHING,
+    settings: Settings = DEFAULTS,
+    *,
+    stored: Known = NOTHING,
+    namespace: str = DEFAULT_NAMESPACE,
+    read: Sequence[Document] | None = None,
+) -> Judged:
+    """All resources of a text, each beside the others and what is known; `stored` holds what they would replace.
+
+    `namespace` is that of resources that name none. `read` are the text's documents, where they were read before.
+    """
+    try:
+        documents = read_documents(text) if read is None else read
+    except UnreadableText as unreadable:
+        return Judged((), unreadable.problems)
+    if not documents:
+        return Judged(
+            (), (Problem(INVALID, "there is no resource: the text is empty or all comment", line=1, column=1),)
+        )
+    shelf = Shelf(beneath=known)
+    seen: set[tuple[str, str, str]] = set()
+    readable: list[tuple[Document, Resource, Findings]] = []
+    problems: list[Problem] = []
+    for document in documents:
+        findings = Findings(settings)
+        resource = _recognized(Look(findings, document.data), namespace)
+        if resource is None:
+            problems += _placed(document, findings)
+            continue
+        key = key_of(resource)
+        if key in seen and key[2]:
+            Look(findings, document.data).at("metadata", "name").problem(f"{_called(key)} stands twice in this text")
+        seen.add(key)
+        shelf.put(resource)
+        readable.append((document, resource, findings))
+    around = Around(shelf, settings)
+    for document, resource, findings in readable:
+        older = stored.find(*key_of(resource)) if name_of(resource) else None
+        _judge(Look(findings, document.data), resource, around, older)
+        problems += _placed(document, findings)
+    problems.sort(key=lambda one: (one.line or 0, one.column or 0))
+    return Judged(tuple(resource for _, resource, _ in readable), tuple(problems[:SHOWN]))
+
+
+def judge_resource(
+    data: Any, known: Known = NOTHING, settings: Settings = DEFAULTS, stored: Resource | None = None
+) -> tuple[Resource | None, list[Problem]]:
+    """One resource without a text, `stored` the one it would replace: how it is kept, and its problems."""
+    findings = Findings(settings)
+    root = Look(findings, data)
+    resource = _recognized(root)
+    if resource is not None:
+        _judge(root, resource, Around(Shelf([resource], known), settings), stored)
+    return resource, [
+        Problem(one.code, one.message, spell(one.path), hint=one.hint, severity=one.severity) for one in findings.found
+    ]
+
+
+def tidied(data: Resource) -> Resource:
+    """A resource as it is kept: `realtime` is `streaming`, a bare name is a reference, null members are none."""
+    kept: Resource = whole(data["kind"]).tidy(data)
+    return kept
+
+
+def _recognized(root: Look, namespace: str = DEFAULT_NAMESPACE) -> Resource | None:
+    """The resource, if it is of a kind that exists; reports if not (STY-001)."""
+    data = root.value
+    if not isinstance(data, dict):
+        root.problem("a resource must be a JSON object", hint="It begins with apiVersion, kind and metadata.")
+        return None
+    kind, version = data.get("kind"), data.get("apiVersion")
+    found = KINDS.get(kind) if isinstance(kind, str) else None
+    if found is None:
+        if version not in API_VERSIONS:
+            _unknown(root, "apiVersion", API_VERSIONS)
+        _unknown(root, "kind", tuple(KINDS))
+        return None
+    if version != found.api_version:
+        _unknown(root, "apiVersion", (found.api_version,))
+        return None
+    kept = tidied(data)
+    if namespace != DEFAULT_NAMESPACE and found.has_namespace and isinstance(kept.get("metadata"), dict):
+        kept["metadata"] = {"namespace": namespace, **kept["metadata"]}
+    return kept
+
+
+def _unknown(root: Look, word: str, known: Sequence[str]) -> None:
+    value = root.value.get(word)
+    if value is None:
+        root.problem(f"{word} is required", hint=f"One of: {', '.join(known)}.")
+        return
+    near = guess(value, known) if isinstance(value, str) else ""
+    root.at(word).problem(f"unknown {word} {shown(value)}{near}", hint=f"There are: {', '.join(known)}.")
+
+
+def _judge(root: Look, resource: Resource, around: Around, stored: Resource | None) -> None:
+    kind = resource["kind"]
+    rules = RULES[kind]
+    stored = None if stored is None else tidied(stored)
+    if not rules.is_run_object and stored is not None and same(spec_of(stored), spec_of(resource)):
+        return  # STY-020
+    if kind == "Story" and (problem := too_large(root.value)) is not None:
+        root.problem(problem)
+        return
+    whole(kind).judge(root)
+    _metadata(root, resource)
+    if isinstance(root.value.get("spec"), dict):
+        rules.judge(Case(root, resource, around, stored))
+    _ignored(root)
+    if rules.is_run_object:
+        _keep_first(root.findings)
+
+
+def _metadata(root: Look, resource: Resource) -> None:
+    metadata = metadata_of(resource)
+    if not metadata.get("name") and not metadata.get("generateName"):
+        root.at("metadata").problem("metadata.name is required")
+    if KINDS[resource["kind"]].is_global and metadata.get("namespace"):
+        at = root.at("metadata", "namespace")
+        at.warn(f"a {resource['kind']} belongs to no namespace: this one is ignored")
+
+
+def _ignored(root: Look) -> None:
+    """STY-004: one warning, however many fields."""
+    paths = root.findings.ignored
+    if paths:
+        named = ", ".join(spell(path) for path in paths)
+        at = root.at(*paths[0])
+        at.warn(f"only Kubernetes gives these a meaning, here they are ignored: {named}", code=KUBERNETES_ONLY)
+
+
+def _keep_first(findings: Findings) -> None:
+    """Run objects stop at the first problem (STY-019)."""
+    errors = [one for one in findings.found if one.severity is Severity.ERROR]
+    findings.found[:] = [one for one in findings.found if one.severity is not Severity.ERROR or one is errors[0]]
+
+
+def _placed(document: Document, findings: Findings) -> list[Problem]:
+    return [_place(document, one) for one in findings.found[:SHOWN]]
+
+
+def _place(document: Document, one: Found) -> Problem:
+    place = document.problem_of_key if one.is_key else document.problem
+    return place(one.code, one.message, one.path, hint=one.hint, severity=one.severity)
+
+
+def _called(key: tuple[str, str, str]) -> str:
+    kind, namespace, name = key
+    return f"{kind} '{namespace}/{name}'" if namespace else f"{kind} '{name}'"

@@ -1,0 +1,65 @@
+"""From the bundle a run is pinned to, to its program. Judges nothing: admission has done so."""
+
+from typing import Any
+
+from perdure.dialects.story.plan.helper_steps import clash, helpers_of
+from perdure.dialects.story.plan.program import ENGRAM, Plan, Program, Step, part
+from perdure.dialects.story.plan.settings import Settings
+from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph, branches_of, name_of, steps_of
+from perdure.dialects.story.resources.durations import BadDuration, read_positive
+from perdure.kernel import jsontext
+from perdure.kernel.values import Instant
+
+
+def load(text: bytes) -> Program:
+    bundle = jsontext.decode(text)
+    story = bundle["story"]
+    spec = part(story, "spec")
+    metadata = part(story, "metadata")
+    graph = StepGraph(spec)
+    steps: dict[str, Step] = {}
+    for block in BLOCKS:
+        for data in steps_of(spec.get(block)):
+            name = name_of(data)
+            if name is not None and name not in steps:
+                step = _step(name, block, data)
+                steps[name] = step
+                steps.update((branch.name, branch) for branch in step.branches)
+    settings = Settings.read(part(bundle, "settings"))
+    helpers = helpers_of(story, steps, settings)
+    plan = Plan(
+        {block: tuple(n for n, s in steps.items() if s.block == block and not s.parent) for block in BLOCKS},
+        {name: wait.all for name, wait in graph.waits.items()},
+        {name: tuple(branch.name for branch in step.branches) for name, step in steps.items() if step.branches},
+        frozenset(name for name, step in steps.items() if step.allows_failure),
+        {name: helper.helps for name, helper in helpers.items()},
+    )
+    timeouts = part(spec, "policy", "timeouts")
+    return Program(
+        bundle=bundle,
+        namespace=metadata.get("namespace") or "default",
+        name=metadata.get("name") or "story",
+        steps=steps,
+        plan=plan,
+        settings=settings,
+        refusal=graph.refusal() or clash(steps, helpers),
+        bounds={name: _positive(timeouts.get(name)) for name in ("story", "step", "gracefulShutdownTimeout")},
+        helpers=helpers,
+    )
+
+
+def _step(name: str, block: str, data: Any) -> Step:
+    branches = tuple(
+        Step(branch, block, ENGRAM, found, parent=name)
+        for found in branches_of(data)
+        if (branch := name_of(found)) is not None
+    )
+    kind = ENGRAM if data.get("ref") is not None else str(data.get("type"))
+    return Step(name, block, kind, data, branches=branches)
+
+
+def _positive(written: Any) -> Instant | None:
+    try:
+        return read_positive(written)
+    except BadDuration:
+        return None

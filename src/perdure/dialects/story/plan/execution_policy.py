@@ -1,0 +1,172 @@
+"""How a step is executed: retries, timeouts, cache, sizes; per field, from the most specific place (STY-008)."""
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.story.plan.program import Data, Program, Step, part
+from perdure.dialects.story.resources.durations import BadDuration, read_duration, read_positive
+from perdure.kernel.retry import Backoff, delay
+from perdure.kernel.values import SECOND, Instant
+
+SHORTEST_WAIT: Instant = 10_000  # STY-127
+LAST_GRACE: Instant = 30 * SECOND  # STY-187: when nobody says anything sensible
+
+
+class Retry(msgspec.Struct, frozen=True):
+    most: int
+    base: Instant = SECOND
+    ceiling: Instant | None = None
+    jitter: int = 0
+    backoff: Backoff = Backoff.EXPONENTIAL
+
+    def wait(self, retry: int, draw: Callable[[], float]) -> Instant:
+        """Before the n-th retry: grown, capped, jittered, capped again, never below ten milliseconds (STY-127)."""
+        ceiling = None if self.ceiling is None else max(self.ceiling, SHORTEST_WAIT)
+        found = delay(self.backoff, self.base, retry, ceiling)
+        if self.jitter:
+            found = int(found * (1 + draw() * self.jitter / 100))
+        if ceiling is not None:
+            found = min(found, ceiling)
+        return max(found, SHORTEST_WAIT)
+
+
+class Execution(msgspec.Struct, frozen=True, dict=True):
+    """The places that may speak about one step's execution, most specific first. Each is asked once."""
+
+    program: Program
+    step: Step
+    engram: Data
+    template: Data
+
+    @cached_property
+    def _levels(self) -> tuple[Data, Data, Data, Data]:
+        """Blocks of the same shape: ExecutionOverrides and ExecutionPolicy."""
+        spec = part(self.engram, "spec")
+        return (
+            self.step.execution,
+            part(self.program.policy, "execution"),
+            part(spec, "overrides"),
+            part(spec, "executionPolicy"),
+        )
+
+    def retry(self) -> Retry:
+        written = part(self.step.execution, "retry")
+        if self.step.has_side_effects and not written:
+            return Retry(0)  # STY-129
+        step, story, override, policy = self._levels
+        levels = [
+            part(step, "retry"),
+            part(self.program.policy, "retries", "stepRetryPolicy"),
+            *(part(level, "retry") for level in (story, override, policy)),
+        ]
+        advice = part(self.template, "spec", "execution", "retry")
+        levels.append(
+            {
+                # How often is the author's to say, if the author says anything at all (STY-131).
+                **({} if any(levels) else {"maxRetries": advice.get("recommendedMaxRetries")}),
+                "delay": advice.get("recommendedBaseDelay"),
+                "maxDelay": advice.get("recommendedMaxDelay"),
+                "backoff": advice.get("recommendedBackoff"),
+            }
+        )
+        return Retry(
+            max(0, _first(levels, "maxRetries", _whole, self.program.settings.max_retries)),
+            _first(levels, "delay", _span, SECOND),
+            _first(levels, "maxDelay", _span, None),
+            _first(levels, "jitter", _whole, 0),
+            _first(levels, "backoff", _backoff, Backoff.EXPONENTIAL),
+        )
+
+    def timeout(self) -> Instant | None:
+        """Of one attempt (STY-133)."""
+        return self._timeout
+
+    @cached_property
+    def _timeout(self) -> Instant | None:
+        step, *others = self._levels
+        levels = [step, {"timeout": part(self.program.policy, "timeouts").get("step")}, *others]
+        levels.append(part(self.template, "spec", "execution"))
+        return _first(levels, "timeout", _positive, None) or _positive(self.program.settings.default_step_timeout)
+
+    def inline_limit(self) -> int:
+        return self._inline_limit
+
+    @cached_property
+    def _inline_limit(self) -> int:
+        return int(_first(self._levels, "maxInlineSize", _whole, self.program.settings.max_inline_size))
+
+    @cached_property
+    def holds_effects(self) -> bool:
+        """Whether effects in doubt wait for an operator."""
+        return bool(_first(self._levels, "effectsInDoubt", _text, "repeat") == "hold")
+
+    def storage(self) -> Data:
+        """Where Engrams put what they share by reference (STY-007)."""
+        return self._storage
+
+    @cached_property
+    def _storage(self) -> Data:
+        step, *others = self._levels
+        levels = [step, self.program.policy, *others, part(self.template, "spec", "execution")]
+        return next((part(level, "storage") for level in levels if part(level, "storage")), {})
+
+    def cache(self) -> Data | None:
+        """The policy of step, Engram or Story, per field; None when nobody asks for one (STY-224)."""
+        return self._cache
+
+    @cached_property
+    def _cache(self) -> Data | None:
+        step, story, override, policy = self._levels
+        blocks = [part(level, "cache") for level in (step, override, policy, story) if "cache" in level]
+        if not blocks:
+            return None
+        found: dict[str, Any] = {}
+        for block in reversed(blocks):
+            found |= block
+        return found if found.get("enabled", True) is True else None
+
+
+def grace(program: Program) -> Instant:
+    """Between the wish that work stops and its end (STY-187)."""
+    written = program.bounds.get("gracefulShutdownTimeout")
+    if written is not None:
+        return written
+    seconds = program.settings.graceful_shutdown_seconds
+    return seconds * SECOND if seconds >= 0 else LAST_GRACE
+
+
+def _first(levels: Iterable[Data], name: str, read: Callable[[Any], Any], default: Any) -> Any:
+    """The first level that says something sensible; nonsense counts as not said."""
+    for level in levels:
+        if level.get(name) is not None and (found := read(level[name])) is not None:
+            return found
+    return default
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _span(value: Any) -> Instant | None:
+    try:
+        return max(0, read_duration(value))
+    except BadDuration:
+        return None
+
+
+def _positive(value: Any) -> Instant | None:
+    try:
+        return read_positive(value)
+    except BadDuration:
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _backoff(value: Any) -> Backoff | None:
+    return Backoff(value) if value in tuple(Backoff) else None

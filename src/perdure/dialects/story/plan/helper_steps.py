@@ -1,0 +1,62 @@
+"""Helper steps: what the engine adds to a Story whose templates look into offloaded data (STY-207, `inject`), or whose
+map runs over items that only a worker can read (STY-220).
+
+    materialize-<purpose>-<step>     evaluates one template of a step, in a worker, where the data are
+    materialize-story-output         the same for the run's output
+
+They are known before a run begins, and begin to be when a template asks for one. The step they help waits meanwhile.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perdure.dialects.story.plan.offload_policy import injects
+from perdure.dialects.story.plan.program import ENGRAM, Step
+from perdure.dialects.story.plan.settings import Settings
+from perdure.dialects.story.resources.names import compose
+
+IF, KEY, OUTPUT, TARGET, WAIT = "if", "idempotency-key", "story-output", "story-ref", "wait"
+ITEMS = "map-items"
+INPUTS = {ENGRAM: "step-input", "executeStory": "execute-story", "sleep": "sleep", "stop": "stop"}
+"""What is evaluated of a step when it starts, by the step's kind."""
+
+
+def helper_name(purpose: str, step: str) -> str:
+    return compose("materialize", purpose, step) if step else compose("materialize", purpose)
+
+
+def helpers_of(story: Mapping[str, Any], steps: Mapping[str, Step], settings: Settings) -> dict[str, Step]:
+    """By name, every helper that the Story may come to need."""
+    data = {"ref": {"name": settings.materialize_engram}}
+    is_injecting = injects(story, settings)
+    found = [
+        Step(helper_name(purpose, step.name), step.block, ENGRAM, data, purpose=purpose, helps=step.name)
+        for step in steps.values()
+        for purpose in _purposes(step, is_injecting)
+    ]
+    if is_injecting:
+        found.append(Step(helper_name(OUTPUT, ""), "finally", ENGRAM, data, purpose=OUTPUT))
+    return {helper.name: helper for helper in found}
+
+
+def _purposes(step: Step, is_injecting: bool) -> Iterator[str]:
+    if step.kind == ENGRAM and "map" in step.given:
+        yield ITEMS
+    if not is_injecting:
+        return
+    if step.condition:
+        yield IF
+    if step.data.get("idempotencyKeyTemplate"):
+        yield KEY
+    if step.kind == "executeStory":
+        yield TARGET
+    if step.kind == "wait":
+        yield WAIT
+    elif step.kind in INPUTS:
+        yield INPUTS[step.kind]
+
+
+def clash(steps: Mapping[str, Step], helpers: Mapping[str, Step]) -> str | None:
+    """A name is held by one step of a run (STY-014)."""
+    taken = sorted(steps.keys() & helpers.keys())
+    return f"step name '{taken[0]}' is reserved: the engine gives it to a step of its own" if taken else None

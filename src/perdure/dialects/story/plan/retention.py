@@ -1,0 +1,33 @@
+"""How long a run is kept after its end (STY-189, STY-190).
+
+ended ──child TTL──▶ StepRuns and sub-runs go ──retention──▶ the record goes, and its request with it
+"""
+
+from perdure.dialects.story.plan.program import Program, part
+from perdure.dialects.story.resources.labels import REQUEST_NAME
+from perdure.kernel import jsontext
+from perdure.kernel.dialect import Keeping
+from perdure.kernel.execution import Execution
+from perdure.kernel.lookups import Named
+from perdure.kernel.values import SECOND
+
+
+def keeping(program: Program) -> Keeping:
+    """A negative TTL keeps the children; retention 0 keeps the record for ever, a negative one not at all."""
+    execution, settings = part(program.policy, "execution"), program.settings
+    if program.is_batch:
+        ttl = part(execution, "job").get("ttlSecondsAfterFinished", settings.job_ttl_seconds)
+    else:
+        ttl = part(execution, "realtime").get("ttlSecondsAfterFinished", settings.streaming_ttl_seconds)
+    kept = part(execution, "job").get("storyRunRetentionSeconds", settings.retention_seconds)
+    children = None if ttl < 0 else ttl * SECOND
+    if kept < 0:
+        return Keeping(children, children, is_brief=True)
+    return Keeping(children, None if kept == 0 else max(kept * SECOND, children or 0))
+
+
+def goes_with(execution: Execution) -> list[Named]:
+    """The request that the run was started by."""
+    notes = jsontext.decode(execution.state.options).get("annotations")
+    name = notes.get(REQUEST_NAME) if isinstance(notes, dict) else None
+    return [Named("StoryTrigger", execution.body.namespace, name)] if name else []

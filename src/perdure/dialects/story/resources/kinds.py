@@ -1,0 +1,55 @@
+"""The kinds of resources (section 1.1). Whoever asks for one may use any word for it: `stories`, `srun`, `etpl`."""
+
+from perdure.kernel import resource_kinds
+
+CORE = "bubustack.io"
+CATALOG = "catalog.bubustack.io"
+RUNS = "runs.bubustack.io"
+TRANSPORT = "transport.bubustack.io"
+POLICY = "policy.bubustack.io"
+VERSION = "v1alpha1"
+
+
+class Kind(resource_kinds.Kind, frozen=True):
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{VERSION}"
+
+    @property
+    def is_global(self) -> bool:
+        """Belongs to no namespace."""
+        return not self.has_namespace
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("Story", "stories", CORE, has_namespace=True, can_run=True),
+        Kind("Engram", "engrams", CORE, has_namespace=True),
+        Kind("Impulse", "impulses", CORE, ("imp",), has_namespace=True),
+        Kind("EngramTemplate", "engramtemplates", CATALOG, ("etpl",)),
+        Kind("ImpulseTemplate", "impulsetemplates", CATALOG, ("itpl",)),
+        Kind("StoryRun", "storyruns", RUNS, ("srun",), has_namespace=True, of_runs=True, is_request=True),
+        Kind("StepRun", "stepruns", RUNS, ("step",), has_namespace=True, of_runs=True),
+        Kind(
+            "StoryTrigger",
+            "storytriggers",
+            RUNS,
+            ("trig",),
+            has_namespace=True,
+            is_request=True,
+            new_status='{"decision":"Pending"}',
+        ),
+        Kind("EffectClaim", "effectclaims", RUNS, ("eff",), has_namespace=True, of_runs=True),
+        Kind("ReferenceGrant", "referencegrants", POLICY, ("refgrant",), has_namespace=True),
+        Kind("Transport", "transports", TRANSPORT),
+        Kind("TransportBinding", "transportbindings", TRANSPORT, ("tb", "tbind"), has_namespace=True, of_runs=True),
+    )
+}
+
+API_VERSIONS = tuple(dict.fromkeys(kind.api_version for kind in KINDS.values()))
+
+
+def find_kind(word: str) -> Kind | None:
+    """The kind meant by a word, in any case; also `stories.bubustack.io`."""
+    return next((kind for kind in KINDS.values() if kind.is_called(word)), None)

@@ -1,0 +1,15 @@
+"""Names and uids of what belongs to a run (STY-014)."""
+
+from perdure.dialects.story.resources.names import compose
+from perdure.dialects.story.state.body import Body
+from perdure.kernel.values import RunId
+
+
+def step_run_name(body: Body, step: str) -> str:
+    parent = body.plan.parents.get(step)
+    return compose(body.name, step) if parent is None else compose(body.name, parent, step)
+
+
+def step_run_uid(run: RunId, life: int, step: str) -> str:
+    """New with every life of a step, so that effects of an earlier one are not mistaken for its own (STY-172)."""
+    return f"{run}/{life}/{step}"

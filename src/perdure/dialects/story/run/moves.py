@@ -1,0 +1,107 @@
+"""One internal move of a run: what is next, in a fixed order (STY-056, STY-078).
+
+First the failure policy, then waits that may have come true, then steps in story order, then the block's end:
+so every order is the same after a crash.
+"""
+
+from perdure.dialects.story.plan.helper_steps import IF
+from perdure.dialects.story.plan.program import ENGRAM, Program, Step
+from perdure.dialects.story.run import redrive, run_end, run_start
+from perdure.dialects.story.run.step_end import end_step, said, skip
+from perdure.dialects.story.state.body import Body
+from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.steps import KINDS
+from perdure.dialects.story.values import materialize
+from perdure.dialects.story.values.template_scope import Scope
+from perdure.expressions.gotemplate import TemplateError
+from perdure.kernel.turn import Turn
+
+FAIL_FAST = "Skipped due to fail-fast policy"  # STY-064
+IF_FALSE = "Skipped due to 'if' condition"  # STY-060
+
+
+def advance(turn: Turn) -> bool:
+    try:
+        return _advance(turn)
+    except materialize.Asked as asked:
+        materialize.ask(turn, asked)
+        return True
+
+
+def _advance(turn: Turn) -> bool:
+    body: Body = turn.body
+    if not body.begun:
+        run_start.begin(turn)
+    elif _fails_fast(turn):
+        skip(turn, [name for name in body.unstarted if name not in body.plan.parents], FAIL_FAST)
+    elif body.stale:
+        name = next(iter(body.stale))
+        KINDS["wait"].resume(turn, turn.program.steps[name], body.steps[name])
+    elif body.agenda:
+        _move(turn, turn.program.step(next(iter(body.agenda))))
+    elif body.open or body.helping:
+        return False
+    elif body.redrive is not None:
+        redrive.start_over(turn)
+    else:
+        run_end.next_block(turn)
+    return True
+
+
+def _fails_fast(turn: Turn) -> bool:
+    """A failure of the main block that counts keeps everything from starting that has not (STY-064)."""
+    body: Body = turn.body
+    if not body.failed or body.block != "steps" or turn.program.goes_on_after_failure:
+        return False
+    return any(name not in body.plan.parents for name in body.unstarted)
+
+
+def _move(turn: Turn, step: Step) -> None:
+    body: Body = turn.body
+    state = body.steps.get(step.name)
+    if state is not None and state.has_begun:
+        KINDS[step.kind].resume(turn, step, state)
+        return
+    if state is None and not _may_start(turn, step):
+        return
+    KINDS[step.kind].start(turn, step)
+
+
+def _may_start(turn: Turn, step: Step) -> bool:
+    """Decided once, before the step begins: dependencies, `if`, what it requires. False: it is settled already."""
+    if step.purpose:
+        return True
+    failed = _failed_dependency(turn, step)
+    if failed is not None:
+        skip(turn, [step.name], f"Skipped due to failed dependency: {failed}", follows_failure=True)
+        return False
+    try:
+        holds = not step.condition.strip() or Scope(turn, step, f"{step.name}.if").holds(step.condition, IF)
+    except TemplateError as problem:  # nothing it reads will change any more (STY-062)
+        end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
+        return False
+    if not holds:
+        skip(turn, [step.name], IF_FALSE)
+        return False
+    if step.kind == ENGRAM:  # which says so in its StepRun
+        return True
+    missing = Scope(turn, step).unmet(step.data.get("requires"))
+    if missing is not None:
+        end_step(turn, step.name, Phase.FAILED, missing, reason=Reason.DEPENDENCY_FAILED)
+    return missing is None
+
+
+def _failed_dependency(turn: Turn, step: Step) -> str | None:
+    """The first dependency whose failure, or skipping after one, keeps a main step from running (STY-066, 067)."""
+    body: Body = turn.body
+    program: Program = turn.program
+    if step.block != "steps" or step.parent:
+        return None
+    failed = []
+    for name in program.plan.waits[step.name]:
+        state = body.steps.get(name)
+        if state is None:
+            continue
+        if state.follows_failure or (state.phase.is_failure and name not in program.plan.allowed):
+            failed.append(name)
+    return min(failed, key=program.plan.order.__getitem__) if failed else None

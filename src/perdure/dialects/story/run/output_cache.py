@@ -1,0 +1,113 @@
+"""Outputs kept over runs (section 14): what one run's step gave, another with the same key need not do again."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.story.plan.program import Program, Step
+from perdure.dialects.story.resources.names import canonical
+from perdure.dialects.story.resources.resource import spec_of
+from perdure.dialects.story.resources.step_run_names import step_run_name
+from perdure.dialects.story.resources.timestamps import timestamp
+from perdure.dialects.story.run.engram_lookup import Engram
+from perdure.dialects.story.run.step_end import said
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import Body, StepState
+from perdure.dialects.story.values.schema_fit import misfits
+from perdure.dialects.story.values.template_roots import CACHE_KEY, under
+from perdure.expressions.gotemplate import TemplateError, compile_template
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import SECOND
+
+HIT = "Cache hit; reused output."
+MODES = ("read", "write", "readWrite")
+
+
+class Lookup(msgspec.Struct, frozen=True):
+    """Where a step's output is kept; `found` is what lies there, if it may be used."""
+
+    entry: str
+    mode: str
+    ttl: int
+    found: dict[str, Any] | None = None
+
+    @property
+    def status(self) -> str:
+        return "hit" if self.found is not None else "miss"
+
+
+class NoKey(Exception):
+    """The key cannot be made; the sentence says why. Nothing is kept then, and nothing found (STY-280)."""
+
+
+def look(
+    turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any] | None, inputs: dict[str, Any]
+) -> Lookup | None:
+    """None when nothing is to be kept. Raises `NoKey`, which never fails the step (STY-224).
+
+    What a run keeps is for runs of its own namespace, wherever its Engram lives: a key is its author's to choose.
+    """
+    if policy is None or step.has_side_effects:
+        return None
+    mode = policy.get("mode") or "readWrite"
+    if mode not in MODES:
+        return None
+    key = _material(turn, step, engram, policy, inputs)
+    name, version = engram.reference.name, engram.version or "latest"
+    entry = f"cache/{turn.body.namespace}/{name}/{version}/{sha256(key.encode()).hexdigest()}.json"
+    ttl = policy.get("ttlSeconds")
+    seconds = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else 0
+    found = None if mode == "write" else _kept(turn, entry, engram)
+    return Lookup(entry, mode, seconds, found)
+
+
+def _material(turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any], inputs: dict[str, Any]) -> str:
+    """STY-225."""
+    body: Body = turn.body
+    program: Program = turn.program
+    head = f"engram:{engram.reference.name}|version:{engram.version or 'latest'}"
+    written = policy.get("key")
+    if isinstance(written, str) and written:
+        roots = {
+            "inputs": inputs,
+            "step": {"id": step.name, "run": step_run_name(body, step.name), "story": program.name},
+            "engram": {"name": engram.reference.name, "version": engram.version or "latest"},
+        }
+        try:
+            rendered = compile_template(written, under(CACHE_KEY, program.settings)).render(roots)
+        except TemplateError as problem:
+            raise NoKey(said(problem)) from None
+        key = rendered if isinstance(rendered, str) else canonical(rendered)
+        if not key.strip():
+            raise NoKey("it gives nothing")
+        head += f"|key:{key}"
+    else:
+        head += f"|step:{step.name}|input:{canonical(inputs)}"
+    salt = policy.get("salt")
+    return f"{head}|salt:{salt}" if isinstance(salt, str) and salt else head
+
+
+def _kept(turn: Turn, entry: str, engram: Engram) -> dict[str, Any] | None:
+    """A valid entry: not too old, not empty, and as the template wants it today (STY-227)."""
+    memory = turn.cached(entry)
+    if memory is None:
+        return None
+    output = jsontext.decode(memory.value).get("output")
+    if not isinstance(output, dict) or not output:
+        return None
+    return None if misfits(spec_of(engram.template).get("outputSchema"), output) else output
+
+
+def keep(turn: Turn, step: Step, state: StepState, output: dict[str, Any]) -> None:
+    """After success, for whoever comes next (STY-228)."""
+    cached = state.run.cached if state.run is not None else None
+    if cached is None or cached.mode == "read" or not output:
+        return
+    entry: dict[str, Any] = {"createdAt": timestamp(turn.now), "output": output}
+    if cached.ttl:
+        entry["ttlSeconds"] = cached.ttl
+    turn.remember(cached.entry, jsontext.encode(entry), cached.ttl * SECOND if cached.ttl else None)
+    turn.emit(s.CacheNoted(step.name, cached.entry, cached.mode, cached.ttl, "stored"))

@@ -1,0 +1,68 @@
+"""A StoryRun changed as a resource: what the change asks of the run (STY-049, STY-105, STY-183, STY-184, STY-186).
+
+spec.cancelRequested: true                      cancel; a run that has ended stays as it is (STY-188)
+metadata.annotations redrive-token, …           start over, once per value
+status.gates.<step>: {state, message}           decide a gate, reached or not
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from perdure.dialects.story.resources.labels import REDRIVE, REDRIVE_FROM
+from perdure.dialects.story.state.body import Body
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+
+
+def patched(execution: Execution, kind: str, patch: dict[str, Any]) -> list[i.Input]:
+    if kind != "StoryRun":
+        raise ValueError(f"a {kind} is the engine's own; change its StoryRun")
+    return list(_inputs(execution, patch))
+
+
+def _inputs(execution: Execution, patch: dict[str, Any]) -> Iterator[i.Input]:
+    for part, changes in patch.items():
+        match part, changes:
+            case "spec", {"cancelRequested": True, **more} if not more:
+                if not execution.state.status.is_final:
+                    yield i.Cancel("spec.cancelRequested was set")
+            case "spec", _:
+                raise ValueError("spec is immutable, except that cancelRequested may be set to true")
+            case "metadata", {"annotations": dict(notes), **more} if not more:
+                for name, value in notes.items():
+                    yield from _redrive(execution, name, value)
+            case "status", {"gates": dict(gates), **more} if not more:
+                for step, decision in gates.items():
+                    yield _decision(step, decision)
+            case "apiVersion" | "kind", _:
+                pass
+            case _:
+                raise ValueError("of a StoryRun only spec.cancelRequested, redrive annotations and status.gates change")
+
+
+def _redrive(execution: Execution, name: str, value: Any) -> Iterator[i.Input]:
+    if name not in (REDRIVE, REDRIVE_FROM):
+        raise ValueError(f"the annotation {name!r} asks for nothing; there are {REDRIVE} and {REDRIVE_FROM}")
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"the annotation {name!r} is a text that is not empty")
+    step, colon, token = value.partition(":") if name == REDRIVE_FROM else ("", ":", value)
+    if not (colon and token) or (name == REDRIVE_FROM and not step):
+        raise ValueError(f"{name} is <step>:<token>, not {value!r}")
+    body: Body = execution.body
+    if (step, token) in map(tuple, body.redriven):
+        return  # seen before: the same value changes nothing
+    said = jsontext.encode({"step": step, "token": token})
+    key = f"redrive:{execution.state.incarnation}:{value}"
+    if execution.state.status.is_final:
+        yield i.Reopen(said, key)
+    else:
+        yield i.Steer("redrive", said, key)
+
+
+def _decision(step: str, decision: Any) -> i.Input:
+    if not isinstance(decision, dict) or not set(decision) <= {"state", "message", "updatedBy", "updatedAt"}:
+        raise ValueError(f"status.gates.{step} is {{state?, message?, updatedBy?}}")
+    names = {"state": "state", "message": "message", "updatedBy": "by"}
+    said = {names[name]: value for name, value in decision.items() if name in names}
+    return i.Steer("gate", jsontext.encode({"step": step, **said}))

@@ -1,0 +1,60 @@
+"""What is said while a step works: signals, effects, decisions of operators; and waits that were looked at."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import EVENTS_KEPT, Body, EffectRecord, Gate, SignalEvent, Told
+from perdure.kernel.events import Event
+from perdure.kernel.values import NULL
+
+
+def _signal(body: Body, event: s.SignalRecorded) -> None:
+    told = body.told.setdefault(event.step, Told())
+    told.signal_seq = max(told.signal_seq, event.seq)
+    if event.value == NULL:
+        told.signals.pop(event.key, None)
+    else:
+        told.signals[event.key] = event.value
+    told.signal_events.append(SignalEvent(event.seq, event.key, event.at, event.payload))
+    if len(told.signal_events) > EVENTS_KEPT:
+        del told.signal_events[0]
+    for waiting in body.waits:
+        body.stale[waiting] = None
+
+
+def _effect(body: Body, event: s.EffectRecorded) -> None:
+    told = body.told.setdefault(event.step, Told())
+    told.effect_seq = max(told.effect_seq, event.seq)
+    told.effects.append(EffectRecord(event.seq, event.key, event.status, event.at, event.details))
+    if len(told.effects) > EVENTS_KEPT:
+        told.effects.remove(min(told.effects, key=lambda one: one.seq))
+
+
+def _gate(body: Body, event: s.GateDecided) -> None:
+    body.gates[event.step] = Gate(event.state, event.message, event.at, event.by)
+    if event.step in body.steps:
+        body.wake(event.step)
+
+
+def _wait_checked(body: Body, event: s.WaitChecked) -> None:
+    body.stale.pop(event.step, None)
+    body.agenda.pop(event.step, None)
+    if event.poll:
+        body.steps[event.step].poll = event.poll
+        body.timers[event.poll] = event.step
+
+
+def _noted(body: Body, event: s.Noted) -> None:
+    run = body.steps[event.step].run if event.step in body.steps else None
+    if event.kind == "JobRestarted" and run is not None:
+        run.restarted_at = event.at
+
+
+CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
+    s.SignalRecorded: _signal,
+    s.EffectRecorded: _effect,
+    s.GateDecided: _gate,
+    s.WaitChecked: _wait_checked,
+    s.Noted: _noted,
+}

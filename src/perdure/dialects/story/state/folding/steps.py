@@ -1,0 +1,179 @@
+"""Steps as the graph sees them: skipped, queued, blocked, started, ended, and what their end makes possible."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.dialects.story.plan.helper_steps import IF
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import Body, StepState
+from perdure.dialects.story.state.phases import DEFAULT_REASONS, Phase, Reason
+from perdure.kernel.events import Event
+from perdure.kernel.values import Instant
+
+
+def _steps_skipped(body: Body, event: s.StepsSkipped) -> None:
+    for name in event.steps:
+        known = body.steps.get(name)
+        if known is not None:
+            _let_go(body, known)
+        started = event.at if known is None else known.started_at
+        state = StepState(Phase.SKIPPED, Reason.SKIPPED, event.message, started, event.at)
+        state.follows_failure = event.follows_failure
+        body.steps[name] = state
+        _settle(body, name, state)
+
+
+def _step_queued(body: Body, event: s.StepQueued) -> None:
+    state = _waiting(body, event.step, Phase.PENDING, Reason.PENDING, event.message, event.at)
+    state.awaited = event.permit
+    body.permits[event.permit] = event.step
+
+
+def _step_blocked(body: Body, event: s.StepBlocked) -> None:
+    state = _waiting(body, event.step, Phase.BLOCKED, event.reason, event.message, event.at)
+    state.awaited, state.poll = event.permit, event.poll
+    if event.permit:
+        body.permits[event.permit] = event.step
+    if event.poll:
+        body.timers[event.poll] = event.step
+
+
+def _waiting(body: Body, name: str, phase: Phase, reason: str, message: str, at: Instant) -> StepState:
+    """A step that is ready and may not begin: it has a state, and counts as not started (STY-065)."""
+    body.agenda.pop(name, None)
+    state = body.steps.get(name)
+    if state is None:
+        state = body.steps[name] = StepState(phase, reason, message, at)
+    state.phase, state.reason, state.message = phase, reason, message
+    return state
+
+
+def begin(body: Body, name: str, phase: Phase, reason: str, message: str, at: Instant) -> StepState:
+    """The step has started: from now on it is nobody's to skip."""
+    body.agenda.pop(name, None)
+    body.unstarted.pop(name, None)
+    state = body.steps.get(name)
+    if state is None:
+        state = body.steps[name] = StepState(phase, reason, message, at)
+    state.phase, state.reason, state.message = phase, reason, message
+    return state
+
+
+def _step_started(body: Body, event: s.StepStarted) -> None:
+    phase = Phase(event.phase)
+    state = begin(body, event.step, phase, DEFAULT_REASONS[phase], event.message, event.at)
+    state.timer, state.due, state.poll = event.timer, event.due, event.poll
+    state.child, state.sub_run = event.child, event.sub_run
+    for timer in (event.timer, event.poll):
+        if timer:
+            body.timers[timer] = event.step
+    if event.child:
+        body.tasks[event.child] = event.step
+    if event.reads_steps:
+        state.reads_steps = True
+        body.waits[event.step] = None
+    branches = body.plan.branches.get(event.step, ())
+    for branch in branches:
+        body.unstarted[branch] = None
+        body.wake(branch)
+    state.open = len(branches)
+
+
+def _step_ended(body: Body, event: s.StepEnded) -> None:
+    phase = Phase(event.phase)
+    state = begin(body, event.step, phase, event.reason, event.message, event.at)
+    state.finished_at = event.at
+    state.interrupted = event.interrupted
+    if event.source == "landed":
+        state.output = state.landed
+    elif event.source == "given":
+        state.output = event.output
+    run = state.run
+    if run is not None:
+        run.error, run.exit_class = event.error, event.exit_class
+        run.exit_code = event.exit_code
+        run.next_retry_at = None
+        if event.source != "none":
+            run.last_output_at = event.at
+        if event.phase != Phase.SUCCEEDED and run.attempt:
+            run.last_failure = event.message
+    _let_go(body, state)
+    _settle(body, event.step, state)
+
+
+def _let_go(body: Body, state: StepState) -> None:
+    """A step that has ended waits for nothing any more."""
+    body.tasks.pop(state.task, None)
+    body.tasks.pop(state.child, None)
+    body.timers.pop(state.timer, None)
+    body.timers.pop(state.poll, None)
+    body.permits.pop(state.awaited, None)
+    for permit in state.permits:
+        body.permits.pop(permit, None)
+    for child in state.fan.children if state.fan is not None else ():
+        body.tasks.pop(child, None)
+    state.task = state.timer = state.poll = state.awaited = 0
+    state.permits = []
+    state.due = None
+    state.landed = None
+    state.fan = None
+
+
+def _help_wanted(body: Body, event: s.HelpWanted) -> None:
+    """The helper is due. What it helps waits: before its `if` is decided without a state, after that as Pending."""
+    body.steps.pop(event.step, None)
+    body.help[event.step], body.help_inputs[event.step] = event.key, event.inputs
+    body.helping[event.step] = None
+    body.agenda.pop(event.target, None)
+    body.wake(event.step)
+    if event.target in body.unstarted and event.purpose != IF:
+        _waiting(body, event.target, Phase.PENDING, Reason.PENDING, event.message, event.at)
+
+
+def _helped(body: Body, helper: str) -> None:
+    """A helper has ended: what it helps goes on, if it still waits."""
+    target = body.plan.helped[helper]
+    body.helping.pop(helper, None)
+    state = body.steps.get(target)
+    if target in body.unstarted or (state is not None and not state.phase.is_terminal):
+        body.wake(target)
+
+
+def _settle(body: Body, name: str, state: StepState) -> None:
+    """What the end of a step makes possible: its block's end, its parent's, or the start of those that wait for it."""
+    plan = body.plan
+    body.agenda.pop(name, None)
+    body.unstarted.pop(name, None)
+    if name in plan.helped:
+        _helped(body, name)
+        return
+    body.waits.pop(name, None)
+    body.stale.pop(name, None)
+    for waiting in body.waits:
+        body.stale[waiting] = None
+    parent = plan.parents.get(name)
+    if parent is not None:
+        owner = body.steps[parent]
+        owner.open -= 1
+        if not owner.open:
+            body.wake(parent)
+        return
+    body.open -= 1
+    fails = state.phase.is_failure and name not in plan.allowed and not state.interrupted
+    if fails and plan.block_of[name] == "steps":
+        body.failed[name] = None
+    for dependent in plan.dependents.get(name, ()):
+        body.waiting[dependent] -= 1
+        is_doomed = (fails or state.follows_failure) and body.block == "steps"
+        if dependent in body.unstarted and (is_doomed or not body.waiting[dependent]):
+            body.wake(dependent)
+
+
+CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
+    s.HelpWanted: _help_wanted,
+    s.StepsSkipped: _steps_skipped,
+    s.StepQueued: _step_queued,
+    s.StepBlocked: _step_blocked,
+    s.StepStarted: _step_started,
+    s.StepEnded: _step_ended,
+}

@@ -1,0 +1,119 @@
+"""Templates that look into offloaded data, evaluated by a helper step (STY-207, `inject`).
+
+    a template needs a value from storage ─▶ Asked ─▶ HelpWanted ─▶ the helper's StepRun, like any other
+    its end puts the step it helps on the agenda again, which then finds the result
+
+Whatever does not look inside is rendered where it always is; a plain path gives a reference, which is passed on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.dialects.story.plan.helper_steps import helper_name
+from perdure.dialects.story.plan.program import Program
+from perdure.dialects.story.resources.step_run_names import step_run_name
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import Body
+from perdure.dialects.story.state.phases import Phase
+from perdure.expressions.gotemplate import EvaluationFault, NeedsStoredValue, is_template
+from perdure.expressions.gotemplate.structure import TEMPLATE_KEY
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import digest
+
+CONDITION, OBJECT = "condition", "object"
+REFERENCES = "references"
+"""Of a helper's input: where in it references to config maps stand, as the document has them."""
+
+
+class Asked(Exception):
+    """A decision waits for a helper's result. Raised before anything is decided."""
+
+    def __init__(self, purpose: str, step: str, inputs: dict[str, Any]) -> None:
+        super().__init__(f"{purpose} of {step!r} needs offloaded data")
+        self.purpose = purpose
+        self.step = step
+        self.inputs = inputs
+
+
+@dataclass(slots=True)
+class Split:
+    """A value with templates, rendered as far as possible; `holes` are left for a helper."""
+
+    render: Callable[[Any], Any]
+    holes: list[Any] = field(default_factory=list)
+
+    def part(self, value: Any) -> Callable[[list[Any]], Any]:
+        """What gives the part, once the results for the holes are there."""
+        if isinstance(value, dict) and TEMPLATE_KEY not in value:
+            members = {name: self.part(member) for name, member in value.items()}
+            return lambda results: {name: member(results) for name, member in members.items()}
+        if isinstance(value, list):
+            items = [self.part(item) for item in value]
+            return lambda results: [item(results) for item in items]
+        if not isinstance(value, dict) and not (isinstance(value, str) and is_template(value)):
+            return lambda results: value
+        try:
+            rendered = self.render(value)
+        except NeedsStoredValue:
+            at = len(self.holes)
+            self.holes.append(value)
+            return lambda results: results[at]
+        return lambda results: rendered
+
+
+def request(
+    program: Program, mode: str, template: Any, variables: dict[str, Any], *, refuses_absent: bool = False
+) -> dict[str, Any]:
+    """The input of a helper."""
+    settings = program.settings
+    limits: dict[str, Any] = {"maxOutputBytes": settings.max_output_bytes}
+    if settings.is_deterministic:
+        limits["deterministic"] = True
+    if settings.has_typed_functions:
+        limits["typedFunctions"] = True
+    if refuses_absent:
+        limits["refusesAbsent"] = True
+    return {"mode": mode, "template": template, "vars": variables, "limits": limits}
+
+
+def result(turn: Turn, purpose: str, step: str, inputs: dict[str, Any], *, may_differ: bool = True) -> Any:
+    """What the helper found. Raises `Asked` while there is none, and `EvaluationFault` if it could not.
+
+    Unless the answer `may_differ` from what would be asked now, an older one is none.
+    """
+    body: Body = turn.body
+    name = helper_name(purpose, step)
+    state = body.steps.get(name)
+    if state is None or not state.phase.is_terminal:
+        raise Asked(purpose, step, inputs)
+    if not may_differ and body.help.get(name) != _kept(inputs):
+        raise Asked(purpose, step, inputs)
+    if state.phase is not Phase.SUCCEEDED or state.output is None:
+        raise EvaluationFault(state.message)
+    found = jsontext.decode(turn.text(state.output)).get("result")
+    wanted = inputs["template"]
+    fits = len(found) == len(wanted) if isinstance(found, list) and isinstance(wanted, list) else False
+    if not (fits or (isinstance(found, bool) and inputs["mode"] == CONDITION)):
+        raise EvaluationFault(f"step '{step_run_name(body, name)}' has not given what it was asked for")
+    return found
+
+
+def ask(turn: Turn, asked: Asked) -> None:
+    """Add the helper, unless it is at work; the step it helps waits for its end."""
+    body: Body = turn.body
+    name = helper_name(asked.purpose, asked.step)
+    if name in body.helping:
+        return
+    message = f"Waiting for step '{step_run_name(body, name)}' to read offloaded data"
+    turn.emit(
+        s.HelpWanted(
+            name, asked.step, asked.purpose, turn.keep(jsontext.encode(asked.inputs)), _kept(asked.inputs), message,
+            turn.now,
+        )
+    )  # fmt: skip
+
+
+def _kept(inputs: dict[str, Any]) -> bytes:
+    return digest(jsontext.canonical(inputs))

@@ -1,0 +1,233 @@
+"""JSON Schema as Stories use it: drafts 4 to 7, `required: true` on a property, defaults filled in (STY-209 to 212).
+
+At admission every part of the data may still be a template or a reference to stored data; at run time none may.
+The one door of this dialect to the validating library, which is imported when the first schema is compiled.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.story.values.references import is_reference
+from perdure.documents.schema_size import BACKTRACKS, Parts, SchemaSize, TooLarge
+
+TEMPLATE = r"^\s*\$?\{\{[\s\S]+\}\}\s*$"
+DEEPEST_DEFAULTS = 32  # STY-080
+
+_INNER = ("additionalProperties", "additionalItems", "contains", "items", "if", "then", "else", "not", "propertyNames")
+_MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependencies")
+_LISTS = ("allOf", "anyOf", "oneOf")
+_JUDGE = frozenset({"if", "not", "propertyNames", *_LISTS})  # whose schemas keep their own meaning: see `_relaxed`
+
+_is_template = re.compile(TEMPLATE).match
+
+
+class BadSchema(ValueError):
+    """The schema is not valid JSON Schema; the sentence says what is wrong with it."""
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    """What is wrong with one part of the data."""
+
+    message: str
+    path: tuple[str | int, ...]
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.path))}: {self.message}" if self.path else self.message
+
+
+class Schema:
+    """A compiled schema. Raises `BadSchema` when it is none."""
+
+    __slots__ = ("_parts", "_relaxed", "_size", "_strict", "schema")
+
+    def __init__(self, schema: Any) -> None:
+        if not isinstance(schema, dict | bool):
+            raise BadSchema("a schema is an object")
+        self.schema: Any = normalized(schema)
+        try:
+            self._size = SchemaSize(self.schema)
+        except TooLarge as problem:
+            raise BadSchema(str(problem)) from None
+        self._strict = _compile(self.schema)
+        self._parts = Parts(self.schema, _compile, self._size.looks)
+        self._relaxed: Any = None
+
+    def complete(self, value: Any) -> Any:
+        """The value with the defaults of what is absent (STY-209). Parts that need none are not copied."""
+        return _Completion(self.schema).of(value, self.schema, 0)
+
+    def misfits(self, value: Any) -> list[Misfit]:
+        """Everything that does not fit, templates and references included (STY-212)."""
+        if refusal := self._size.refusal(value, in_parts=self._parts.are_cut):
+            return [Misfit(refusal, ())]
+        return [] if self._parts.fit(value) else _told(self._strict.iter_errors(value))
+
+    def static_misfits(self, value: Any) -> list[Misfit]:
+        """What will not fit whatever the templates and references in it turn out to be (STY-041)."""
+        if refusal := self._size.refusal(value):
+            return [Misfit(refusal, ())]
+        if is_open(value) or self._strict.is_valid(value):
+            return []
+        if self._relaxed is None:
+            self._relaxed = _compile(_relaxed(self.schema))
+        if self._relaxed.is_valid(value):
+            return []
+        certain = [error for error in self._strict.iter_errors(value) if not is_open(error.instance)]
+        return _told(certain) or _told(self._relaxed.iter_errors(value))
+
+
+def is_open(value: Any) -> bool:
+    """Whether it stands for something that only a run can tell: a template, or a reference."""
+    if isinstance(value, str):
+        return _is_template(value) is not None
+    return isinstance(value, dict) and ("$bubuTemplate" in value or is_reference(value))
+
+
+def normalized(schema: Any) -> Any:
+    """The same schema in the words of draft 7: `required` on properties lifted, booleans of draft 4 spelled out."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for name in _MAPS:
+        if isinstance(found.get(name), dict):
+            found[name] = {key: normalized(member) for key, member in found[name].items()}
+    for name in _LISTS:
+        if isinstance(found.get(name), list):
+            found[name] = [normalized(member) for member in found[name]]
+    for name in _INNER:
+        if isinstance(found.get(name), dict):
+            found[name] = normalized(found[name])
+        elif name == "items" and isinstance(found.get(name), list):
+            found[name] = [normalized(member) for member in found[name]]
+    for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(found.get(bound), bool):
+            is_exclusive = found.pop(bound)
+            if is_exclusive and limit in found:
+                found[bound] = found.pop(limit)
+    _lift_required(found)
+    return found
+
+
+def _lift_required(schema: dict[str, Any]) -> None:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return
+    wanted = []
+    for name, member in properties.items():
+        if isinstance(member, dict) and isinstance(member.get("required"), bool):
+            properties[name] = {key: value for key, value in member.items() if key != "required"}
+            wanted += [name] if member["required"] else []
+    if wanted:
+        written = schema.get("required")
+        schema["required"] = list(dict.fromkeys([*(written if isinstance(written, list) else ()), *wanted]))
+
+
+def _compile(schema: Any) -> Any:
+    """Draft 7, which drafts 4 and 6 are normalized to, unless the schema names a later one itself."""
+    import jsonschema_rs
+
+    draft: Any = jsonschema_rs.Draft7Validator
+    if isinstance(schema, dict):
+        is_later = any(year in str(schema.get("$schema")) for year in ("2019-09", "2020-12"))
+        draft = jsonschema_rs.validator_cls_for(schema) if is_later else draft
+        schema = {name: value for name, value in schema.items() if name != "$schema" or is_later}
+        if isinstance(schema.get("required"), bool):  # of the root, which has no parent to lift it to
+            del schema["required"]
+    try:
+        return draft(
+            schema,
+            offline=True,
+            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
+        )
+    except jsonschema_rs.ValidationError as error:
+        place = ".".join(map(str, error.instance_path))
+        raise BadSchema(f"{place}: {error.message}" if place else str(error.message)) from None
+    except (ValueError, RecursionError, jsonschema_rs.ReferencingError) as error:
+        raise BadSchema(str(error).partition("\n")[0] or "it is nested too deeply") from None
+
+
+def _relaxed(schema: Any) -> Any:
+    """Every part of the data may also be a template or a reference; the root itself is looked at by the caller."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for name in _MAPS:
+        if isinstance(found.get(name), dict):
+            found[name] = {key: _open(member) for key, member in found[name].items()}
+    for name in _LISTS:
+        if isinstance(found.get(name), list):
+            found[name] = [_relaxed(member) for member in found[name]]
+    for name in _INNER:
+        member = found.get(name)
+        if isinstance(member, dict) and name not in _JUDGE:
+            found[name] = _relaxed(member) if name in ("then", "else") else _open(member)
+        elif name == "items" and isinstance(member, list):
+            found[name] = [_open(one) for one in member]
+    return found
+
+
+def _open(schema: Any) -> Any:
+    if isinstance(schema, list | bool):  # names of a dependency, or all and nothing
+        return schema
+    return {"anyOf": [_relaxed(schema), *_ALTERNATIVES]}
+
+
+_ALTERNATIVES: tuple[dict[str, Any], ...] = (
+    {"type": "string", "pattern": TEMPLATE},
+    *(
+        {"type": "object", "required": [name]}
+        for name in ("$bubuTemplate", "$bubuStorageRef", "$bubuConfigMapRef", "$bubuSecretRef")
+    ),
+)
+
+
+def _told(errors: Iterator[Any] | list[Any]) -> list[Misfit]:
+    """In the same order everywhere; the library's own is not."""
+    found = [Misfit(str(error.message), tuple(error.instance_path)) for error in errors]
+    return sorted(found, key=lambda one: ([str(step) for step in one.path], one.message))
+
+
+class _Completion:
+    """Fills in defaults; `$ref` to another part of the schema is followed."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+
+    def of(self, value: Any, schema: Any, depth: int) -> Any:
+        if not isinstance(schema, dict) or depth > DEEPEST_DEFAULTS or is_open(value):
+            return value
+        if isinstance(schema.get("$ref"), str):
+            value = self.of(value, self._part(schema["$ref"]), depth + 1)
+        if isinstance(value, dict):
+            value = self._object(value, schema, depth)
+        elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+            parts = [self.of(part, schema["items"], depth + 1) for part in value]
+            value = parts if any(new is not old for new, old in zip(parts, value, strict=True)) else value
+        for part in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
+            value = self.of(value, part, depth + 1)
+        return value
+
+    def _object(self, value: dict[str, Any], schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        added: dict[str, Any] = {}
+        properties = schema.get("properties")
+        for name, member in properties.items() if isinstance(properties, dict) else ():
+            if not isinstance(member, dict):
+                continue
+            if name in value:
+                new = self.of(value[name], member, depth + 1)
+                if new is not value[name]:
+                    added[name] = new
+            elif "default" in member:
+                added[name] = self.of(member["default"], member, depth + 1)
+            elif inside := self.of({}, member, depth + 1):
+                added[name] = inside
+        return {**value, **added} if added else value
+
+    def _part(self, pointer: str) -> Any:
+        part = self._root
+        for step in pointer.removeprefix("#").split("/")[1:]:
+            part = part.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(part, dict) else None
+        return part if pointer.startswith("#") else None

@@ -1,0 +1,44 @@
+"""A Story as a graph: steps, what they wait for, and the three blocks as boxes."""
+
+from perdure.dialects.story.plan.program import ENGRAM, Program, Step
+from perdure.dialects.story.plan.step_graph import BLOCKS
+from perdure.dialects.story.resources.resource import read_reference
+from perdure.kernel.graph import Edge, Graph, Node
+
+_TITLES = {"steps": "", "compensations": "compensations", "finally": "finally"}
+
+
+def draw(program: Program) -> Graph:
+    graph = Graph()
+    plan = program.plan
+    for block in BLOCKS:
+        names = [name for step in plan.blocks[block] for name in (step, *plan.branches.get(step, ()))]
+        for name in names:
+            step = program.steps[name]
+            graph.nodes.append(Node(name, name, step.kind, tuple(_notes(program, step))))
+            if step.parent:
+                graph.edges.append(Edge(step.parent, name))
+            for needed in plan.waits.get(name, ()):
+                graph.edges.append(Edge(needed, name, _condition(step), is_exceptional=block == "compensations"))
+        if names:
+            graph.groups.append((_TITLES[block] or program.name, names))
+    return graph
+
+
+def _condition(step: Step) -> str:
+    return step.condition.strip().removeprefix("{{").removesuffix("}}").strip()
+
+
+def _notes(program: Program, step: Step) -> list[str]:
+    notes = []
+    if step.kind == ENGRAM:
+        target = read_reference(step.data.get("ref"), program.namespace)
+        notes.append(f"engram {target.name}" if target is not None else "engram")
+    elif step.kind == "executeStory":
+        target = read_reference(step.given.get("storyRef"), program.namespace)
+        notes.append(f"story {target.name}" if target is not None else "story")
+    else:
+        notes.append(step.kind)
+    if step.allows_failure:
+        notes.append("may fail")
+    return notes

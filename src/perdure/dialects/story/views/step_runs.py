@@ -1,0 +1,281 @@
+"""StepRuns and EffectClaims as resources (sections 1.8 and 1.9): views of a run's state."""
+
+from typing import Any
+
+from perdure.dialects.story.plan.execution_policy import Execution
+from perdure.dialects.story.plan.program import ENGRAM, Program, Step
+from perdure.dialects.story.resources import labels
+from perdure.dialects.story.resources.durations import write_duration, write_rounded
+from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.names import claim_name, default_key
+from perdure.dialects.story.resources.resource import Resource, read_reference, spec_of, version_of
+from perdure.dialects.story.resources.step_run_names import step_run_name, step_run_uid
+from perdure.dialects.story.resources.timestamps import timestamp
+from perdure.dialects.story.run.concurrency import marks_of
+from perdure.dialects.story.run.signals_and_effects import shown_signals, unfit
+from perdure.dialects.story.state.body import Body, StepRun, StepState, Told
+from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.values.offloaded_data import address_of
+from perdure.dialects.story.values.storage_addresses import offloaded
+from perdure.dialects.story.views import step_logs
+from perdure.dialects.story.views.conditions import conditions
+from perdure.kernel import jsontext
+from perdure.kernel.effects import Effect, effect_key
+from perdure.kernel.execution import Execution as Run
+from perdure.kernel.turn import Needs
+from perdure.kernel.values import Payload
+
+UNRESOLVED = frozenset(
+    (
+        Reason.REFERENCE_NOT_FOUND,
+        Reason.TEMPLATE_NOT_FOUND,
+        Reason.ENGRAM_REFERENCE_INVALID,
+        Reason.INVALID_CONFIGURATION,
+    )
+)
+"""Why a step may have no execution to speak of."""
+
+
+class Text:
+    """Reads values that may lie beside the log."""
+
+    def __init__(self, texts: Any) -> None:
+        self._texts = texts
+
+    def __call__(self, payload: Payload) -> bytes:
+        if isinstance(payload, bytes):
+            return payload
+        found = self._texts.get(payload.digest)
+        if found is None:
+            raise Needs((payload.digest,))
+        text: bytes = found
+        return text
+
+    def data(self, payload: Payload) -> Any:
+        return jsontext.decode(self(payload))
+
+
+def step_runs(execution: Run, text: Text) -> dict[str, dict[str, Any]]:
+    """By step, in story order."""
+    body: Body = execution.body
+    runs = {name: _run_of(execution, name, body.steps[name]) for name in body.plan.order if name in body.steps}
+    return {
+        name: _step_run(execution, name, body.steps[name], run, text) for name, run in runs.items() if run is not None
+    }
+
+
+def _run_of(execution: Run, name: str, state: StepState) -> StepRun | None:
+    """A step whose Engram or template is missing or does not fit has one too, which says why (STY-118, STY-254)."""
+    body: Body = execution.body
+    program: Program = execution.program
+    step = program.step(name)
+    if state.run is not None or step.kind != ENGRAM or state.reason not in UNRESOLVED:
+        return state.run
+    target = read_reference(step.data.get("ref"), program.namespace)
+    key = default_key(body.namespace, body.name, name)
+    return StepRun(body.life, key, "" if target is None else target.key, "", 0, state.started_at)
+
+
+def _step_run(execution: Run, name: str, state: StepState, run: StepRun, text: Text) -> dict[str, Any]:
+    body: Body = execution.body
+    program: Program = execution.program
+    step = program.step(name)
+    engram, template = resources_of(program, body, run, text)
+    return {
+        "apiVersion": KINDS["StepRun"].api_version,
+        "kind": "StepRun",
+        "metadata": _metadata(execution, step, state, run),
+        "spec": _spec(program, body, step, run, engram, template, text),
+        "status": _status(execution, step, state, run, engram, template, text),
+    }
+
+
+def resources_of(program: Program, body: Body, run: StepRun, text: Text) -> tuple[Resource, Resource]:
+    namespace, _, name = run.engram.partition("/")
+    template = run.template.rpartition("@")[0]
+    return _held(program, body, "Engram", namespace, name, text), _held(
+        program, body, "EngramTemplate", "", template, text
+    )
+
+
+def _held(program: Program, body: Body, kind: str, namespace: str, name: str, text: Text) -> Resource:
+    held = program.shelf.find(kind, namespace, name)
+    if held is not None:
+        return held
+    later = body.found.get(f"{kind}/{namespace}/{name}")
+    return {} if later is None else text.data(later)
+
+
+def _metadata(execution: Run, step: Step, state: StepState, run: StepRun) -> dict[str, Any]:
+    body: Body = execution.body
+    marks = {labels.RUN: body.name, labels.STORY: execution.program.name, labels.STEP: step.name}
+    marks |= marks_of(execution.program, jsontext.decode(execution.state.options))
+    if step.parent:
+        marks[labels.PARENT_STEP] = step.parent
+    if labels.CORRELATION in execution.state.labels:
+        marks[labels.CORRELATION] = execution.state.labels[labels.CORRELATION]
+    notes: dict[str, str] = {}
+    if run.execution:
+        notes[labels.JOB_UID] = f"{execution.id}/{run.execution}"
+    if run.restarts:
+        notes[labels.RESTART_COUNT] = str(run.restarts)
+        if run.restarted_at is not None:
+            notes[labels.RESTARTED_AT] = timestamp(run.restarted_at)
+    if run.recalled:
+        notes[labels.CANCEL_REQUESTED] = "true"
+    if run.cached is not None:
+        notes |= {f"{labels.CACHE}key": run.cached.entry, f"{labels.CACHE}mode": run.cached.mode}
+        if run.cached.status:
+            notes[f"{labels.CACHE}status"] = run.cached.status
+        if run.cached.ttl > 0:
+            notes[f"{labels.CACHE}ttl-seconds"] = str(run.cached.ttl)
+    return {
+        "name": step_run_name(body, step.name),
+        "namespace": body.namespace,
+        "uid": step_run_uid(execution.id, run.life, step.name),
+        "labels": marks,
+        "annotations": notes,
+        "creationTimestamp": timestamp(run.created_at),
+        "generation": 1,
+    }
+
+
+def _spec(
+    program: Program, body: Body, step: Step, run: StepRun, engram: Resource, template: Resource, text: Text
+) -> dict[str, Any]:
+    execution = Execution(program, step, engram, template)
+    namespace, _, name = run.engram.partition("/")
+    timeout, retry = execution.timeout(), execution.retry()
+    spec: dict[str, Any] = {
+        "storyRunRef": {"name": body.name},
+        "stepId": step.name,
+        "idempotencyKey": run.key,
+        "engramRef": {"name": name, "namespace": namespace},
+        "templateGeneration": run.generation,
+        "retry": {
+            "maxRetries": retry.most,
+            "delay": write_duration(retry.base),
+            **({} if retry.ceiling is None else {"maxDelay": write_duration(retry.ceiling)}),
+            "jitter": retry.jitter,
+            "backoff": retry.backoff.value,
+        },
+    }
+    if timeout is not None:
+        spec["timeout"] = write_duration(timeout)
+    if run.arguments is not None:
+        given = text.data(run.arguments).get("inputs")
+        address = address_of(body, step.name, in_input=True)
+        spec["input"] = offloaded(given, len(jsontext.encode(given)), execution.inline_limit(), address)
+    return spec
+
+
+def _status(
+    execution: Run, step: Step, state: StepState, run: StepRun, engram: Resource, template: Resource, text: Text
+) -> dict[str, Any]:
+    body: Body = execution.body
+    told = body.told.get(step.name) or Told()
+    status: dict[str, Any] = {
+        "observedGeneration": 1,
+        "phase": state.phase.value,
+        "message": state.message,
+        "retries": run.retries,
+        "conditions": conditions(state.phase, state.reason, state.message, run.created_at, state.finished_at),
+        "needs": [step_run_name(body, name) for name in body.plan.waits.get(step.name, ()) if _has_run(body, name)],
+        "signals": {key: jsontext.decode(value) for key, value in told.signals.items()},
+        "signalEvents": shown_signals(told),
+        "effects": [
+            {
+                "seq": one.seq,
+                "key": one.key,
+                "status": one.status,
+                "emittedAt": timestamp(one.at),
+                "details": jsontext.decode(one.details),
+            }
+            for one in sorted(told.effects, key=lambda one: one.seq)
+        ],
+    }
+    optional: dict[str, Any] = {
+        "startedAt": run.began_at,
+        "finishedAt": state.finished_at,
+        "nextRetryAt": run.next_retry_at,
+        "lastOutputAt": run.last_output_at,
+    }
+    status |= {name: timestamp(at) for name, at in optional.items() if at is not None}
+    if state.finished_at is not None and run.began_at is not None:
+        status["duration"] = write_rounded(state.finished_at - run.began_at)
+    if run.exit_code is not None:
+        status["exitCode"] = run.exit_code
+    if run.exit_class:
+        status["exitClass"] = run.exit_class
+    if run.logs:
+        status["logs"] = step_logs.reference(body, step.name)
+    if run.last_failure:
+        status["lastFailureMsg"] = run.last_failure
+    if run.error is not None and state.phase is not Phase.RUNNING:
+        status["error"] = jsontext.decode(run.error)
+    if state.output is not None:
+        size = len(state.output) if isinstance(state.output, bytes) else state.output.size
+        limit = Execution(execution.program, step, engram, template).inline_limit()
+        status["output"] = offloaded(text.data(state.output), size, limit, address_of(body, step.name))
+    namespace, _, name = run.engram.partition("/")
+    for word, schema, end in (
+        ("inputSchemaRef", "inputSchema", "input"),
+        ("outputSchemaRef", "outputSchema", "output"),
+    ):
+        if spec_of(template).get(schema) is not None:
+            version = version_of(template)
+            status[word] = {"ref": f"bubu://engram/{namespace}/{name}/{end}", "version": version}
+    return status
+
+
+def _has_run(body: Body, name: str) -> bool:
+    state = body.steps.get(name)
+    return state is not None and state.run is not None
+
+
+def effect_claims(execution: Run, text: Text) -> list[dict[str, Any]]:
+    """One for every effect that a worker claimed through the kernel, completed or not (section 9)."""
+    body: Body = execution.body
+    found = []
+    for name, state in body.steps.items():
+        if state.run is None:
+            continue
+        prefix = effect_key(name, "")
+        for key, effect in execution.state.effects.items():
+            if key.startswith(prefix):
+                found.append(_claim(execution, name, state.run, key.removeprefix(prefix), effect, text))
+    return found
+
+
+def _claim(execution: Run, step: str, run: StepRun, key: str, effect: Effect, text: Text) -> dict[str, Any]:
+    body: Body = execution.body
+    name = step_run_name(body, step)
+    spec: dict[str, Any] = {
+        "stepRunRef": {"name": name, "uid": step_run_uid(execution.id, run.life, step)},
+        "effectKey": key,
+        "idempotencyKey": run.key,
+        "holderIdentity": f"{body.namespace}:{name}:{key}"[:220] + f":{effect.task}.{effect.delivery}",
+        "leaseDurationSeconds": 600,
+        "leaseTransitions": effect.takeovers,
+        "acquireTime": timestamp(effect.claimed_at),
+        "renewTime": timestamp(effect.claimed_at),
+    }
+    if effect.released:  # nobody holds it, and it has no end (STY-167)
+        for word in ("holderIdentity", "acquireTime", "renewTime"):
+            del spec[word]
+        spec["completionStatus"] = "released"
+    elif effect.is_completed:
+        assert effect.ended_at is not None
+        details = unfit(effect.unfit or "") if effect.result is None else text.data(effect.result)
+        spec |= {
+            "completionStatus": "completed",
+            "completedAt": timestamp(effect.ended_at),
+            "details": details if isinstance(details, dict) else {"result": details},
+        }
+    return {
+        "apiVersion": KINDS["EffectClaim"].api_version,
+        "kind": "EffectClaim",
+        "metadata": {"name": claim_name(body.namespace, name, key), "namespace": body.namespace},
+        "spec": spec,
+        "status": {"phase": "Completed" if effect.is_completed else "Released" if effect.released else "Reserved"},
+    }

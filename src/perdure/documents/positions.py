@@ -1,0 +1,118 @@
+"""Where everything in a text stands: the same events as for data, but only their marks are kept.
+
+Runs over text that was read before, so nothing is judged here.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from yaml import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+    YAMLError,
+)
+from yaml._yaml import CParser
+
+from perdure.documents.paths import Step
+from perdure.kernel.json_positions import line_and_column
+
+Place = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Spot:
+    """The place of one value, of its name if it is a member, and of what is inside."""
+
+    place: Place
+    key: Place | None = None
+    inner: "dict[Step, Spot]" = field(default_factory=dict)
+
+
+def place_of_mark(mark: Any) -> Place:
+    return mark.line + 1, mark.column + 1
+
+
+def locate(text: str, index: int) -> Spot:
+    """The places of document `index` of a text."""
+    try:
+        return _locate(CParser(text), index)
+    except YAMLError:  # JSON may hold escapes YAML does not know; then the beginning is what we can point at
+        return Spot(line_and_column(text, len(text) - len(text.lstrip())))
+
+
+def _locate(parser: Any, index: int) -> Spot:
+    anchors: dict[str, Spot] = {}
+    open_spots: list[_Open] = []
+    documents = -1
+    while True:
+        event = parser.get_event()
+        kind = type(event)
+        if kind is MappingEndEvent or kind is SequenceEndEvent:
+            closed = open_spots.pop()
+            closed.spread_merged()
+            if not open_spots and documents == index:
+                return closed.spot
+            continue
+        if kind is DocumentStartEvent:
+            documents += 1
+            anchors.clear()
+        if kind is StreamEndEvent:
+            return Spot((1, 1))
+        if kind not in (ScalarEvent, AliasEvent, MappingStartEvent, SequenceStartEvent):
+            continue
+        top = open_spots[-1] if open_spots else None
+        if top is not None and top.awaits_key:
+            top.take_key(event)
+            continue
+        spot = Spot(place_of_mark(event.start_mark))
+        if kind is AliasEvent:
+            spot.inner = anchors[event.anchor].inner if event.anchor in anchors else {}
+        elif event.anchor is not None:
+            anchors[event.anchor] = spot
+        if top is not None:
+            top.put(spot)
+        if kind is MappingStartEvent or kind is SequenceStartEvent:
+            open_spots.append(_Open(spot, kind is MappingStartEvent))
+        elif top is None and documents == index:
+            return spot
+
+
+class _Open:
+    """A list or mapping whose end has not been seen."""
+
+    __slots__ = ("_key", "_merged", "awaits_key", "is_mapping", "spot")
+
+    def __init__(self, spot: Spot, is_mapping: bool) -> None:
+        self.spot = spot
+        self.is_mapping = self.awaits_key = is_mapping
+        self._key: Any = None
+        self._merged: list[Spot] = []
+
+    def take_key(self, event: Any) -> None:
+        self._key = event
+        self.awaits_key = False
+
+    def put(self, spot: Spot) -> None:
+        if not self.is_mapping:
+            self.spot.inner[len(self.spot.inner)] = spot
+            return
+        self.awaits_key = True
+        name = getattr(self._key, "value", None)  # an alias has none; what it stands for is looked up in no error
+        if name == "<<" and self._key.implicit[0]:
+            self._merged.append(spot)
+        elif isinstance(name, str):
+            spot.key = place_of_mark(self._key.start_mark)
+            self.spot.inner[name] = spot
+
+    def spread_merged(self) -> None:
+        for merged in self._merged:
+            is_list = merged.inner and all(isinstance(step, int) for step in merged.inner)
+            for source in merged.inner.values() if is_list else (merged,):
+                for name, spot in source.inner.items():
+                    self.spot.inner.setdefault(name, spot)

@@ -1,0 +1,132 @@
+"""Dear turns are decided in threads, between which the interpreter goes on with other work (invariant 29).
+
+A turn begins on the event loop. One that counts more work than `ON_THE_LOOP` is dropped before anything of it is
+committed; its run is folded again and decided in one of these threads, until it was cheap often enough. What is decided
+does not depend on where.
+"""
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from perdure.engine.slot import Slot
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, Effort, TooDear
+
+ON_THE_LOOP = 5 * STEPS_PER_MILLISECOND
+LONGEST = 30.0  # seconds that one decision may last
+THREADS = 2  # that decide, and as many that read
+BETWEEN_RESTS, REST = 0.001, 0.00005  # seconds of work, and of rest in which another thread gets the interpreter
+CHEAP_TURNS = 100  # in a row, before a run is decided on the event loop again
+SMALL = 16 * 1024  # bytes of records that are folded on the event loop
+WORK_OF_TEXT = 8  # a document takes that much longer to be checked or compiled than records do to be folded
+WORK_OF_A_TURN = 200
+JSON_PER_WORK = 8  # and JSON is read that much faster
+_MOST = 1_000 * STEPS_PER_MILLISECOND * int(LONGEST)
+
+R = TypeVar("R")
+
+
+class TakesTooLong(Exception):
+    """A decision that lasts longer than anybody should wait for it. The run is stuck and its input kept."""
+
+
+class DecidingThreads:
+    """Two for all engines of the process, and two for what is read: more would only wait for each other.
+
+    Nobody waits behind a decision to have a document checked or a run folded.
+    """
+
+    def __init__(self) -> None:
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._uncollected = _Uncollected()
+
+    async def decide(self, slot: Slot, make: Callable[[Slot], R]) -> R:
+        """What `make` gives for the slot, made in a thread. Raises `TooDear` when the work has no end in sight."""
+        return await self._begin("perdure-deciding", self._decided, slot, make)
+
+    async def do(self, work: Callable[[], R]) -> R:
+        """What the work gives, done in a thread: loading, compiling, checking, large JSON."""
+        return await self._begin("perdure-reading", self._done, work)
+
+    def _begin(self, name: str, work: Callable[..., R], *given: Any) -> Awaitable[R]:
+        if name not in self._pools:
+            self._pools[name] = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
+        return asyncio.get_running_loop().run_in_executor(self._pools[name], work, *given)
+
+    def _decided(self, slot: Slot, make: Callable[[Slot], R]) -> R:
+        with self._uncollected, Effort(_MOST, _Rests().rest) as effort:
+            made = make(slot)
+        slot.cheap = slot.cheap + 1 if _MOST - effort.left < ON_THE_LOOP else 0
+        slot.is_dear = slot.cheap < CHEAP_TURNS
+        return made
+
+    def _done(self, work: Callable[[], R]) -> R:
+        try:
+            with self._uncollected, Effort(_MOST, _Rests().rest):
+                return work()
+        except TooDear as refusal:
+            raise TakesTooLong(str(refusal)) from None
+
+
+async def done_aside(size: int, work: Callable[[], R]) -> R:
+    """What the work gives, done here if it is `SMALL`, by the bytes that it is about; else in a thread."""
+    return work() if size <= SMALL else await threads.do(work)
+
+
+class _Rests:
+    """A thread that computes gives way by itself: one that waits for the interpreter would wait five times as long."""
+
+    __slots__ = ("_end", "_next")
+
+    def __init__(self) -> None:
+        now = time.monotonic()
+        self._end = now + LONGEST
+        self._next = now + BETWEEN_RESTS
+
+    def rest(self) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        if now > self._end:
+            raise TooDear("the decision has lasted too long")
+        time.sleep(REST)
+        self._next = time.monotonic() + BETWEEN_RESTS
+
+
+class _Uncollected:
+    """While much data is made, Python's collector of circular garbage is kept from looking through all of it.
+
+    One look at a million values lasts longer than others should wait, and finds nothing: data have no circles. What was
+    made meanwhile counts as old, so that it is not looked at right afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._since = 0.0
+        self._is_ours = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1 and gc.isenabled():
+                self._is_ours = True
+                self._since = time.monotonic()
+                gc.disable()
+
+    def __exit__(self, *exit: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._is_ours and (self._inside == 0 or time.monotonic() > self._since + LONGEST):
+                self._is_ours = False
+                if gc.get_freeze_count() == 0:  # else somebody else has frozen what is not to be thawed
+                    gc.freeze()
+                    gc.unfreeze()
+                gc.enable()
+
+
+threads = DecidingThreads()

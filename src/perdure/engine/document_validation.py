@@ -1,0 +1,207 @@
+"""Judging documents among what stands around them; what a language asks for on the way is fetched.
+
+The language says what is wrong with a text; this module finds the language and answers its questions.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import InvalidDocument
+from perdure.kernel.lookups import Answers, Question, Within
+from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.subruns import Recorded
+from perdure.kernel.validation import Applied, Declared, Judged, Surroundings
+from perdure.kernel.values import RunId, digest
+
+PROGRAMS_KEPT = 64
+
+
+class Language(Dialect, Protocol):
+    """A dialect that can also judge documents."""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What its documents declare, and how its runs are shown as resources."""
+
+    @property
+    def name_label(self) -> str:
+        """The label that holds a run's own name, by which people call it; empty where runs have ids only."""
+
+    def recognizes(self, text: bytes) -> bool: ...
+
+    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+        """The resources a text holds, as far as it can be read; a document that can be run is one too."""
+
+    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+        """Every problem of the text, and the program that can be run, if it holds one."""
+
+    def title(self, program: Any) -> str:
+        """What the document calls itself; empty if it has no name of its own."""
+
+    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
+        """Marks by which a run of the program is found, besides its id; often none."""
+
+
+Fetch = Callable[[Sequence[Question]], Awaitable[Answers]]
+
+
+async def nothing_known(asked: Sequence[Question]) -> Answers:
+    """The answers where there is no catalog."""
+    return {question: [] if isinstance(question, Within) else None for question in asked}
+
+
+@runtime_checkable
+class Foresighted(Protocol):
+    """A language that can tell cheaply what a judgement will ask for, so that most texts are judged once."""
+
+    def foresee(self, text: bytes, around: Surroundings) -> None:
+        """Look up in the surroundings what `parse` will look up, as far as the text tells."""
+
+
+def calls_others(language: Language, text: bytes) -> bool:
+    """Whether a document may start other documents, as far as its text tells."""
+    return any(word in text for word in getattr(language, "calling_words", ()))
+
+
+def in_no_language(languages: Mapping[str, Language]) -> str:
+    """What is said of a text that nobody recognizes; languages of tests are not users' business."""
+    known = sorted(name for name, language in languages.items() if not getattr(language, "is_for_tests", False))
+    return f"the document is in no language known here ({', '.join(known)})"
+
+
+class Judge:
+    """Keeps what it found good: starting the same text among the same things again does not judge it again."""
+
+    def __init__(self, languages: Mapping[str, Language], fetch: Fetch = nothing_known) -> None:
+        self.languages = languages
+        self.fetch = fetch
+        self._kept: OrderedDict[bytes, tuple[Answers, Judged]] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Event] = {}
+
+    def language_of(self, text: bytes) -> Language | None:
+        return next((language for language in self.languages.values() if language.recognizes(text)), None)
+
+    def declared(self, applied: Iterable[Applied]) -> list[Declared]:
+        """Everything that these texts hold."""
+        found: list[Declared] = []
+        for one in applied:
+            text = one.text.encode()
+            language = self.language_of(text)
+            if language is not None:
+                found += language.declares(text, one.file)
+        return found
+
+    async def judge(
+        self,
+        language: Language,
+        text: bytes,
+        applied: Sequence[Applied] = (),
+        *,
+        chosen: str = "",
+        namespace: str = "default",
+    ) -> Judged:
+        name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen, namespace)))
+        known = await self._known(name)
+        if known is not None:
+            return known
+        done = self._under_way[name] = asyncio.Event()
+        try:
+            return await self._judge(name, language, text, applied, chosen, namespace)
+        finally:
+            del self._under_way[name]
+            done.set()
+
+    async def _known(self, name: bytes) -> Judged | None:
+        """What was found good before, among the same things; a hundred who ask at once wait for the first."""
+        while True:
+            if (other := self._under_way.get(name)) is not None:
+                await other.wait()
+                continue
+            kept = self._kept.get(name)
+            if kept is None:
+                return None
+            if not kept[0] or kept[0] == await self.fetch(list(kept[0])):
+                if name in self._kept:
+                    self._kept.move_to_end(name)
+                return kept[1]
+            if self._kept.get(name) is kept:
+                del self._kept[name]
+
+    async def _judge(
+        self,
+        name: bytes,
+        language: Language,
+        text: bytes,
+        applied: Sequence[Applied],
+        chosen: str,
+        namespace: str,
+    ) -> Judged:
+        size = WORK_OF_TEXT * (len(text) + sum(len(one.text) for one in applied))
+        around = Surroundings(
+            await done_aside(size, lambda: self.declared(applied)), applied=applied, chosen=chosen, namespace=namespace
+        )
+        if isinstance(language, Foresighted):
+            await done_aside(size, partial(language.foresee, text, around))
+            await self._answer(around)
+        judged = await done_aside(size, lambda: language.parse(text, around))
+        while await self._answer(around):
+            judged = await done_aside(size, lambda: language.parse(text, around))
+        if not judged.has_errors:
+            self._kept[name] = (around.answers, judged)
+            if len(self._kept) > PROGRAMS_KEPT:
+                self._kept.popitem(last=False)
+        return judged
+
+    async def _answer(self, around: Surroundings) -> bool:
+        """Fetch what is open; False when nothing is."""
+        if not around.open:
+            return False
+        asked = sorted(around.open, key=repr)
+        around.open.clear()
+        around.answers.update(await self.fetch(asked))
+        return True
+
+    async def recorded(self, applied: Sequence[Applied]) -> list[Recorded]:
+        """Those of the texts that can be run, as a run keeps them that may start them; raises when one is not in order.
+
+        A document goes by what it calls itself; one without a name is called like its file.
+        """
+        found: list[Recorded] = []
+        wrong: list[str] = []
+        for one in applied:
+            text = one.text.encode()
+            language = self.language_of(text)
+            if language is None:
+                continue
+            judged = await self.judge(language, text, applied)
+            if judged.has_errors:
+                wrong += [problem.describe(one.file) for problem in judged.problems]
+            elif judged.program is not None:
+                size = WORK_OF_TEXT * len(text)
+                names, version = await done_aside(size, partial(_called, language, text, one.file))
+                pinned = judged.pinned.decode()
+                found.append(Recorded(names, language.name, pinned, version, calls_others(language, text), one.file))
+        if wrong:
+            raise InvalidDocument("\n".join(wrong))
+        return found
+
+
+def _called(language: Language, text: bytes, file: str) -> tuple[list[str], str]:
+    """The names of a document that can be run, and its version."""
+    runnable = {kind.name for kind in language.kinds if kind.can_run}
+    names: list[str] = []
+    version = ""
+    for declared in language.declares(text, file):
+        if declared.kind in runnable:
+            metadata = declared.body.get("metadata", {})
+            names += [declared.name, *(str(metadata[name]) for name in ("path", "name") if name in metadata)]
+            version = str(metadata.get("version", ""))
+    stem = file.replace("\\", "/").rpartition("/")[2].partition(".")[0]
+    return sorted(set(names) or {stem}), version

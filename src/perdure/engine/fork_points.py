@@ -1,0 +1,75 @@
+"""Where a run's past can be taken over by another run: at the end of a turn, while the run was open.
+
+Inside a turn something was recorded and not reacted to yet; nothing would ever move a run that begins there. So a fork
+from an event has all of its turn: the input, and everything that was decided from it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from perdure.engine import run_views
+from perdure.kernel.codec import Turns
+from perdure.kernel.dialect import Chronicler, Dialect
+from perdure.kernel.errors import Conflict
+from perdure.kernel.execution import Execution
+from perdure.kernel.values import RunId
+
+
+class Point(msgspec.Struct, frozen=True):
+    """The last event of a turn."""
+
+    number: int  # as the history counts
+    recorded: int  # as the kernel does
+    is_open: bool  # False: the run had ended
+
+
+class Past:
+    """The turns of a run, and the points of it where a fork can begin."""
+
+    def __init__(self, run: RunId, dialect: Dialect, program: Any, turns: Turns) -> None:
+        self._run = run
+        self._turns = turns
+        self._numbers = list(_numbers(run, dialect, turns))
+        self.points = list(self._points(Execution(run, dialect, program)))
+
+    def _points(self, execution: Execution) -> Iterator[Point]:
+        """What a turn recorded behind the last event that is told of it belongs to that event."""
+        ends: list[int] = []
+        is_open: list[bool] = []
+        for turn in self._turns:
+            execution.fold([turn])
+            ends.append(execution.state.seq)
+            is_open.append(not execution.state.status.is_final)
+        for number, recorded in enumerate(self._numbers, start=1):
+            turn_number = bisect_left(ends, recorded)
+            is_last = number == len(self._numbers) or self._numbers[number] > ends[turn_number]
+            if is_last:
+                yield Point(number, ends[turn_number], is_open[turn_number])
+
+    def until(self, at: int | None) -> Turns:
+        """The past up to the end of the turn of event `at` of the history, or all of it; refused where it had ended."""
+        if at is not None and not 0 < at <= len(self._numbers):
+            run_views.no_event(at, len(self._numbers))
+        number = len(self._numbers) if at is None else at
+        point = next(one for one in self.points if one.number >= number)
+        if point.is_open:
+            return run_views.cut(self._turns, point.recorded)
+        reason = f"run {self._run} had ended at event {point.number}; there is nothing to go on with"
+        nearest = max((one.number for one in self.points if one.is_open and one.number < number), default=0)
+        if not nearest:
+            raise Conflict(reason, hint=f"It ended with its first turn; see `perdure history {self._run}`.")
+        raise Conflict(
+            f"{reason}; the nearest event that can be forked from is {nearest}",
+            hint=f"perdure fork {self._run} --at {nearest}",
+            nearest=nearest,
+        )
+
+
+def _numbers(run: RunId, dialect: Dialect, turns: Turns) -> Iterator[int]:
+    """For each event of the history, how many were recorded by then."""
+    if isinstance(dialect, Chronicler):
+        return (recorded for recorded, _ in run_views.tell(dialect, run, turns))
+    return iter(range(1, sum(len(events) for _, events in turns) + 1))

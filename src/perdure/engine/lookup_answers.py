@@ -1,0 +1,63 @@
+"""Answering what decisions and judgements ask: entries of the catalog as documents, and what runs remember."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from perdure.kernel import jsontext
+from perdure.kernel.dialect import Dialect, Stocked
+from perdure.kernel.lookups import Answers, Cached, InLine, Named, Question, Stranded, Untaken, Within
+from perdure.kernel.validation import Resource
+from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.stores.protocol import ResourceRow, Store
+
+
+async def answer(store: Store, asked: Sequence[Question], dialects: Iterable[Dialect] = ()) -> Answers:
+    """From the store; what the catalog does not have may be one of the dialects' own."""
+    found = await store.resources([one for one in asked if isinstance(one, Named)])
+    memories = await store.memories([one.key for one in asked if isinstance(one, Cached)])
+    answers: Answers = {}
+    for one in asked:
+        match one:
+            case Named():
+                answers[one] = document(found[one]) if one in found else _provided(dialects, one)
+            case Cached(key):
+                answers[one] = memories.get(key)
+            case Untaken(run, task):
+                answers[one] = await store.is_offered(run, task)
+            case Stranded(parent, run):
+                answers[one] = await _is_stranded(store, parent, run)
+            case InLine(scope, run):
+                answers[one] = await store.line(scope, run)
+            case Within(kind, namespace):
+                answers[one] = [document(row) for row in await store.list_resources(kind, namespace)]
+    return answers
+
+
+async def _is_stranded(store: Store, parent: RunId, run: RunId) -> bool:
+    row = await store.find(run)
+    if row is None:
+        return run not in await store.unborn(parent)
+    return not row.status.is_final and (bool(row.stuck) or not await store.owned([row.partition]))
+
+
+def _provided(dialects: Iterable[Dialect], key: Named) -> Resource | None:
+    stocked = (one.provided(key.kind, key.namespace, key.name) for one in dialects if isinstance(one, Stocked))
+    return next((found for found in stocked if found is not None), None)
+
+
+def document(row: ResourceRow) -> Resource:
+    """An entry as people know it: what was declared, with what the catalog knows of it."""
+    body: Resource = jsontext.decode(row.body)
+    metadata = {
+        **body.get("metadata", {}),
+        "uid": row.uid,
+        "generation": row.generation,
+        "resourceVersion": str(row.version),
+        "creationTimestamp": _iso(row.created_at),
+    }
+    whole = {**body, "metadata": metadata}
+    return whole if row.status is None else {**whole, "status": jsontext.decode(row.status)}
+
+
+def _iso(at: Instant) -> str:
+    return datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

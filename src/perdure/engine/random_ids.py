@@ -1,0 +1,43 @@
+"""Ids of root runs and of catalog entries. The only place of the engine that draws randomness."""
+
+import secrets
+import uuid
+from hashlib import sha256
+
+from perdure.kernel.lazy_regex import late
+from perdure.kernel.values import Instant, RunId
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
+_PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
+_SLUG = late(r"[^a-z0-9]+")
+
+
+def new_run_id(now: Instant) -> RunId:
+    """Sorts by time of birth (milliseconds), then 80 random bits."""
+    number = ((now // 1_000) << 80) | secrets.randbits(80)
+    return RunId("".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -10, -10)]))
+
+
+def run_id_for_token(language: str, name: str, token: str, words: str | None = None) -> RunId:
+    """The same token names the same run, in every process: that is what makes a start idempotent."""
+    mark = sha256(f"{language}\x1f{name}\x1f{token}".encode()).hexdigest()[:16]
+    words = _SLUG.sub("-", (f"{name}-{token}" if words is None else words).lower()).strip("-")[:48].strip("-")
+    return RunId(f"{words}-{mark}" if words else mark)
+
+
+def run_id_for_name(language: str, namespace: str, name: str) -> RunId:
+    """The same name in the same namespace is the same run, in every process."""
+    return run_id_for_token(language, namespace, name, words=name)
+
+
+def new_seed() -> int:
+    return secrets.randbits(63)
+
+
+def new_uid() -> str:
+    """Of an entry of the catalog: one that was removed and made anew has another."""
+    return str(uuid.UUID(int=secrets.randbits(128), version=4))
+
+
+def new_key() -> str:
+    return secrets.token_hex(8)

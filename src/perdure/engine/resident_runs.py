@@ -1,0 +1,248 @@
+"""The runs in memory: how they come in, folded from what is recorded of them, and how they leave.
+
+offer ─▶ wanted ─▶ found in the store ─▶ ready
+                ├▶ not there: it begins, if a start is in the mail
+                ├▶ another's: dropped
+                └▶ cannot be read: set aside
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from perdure.engine.background_tasks import Chores
+from perdure.engine.clock import Clock
+from perdure.engine.commands import Commands
+from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.handover import Handover
+from perdure.engine.inbox import Inbox
+from perdure.engine.incompatible_runs import Newer
+from perdure.engine.run_loader import Loader
+from perdure.engine.run_views import dialect_of
+from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
+from perdure.engine.stuck_runs import Trouble
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.control_messages import kind_of
+from perdure.kernel.dialect import Dialect, Naming
+from perdure.kernel.errors import NewerRecord, PerdureError
+from perdure.kernel.execution import Execution
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import NewRun, Store, Stored, Summary
+
+_log = logging.getLogger("perdure.engine")
+
+
+EXISTS = i.Refused("the run exists already")
+
+
+class Residents:
+    def __init__(
+        self,
+        store: Store,
+        dialects: Mapping[str, Dialect],
+        partitions: Collection[int],
+        slots: dict[RunId, Slot],
+        stuck: dict[RunId, int],
+        clock: Clock,
+        chores: Chores,
+        inbox: Inbox,
+        newer: Newer,
+        commands: Commands,
+        handover: Handover,
+        trouble: Trouble,
+        *,
+        make_ready: Callable[[Slot], None],
+    ) -> None:
+        self._store = store
+        self.slots = slots
+        self.loader = Loader(store, dialects, chores, self._found)
+        self._dialects = dialects
+        self._naming = {name: one for name, one in dialects.items() if isinstance(one, Naming)}
+        self._partitions = partitions
+        self._stuck = stuck
+        self._clock = clock
+        self._chores = chores
+        self._inbox = inbox
+        self._newer = newer
+        self._commands = commands
+        self._handover = handover
+        self._trouble = trouble
+        self._make_ready = make_ready
+
+    # Coming in.
+
+    def offer(self, run: RunId, mail: Mail) -> None:
+        slot = self.slots.get(run)
+        if slot is None:
+            if run in self._newer.moving:  # the store knows in a moment whose it is
+                self._inbox.forget([mail])
+                mail.answer(ELSEWHERE)
+                return
+            slot = self.slots[run] = Slot(run, 0)
+            slot.mailbox.append(mail)
+            if self._stuck.pop(run, None) is None:
+                self.loader.want(slot)
+            else:
+                self._chores.spawn(self._try_again(slot))
+            return
+        slot.mailbox.append(mail)
+        if slot.phase is Phase.IDLE:
+            self._make_ready(slot)
+
+    async def _try_again(self, slot: Slot) -> None:
+        """A run that was stuck, with everything that was kept for it: a result that is known is not asked for again."""
+        await self._inbox.read()
+        if not slot.is_gone:
+            self.loader.want(slot)
+
+    def prepare_creation(self, slot: Slot, start: i.Start, program: Any) -> None:
+        parent = start.parent[0] if start.parent is not None else None
+        now = self._clock.now()
+        naming = self._naming.get(start.language)
+        named = None
+        if naming is not None:
+            named = naming.names(program, slot.id, jsontext.decode(start.options), start.labels)
+        slot.creation = NewRun(start.language, start.name, start.program, parent, start.labels, start.key, now, named)
+        slot.install(Execution(slot.id, self._dialects[start.language], program))
+
+    def reload(self, slot: Slot) -> None:
+        """Its decision was not written, or nobody knows: fold what is on disk, offer the same inputs again."""
+        slot.put_back()
+        slot.execution = None
+        slot.phase = Phase.LOADING
+        self.loader.want(slot)
+
+    def load_anew(self, slot: Slot) -> None:
+        """What was read of it may be of another time."""
+        slot.phase = Phase.GONE
+        again = self.slots[slot.id] = Slot(slot.id, 0)
+        again.mailbox = slot.mailbox
+        again.programs = slot.programs
+        self.loader.want(again)
+
+    async def _found(self, slot: Slot, stored: Stored | None) -> None:
+        if slot.is_gone:
+            return
+        try:
+            if stored is None:
+                await self._fill_new(slot)
+            elif self._may_have(stored.row.partition, slot):
+                await self._fill_known(slot, stored)
+            else:
+                self.drop(slot, ELSEWHERE)
+        except NewerRecord as error:
+            await self._leave_alone(slot, stored, error)
+        except PerdureError:
+            raise
+        except Exception as error:
+            if not slot.is_gone:
+                slot.partition = _home(slot, stored)
+                self._trouble.set_stuck(slot, error, is_born=stored is not None)
+
+    def _may_have(self, partition: int, slot: Slot) -> bool:
+        return partition in self._partitions or slot.is_leaving
+
+    async def _leave_alone(self, slot: Slot, stored: Stored | None, error: NewerRecord) -> None:
+        """Nothing of the run is touched: a server that can read it goes on, now or when there is one."""
+        if slot.is_gone:
+            return
+        slot.partition = _home(slot, stored)
+        is_entrusted = await self._newer.entrust(slot.id, slot.partition)
+        if slot.is_gone:
+            return
+        if is_entrusted:
+            self.drop(slot, ELSEWHERE)
+        elif stored is not None:
+            self._trouble.set_stuck(slot, error)
+        else:  # its start is a letter, and stays one
+            _log.warning("run %s waits for a server with a newer Perdure: %s", slot.id, error)
+            self._stuck[slot.id] = slot.partition
+            self.drop(slot, i.Refused(str(error)))
+
+    async def _fill_known(self, slot: Slot, stored: Stored) -> None:
+        row = stored.row
+        execution = await self.loader.fold(stored)
+        if slot.is_gone:
+            return
+        if not self._may_have(row.partition, slot):  # given up while it was being folded
+            self.drop(slot, ELSEWHERE)
+            return
+        slot.partition = row.partition
+        slot.creation = None
+        slot.summary = Summary(row.status, row.has_work, row.due, row.ended_at, row.on_wall)
+        slot.tail_bytes = sum(len(body) for _, body in stored.rows)
+        slot.snapshot_bytes = len(stored.snapshot[1]) if stored.snapshot else 0
+        if row.stuck and not slot.failures:
+            slot.failures = 1
+        slot.install(execution)
+        self._commands.find_hands(slot, execution)
+        if execution.state.sliced:
+            slot.mailbox.append(Mail(self._clock.now(), 0, i.Proceed()))
+        self._make_ready(slot)
+
+    async def _fill_new(self, slot: Slot) -> None:
+        """Not in the store: a child about to start, or a letter to a run that is gone."""
+        mail, start = next(((one, one.given) for one in slot.mailbox if isinstance(one.given, i.Start)), (None, None))
+        if mail is None or start is None:
+            mails = slot.mailbox
+            for lost in [mail for mail in mails if mail.is_acknowledged_word]:  # a store keeps runs that have words
+                _log.warning("run %s is not there any more; a %s to it is dropped", slot.id, kind_of(lost.given))
+            self.drop(slot, i.Refused("there is no such run"))
+            await self._inbox.discard(mails)
+            return
+        dialect = dialect_of(self._dialects, start.language)
+        brought = next((text for name, _, text in slot.programs if name == start.program), None)
+        if brought is None:
+            program = await self.loader.program(start.program, dialect)
+        else:
+            program = await done_aside(len(brought) * WORK_OF_TEXT, lambda: dialect.load(brought))
+        if slot.is_gone:
+            return
+        slot.partition = slot.partition or mail.partition
+        if not self._may_have(slot.partition, slot):
+            self.drop(slot, ELSEWHERE)
+            return
+        self.prepare_creation(slot, start, program)
+        self._make_ready(slot)
+
+    # Leaving.
+
+    def drop(self, slot: Slot, answer: i.Refused) -> None:
+        """Not a run of ours: whoever wrote to it is told, nothing is written."""
+        self.remove(slot)
+        slot.phase = Phase.GONE
+        mails = [*slot.taken, *slot.mailbox]
+        self._inbox.forget(mails)
+        for mail in mails:
+            mail.answer(answer)
+
+    def refused(self, slot: Slot) -> None:
+        """It was to be created, and the store said no: it is there already, or its name is another's."""
+        assert slot.creation is not None
+        if slot.creation.named is None:
+            self.drop(slot, EXISTS)
+        else:
+            self._chores.spawn(self._explain(slot, slot.creation.language, *slot.creation.named))
+
+    async def _explain(self, slot: Slot, language: str, namespace: str, name: str) -> None:
+        holder = await self._store.named(language, namespace, name)
+        if slot.is_gone:
+            return
+        if holder is None or holder == slot.id:
+            self.drop(slot, EXISTS)
+            await self._inbox.read()  # the letters that were to start it are there still
+        else:
+            self._trouble.set_aside(slot, f"the name {name!r} in namespace {namespace!r} belongs to run {holder}")
+
+    def remove(self, slot: Slot) -> None:
+        del self.slots[slot.id]
+        if slot.is_leaving:
+            self._handover.gone(slot)
+
+
+def _home(slot: Slot, stored: Stored | None) -> int:
+    """Where a run is, or is to be born."""
+    if stored is not None:
+        return stored.row.partition
+    return slot.partition or next((mail.partition for mail in slot.mailbox if mail.partition), 0)

@@ -1,0 +1,111 @@
+"""Runs as resources, where their language shows them so."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
+
+from perdure.kernel.dialect import Resourceful
+from perdure.kernel.errors import RunNotFound
+from perdure.kernel.lookups import Named
+from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.validation import Resource
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import Filter, RunRow
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
+
+View = tuple[RunRow, Resource]
+
+PAGE = 200  # runs that are looked at together
+
+
+async def list_views(
+    client: "Client",
+    kind: Kind,
+    namespace: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    limit: int | None = None,
+) -> tuple[list[View], bool]:
+    """Resources of the kind, those of the latest run first, and whether there may be more than `limit`."""
+    found: list[View] = []
+    async for row in _latest(client, client.catalog.language_of(kind).name):
+        for view in await _views(client, kind, row):
+            if _is_in(view[1], namespace) and _has(view[1], labels or {}):
+                if len(found) == limit:
+                    return found, True
+                found.append(view)
+    return found, False
+
+
+async def find_views(client: "Client", kind: Kind, name: str, namespace: str | None = None) -> list[View]:
+    """Those called so, which are several only without a namespace; a run is also found by its id, or the beginning."""
+    rows = await _holders(client, kind, name)
+    views = [view for row in rows for view in await _views(client, kind, row)]
+    found = [view for view in views if _is_in(view[1], namespace) and _name(view[1]) == name]
+    if found:
+        return found
+    if not rows:
+        try:
+            return (await _views(client, kind, await client.find(await client.resolve(name))))[:1]
+        except RunNotFound:
+            pass
+    if kind.is_request:  # the run itself: the store knows all its names
+        return []
+    return [view for view in (await list_views(client, kind, namespace))[0] if _name(view[1]) == name]
+
+
+async def find_part(client: "Client", key: Named) -> Resource | None:
+    """A resource that a run shows of a part of itself, by the names that such a run may have."""
+    kind = client.catalog.kind(key.kind)
+    views = [view for row in await _holders(client, kind, key.name) for view in await _views(client, kind, row)]
+    return next((one for _, one in views if _is_in(one, key.namespace) and _name(one) == key.name), None)
+
+
+async def _holders(client: "Client", kind: Kind, name: str) -> list[RunRow]:
+    """The runs that may show it, by their own names."""
+    language = client.catalog.language_of(kind)
+    label = client.languages[language.name].name_label
+    if not label or not isinstance(language, Resourceful):
+        return []
+    called = language.holders(kind.name, name)
+    return [row for one in called for row in await client.named(label, one)]
+
+
+async def _latest(client: "Client", language: str) -> AsyncIterator[RunRow]:
+    """All runs of a language, read page by page."""
+    seen: set[RunId] = set()
+    before, size = None, PAGE
+    while True:
+        rows = await client.search(Filter(language=language, created_before=before, limit=size))
+        new = [row for row in rows if row.id not in seen]
+        for row in new:
+            yield row
+        if len(rows) < size:
+            return
+        size = PAGE if new else size * 2  # more runs of one instant than a page holds
+        before = rows[-1].created_at + 1
+        seen = {row.id for row in rows}
+
+
+async def _views(client: "Client", kind: Kind, row: RunRow) -> list[View]:
+    language = client.languages[row.language]
+    if not isinstance(language, Resourceful):
+        return []
+    shown = await client.show(row.id)
+    itself, *parts = language.resources(shown)
+    if words := shown.get("pending"):  # what is recorded and not decided yet is told with the run, not with its parts
+        itself = {**itself, "pending": words}
+    return [(row, one) for one in (itself, *parts) if one["kind"] == kind.name]
+
+
+def _name(resource: Resource) -> str:
+    return str(resource.get("metadata", {}).get("name", ""))
+
+
+def _is_in(resource: Resource, namespace: str | None) -> bool:
+    return namespace is None or resource.get("metadata", {}).get("namespace", namespace) == namespace
+
+
+def _has(resource: Resource, labels: Mapping[str, str]) -> bool:
+    own = resource.get("metadata", {}).get("labels", {})
+    return all(own.get(name) == value for name, value in labels.items())

@@ -1,0 +1,250 @@
+"""A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, NoReturn
+
+import msgspec
+
+from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.dry_run import Pending
+from perdure.kernel import jsontext
+from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
+from perdure.kernel.dialect import Chronicler, Confiding, Dialect, Referring
+from perdure.kernel.errors import Conflict, NewerRecord, ReferenceNotAvailable, RunNotFound
+from perdure.kernel.events import Event
+from perdure.kernel.execution import Execution
+from perdure.kernel.secret_masking import Mask
+from perdure.kernel.turn import Needs
+from perdure.kernel.values import Instant, Ref, RunId
+from perdure.kernel.versions import read_pinned
+from perdure.stores.protocol import RunRow, Store, Stored
+
+NUMBERED = frozenset({"seq", "at", "event"})
+
+
+async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: int | None = None) -> Execution:
+    """The run folded from its log, up to event number `at` of its history if given."""
+    with naming(row.id):
+        dialect = dialect_of(dialects, row.language)
+        program = await program_of(store, dialect, row)
+        if at is None:
+            (stored,) = await store.load([row.id])
+            return await fold_stored(store, stored, dialect, program)
+        execution = Execution(row.id, dialect, program)
+        seq = await recorded_at(store, dialect, row.id, at)
+        execution.fold(cut(await turns(store, dialect, row.id), seq))
+        return execution
+
+
+@contextmanager
+def naming(run: RunId) -> Iterator[None]:
+    """Whoever asked for a run hears which one it is that cannot be read here."""
+    try:
+        yield
+    except NewerRecord as error:
+        raise NewerRecord(f"run {run} cannot be read: {error}") from None
+
+
+async def fold_stored(store: Store, stored: Stored, dialect: Dialect, program: Any) -> Execution:
+    """A run from its latest snapshot and what came after; from its first event when the snapshot cannot be used."""
+    execution = Execution(stored.row.id, dialect, program)
+
+    def follow() -> bool:
+        if stored.snapshot is not None and not restore(execution, stored.snapshot[1]):
+            return False
+        fold(execution, stored.rows)
+        return True
+
+    if not await done_aside(size_of(stored), follow):
+        rows = await store.history(stored.row.id)
+        await done_aside(bytes_of(rows), lambda: fold(execution, rows))
+    return execution
+
+
+def size_of(stored: Stored) -> int:
+    """In bytes, of what is folded."""
+    return bytes_of(stored.rows) + (len(stored.snapshot[1]) if stored.snapshot is not None else 0)
+
+
+def bytes_of(rows: Sequence[tuple[int, bytes]]) -> int:
+    return sum([len(body) for _, body in rows])
+
+
+async def compiled(dialect: Dialect, written: str, text: bytes) -> Any:
+    """The program of a pinned document; a long one is compiled in a thread."""
+    return await done_aside(len(text) * WORK_OF_TEXT, lambda: read_pinned(dialect, written, text))
+
+
+def dialect_of(dialects: Mapping[str, Dialect], language: str) -> Dialect:
+    dialect = dialects.get(language)
+    if dialect is None:
+        raise NewerRecord(f"it is written in {language!r}, a language that this Perdure does not speak")
+    return dialect
+
+
+async def program_of(store: Store, dialect: Dialect, row: RunRow) -> Any:
+    pinned = await store.program(row.program)
+    assert pinned is not None, "a run keeps its document"
+    return await compiled(dialect, *pinned)
+
+
+async def turns(store: Store, dialect: Dialect, run: RunId) -> Turns:
+    rows = await store.history(run)
+    return await done_aside(bytes_of(rows), lambda: [turn for _, row in rows for turn in decode_turns(dialect, row)])
+
+
+def cut(all_turns: Turns, at: int) -> Turns:
+    """The turns up to event number `at`; the last one perhaps in part."""
+    kept: Turns = []
+    left = at
+    for instant, events in all_turns:
+        if left <= 0:
+            break
+        kept.append((instant, events[:left]))
+        left -= len(events)
+    if at < 1 or left > 0:
+        no_event(at, at - left)
+    return kept
+
+
+def tell(dialect: Chronicler, run: RunId, all_turns: Turns) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The history in the language's own event names, each with the number of the recorded event it tells of."""
+    recorded = 0
+
+    def one_by_one() -> Iterator[tuple[Instant, list[Event]]]:
+        nonlocal recorded
+        for at, events in all_turns:
+            for event in events:
+                recorded += 1
+                yield at, [event]
+
+    for told in dialect.chronicle(run, one_by_one()):
+        yield recorded, told
+
+
+def chronicle(
+    dialect: Dialect, told: Chronicler | None, run: RunId, rows: Sequence[tuple[int, bytes]], after: int, mask: Mask
+) -> Iterator[dict[str, Any]]:
+    """What happened after event `after`, as the language tells it; without such a one, in the kernel's events."""
+    if told is not None:
+        whole = [turn for _, row in rows for turn in decode_turns(dialect, row)]
+        yield from (mask.data(event) for _, event in tell(told, run, whole) if event["seq"] > after)
+        return
+    for last, row in rows:
+        found = decode_turns(dialect, row)
+        seq = last - sum(len(events) for _, events in found)
+        for instant, events in found:
+            for event in events:
+                seq += 1
+                if seq > after:
+                    yield mask.data(numbered(seq, instant, event))
+
+
+async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> int:
+    """The number under which the kernel recorded event `at` of the history as its readers see it."""
+    if not isinstance(dialect, Chronicler):
+        return at
+    numbers = [recorded for recorded, _ in tell(dialect, run, await turns(store, dialect, run))]
+    return numbers[at - 1] if 0 < at <= len(numbers) else no_event(at, len(numbers))
+
+
+def no_event(at: int, total: int) -> NoReturn:
+    raise Conflict(f"there is no event {at}; the run has events 1 to {total}", hint="See `perdure history RUN`.")
+
+
+async def mask_of(store: Store, execution: Execution) -> Mask:
+    """Hides the secrets that came with the run's input, where its language knows of such."""
+    mask = Mask()
+    dialect, state = execution.dialect, execution.state
+    if not isinstance(dialect, Confiding):
+        return mask
+    options = jsontext.decode(state.options)
+    if dialect.confides(execution.program, options):
+        given = state.input
+        if isinstance(given, Ref):
+            given = (await store.values(execution.id, [given.digest]))[given.digest]
+        for secret in dialect.secret_inputs(execution.program, jsontext.decode(given), options):
+            mask.add(secret)
+    return mask
+
+
+async def mask_of_run(store: Store, dialects: Mapping[str, Dialect], row: RunRow) -> Mask:
+    """The same for a run that has not been folded."""
+    if not isinstance(dialect_of(dialects, row.language), Confiding):
+        return Mask()
+    return await mask_of(store, await load(store, dialects, row))
+
+
+async def show(store: Store, execution: Execution) -> Any:
+    """The dialect's own picture of the run; large values are fetched as it asks for them."""
+    texts: dict[bytes, bytes] = {}
+    mask = await mask_of(store, execution)
+    while True:
+        try:
+            return mask.data(execution.dialect.show(execution, texts))
+        except Needs as needs:
+            found = await store.values(execution.id, needs.wanted)
+            if not found:
+                raise RunNotFound(f"large values of run {execution.id} are not in the store") from None
+            texts |= found
+
+
+def with_pending(picture: Any, pending: Sequence[Pending]) -> Any:
+    """A picture with what is recorded and not decided yet, behind whatever else waits in it."""
+    if not pending or not isinstance(picture, dict):
+        return picture
+    return {**picture, "pending": [*picture.get("pending", ()), *(one.plain() for one in pending)]}
+
+
+async def body_of(store: Store, execution: Execution, ref: str, now: Instant) -> Any:
+    """The body behind a reference of this run; large values are fetched as they are asked for."""
+    assert isinstance(execution.dialect, Referring)
+    texts: dict[bytes, bytes] = {}
+    mask = await mask_of(store, execution)
+    while True:
+        try:
+            return mask.data(execution.dialect.body_of(execution, texts, ref, now))
+        except Needs as needs:
+            found = await store.values(execution.id, needs.wanted)
+            if not found:
+                raise ReferenceNotAvailable(f"the store has lost the body of {ref or 'the result'}") from None
+            texts |= found
+
+
+def checksum(execution: Execution) -> str:
+    """Equal for equal states, however they were come by: folded from the first event or from a snapshot."""
+    return sha256(encode_snapshot(execution)).hexdigest()
+
+
+def numbered(seq: int, at: Instant, event: Event) -> dict[str, Any]:
+    """An event as JSON data, with its number and the time it was recorded at.
+
+    Values are inline, large ones by size and digest. A field of its own that is called like one of those three stands
+    behind `own_`.
+    """
+    told: dict[str, Any] = {"seq": seq, "at": at, "event": type(event).__name__}
+    for name in event.__struct_fields__:
+        told[f"own_{name}" if name in NUMBERED else name] = _plain(getattr(event, name))
+    return told
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            try:
+                return jsontext.decode(value)
+            except (msgspec.DecodeError, ValueError):
+                return value.hex()
+        case Ref(name, size):
+            return {"$large": name.hex(), "bytes": size}
+        case msgspec.Struct():
+            kind = type(value).__name__
+            return {"type": kind, **{name: _plain(getattr(value, name)) for name in value.__struct_fields__}}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case _:
+            return value

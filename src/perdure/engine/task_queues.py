@@ -1,0 +1,137 @@
+"""What a dispatcher has: tasks by run, and for each language the runs whose turn comes, with places for their tasks."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+
+from perdure.engine.clock import Alarm
+from perdure.kernel.assignments import Assignment
+from perdure.kernel.ids import family_of
+from perdure.kernel.values import RunId
+
+LOOKED_AT = 1_000  # runs, for one that may have a place
+MOST_LONG = 4  # tasks without a place, for each place there is
+
+NOTHING: OrderedDict[int, Assignment] = OrderedDict()
+
+
+class Lane:
+    """The runs of one language that have tasks ready, in the order of their turns; and so many places for tasks.
+
+    Of those who have stayed long while others waited, some need no place any more: of each family (a root run and all
+    below it) a quarter of the places. So one whose tasks never end keeps nobody else out. It gets no more in all than
+    there are places.
+    """
+
+    __slots__ = ("_limit", "_long", "_long_of", "_of", "alarm", "order", "placed")
+
+    def __init__(self, limit: int) -> None:
+        self.order: OrderedDict[RunId, None] = OrderedDict()  # of which one can be taken out of the middle
+        self.placed = 0
+        self.alarm: Alarm | None = None  # until those who work now have stayed long
+        self._limit = limit
+        self._of: Counter[str] = Counter()  # tasks that have begun, by family; only while some have stayed long
+        self._long: dict[tuple[RunId, int], Assignment] = {}
+        self._long_of: Counter[str] = Counter()
+
+    @property
+    def is_full(self) -> bool:
+        return self.placed >= self._limit
+
+    def next_run(self) -> RunId | None:
+        """Whose task may begin now."""
+        if self.placed >= self._limit or not self.order:
+            return None
+        if not self._long:
+            return next(iter(self.order))
+        for _ in range(min(len(self.order), LOOKED_AT)):
+            run = next(iter(self.order))
+            if self._of[family_of(run)] < self._limit:
+                return run
+            self.order.move_to_end(run)
+        return None
+
+    def enter(self, one: Assignment) -> None:
+        self.placed += 1
+        if self._long:
+            self._of[family_of(one.run)] += 1
+
+    def leave(self, one: Assignment) -> None:
+        """It has ended, or does not begin after all."""
+        if not self._long:
+            self.placed -= 1
+            return
+        family = family_of(one.run)
+        self._of[family] -= 1
+        if not self._of[family]:
+            del self._of[family]
+        if self._long.get((one.run, one.task)) is not one:
+            self.placed -= 1
+            return
+        del self._long[one.run, one.task]
+        self._long_of[family] -= 1
+        if not self._long_of[family]:
+            del self._long_of[family]
+
+    def make_room(self, long: Iterable[Assignment], begun: Iterable[Assignment]) -> None:
+        """For others than those who have stayed `long`. `begun` are all of this lane that have."""
+        self._of = Counter(family_of(one.run) for one in begun)
+        share = max(1, self._limit // 4)
+        for one in long:
+            family = family_of(one.run)
+            if (one.run, one.task) in self._long or self._long_of[family] >= share:
+                continue
+            if len(self._long) >= MOST_LONG * self._limit:
+                return
+            self._long[one.run, one.task] = one
+            self._long_of[family] += 1
+            self.placed -= 1
+
+
+class Held:
+    """Assignments by run and task. What one run has is found without looking at the others'."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: dict[RunId, dict[int, Assignment]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
+    def __iter__(self) -> Iterator[Assignment]:
+        return (one for held in self._of.values() for one in held.values())
+
+    def add(self, one: Assignment) -> None:
+        held = self._of.get(one.run)
+        if held is None:
+            self._of[one.run] = {one.task: one}
+        else:
+            held[one.task] = one
+
+    def get(self, run: RunId, task: int) -> Assignment | None:
+        held = self._of.get(run)
+        return None if held is None else held.get(task)
+
+    def of(self, run: RunId) -> Mapping[int, Assignment]:
+        return self._of.get(run, NOTHING)
+
+    def pop(self, run: RunId, task: int) -> Assignment | None:
+        held = self._of.get(run)
+        one = None if held is None else held.pop(task, None)
+        if one is not None and not held:
+            del self._of[run]
+        return one
+
+    def remove(self, one: Assignment) -> bool:
+        """Whether this very assignment was held."""
+        held = self._of.get(one.run)
+        if held is None or held.get(one.task) is not one:
+            return False
+        if len(held) == 1:
+            del self._of[one.run]
+        else:
+            del held[one.task]
+        return True
+
+    def pop_all(self, run: RunId) -> Mapping[int, Assignment]:
+        return self._of.pop(run, NOTHING)

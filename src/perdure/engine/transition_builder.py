@@ -1,0 +1,265 @@
+"""What a decision asks of the store: the rows that must be written together with its events."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.engine.slot import Slot
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.assignments import Assignment, Parcel, encode_parcel
+from perdure.kernel.codec import encode_snapshot, encode_turns
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Status
+from perdure.kernel.randomness import child_seed
+from perdure.kernel.turn_budget import pay
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import Letter, Offer, PermitAsked, Summary, Transition, added
+
+_BYTES_PER_WORK = 8  # of a snapshot, as far as its size is known before it is made
+
+
+def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
+    """The transition of everything the slot has just decided; None when nothing needs to be written."""
+    execution = slot.execution
+    assert execution is not None
+    turns: list[tuple[Instant, list[e.Event]]] = []
+    consumes: list[int] = []
+    brings_more = False  # than events
+    for turn, mail in zip(slot.turns, slot.taken, strict=True):
+        if turn.events:
+            turns.append((turn.now, turn.events))
+        if mail.position is not None:
+            consumes.append(mail.position)
+        if turn.values or turn.programs or turn.claims or turn.remembered or mail.values or mail.borrowed:
+            brings_more = True
+    if not turns and not consumes:
+        return None
+    state = execution.state
+    change = Transition(slot.id, slot.partition, state.seq, consumes=tuple(consumes))
+    if turns:
+        change.row = encode_turns(turns)
+        tail = slot.tail_bytes + len(change.row)
+        is_due = tail > snapshot_bytes and tail > slot.snapshot_bytes
+        if is_due:
+            pay((tail + slot.snapshot_bytes) // _BYTES_PER_WORK)
+        slot.tail_bytes = tail
+        if is_due:
+            change.snapshot = encode_snapshot(execution)
+            slot.snapshot_bytes = len(change.snapshot)
+            slot.tail_bytes = 0
+        for _, events in turns:
+            for event in events:
+                asks = _ASKS.get(type(event))
+                if asks is not None:
+                    asks(change, slot, execution, event)
+    if brings_more:
+        _add_more(change, slot)
+    if slot.creation is not None:
+        change.create = slot.creation
+        change.programs = added(change.programs, slot.programs)
+        change.lived = added(change.lived, slot.lived)
+    change.summary = _summary(slot, execution)
+    if slot.failures:
+        change.stuck = ""
+    return change
+
+
+def _add_more(change: Transition, slot: Slot) -> None:
+    """What lies beside the events of its turns, and what came with its mail."""
+    for turn in slot.turns:
+        if turn.values:
+            change.values = added(change.values, turn.values.items())
+        if turn.programs:
+            pinned = [(name, language, text) for name, (language, text) in turn.programs.items()]
+            change.programs = added(change.programs, pinned)
+        if turn.claims:
+            change.claims = added(change.claims, turn.claims.items())
+        if turn.remembered:
+            change.remembered = added(change.remembered, turn.remembered.items())
+    for mail in slot.taken:
+        if mail.values:
+            change.values = added(change.values, mail.values)
+        if mail.borrowed:
+            change.borrowed = added(change.borrowed, mail.borrowed)
+
+
+def _summary(slot: Slot, execution: Execution) -> Summary | None:
+    """The run's row as it must be from now on; None while it may stay as it is.
+
+    A run at work is not rewritten at every step: its row says that there is work, and before when nothing is due.
+    Whoever finds the run without an owner looks no further until then: an earlier due time is written, a later one not.
+    """
+    state = execution.state
+    if state.status.is_final:
+        wanted = Summary(state.status, False, None, state.ended_at)
+    elif state.has_local_work:
+        was = slot.summary if slot.summary is not None and slot.summary.has_work else None
+        if was is not None and not (slot.timers or slot.waits or slot.calendar):
+            return None
+        due, on_wall = slot.due_times()
+        if was is not None and not (_is_earlier(due, was.due) or _is_earlier(on_wall, was.on_wall)):
+            return None
+        wanted = Summary(Status.RUNNING, True, due, None, on_wall)
+    else:
+        due, on_wall = slot.due_times()
+        wanted = Summary(state.activity, False, due, None, on_wall)
+    return None if wanted == slot.summary else wanted
+
+
+def _is_earlier(due: Instant | None, than: Instant | None) -> bool:
+    return due is not None and (than is None or due < than)
+
+
+def assignment(execution: Execution, number: int, arguments: bytes, input: bytes) -> Assignment:
+    task = execution.state.tasks[number]
+    return Assignment(
+        execution.id,
+        number,
+        task.path,
+        task.provider,
+        arguments,
+        input,
+        task.attempt,
+        task.delivery,
+        execution.idempotency_key(task.key or task.path),
+        task.deadline,
+        task.hold_effects_in_doubt,
+        task.sealed,
+        execution.dialect.name,
+        task.suspicion,
+        task.losses,
+        secrets=execution.secret_names,
+        namespace=execution.namespace,
+    )
+
+
+def child_start(execution: Execution, event: e.ChildStarted) -> Letter:
+    start = i.Start(
+        event.language,
+        event.program,
+        event.name,
+        event.input,
+        event.options,
+        child_seed(execution.state.seed, event.child),
+        (execution.id, event.child) if event.awaited else (execution.id, 0),
+        event.labels,
+    )
+    return Letter(execution.child_id(event.child), execution.state.at, i.encode(start))
+
+
+def _letter(change: Transition, to: RunId, execution: Execution, given: i.Input) -> None:
+    change.letters = added(change.letters, [Letter(to, execution.state.at, i.encode(given))])
+
+
+def _task_scheduled(change: Transition, slot: Slot, execution: Execution, event: e.TaskScheduled) -> None:
+    if event.pool:
+        slot.pooled.add(event.task)
+        _offer(change, execution, event.task)
+
+
+def _offer(change: Transition, execution: Execution, number: int) -> None:
+    task = execution.state.tasks.get(number)
+    if task is None:
+        return  # scheduled and settled in one decision
+    body = encode_parcel(Parcel(assignment(execution, number, b"", b""), task.arguments, task.input))
+    change.offers = added(change.offers, [Offer(number, task.delivery, task.pool, task.provider, body)])
+
+
+def _task_redelivered(change: Transition, slot: Slot, execution: Execution, event: e.TaskRedelivered) -> None:
+    if event.task in slot.pooled:
+        _offer(change, execution, event.task)
+
+
+def _task_ended(change: Transition, slot: Slot, execution: Execution, event: e.TaskEnded) -> None:
+    if event.task in slot.pooled:
+        slot.pooled.discard(event.task)
+        change.withdrawn = added(change.withdrawn, [event.task])
+
+
+def _task_cancel_requested(change: Transition, slot: Slot, execution: Execution, event: e.TaskCancelRequested) -> None:
+    if event.task in slot.pooled:
+        change.recalled = added(change.recalled, [event.task])
+
+
+def _timer_set(change: Transition, slot: Slot, execution: Execution, event: e.TimerSet) -> None:
+    if (timer := execution.state.timers.get(event.timer)) is not None:
+        slot.set_timer(timer, event.timer)
+
+
+def _child_bounded(change: Transition, slot: Slot, execution: Execution, event: e.ChildBounded) -> None:
+    if (timer := execution.state.timers.get(event.timer)) is not None:
+        slot.set_timer(timer, event.timer)
+
+
+def _child_started(change: Transition, slot: Slot, execution: Execution, event: e.ChildStarted) -> None:
+    change.letters = added(change.letters, [child_start(execution, event)])
+
+
+def _child_cancel_requested(
+    change: Transition, slot: Slot, execution: Execution, event: e.ChildCancelRequested
+) -> None:
+    _letter(change, execution.child_id(event.child), execution, i.Cancel(event.reason, by="parent"))
+
+
+def _children_disowned(change: Transition, slot: Slot, execution: Execution, event: e.ChildrenDisowned) -> None:
+    for child in event.children:
+        _letter(change, execution.child_id(child), execution, i.Disown())
+    change.disowned = added(change.disowned, [execution.child_id(child) for child in event.children])
+
+
+def _permit_requested(change: Transition, slot: Slot, execution: Execution, event: e.PermitRequested) -> None:
+    asked = PermitAsked(event.scope, event.permit, event.priority, event.limit, execution.state.at, event.ageing)
+    change.permits_asked = added(change.permits_asked, [asked])
+
+
+def _permit_released(change: Transition, slot: Slot, execution: Execution, event: e.PermitReleased) -> None:
+    change.permits_released = added(change.permits_released, [event.permit])
+
+
+def _run_ended(change: Transition, slot: Slot, execution: Execution, event: e.RunEnded) -> None:
+    change.ended = True
+    slot.pooled.clear()
+    parent = execution.state.parent
+    # Who was told of an end is not told again: a reopened child ends for itself.
+    if parent is not None and parent[1] and execution.state.incarnation == 1:
+        _letter(change, parent[0], execution, i.ChildResult(parent[1], event.status, event.outcome))
+    if execution.state.disowned:  # now it may be removed
+        _letter(change, execution.id, execution, i.Disown())
+
+
+def _run_disowned(change: Transition, slot: Slot, execution: Execution, event: e.RunDisowned) -> None:
+    if execution.state.status.is_final and not any(letter.to == execution.id for letter in change.letters):
+        _letter(change, execution.id, execution, i.Disown())
+
+
+def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.RunForked) -> None:
+    """What was open is issued anew, in this run's name."""
+    state = execution.state
+    for number, child in state.children.items():
+        change.letters = added(change.letters, [child_start(execution, child.start)])
+        if child.cancelling:
+            _letter(change, execution.child_id(number), execution, i.Cancel("its parent was forked", by="parent"))
+    for number, permit in state.permits.items():
+        asked = PermitAsked(permit.scope, number, permit.priority, permit.limit, state.at, permit.ageing)
+        change.permits_asked = added(change.permits_asked, [asked])
+    for number, task in state.tasks.items():
+        if task.pool and not task.cancelling:
+            _offer(change, execution, number)
+
+
+_ASKS: dict[type[e.Event], Callable[[Transition, Slot, Execution, Any], None]] = {
+    e.TaskScheduled: _task_scheduled,
+    e.TaskRedelivered: _task_redelivered,
+    e.TaskEnded: _task_ended,
+    e.TaskCancelRequested: _task_cancel_requested,
+    e.TimerSet: _timer_set,
+    e.ChildStarted: _child_started,
+    e.ChildCancelRequested: _child_cancel_requested,
+    e.ChildBounded: _child_bounded,
+    e.ChildrenDisowned: _children_disowned,
+    e.PermitRequested: _permit_requested,
+    e.PermitReleased: _permit_released,
+    e.RunEnded: _run_ended,
+    e.RunDisowned: _run_disowned,
+    e.RunForked: _run_forked,
+}

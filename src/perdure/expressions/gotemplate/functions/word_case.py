@@ -1,0 +1,41 @@
+"""Words joined in other ways: snake_case, kebab-case, CamelCase. Spaces, `_` and `-` are what joins words."""
+
+from itertools import pairwise
+
+from perdure.expressions.gotemplate.functions.letters import lower, to_lower, upper
+from perdure.expressions.gotemplate.functions.library import takes_letters
+from perdure.kernel.lazy_regex import late
+
+_JOINTS = late(r"[\s_-]+")
+
+
+def join_words(text: str, joint: str) -> str:
+    apart = "".join(joint + char if _begins_a_word(text, at) else char for at, char in enumerate(text))
+    return lower(_JOINTS.sub(joint, apart))
+
+
+def _begins_a_word(text: str, at: int) -> bool:
+    """A capital after a small letter or digit does, and so does the last of several capitals before a small letter."""
+    if at == 0 or not text[at].isupper():
+        return False
+    before = text[at - 1]
+    return before.islower() or before.isdigit() or (before.isupper() and text[at + 1 : at + 2].islower())
+
+
+def camel_case(text: str) -> str:
+    """Every word begins with a capital; in a row of capitals only the first stays one."""
+    bare = text.lstrip("_- ")
+    words = "".join(_capitalize(word) for word in _JOINTS.split(bare))
+    return text[: len(text) - len(bare)] + words
+
+
+def _capitalize(word: str) -> str:
+    rest = (to_lower(char) if before.isupper() else char for before, char in pairwise(word))
+    return upper(word[:1]) + "".join(rest)
+
+
+FUNCTIONS = {
+    "camelcase": takes_letters(camel_case),
+    "kebabcase": takes_letters(lambda text: join_words(text, "-")),
+    "snakecase": takes_letters(lambda text: join_words(text, "_")),
+}

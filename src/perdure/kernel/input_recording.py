@@ -1,0 +1,361 @@
+"""The check at the door: does this input still count? Then it is recorded as a fact, before any dialect sees it.
+
+Results, timers and child ends are checked against what is open; signals, steering and reopening against
+their keys; effects against who holds the claim. What comes too late changes nothing and is answered so.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.kernel import effect_claims
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.control_messages import kind_of
+from perdure.kernel.crash_attribution import Place, judge
+from perdure.kernel.dialect import Forgiving
+from perdure.kernel.instants import written
+from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
+from perdure.kernel.state import OpenTask, content, settlement
+from perdure.kernel.turn import Turn
+
+if TYPE_CHECKING:
+    from perdure.kernel.execution import Execution
+
+Keyed = i.Signal | i.Steer | i.Reopen | i.EffectSettle
+
+DECLINED_LISTED = 100
+
+
+def record(turn: Turn) -> None:
+    """Check the input against the state and record it as a fact, or answer that it came too late."""
+    handler = _RECORDERS[type(turn.given)]
+    handler(turn, turn.given)
+    if turn.is_acknowledged and isinstance(turn.answer, i.Refused):
+        _decline(turn, turn.answer.reason)
+
+
+def _decline(turn: Turn, reason: str) -> None:
+    """Whoever was told that a word is recorded finds in the history why it does not count (invariant 26).
+
+    There are no older words for it: it is said also while some server may not read it, rather than not at all.
+    """
+    given, state = turn.given, turn.state
+    kind = kind_of(given)
+    word = kind, getattr(given, "key", ""), getattr(given, "by", ""), turn.arrived
+    if not kind or word in state.declined_words:  # it may be offered again, after a commit of unknown end
+        return
+    if state.declined < DECLINED_LISTED:
+        turn.emit(e.InputDeclined(*word, reason))
+    else:
+        turn.emit(e.MoreInputsDeclined(state.declined + 1))
+
+
+def _stale(turn: Turn, what: str) -> None:
+    turn.refuse(f"{what} is not open (any more)")
+
+
+def _held(turn: Turn, number: int, delivery: int) -> OpenTask | None:
+    """The task, if this delivery of it is the current one; what an earlier holder says counts no more."""
+    task = turn.state.tasks.get(number)
+    if task is None or task.delivery != delivery:
+        _stale(turn, f"delivery {delivery} of task {number}")
+        return None
+    return task
+
+
+def _start(turn: Turn, given: i.Start) -> None:
+    if turn.state.seq:
+        turn.refuse("the run has already started", conflict=given.key != turn.state.key)
+        return
+    turn.emit(
+        e.RunStarted(
+            given.language,
+            given.program,
+            given.name,
+            given.input,
+            given.options,
+            given.seed,
+            given.parent,
+            given.labels,
+            given.key,
+        )
+    )
+
+
+def _task_result(turn: Turn, given: i.TaskResult) -> None:
+    task = _held(turn, given.task, given.delivery)
+    if task is None:
+        return
+    if task.attempt != given.attempt:
+        _stale(turn, f"attempt {given.attempt} of task {given.task}")
+    elif isinstance(given.outcome, Failed) and (effect := effect_claims.effect_to_hold(turn, task, given.outcome)):
+        turn.emit(e.TaskHeld(given.task, effect))
+        turn.changes_nothing = True  # for the program: the task is still open
+    else:
+        turn.emit(e.TaskEnded(given.task, given.outcome))
+
+
+def _task_lost(turn: Turn, given: i.TaskLost) -> None:
+    task = _held(turn, given.task, given.delivery)
+    if task is None:
+        return
+    if task.cancelling:
+        turn.emit(e.TaskEnded(given.task, Cancelled(given.reason)))
+        return
+    suspicion, charged = judge(task, given.loss)
+    if charged and task.charges + 1 == task.max_deliveries:
+        times = "once" if task.max_deliveries == 1 else f"{task.max_deliveries} times"
+        message = f"its process was lost {times} while nothing else worked there; the last time: {given.reason}"
+        turn.emit(e.TaskEnded(given.task, Failed(Code.DELIVERIES_EXHAUSTED, message, retryable=False)))
+    else:
+        turn.emit(e.TaskRedelivered(given.task, given.delivery + 1, given.reason, suspicion, charged))
+
+
+def _begin(turn: Turn, given: i.Begin) -> None:
+    """The begin of a suspect, before it happens."""
+    task = _held(turn, given.task, given.delivery)
+    if task is None:
+        return
+    if task.cancelling:
+        turn.refuse(f"task {given.task} is asked to stop")
+        return
+    if task.place != given.place:
+        turn.emit(e.TaskBegun(given.task, given.place, given.machine))
+    turn.changes_nothing = True  # for the program: it makes no move
+
+
+def _clear(turn: Turn, given: i.Clear) -> None:
+    task = turn.state.tasks.get(given.task)
+    is_current = task is not None and task.delivery == given.delivery and _is_alone(task, given)
+    if task is not None and given.outlived and is_current:
+        turn.emit(e.TaskCleared(given.task, task.suspicion - 1))
+    elif task is not None and not given.outlived and is_current:
+        turn.emit(e.TasksLaidDown([], [given.task]))
+    elif task is not None and not given.outlived and task.charged_at == given.delivery:
+        turn.emit(e.TaskCleared(given.task, task.suspicion - 1, uncharged=True))
+    else:
+        _stale(turn, f"delivery {given.delivery} of task {given.task}")
+    turn.changes_nothing = True
+
+
+def _is_alone(task: OpenTask, given: i.Clear) -> bool:
+    """Of a task of a pool the row of its lease says it: who has written there that it outlived its time is believed."""
+    return task.place == Place.ALONE or bool(given.outlived and task.pool and task.suspicion)
+
+
+def _task_report(turn: Turn, given: i.TaskReport) -> None:
+    if _held(turn, given.task, given.delivery) is not None:
+        turn.emit(e.TaskReported(given.task, given.body))
+
+
+def _timer_due(turn: Turn, given: i.TimerDue) -> None:
+    timer = turn.state.timers.get(given.timer)
+    if timer is None:
+        _stale(turn, f"timer {given.timer}")
+    elif timer.child:
+        _child_overdue(turn, given.timer, timer.child)
+    else:
+        turn.emit(e.TimerFired(given.timer))
+
+
+def _child_overdue(turn: Turn, timer: int, child: int) -> None:
+    """One grace after a child was asked to stop. Its own grace bounds its end, unless nothing moves it any more."""
+    if turn.is_stranded(child):
+        outcome = Cancelled("given up: it is stuck, or no live process drives it")
+        turn.emit(e.TimerFired(timer))
+        turn.emit(e.ChildEnded(child, Status.CANCELLED, outcome))
+        turn.given = i.ChildResult(child, Status.CANCELLED, outcome)  # for the program it has ended
+        return
+    turn.emit(e.TimerFired(timer))
+    turn.bound_child(child, turn.state.children[child].grace)
+    turn.changes_nothing = True
+
+
+def _child_result(turn: Turn, given: i.ChildResult) -> None:
+    if given.child in turn.state.children:
+        turn.emit(e.ChildEnded(given.child, given.status, given.outcome))
+    else:
+        _stale(turn, f"child {given.child}")
+
+
+def _permit_grant(turn: Turn, given: i.PermitGrant) -> None:
+    permit = turn.state.permits.get(given.permit)
+    if permit is not None and not permit.granted:
+        turn.emit(e.PermitGranted(given.permit))
+    else:
+        _stale(turn, f"permit {given.permit}")
+
+
+def ended(execution: "Execution") -> str:
+    """That a run is over, and since when."""
+    state = execution.state
+    return f"the run has already {state.status.done} (at {written(state.ended_at or state.at)})"
+
+
+def is_repeated(execution: "Execution", given: Keyed) -> bool:
+    return bool(given.key) and execution.state.keys.get(given.key) == _said(given)
+
+
+def why_not(execution: "Execution", given: i.Input) -> str | None:
+    """Why a word would be refused as the run is now; None when it would be taken, or had been."""
+    is_over = execution.state.status.is_final
+    match given:
+        case i.Cancel():
+            return ended(execution) if is_over and not _is_cancelled(execution) else None
+        case i.Signal() | i.Steer() | i.Reopen() | i.EffectSettle():
+            if is_repeated(execution, given):
+                return None
+            if given.key and given.key in execution.state.keys:
+                return f"the key {given.key!r} was used before for something else; use another one"
+            if isinstance(given, i.Signal | i.EffectSettle) and is_over:
+                return ended(execution)
+            if isinstance(given, i.EffectSettle):
+                return effect_claims.why_not_settled(execution.state, given)
+            if isinstance(given, i.Reopen) and not is_over:
+                return "only a run that has ended can be reopened"
+            return execution.dialect.refusal(execution, given)
+        case _:
+            return None
+
+
+def _said(given: Keyed) -> bytes:
+    match given:
+        case i.Signal(name, value):
+            return content("signal", name, value)
+        case i.Steer(verb, body):
+            return content("steer", verb, body)
+        case i.EffectSettle(effect, result):
+            return settlement(effect, result)
+        case _:
+            return content("reopen", "", given.body)
+
+
+def _is_cancelled(execution: "Execution") -> bool:
+    """Whether one more cancel changes nothing: it was asked for before, or there is nothing left to stop."""
+    dialect, state = execution.dialect, execution.state
+    if state.status.is_final:
+        is_forgiven = isinstance(dialect, Forgiving) and dialect.late_cancel_is_nothing
+        return is_forgiven or (state.cancel_requested and state.status is Status.CANCELLED)
+    return state.cancel_requested
+
+
+def is_said_before(execution: "Execution", given: i.Input) -> bool:
+    """Whether the word changes nothing, because the same was said before or nothing is left to be stopped."""
+    if isinstance(given, i.Cancel):
+        return _is_cancelled(execution)
+    return isinstance(given, Keyed) and is_repeated(execution, given)
+
+
+def _counts(turn: Turn, given: i.Cancel | Keyed) -> bool:
+    """Whether a word is to be recorded; if not, it was said before, or is refused."""
+    if is_said_before(turn.execution, given):
+        turn.changes_nothing = True
+    elif reason := why_not(turn.execution, given):
+        turn.refuse(reason, conflict=True)
+    return not turn.changes_nothing
+
+
+def _cancel(turn: Turn, given: i.Cancel) -> None:
+    if _counts(turn, given):
+        turn.emit(e.CancelRequested(given.reason, given.by))
+
+
+def _signal(turn: Turn, given: i.Signal) -> None:
+    if _counts(turn, given):
+        turn.emit(e.SignalReceived(given.name, given.value, given.key, given.by))
+
+
+def _steer(turn: Turn, given: i.Steer) -> None:
+    if _counts(turn, given):
+        turn.emit(e.Steered(given.verb, given.body, given.key, given.by))
+
+
+def _reopen(turn: Turn, given: i.Reopen) -> None:
+    if _counts(turn, given):
+        turn.emit(e.RunReopened(turn.state.incarnation + 1, given.body, given.key, given.by))
+
+
+def _effect_claim(turn: Turn, given: i.EffectClaim) -> None:
+    task = _held(turn, given.task, given.delivery)
+    if task is not None:
+        effect_claims.claim(turn, given, task)
+
+
+def _effect_end(turn: Turn, given: effect_claims.Ending) -> None:
+    task = _held(turn, given.task, given.delivery)
+    if task is not None:
+        effect_claims.end(turn, given, task)
+
+
+def _effect_settle(turn: Turn, given: i.EffectSettle) -> None:
+    if _counts(turn, given):
+        effect_claims.settle(turn, given)
+
+
+def _fork(turn: Turn, given: i.Fork) -> None:
+    turn.emit(e.RunForked(given.source, given.seq))
+
+
+def _lay_down(turn: Turn, given: i.LayDown) -> None:
+    tasks = [number for number in given.tasks if _is_laid_down(turn, number) is False]
+    begun = [number for number in given.begun if number in turn.state.tasks]
+    if tasks or begun:
+        turn.emit(e.TasksLaidDown(tasks, begun))
+    turn.changes_nothing = True  # for the program: it makes no move
+
+
+def _take_up(turn: Turn, given: i.TakeUp) -> None:
+    tasks = [number for number in given.tasks if _is_laid_down(turn, number)]
+    if tasks:
+        turn.emit(e.TasksTakenUp(tasks))
+    turn.changes_nothing = True
+
+
+def _is_laid_down(turn: Turn, number: int) -> bool | None:
+    """None for a task that is not open, held, or about to be stopped."""
+    task = turn.state.tasks.get(number)
+    return None if task is None or task.cancelling or task.held else task.laid_down
+
+
+def _disown(turn: Turn, given: i.Disown) -> None:
+    """For the program it is a cancel like any other."""
+    if turn.state.disowned:
+        turn.changes_nothing = True
+        return
+    turn.emit(e.RunDisowned())
+    if turn.state.status.is_final:  # it has ended in this very decision: there is nothing to stop
+        turn.changes_nothing = True
+        return
+    turn.given = i.Cancel("the parent started over", by="parent")
+    _cancel(turn, turn.given)
+
+
+def _nothing(turn: Turn, given: i.Proceed | i.Wake) -> None:
+    """No fact of its own: what follows from it is decided by the moves."""
+
+
+_RECORDERS: dict[type[i.Input], Any] = {
+    i.Start: _start,
+    i.TaskResult: _task_result,
+    i.TaskLost: _task_lost,
+    i.TaskReport: _task_report,
+    i.TimerDue: _timer_due,
+    i.Signal: _signal,
+    i.Cancel: _cancel,
+    i.ChildResult: _child_result,
+    i.PermitGrant: _permit_grant,
+    i.EffectClaim: _effect_claim,
+    i.EffectDone: _effect_end,
+    i.EffectUnfit: _effect_end,
+    i.EffectRelease: _effect_end,
+    i.EffectSettle: _effect_settle,
+    i.Steer: _steer,
+    i.Reopen: _reopen,
+    i.Proceed: _nothing,
+    i.Fork: _fork,
+    i.Wake: _nothing,
+    i.LayDown: _lay_down,
+    i.TakeUp: _take_up,
+    i.Disown: _disown,
+    i.Begin: _begin,
+    i.Clear: _clear,
+}

@@ -1,0 +1,71 @@
+"""Requests that get credentials: one answer, JSON where possible, or a sentence about what went wrong."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.kernel.sealed_arguments import CannotOpen
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.http import Basic, Bearer, fetch
+
+
+async def ask(
+    entry: str,
+    url: str,
+    method: str = "GET",
+    *,
+    headers: Any = None,
+    params: Any = None,
+    data: Any = None,
+    as_form: bool = False,
+    auth: Mapping[str, Any] | None = None,
+    token: str | None = None,
+) -> Any:
+    """The answer's body. `auth` is `{type: bearer | basic | api_key, …}`. Raises `CannotOpen`."""
+    sent = {str(name): str(value) for name, value in _map(entry, "headers", headers).items()}
+    asked = dict(_map(entry, "params", params))
+    credential = Bearer(token) if token is not None else _credential(auth, sent, asked)
+    kind = next((value for name, value in sent.items() if name.lower() == "content-type"), "")
+    content: dict[str, Any] = {}
+    if isinstance(data, str):
+        content["body"] = data
+    elif isinstance(data, Mapping) and ("x-www-form-urlencoded" in kind or (as_form and "json" not in kind)):
+        content["form"] = {str(name): value if isinstance(value, str) else str(value) for name, value in data.items()}
+    elif data is not None:
+        content["json"] = data
+    try:
+        answer = await fetch(url, method, sent, asked or None, auth=credential, **content)
+    except ProviderFailure as failure:
+        said = _said(failure.details)
+        raise CannotOpen("auth", f"{entry}: {failure.message}{said}", retryable=failure.retryable is True) from None
+    except (msgspec.ValidationError, ValueError, TypeError) as problem:
+        raise CannotOpen("auth", f"{entry}: the request cannot be sent: {problem}") from None
+    if answer["status"] >= 300:
+        raise CannotOpen("auth", f"{entry}: {url} answered {answer['status']}, which leads elsewhere")
+    return answer["body"]
+
+
+def _map(entry: str, what: str, given: Any) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise CannotOpen("auth", f"{entry}: `{what}` must be a map")
+    return given or {}
+
+
+def _credential(
+    auth: Mapping[str, Any] | None, headers: dict[str, str], params: dict[str, Any]
+) -> Basic | Bearer | None:
+    match auth:
+        case {"type": "basic", "username": str(user), "password": str(password)}:
+            return Basic(user, password)
+        case {"type": "bearer", "token": str(token)}:
+            return Bearer(token)
+        case {"type": "api_key", "name": str(name), "value": str(value), "in": place}:
+            (params if place == "query" else headers)[name] = value
+    return None
+
+
+def _said(details: Any) -> str:
+    """What the server said of its refusal, in its usual members."""
+    body = details.get("body") if isinstance(details, dict) else None
+    return f": {body[:200]}" if isinstance(body, str) and body else ""

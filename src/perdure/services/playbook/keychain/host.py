@@ -1,0 +1,112 @@
+"""What the machine offers: variables, files and stored credentials, and which of them a document may ask for.
+
+Always readable is what the operator has put aside for workflows: `PERDURE_SECRET_…`, the folder `PERDURE_SECRETS_DIR`,
+and stored credentials. Anything else only if it is listed: variables in `PERDURE_KEYCHAIN_ENV`, files and folders in
+`PERDURE_KEYCHAIN_FILES`, or both under `[keychain]` in the settings file.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from perdure.kernel import jsontext
+from perdure.kernel.sealed_arguments import CannotOpen
+from perdure.providers.policy import Keychain, read_keychain
+
+SECRETS_FOLDER = "PERDURE_SECRETS_DIR"
+CREDENTIAL = "PERDURE_CREDENTIAL_"
+CREDENTIALS_FOLDER = "PERDURE_CREDENTIALS_DIR"
+LARGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Host:
+    """`secret` finds what is put aside under a name; `variables` are those of the process."""
+
+    secret: Callable[[str], str | None]
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    @cached_property
+    def listed(self) -> Keychain:
+        return read_keychain(self.variables)
+
+    def variable(self, name: str) -> str:
+        found = self.secret(name)
+        if found is not None:
+            return found
+        if name.startswith("PERDURE_") or not any(fnmatchcase(name, one) for one in self.listed.env):
+            raise missing(
+                f"the variable {name!r} may not be read: set PERDURE_SECRET_{name}, or let the operator list it:"
+                f" PERDURE_KEYCHAIN_ENV={name}"
+            )
+        if name not in self.variables:
+            raise missing(f"the variable {name!r} is not set, nor is PERDURE_SECRET_{name}")
+        return self.variables[name]
+
+    def file(self, name: str) -> str:
+        """A file in the folder of secrets, by its name there; or one that is listed, by its whole path."""
+        try:
+            path, folder = Path(name), self.variables.get(SECRETS_FOLDER)
+            if path.is_absolute():
+                path = path.resolve()
+                if not any(path.is_relative_to(Path(one).resolve()) for one in (*self.listed.files, folder) if one):
+                    raise missing(
+                        f"the file {name!r} may not be read: put it into {SECRETS_FOLDER}, or let the operator list it:"
+                        f" PERDURE_KEYCHAIN_FILES={name}"
+                    )
+                return _read(path)
+            if not folder:
+                raise missing(f"{name!r} is looked for in {SECRETS_FOLDER}, which is not set")
+            path = Path(folder, name).resolve()
+        except (OSError, RuntimeError, ValueError) as problem:
+            raise missing(f"the file {name!r} cannot be read: {problem}") from None
+        if not path.is_relative_to(Path(folder).resolve()):
+            raise missing(f"the file {name!r} is not in {SECRETS_FOLDER}")
+        return _read(path)
+
+    def credential(self, name: str) -> dict[str, Any] | None:
+        """A stored credential: `PERDURE_CREDENTIAL_<NAME>` as JSON, or `<name>.json` in `PERDURE_CREDENTIALS_DIR`."""
+        for spelled in (name, re.sub(r"\W", "_", name).upper()):
+            text = self.variables.get(CREDENTIAL + spelled)
+            if text is not None:
+                return _credential(name, text)
+        folder = self.variables.get(CREDENTIALS_FOLDER)
+        if folder and name and Path(name).name == name:
+            path = Path(folder, f"{name}.json")
+            if path.is_file():
+                return _credential(name, _read(path))
+        return None
+
+
+def missing(message: str, code: str = "SECRET_MISSING") -> CannotOpen:
+    return CannotOpen("auth", message, code)
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise missing(f"the file {str(path)!r} is too large for a secret")
+        return path.read_text("utf-8").removesuffix("\n")
+    except UnicodeDecodeError:
+        raise missing(f"the file {str(path)!r} is not text") from None
+    except OSError as problem:
+        raise missing(f"the file {str(path)!r} cannot be read: {problem.strerror}") from None
+
+
+def _credential(name: str, text: str) -> dict[str, Any]:
+    """`{type, data: {…}}` or a flat map; a text that is no map is a token."""
+    try:
+        found = jsontext.read_strict(text)
+    except jsontext.NotJson:
+        if text.lstrip().startswith("{"):
+            raise missing(f"the stored credential {name!r} is not JSON") from None
+        found = text
+    if isinstance(found, dict):
+        data = found.get("data")
+        return {"type": found.get("type"), **data} if isinstance(data, dict) else found
+    return {"type": "bearer", "token": str(found)}

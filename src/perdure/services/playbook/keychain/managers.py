@@ -1,0 +1,125 @@
+"""Secret managers: `env` and `file` of this machine; `gcp` and `azure` over HTTP with an access token.
+
+A further manager is one function and its line in `MANAGERS`.
+"""
+
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.kernel.credentials import for_http
+from perdure.kernel.sealed_arguments import CannotOpen, Fields
+from perdure.services.playbook.keychain.credential_requests import ask
+from perdure.services.playbook.keychain.host import Host, missing
+from perdure.services.playbook.keychain.resolved import Resolved
+
+GCP = "https://secretmanager.googleapis.com"
+AZURE_API = "7.4"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One secret of a manager."""
+
+    entry: str
+    name: str
+    fields: Fields
+    host: Host
+
+    def said(self, field: str, default: str = "") -> str:
+        return str(self.fields.values.get(field) or default)
+
+    def token(self, manager: str) -> str:
+        given = self.fields.values.get("auth")
+        found = for_http("bearer", given) if given is not None else None
+        if found is None or found["type"] != "bearer":
+            raise missing(
+                f"{self.entry}: {manager} needs an access token; name in `auth` a keychain entry or stored credential"
+                " that has one",
+                "AUTH_MISSING",
+            )
+        return str(found["token"])
+
+
+async def _env(wanted: Wanted) -> str:
+    return wanted.host.variable(wanted.name)
+
+
+async def _file(wanted: Wanted) -> str:
+    return wanted.host.file(wanted.name)
+
+
+async def _gcp(wanted: Wanted) -> str:
+    path = wanted.name.strip("/")
+    if not path.startswith("projects/"):
+        project = wanted.said("project") or wanted.host.variables.get("GOOGLE_CLOUD_PROJECT", "")
+        if not project:
+            raise missing(f"{wanted.entry}: say the `project` of {path!r}, or write projects/…/secrets/{path}")
+        path = f"projects/{project}/secrets/{path}"
+    if "/versions/" not in path:
+        path += f"/versions/{wanted.said('version', 'latest')}"
+    answer = await ask(wanted.entry, f"{wanted.said('endpoint', GCP)}/v1/{path}:access", token=wanted.token("gcp"))
+    try:
+        return base64.b64decode(answer["payload"]["data"]).decode()
+    except (KeyError, TypeError, ValueError):
+        raise missing(f"{wanted.entry}: the answer for {path!r} has no payload.data of text") from None
+
+
+async def _azure(wanted: Wanted) -> str:
+    url = wanted.name
+    if "://" not in url:
+        vault = wanted.said("vault") or wanted.said("endpoint")
+        if not vault:
+            raise missing(f"{wanted.entry}: say the `vault` of {url!r}: https://NAME.vault.azure.net")
+        base = vault if "://" in vault else f"https://{vault}.vault.azure.net"
+        url = "/".join(filter(None, (base.rstrip("/"), "secrets", wanted.name, wanted.said("version"))))
+    answer = await ask(wanted.entry, url, params={"api-version": AZURE_API}, token=wanted.token("azure"))
+    if not isinstance(answer, Mapping) or not isinstance(answer.get("value"), str):
+        raise missing(f"{wanted.entry}: the answer for {wanted.name!r} has no value")
+    return str(answer["value"])
+
+
+async def _aws(wanted: Wanted) -> str:
+    message = (
+        f"{wanted.entry}: AWS Secrets Manager needs signed requests, which are not built in; let the host fetch the"
+        " secret into a file or variable and use provider `file` or `env`"
+    )
+    raise CannotOpen("auth", message, "SECRET_MANAGER_MISSING")
+
+
+MANAGERS: Mapping[str, Callable[[Wanted], Awaitable[str]]] = {
+    "env": _env,
+    "file": _file,
+    "gcp": _gcp,
+    "azure": _azure,
+    "aws": _aws,
+}
+
+
+async def secret_manager(name: str, fields: Fields, host: Host) -> Resolved:
+    """`map`: member → the secret's name there. Without a map the entry's own name is looked for, as `value`."""
+    wanted = fields.values.get("map") or {"value": name}
+    if not isinstance(wanted, Mapping):
+        raise CannotOpen("auth", f"{name}: `map` must be a map of names to secrets")
+    return Resolved(
+        {str(one): await _read(name, where, fields, host) for one, where in wanted.items()}, all_secret=True
+    )
+
+
+async def secrets(name: str, fields: Fields, host: Host) -> Resolved:
+    """The tool: a map as above, or one secret, whose value is the text itself."""
+    if fields.values.get("map") is not None:
+        return await secret_manager(name, fields, host)
+    where = next((fields.values[one] for one in ("key", "secret_name", "path", "name") if fields.values.get(one)), None)
+    return Resolved(await _read(name, where, fields, host), all_secret=True)
+
+
+async def _read(entry: str, where: Any, fields: Fields, host: Host) -> str:
+    if not isinstance(where, str) or not where:
+        raise CannotOpen("auth", f"{entry}: the name of a secret must be a text, not {type(where).__name__}")
+    manager = str(fields.values.get("provider") or "env")
+    read = MANAGERS.get(manager)
+    if read is None:
+        raise CannotOpen("auth", f"{entry}: there is no secret manager {manager!r}; there are {', '.join(MANAGERS)}")
+    return await read(Wanted(entry, where, fields, host))

@@ -1,0 +1,85 @@
+"""Credentials that exist already: written as templates over earlier entries, or stored on the host under a name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.kernel.credentials import first, for_http
+from perdure.kernel.sealed_arguments import CannotOpen, Fields
+from perdure.services.playbook.keychain.host import Host, missing
+from perdure.services.playbook.keychain.resolved import Resolved
+
+REFERENCES = ("ref", "credential", "credential_ref", "key")
+
+
+async def bearer(name: str, fields: Fields, host: Host) -> Resolved:
+    token = first(fields.values, ("token", "access_token", "value"))
+    if token is None:
+        found = _http(name, fields, host, "bearer")
+        token = str(found.get("token") or found.get("value") or "")
+    if not token:
+        raise missing(f"{name}: there is no token; write `token`, or set PERDURE_SECRET_{name}")
+    return Resolved({"token": token, "access_token": token})
+
+
+async def basic(name: str, fields: Fields, host: Host) -> Resolved:
+    user, password = first(fields.values, ("username", "user")), fields.values.get("password")
+    if user is None or not isinstance(password, str):
+        found = _http(name, fields, host, "basic")
+        user, password = found.get("username"), found.get("password")
+    if not isinstance(user, str) or not isinstance(password, str):
+        raise missing(f"{name}: a basic credential needs `username` and `password`")
+    return Resolved({"username": user, "password": password})
+
+
+async def api_key(name: str, fields: Fields, host: Host) -> Resolved:
+    said = fields.values
+    place = {one: said[one] for one in ("header", "in", "param") if said.get(one)}
+    key = first(said, ("value", "api_key", "key", "token"))
+    if key is None:
+        found = _http(name, fields, host, "api_key")
+        key = str(found.get("value") or found.get("token") or "")
+        if found.get("type") == "api_key" and not place:
+            place = {"header": found["name"]} if found["in"] == "header" else {"param": found["name"]}
+    if not key:
+        raise missing(f"{name}: there is no key; write `value`, or set PERDURE_SECRET_{name}")
+    return Resolved({"key": key, "api_key": key, "value": key, **place})
+
+
+async def connection(name: str, fields: Fields, host: Host) -> Resolved:
+    """The members as written, over those of the stored credential that is named, or called like the entry."""
+    own = {one: value for one, value in fields.values.items() if one not in (*REFERENCES, "auth")}
+    found = _stored(name, fields, host)
+    if found is None and not own:
+        raise _unknown(name, _reference(name, fields))
+    return Resolved({**(found or {}), **own}, kind="postgres_credential")
+
+
+async def reference(name: str, fields: Fields, host: Host) -> Resolved:
+    found = _stored(name, fields, host)
+    if found is None:
+        raise _unknown(name, _reference(name, fields))
+    return Resolved(found, kind=str(found.get("type") or "credential_ref"))
+
+
+def _http(name: str, fields: Fields, host: Host, kind: str) -> Mapping[str, Any]:
+    """What the entry leaves to others: a stored credential, or a secret that is called like the entry."""
+    found: Any = _stored(name, fields, host)
+    if found is None:
+        found = host.secret(name)
+    return (for_http(kind, found) if found is not None else None) or {}
+
+
+def _stored(name: str, fields: Fields, host: Host) -> dict[str, Any] | None:
+    given = fields.values.get("auth")
+    if isinstance(given, Mapping):
+        return dict(given)
+    return host.credential(_reference(name, fields))
+
+
+def _reference(name: str, fields: Fields) -> str:
+    return first(fields.values, REFERENCES) or name
+
+
+def _unknown(name: str, stored: str) -> CannotOpen:
+    hint = f"set PERDURE_CREDENTIAL_{stored}, or put {stored}.json into PERDURE_CREDENTIALS_DIR"
+    return missing(f"{name}: there is no stored credential {stored!r}; {hint}", "AUTH_UNKNOWN")

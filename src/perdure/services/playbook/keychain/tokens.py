@@ -1,0 +1,70 @@
+"""Tokens that a server gives: `oauth2`, and any other answer over `http`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.kernel.credentials import for_http
+from perdure.kernel.sealed_arguments import CannotOpen, Fields
+from perdure.services.playbook.keychain.credential_requests import ask
+from perdure.services.playbook.keychain.host import Host
+from perdure.services.playbook.keychain.resolved import Resolved
+
+
+async def oauth2(name: str, fields: Fields, host: Host) -> Resolved:
+    """The whole answer, with the token also as `access_token`, whatever the server calls it."""
+    answer = await _ask(name, fields, "POST", as_form=True)
+    field = str(fields.values.get("token_field") or "access_token")
+    token = _member(answer, field)
+    if not isinstance(token, str) or not token:
+        raise CannotOpen("auth", f"{name}: the answer has no text {field!r}")
+    return Resolved({**answer, "access_token": token}, _lifetime(answer, fields))
+
+
+async def http(name: str, fields: Fields, host: Host) -> Resolved:
+    """The answer's body; one that is no map is the member `value`."""
+    answer = await _ask(name, fields, "GET", as_form=False)
+    value = dict(answer) if isinstance(answer, Mapping) else {"value": answer}
+    field = fields.values.get("token_field")
+    if field is not None:
+        token = _member(value, str(field))
+        if not isinstance(token, str) or not token:
+            raise CannotOpen("auth", f"{name}: the answer has no text {field!r}")
+        value["access_token"] = token
+    return Resolved(value, _lifetime(value, fields))
+
+
+async def _ask(name: str, fields: Fields, method: str, *, as_form: bool) -> Any:
+    said = fields.values
+    url = said.get("endpoint") or said.get("url")
+    if not isinstance(url, str) or not url:
+        raise CannotOpen("auth", f"{name}: `endpoint` must be a text")
+    data = next((said[one] for one in ("data", "body", "payload") if said.get(one) is not None), None)
+    auth = said.get("auth")
+    return await ask(
+        name,
+        url,
+        str(said.get("method") or method),
+        headers=said.get("headers"),
+        params=said.get("params"),
+        data=data,
+        as_form=as_form,
+        auth=None if auth is None else for_http("", auth),
+    )
+
+
+def _lifetime(answer: Any, fields: Fields) -> float | None:
+    found = _member(answer, str(fields.values.get("ttl_field") or "expires_in"))
+    if isinstance(found, str):
+        found = float(found) if found.replace(".", "", 1).isdigit() else None
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found >= 0 else None
+
+
+def _member(value: Any, path: str) -> Any:
+    """A member, or a dotted path to one."""
+    if isinstance(value, Mapping) and path in value:
+        return value[path]
+    for name in path.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            return None
+        value = value[name]
+    return value

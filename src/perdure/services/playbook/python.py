@@ -1,0 +1,112 @@
+"""`playbook.python`: run the text of a small program, in a subprocess.
+
+Values come in as variables. The result is the top-level variable `result`, or what a function `main` returns, whose
+parameters are bound by name.
+"""
+
+import importlib
+import inspect
+import json
+from collections.abc import Mapping
+from types import CodeType
+from typing import Any
+
+import msgspec
+
+from perdure.providers.external_texts import Script, read_text
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.registry import Mode, Provider
+
+FILE = "<code>"
+
+
+class Library(msgspec.Struct, forbid_unknown_fields=True):
+    """Something to import: `from` names a module, `import` what is wanted of it."""
+
+    from_: str | None = msgspec.field(default=None, name="from")
+    import_: str | None = msgspec.field(default=None, name="import")
+
+
+def run(
+    code: str | None = None,
+    script: Script | str | None = None,
+    names: dict[str, Any] | None = None,
+    libs: dict[str, str | Library] | None = None,
+    token_args: dict[str, Any] | None = None,
+    snapshot: dict[str, Any] | None = None,
+) -> Any:
+    """Run `script`, or else `code`, with `names` as variables; `libs` maps further variables to modules."""
+    source = code if script is None else read_text(script)
+    if source is None:
+        raise ProviderFailure("schema", "there is nothing to run: give script or code", retryable=False)
+    given = dict(names or {})
+    context = dict(snapshot or {})
+    variables: dict[str, Any] = {"__name__": "__playbook__", "args": token_args or {}, "context": context}
+    variables |= {alias: _imported(library) for alias, library in (libs or {}).items()}
+    variables |= {"input_data": dict(given), **given}
+    exec(_compiled(source), variables)  # noqa: S102 - running the document's own code is what this provider is for
+    return _Answer(variables, given, context).value()
+
+
+def _imported(library: str | Library) -> Any:
+    """A module, or what it has under a name: `from datetime import timedelta`, `from os import path`."""
+    if isinstance(library, str):
+        return importlib.import_module(library)
+    if library.from_ is None or library.import_ is None:
+        module = library.from_ or library.import_
+        if module is None:
+            raise ProviderFailure(
+                "schema", "a library is {from: module, import: name}, or one of them", retryable=False
+            )
+        return importlib.import_module(module)
+    found = importlib.import_module(library.from_)
+    try:
+        return getattr(found, library.import_)
+    except AttributeError:
+        return importlib.import_module(f"{library.from_}.{library.import_}")
+
+
+def _compiled(code: str) -> CodeType:
+    return compile(code, FILE, "exec", dont_inherit=True)
+
+
+class _Answer:
+    def __init__(self, variables: dict[str, Any], given: Mapping[str, Any], context: Mapping[str, Any]) -> None:
+        self.variables = variables
+        self.given = given
+        self.context = context
+
+    def value(self) -> Any:
+        main = self.variables.get("main")
+        found = self._call(main) if callable(main) else self.variables.get("result")
+        return self._checked(_awaited(found) if inspect.isawaitable(found) else found)
+
+    def _call(self, main: Any) -> Any:
+        named = {"context": self.context, "input_data": dict(self.given), **self.given}
+        bound: dict[str, Any] = {}
+        for parameter in inspect.signature(main).parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                bound |= {name: value for name, value in self.given.items() if name not in bound}
+            elif parameter.name in named:
+                bound[parameter.name] = named[parameter.name]
+        return main(**bound)
+
+    def _checked(self, value: Any) -> Any:
+        """A set or a date has no JSON form, though our own encoder would find one: data must not change silently."""
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise ProviderFailure("serialization", f"the result has no JSON form: {problem}", retryable=False) from None
+        return value
+
+
+def _awaited(found: Any) -> Any:
+    import asyncio
+
+    async def wait() -> Any:
+        return await found
+
+    return asyncio.run(wait())
+
+
+PROVIDER = Provider.of("playbook.python", run, mode=Mode.ISOLATED)

@@ -1,0 +1,119 @@
+"""What an Engram may ask of its step: the task context, in the words of Stories.
+
+Of a coroutine function the calls that reach the run (`effect_once`, `record_effect`, `emit_signal`, `replay_signals`)
+are awaited; a plain function has their answers at once.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from perdure.kernel import jsontext
+from perdure.kernel.ids import family_of
+from perdure.providers.context import BlockingContext, TaskContext
+from perdure.services.story.engrams import storage
+from perdure.services.story.engrams.hydration import families_of
+from perdure.services.story.engrams.secrets import EngramSecrets
+from perdure.services.story.engrams.step_log import Logbook
+
+
+class EngramContext:
+    def __init__(self, inner: TaskContext | BlockingContext, task: Mapping[str, Any]) -> None:
+        self._inner = inner
+        self._task = task
+        self.logbook = Logbook()
+        self.secrets = EngramSecrets(inner.secrets, task.get("secrets") or {})
+
+    @property
+    def idempotency_key(self) -> str:
+        """The step's key: the same over attempts, restarts and redeliveries."""
+        return str(self._task.get("idempotencyKey") or self._inner.idempotency_key)
+
+    @property
+    def step(self) -> str:
+        return str(self._about("step", "id"))
+
+    @property
+    def step_run(self) -> str:
+        return str(self._about("step", "run"))
+
+    @property
+    def story(self) -> str:
+        return str(self._about("story", "name"))
+
+    @property
+    def story_run(self) -> str:
+        return str(self._about("storyRun", "name"))
+
+    @property
+    def namespace(self) -> str:
+        return str(self._about("storyRun", "namespace") or "default")
+
+    @property
+    def engram(self) -> str:
+        return str(self._about("engram", "name"))
+
+    @property
+    def attempt(self) -> int:
+        return self._inner.attempt
+
+    @property
+    def delivery(self) -> int:
+        return self._inner.delivery
+
+    @property
+    def deadline(self) -> datetime | None:
+        return self._inner.deadline
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the step should stop; look at it between pieces of long work."""
+        return self._inner.cancelled
+
+    def wait_cancelled(self) -> Any:
+        """Of a coroutine function: returns when the step should stop."""
+        assert isinstance(self._inner, TaskContext), "a plain function looks at `cancelled`"
+        return self._inner.wait_cancelled()
+
+    def log(self, message: str, level: str = "info", **fields: Any) -> None:
+        """Say something to whoever looks: it goes to the worker's log, and is kept with the run (STY-263)."""
+        self._inner.log(message, level, **fields)
+        self.logbook.add(str(message), level, fields)
+
+    def heartbeat(self, detail: Any = None) -> None:
+        self._inner.heartbeat(detail)
+
+    def effect_once(self, key: str, effect: Any) -> Any:
+        """Perform `effect` unless it was recorded before; either way the answer is its result (STY-167)."""
+        return self._inner.effect_once(key, effect)
+
+    def record_effect(self, key: str, status: str = "succeeded", details: Any = None) -> Any:
+        """Add a line to the step's list of effects; a key that stands there is not added again (STY-164)."""
+        said = {"key": key, "status": status, "details": details}
+        return self._inner.report({"effect": said})
+
+    def emit_signal(self, key: str, value: Any = None) -> Any:
+        return self._inner.emit_signal(key, value)
+
+    def replay_signals(self, since: int = 0, step: str | None = None) -> Any:
+        """Signals of a step (this one, unless another is named) with a number above `since`, oldest first.
+
+        `{"events": [{"seq", "key", "emittedAt", "payload"}, …], "firstRetainedSeq": n}`: those before are gone.
+        """
+        return self._inner.report({"replaySignals": {"step": step or self.step, "sinceSeq": since}})
+
+    def store(self, key: str, value: Any) -> dict[str, str]:
+        """Keep a large value in the storage that workers share; give the reference to it instead of the value.
+
+        As in any result, secrets of the run are masked in it.
+        """
+        settings, family = self._task.get("storage") or {}, family_of(self._inner.run)
+        hidden = self._inner.secrets.redact(jsontext.decode(jsontext.encode(value)))
+        return storage.put(settings, self.namespace, family, self.step_run, key, hidden)
+
+    def load(self, reference: Mapping[str, Any]) -> Any:
+        """What a storage reference stands for; those in `inputs` are filled in already."""
+        return storage.get(reference, families_of(self._task, self._inner.run))
+
+    def _about(self, what: str, member: str) -> Any:
+        return (self._task.get(what) or {}).get(member, "")

@@ -1,0 +1,142 @@
+"""References in an input, replaced by what they refer to just before the Engram sees it (STY-219, STY-220, STY-283).
+
+    {"$bubuSecretRef": "api:token"}     {"$bubuConfigMapRef": {"name": "app", "key": "limits.json", "format": "json"}}
+
+These two count only where the document has them: the task says at which places. Data that look like one stay data. A
+storage reference counts wherever it stands, and leads to values of the same family of runs.
+
+The key `limits.json` of the config map `app` is the file `app/limits.json` in `PERDURE_CONFIG_DIR`.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perdure.kernel import jsontext
+from perdure.kernel.ids import family_of
+from perdure.providers.context import SecretSource
+from perdure.providers.text import is_file_name
+from perdure.services.story.engrams import storage
+from perdure.services.story.engrams.failure import EngramError
+from perdure.services.story.engrams.secrets import secret
+
+SECRET = "$bubuSecretRef"
+CONFIG_MAP = "$bubuConfigMapRef"
+
+DEEPEST = 32  # STY-080
+
+_HOLDERS = (dict, list)
+
+
+def hydrate_inputs(task: Mapping[str, Any], source: SecretSource, namespace: str, run: str) -> dict[str, Any]:
+    """The input of a task, as its code may see it."""
+    inputs: dict[str, Any] = _followed(task.get("inputs") or {}, lambda: families_of(task, run), 0)
+    for path in task.get("references") or ():
+        inputs = _replaced(inputs, path, lambda found: fill(found, source, namespace))
+    return inputs
+
+
+def mentions_storage(value: Any) -> bool:
+    """Whether something has to be read before the input is complete."""
+    match value:
+        case {"$bubuStorageRef": str()}:
+            return True
+        case dict():
+            return any(map(mentions_storage, value.values()))
+        case list():
+            return any(map(mentions_storage, value))
+    return False
+
+
+def families_of(task: Mapping[str, Any], run: str) -> frozenset[str]:
+    """Whose stored values a task may read: those of its own family, and of the runs that it was forked from."""
+    return frozenset({family_of(run), *(task.get("families") or ())})
+
+
+def _followed(value: Any, families: Callable[[], frozenset[str]], depth: int) -> Any:
+    """With what lies in storage; in that, nothing is followed any further."""
+    if not isinstance(value, _HOLDERS):
+        return value
+    if isinstance(value, dict) and isinstance(value.get(storage.REFERENCE), str):
+        return storage.get(value, families())
+    if depth == DEEPEST and value:
+        raise EngramError(f"the input is nested more than {DEEPEST} levels deep", type="validation_error")
+    if isinstance(value, list):
+        return [_followed(item, families, depth + 1) if isinstance(item, _HOLDERS) else item for item in value]
+    return {
+        name: _followed(item, families, depth + 1) if isinstance(item, _HOLDERS) else item
+        for name, item in value.items()
+    }
+
+
+def _replaced(value: Any, path: Sequence[str | int], change: Callable[[Any], Any]) -> Any:
+    """The value with another part at the end of a path. A path that is not there (any more) changes nothing."""
+    if not path:
+        return change(value)
+    step, rest = path[0], path[1:]
+    if isinstance(value, dict) and step in value:
+        return {**value, step: _replaced(value[step], rest, change)}
+    if isinstance(value, list) and isinstance(step, int) and step < len(value):
+        return [*value[:step], _replaced(value[step], rest, change), *value[step + 1 :]]
+    return value
+
+
+def fill(value: Any, source: SecretSource, namespace: str) -> Any:
+    """What a reference of the document stands for; anything else is what it is."""
+    match value:
+        case {"$bubuSecretRef": reference} if len(value) == 1:
+            name, key, form = _parts(SECRET, reference, namespace)
+            return _formed(secret(source, name, key), form, f"secret {name!r}, key {key!r}")
+        case {"$bubuConfigMapRef": reference} if len(value) == 1:
+            name, key, form = _parts(CONFIG_MAP, reference, namespace)
+            return _formed(_config(name, key), form, f"config map {name!r}, key {key!r}")
+        case _:
+            return value
+
+
+def _parts(kind: str, reference: Any, namespace: str) -> tuple[str, str, str]:
+    found: dict[str, Any] = {"namespace": None, "format": "auto", "name": "", "key": ""}
+    if isinstance(reference, dict):
+        found.update(reference)
+    elif isinstance(reference, str):
+        path, _, found["key"] = reference.partition(":")
+        home, _, found["name"] = path.rpartition("/")
+        found["namespace"] = home or None
+    if found["namespace"] not in (None, namespace):
+        message = f"{kind}: {found['namespace']!r} is another namespace; only {namespace!r} may be read here"
+        raise EngramError(message, type="validation_error")
+    if found["format"] not in ("auto", "json", "raw"):
+        raise EngramError(f"{kind}: format must be auto, json or raw", type="validation_error")
+    if not found["name"] or not found["key"]:
+        raise EngramError(f"{kind} needs a name and a key, as in 'name:key'", type="validation_error")
+    return str(found["name"]), str(found["key"]), str(found["format"])
+
+
+def _config(name: str, key: str) -> str:
+    folder = os.environ.get("PERDURE_CONFIG_DIR")
+    if not folder:
+        message = f"config map {name!r} cannot be read: PERDURE_CONFIG_DIR is not set; it holds a folder per config map"
+        raise EngramError(message, type="initialization_error")
+    if not (is_file_name(name) and is_file_name(key)):
+        raise EngramError(f"{name}:{key} is not the name of a config map and its key", type="validation_error")
+    try:
+        return (Path(folder) / name / key).read_text("utf-8")
+    except OSError as error:
+        message = f"config map {name!r} has no readable key {key!r}: {error.strerror}"
+        raise EngramError(message, type="initialization_error") from None
+    except UnicodeDecodeError:
+        message = f"config map {name!r} has no readable key {key!r}: it is not UTF-8"
+        raise EngramError(message, type="initialization_error") from None
+
+
+def _formed(text: str, form: str, what: str) -> Any:
+    """`auto` reads what is a JSON object or list; a number or a word stays the text it is."""
+    if form == "raw" or (form == "auto" and not text.lstrip().startswith(("{", "["))):
+        return text
+    try:
+        return jsontext.read_strict(text.encode())
+    except jsontext.NotJson as error:
+        if form == "auto":
+            return text
+        raise EngramError(f"{what} is not JSON: {error}", type="serialization_error") from None

@@ -1,0 +1,20 @@
+"""Engrams that come with Perdure, under the names that Stories use. Each module has its `TEMPLATE`."""
+
+VERSION = "1.0.0"
+
+_HERE = "perdure.services.story.engrams.shipped"
+
+TEMPLATES = {
+    "echo": f"{_HERE}.echo",
+    "http-request": f"{_HERE}.http_request",
+    "json-filter": f"{_HERE}.json_filter",
+    "map-reduce-adapter": f"{_HERE}.map_reduce",
+    "materialize": f"{_HERE}.materialize",
+}
+"""Template → module."""
+
+WITHOUT_CODE = frozenset({"map-reduce-adapter"})
+"""What the run of a Story does by itself."""
+
+PROVIDERS = {f"engram:{name}@{VERSION}": TEMPLATES[name] for name in TEMPLATES if name not in WITHOUT_CODE}
+"""Provider → module whose `PROVIDER` is meant."""

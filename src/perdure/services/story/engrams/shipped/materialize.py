@@ -1,0 +1,78 @@
+"""`materialize`: evaluates a template over the data it is given."""
+
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.expressions.gotemplate import (
+    DETERMINISTIC,
+    RUNTIME,
+    Ambient,
+    Environment,
+    Failure,
+    Structure,
+    TemplateError,
+    holds,
+)
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, Effort, TooDear
+from perdure.services.story.engrams.catalog_entries import template
+from perdure.services.story.engrams.failure import EngramError
+from perdure.services.story.engrams.registry import as_provider
+from perdure.services.story.engrams.shipped import VERSION
+
+WORK = 1000 * STEPS_PER_MILLISECOND
+"""What all templates of one call may cost together, in counted work: about a second."""
+
+TEMPLATE = template(
+    "materialize",
+    VERSION,
+    description="Evaluates a template, or an object with templates in it, over the data it is given.",
+    input_schema={
+        "type": "object",
+        "required": ["template"],
+        "properties": {
+            "mode": {"type": "string", "enum": ["condition", "object"]},
+            "template": {},
+            "vars": {"type": "object"},
+            "limits": {
+                "type": "object",
+                "properties": {
+                    "maxOutputBytes": {"type": "integer", "minimum": 1},
+                    "deterministic": {"type": "boolean"},
+                    "typedFunctions": {"type": "boolean"},
+                    "refusesAbsent": {"type": "boolean"},
+                },
+            },
+        },
+    },
+    output_keys=("result",),
+)
+
+
+def materialize(inputs: dict[str, Any]) -> dict[str, Any]:
+    roots, limits = inputs.get("vars") or {}, inputs.get("limits") or {}
+    library = DETERMINISTIC if limits.get("deterministic") else RUNTIME
+    environment = Environment(frozenset(roots) | {"inputs", "steps"}, "materialize", library)
+    if "maxOutputBytes" in limits:
+        environment = replace(environment, limits=replace(environment.limits, output=limits["maxOutputBytes"]))
+    environment = replace(
+        environment,
+        typed_functions=bool(limits.get("typedFunctions")),
+        refuses_absent=bool(limits.get("refusesAbsent")),
+    )
+    ambient = Ambient(datetime.now(UTC), random.random)
+    try:
+        with Effort(WORK):  # all templates together
+            result = Structure(inputs["template"], environment).render({"inputs": {}, "steps": {}, **roots}, ambient)
+            return {"result": holds(result) if inputs.get("mode") == "condition" else result}
+    except TooDear:
+        message = "the templates cost more than may be spent on one evaluation"
+        raise EngramError(message, type="execution_error", exit_class="terminal") from None
+    except TemplateError as error:
+        said = error.message if isinstance(error, Failure) else str(error).partition("\n")[0]
+        raise EngramError(said, type="execution_error", exit_class="terminal") from None
+
+
+PROVIDER = as_provider(TEMPLATE, materialize, computes=True)

@@ -1,0 +1,90 @@
+"""Files that Engrams share by reference (STY-007, STY-219, STY-221), in the folder `PERDURE_STORAGE_DIR`.
+
+    PATH/NAMESPACE/FAMILY/STEPRUN/KEY.json    {"contentType": "json" or "raw", "data": …}
+
+PATH is `storage.file.path` of the step, its Story or its Engram. FAMILY is the root run: a reference leads to values of
+its own family, whoever hands it on (STY-283). A key belongs to its StepRun: an attempt that repeats another writes the
+same file again.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from perdure.expressions import json_decoding
+from perdure.expressions.subpaths import NothingAt, follow
+from perdure.kernel import jsontext
+from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
+from perdure.providers.text import is_file_name
+from perdure.services.story.engrams.failure import EngramError
+
+FOLDER = "PERDURE_STORAGE_DIR"
+REFERENCE = "$bubuStorageRef"
+SUBPATH = "$bubuStoragePath"
+CONTENT_TYPE = "$bubuStorageContentType"
+
+
+def put(
+    settings: Mapping[str, Any], namespace: str, family: str, step_run: str, key: str, value: Any
+) -> dict[str, str]:
+    """Keep a value, and give the reference to it."""
+    if settings.get("s3") is not None:
+        raise _problem("storage.s3 needs an S3 driver, and none is here; use storage.file")
+    path = str((settings.get("file") or {}).get("path") or "")
+    reference = "/".join([*filter(None, path.split("/")), namespace, family, step_run, f"{key}.json"])
+    place = _place(reference)
+    kind = "raw" if isinstance(value, str) else "json"
+    text = jsontext.encode({"contentType": kind, "data": value})
+    try:
+        mode = private_mode(os.environ.get(SETTING, ""))
+        _make_folders(place.parent, folder_mode(mode))
+        draft = place.with_name(f".{place.name}.{os.getpid()}")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+    except OSError as error:
+        raise _problem(f"{reference!r} cannot be written: {error.strerror}", retryable=True) from None
+    return {REFERENCE: reference, CONTENT_TYPE: kind}
+
+
+def get(reference: Mapping[str, Any], families: frozenset[str]) -> Any:
+    """What a reference stands for, to a run of these families."""
+    name = str(reference.get(REFERENCE))
+    if not families.intersection(name.split("/")[-3:-2]):
+        raise _problem(f"the storage reference {name!r} leads to values of other runs")
+    try:
+        held = json_decoding.decode(_place(name).read_text("utf-8"), jsontext.read_strict, lambda _: None, unique=True)
+        return follow(held["data"], str(reference.get(SUBPATH) or ""))
+    except OSError as error:
+        raise _problem(f"the storage reference {name!r} leads to nothing here: {error.strerror}") from None
+    except (jsontext.NotJson, json_decoding.NotInPieces, UnicodeDecodeError, KeyError, TypeError):
+        raise _problem(f"the storage reference {name!r} leads to a file that is none of ours") from None
+    except NothingAt as nothing:
+        raise _problem(f"the storage reference {name!r}: {nothing}") from None
+
+
+def _make_folders(folder: Path, mode: int) -> None:
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode, exist_ok=True)
+
+
+def _place(reference: str) -> Path:
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        raise _problem(
+            f"there is no storage for {reference!r}: {FOLDER} is not set; it is a folder that all workers see"
+        )
+    parts = reference.split("/")
+    root = Path(folder).resolve()
+    place = root.joinpath(*parts)
+    if not all(map(is_file_name, parts)) or root not in place.resolve().parents:
+        raise _problem(f"the storage reference {reference!r} leads out of the storage")
+    return place
+
+
+def _problem(message: str, *, retryable: bool = False) -> EngramError:
+    return EngramError(message, type="storage_error", exit_class="retry" if retryable else "terminal")

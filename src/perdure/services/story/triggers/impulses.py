@@ -1,0 +1,198 @@
+"""Deliveries of Impulses (STY-013, 154 to 158, 273): an event becomes a request, as the Impulse and its template say.
+
+event ─mapping─▶ inputs ─policy─▶ token ─throttle─▶ request, tried again while the trouble may pass
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from perdure.dialects.story.resources import labels
+from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.names import run_name
+from perdure.dialects.story.resources.resource import Resource, name_of, namespace_of, read_reference, spec_of
+from perdure.dialects.story.resources.timestamps import moment
+from perdure.dialects.story.triggers import impulse_counts
+from perdure.dialects.story.triggers.decisions import Answer, answer_of
+from perdure.dialects.story.triggers.delivery import BadDelivery, Policy, map_event, token_for
+from perdure.dialects.story.triggers.requests import Delivery, compose_trigger
+from perdure.dialects.story.triggers.throttle import RENEW_EVERY, Throttle, leave, renew
+from perdure.engine.catalog import ResourceNotFound
+from perdure.engine.client import Client
+from perdure.expressions.gotemplate import Ambient
+from perdure.kernel import jsontext
+from perdure.kernel.errors import Conflict, InvalidDocument
+from perdure.kernel.lookups import Named
+from perdure.kernel.values import Instant
+from perdure.services.story.triggers.entry_status import change_status
+from perdure.services.story.triggers.requests import Requests
+from perdure.stores.errors import StoreLocked
+
+TRANSIENT = (StoreLocked, TimeoutError, ConnectionError)
+
+
+class DeliveryRefused(InvalidDocument):
+    """An event cannot be delivered as its Impulse says: no request was made of it, and none is tried again."""
+
+    code = "DELIVERY-REFUSED"
+    hint = (
+        "Compare the event with the Impulse: `perdure get impulse NAME -o yaml`, spec.mapping and spec.deliveryPolicy."
+    )
+
+
+class Impulses:
+    def __init__(self, client: Client, chance: Callable[[], float] = random.random) -> None:
+        self._client = client
+        self._requests = Requests(client)
+        self._chance = chance
+
+    async def deliver(
+        self,
+        name: str,
+        event: Any,
+        *,
+        token: str | None = None,
+        namespace: str = "default",
+        numbered: str = "",
+    ) -> Resource:
+        """Ask for the run that an event stands for; answers with the decided StoryTrigger.
+
+        The member of the inputs called `numbered` gets a `runID`, which tells no deliveries apart.
+        """
+        impulse, template = await self.find(name, namespace)
+        key = Named("Impulse", namespace, name)
+        policy, throttle = Policy.read(impulse, template), Throttle.read(impulse)
+        try:
+            ambient = Ambient(moment(self._client.clock.now()), self._chance)
+            inputs = map_event(impulse, event, ambient)
+            token = token_for(policy, impulse, inputs, token)
+            mode = "none" if token is None else "key" if policy.mode == "key" else "token"
+            resource = self._request(impulse, inputs, mode, token, numbered)
+        except BadDelivery as refusal:
+            await self._count_refusal(key)
+            raise DeliveryRefused(f"{KINDS['Impulse'].title(name)}: {refusal}") from None
+        if not throttle.in_flight:
+            await self._enter(key, throttle, "")
+            return await self._try(resource, policy, key)
+        holder = secrets.token_hex(8)
+        over = asyncio.Event()
+        renewing = asyncio.get_running_loop().create_task(self._renew(key, holder, over))
+        try:
+            await self._enter(key, throttle, holder)
+            return await self._try(resource, policy, key)
+        finally:
+            over.set()  # beside the cancel, which a write that is under way may not hear
+            renewing.cancel()
+            await self._leave(key, holder)
+
+    async def find(self, name: str, namespace: str) -> tuple[Resource, Resource | None]:
+        catalog = self._client.catalog
+        impulse = await catalog.get(KINDS["Impulse"], name, namespace)
+        target = read_reference(spec_of(impulse).get("templateRef"), "")
+        try:
+            return impulse, None if target is None else await catalog.get(KINDS["ImpulseTemplate"], target.name)
+        except ResourceNotFound:
+            return impulse, None
+
+    def _request(
+        self, impulse: Resource, inputs: dict[str, Any], mode: str, token: str | None, numbered: str
+    ) -> Resource:
+        namespace = namespace_of(impulse)
+        story = spec_of(impulse)["storyRef"]
+        reference = {"name": name_of(impulse)}
+        submission = secrets.token_hex(16)
+        resource = compose_trigger(Delivery(story, inputs, submission, mode, token or "", reference), namespace)
+        if isinstance(inputs.get(numbered), dict):
+            target = read_reference(story, namespace)
+            assert target is not None
+            run = run_name(target.namespace, target.name, token or submission)
+            beside = {numbered: {**inputs[numbered], "runID": run}}
+            resource["metadata"]["annotations"] = {labels.BESIDE: jsontext.encode(beside).decode()}
+        return resource
+
+    async def _try(self, resource: Resource, policy: Policy, key: Named) -> Resource:
+        """Only trouble that may pass is worth another attempt; the request stays the same one."""
+        for attempt in range(1, policy.attempts + 1):
+            if attempt > 1:
+                await pause(self._client, policy.wait_before(attempt, self._chance()))
+            try:
+                decided = await self._requests.submit(resource)
+                if answer_of(decided) is not Answer.PENDING or attempt == policy.attempts:
+                    return decided
+            except TRANSIENT:
+                if attempt == policy.attempts:
+                    raise
+            except (InvalidDocument, Conflict):
+                await self._count_refusal(key)
+                raise
+        raise AssertionError("the last attempt answers or raises")
+
+    async def _count_refusal(self, key: Named) -> None:
+        now = self._client.clock.now()
+        await change_status(self._client, key, lambda status: impulse_counts.refused(status, now))
+
+    async def _renew(self, key: Named, holder: str, over: asyncio.Event) -> None:
+        """Keep the place of a delivery that is under way; a store that is busy now is asked again the next time."""
+        while not over.is_set():
+            await pause(self._client, RENEW_EVERY)
+            change = partial(_with_throttle, change=renew, holder=holder, now=self._client.clock.now())
+            with suppress(*TRANSIENT, Conflict):
+                await change_status(self._client, key, change)
+
+    async def _leave(self, key: Named, holder: str) -> None:
+        """Give the place back. Where the store cannot be written now, the lease ends by itself."""
+        with suppress(*TRANSIENT, Conflict):
+            await change_status(self._client, key, lambda status: _with_throttle(status, leave, holder))
+
+    async def _enter(self, key: Named, throttle: Throttle, holder: str) -> None:
+        """Wait for a place and a token of the bucket; nothing is dropped (STY-157)."""
+        if throttle.is_off:
+            return
+        door = _Door(throttle, holder)
+        while await change_status(self._client, key, partial(door.knock, self._client.clock.now())) and door.wait:
+            await pause(self._client, door.wait)
+
+
+class _Door:
+    """One delivery before the throttle: what it makes of the Impulse's status, and how long it has to wait."""
+
+    def __init__(self, throttle: Throttle, holder: str) -> None:
+        self._throttle = throttle
+        self._holder = holder
+        self._first: Instant | None = None  # when it was told to wait, which is counted with that knock
+        self.wait: Instant = 0
+
+    def knock(self, now: Instant, status: dict[str, Any]) -> dict[str, Any]:
+        before = status.get("throttle", {})
+        state, wait = self._throttle.enter(before, self._holder, now)
+        self.wait = wait
+        if not wait:
+            return {**status, "throttle": state}
+        self._first = now if self._first is None else self._first
+        if self._first == now:
+            status = impulse_counts.throttled(status, now)
+        elif not self._throttle.in_flight or self._holder in before.get("inFlight", {}):
+            return status  # nothing but the time has changed
+        return {**status, "throttle": state}
+
+
+async def pause(client: Client, span: Instant) -> None:
+    """Sleep by the clock of the engine, which may be one of a test."""
+    if span <= 0:
+        return
+    rang = asyncio.Event()
+    alarm = client.clock.call_at(client.clock.now() + span, rang.set)
+    try:
+        await rang.wait()
+    finally:
+        alarm.cancel()
+
+
+def _with_throttle(
+    status: dict[str, Any], change: Callable[..., Mapping[str, Any]], holder: str, **more: Any
+) -> dict[str, Any]:
+    return {**status, "throttle": change(status.get("throttle", {}), holder, **more)}

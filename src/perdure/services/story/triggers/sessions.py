@@ -1,0 +1,61 @@
+"""Runs under a session key (STY-159): one at a time for each key, for as long as the key is not forgotten."""
+
+from typing import Any
+
+from perdure.dialects.story.resources.resource import Resource
+from perdure.engine.client import Client
+from perdure.engine.random_ids import run_id_for_name
+from perdure.kernel.errors import Conflict
+from perdure.kernel.values import RunId
+from perdure.services.story.triggers.requests import LANGUAGE, Requests
+
+
+class SessionActive(Conflict):
+    """The session has a run that has not ended."""
+
+    code = "SESSION-ACTIVE"
+    hint = "Stop the session first, or wait for the end of its run."
+
+
+class Sessions:
+    """Of one process: what talks to one caller at a time, such as a connection, keeps its run here."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._runs: dict[str, RunId | None] = {}
+
+    async def start(self, key: str, story: str, inputs: dict[str, Any] | None = None, **rest: Any) -> Resource:
+        """Start a Story under the key; raises `SessionActive` while it has a run that has not ended."""
+        if key in self._runs and await self.is_active(key):
+            raise SessionActive(f"session {key!r} has a run that has not ended", session=key)
+        self._runs[key] = None  # taken before the first wait: two starts at once are two as well
+        try:
+            decided = await Requests(self._client).trigger(story, inputs, **rest)
+        except BaseException:
+            self._runs.pop(key, None)
+            raise
+        run = decided["status"].get("storyRunRef")
+        if run is None:
+            self._runs.pop(key, None)
+        elif key in self._runs:
+            self._runs[key] = run_id_for_name(LANGUAGE, run["namespace"], run["name"])
+        return decided
+
+    async def is_active(self, key: str) -> bool:
+        if key not in self._runs:
+            return False
+        run = self._runs[key]
+        row = None if run is None else await self._client.store.find(run)
+        return run is None or (row is not None and not row.status.is_final)
+
+    async def stop(self, key: str, reason: str = "the session was stopped") -> bool:
+        """Cancel the run of the key; False when there is none that has not ended."""
+        run = self._runs.get(key)
+        if run is None or not await self.is_active(key):
+            return False
+        await self._client.cancel(run, reason)
+        return True
+
+    def forget(self, key: str) -> None:
+        """Drop the key; its run goes on."""
+        self._runs.pop(key, None)

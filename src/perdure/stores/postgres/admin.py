@@ -1,0 +1,258 @@
+"""Looking after one database: its schema, how it stands, all of it at one moment, and filling an empty one."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+
+from perdure.kernel.values import Instant
+from perdure.stores.admin import Figures, Filling, Owner, Reading, RunCounts, Schema, TableSize
+from perdure.stores.errors import StoreInUse, StoreNewer, StoreNotEmpty
+from perdure.stores.postgres.database import Database, PostgresSettings, migration_names
+from perdure.stores.postgres.record_import import Pour, storable_record
+from perdure.stores.postgres.session import ConnectionLost
+from perdure.stores.record_export import Dump
+from perdure.stores.records import Record
+
+# Whole tables are read here, by plans that the settings of our other sessions rule out.
+_SETTINGS = """
+RESET plan_cache_mode; RESET enable_seqscan; RESET enable_hashjoin; RESET enable_mergejoin;
+SET idle_in_transaction_session_timeout = 0;
+SET lock_timeout = '10s'
+"""
+FILLED = ("runs", "log", "programs", "resources", "inbox", "limits", "permits", "tasks", "memories")
+WRITTEN = f"servers, partitions, editions, large_values, snapshots, {', '.join(FILLED)}"
+
+Connection = psycopg.Connection[Any]
+
+
+class PostgresCaretaker:
+    def __init__(self, url: str) -> None:
+        self._database = Database(url, PostgresSettings())
+        self.address = self._database.shown
+        given = conninfo_to_dict(url)
+        self.identity = "postgresql " + " ".join(str(given.get(name, "")) for name in ("host", "port", "dbname"))
+
+    def schema(self) -> Schema:
+        with self._connected() as connection:
+            return self._schema(connection)
+
+    def _schema(self, connection: Connection) -> Schema:
+        names = migration_names()
+        version, compatible = 0, 0
+        if _one(connection, "SELECT to_regclass('perdure.schema')")[0] is not None:
+            rows = connection.execute("SELECT version, compatible FROM perdure.schema").fetchall()
+            version, compatible = rows[0] if rows else (0, 0)
+        if compatible > len(names):
+            raise StoreNewer(
+                f"{self.address} has schema {version}, which needs a Perdure that knows schema {compatible};"
+                f" this one knows schemas up to {len(names)}",
+                hint="Upgrade Perdure, or choose another database with --db. Nothing was touched.",
+            )
+        return Schema(version, len(names), names[version:])
+
+    def migrate(self) -> None:
+        session = self._database.connect("care")
+        try:
+            self._database.migrate(session)
+            self._database.refuse_foreign(session)
+        except (psycopg.Error, ConnectionLost) as error:
+            raise self._database.explain(error) from None
+        finally:
+            session.close()
+
+    # How it stands.
+
+    def figures(self) -> Figures:
+        with self._opened() as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            return self._figures(connection)
+
+    def _figures(self, connection: Connection) -> Figures:
+        (version,) = _one(connection, "SELECT current_setting('server_version')")
+        now = _now(connection)
+        figures = Figures(f"PostgreSQL {version.split()[0]}", self._schema(connection), now)
+        figures.owners = _owners(connection, now)
+        figures.runs = _runs(connection, now)
+        figures.letters, figures.oldest_letter = _one(connection, "SELECT count(*), min(at) FROM inbox")
+        figures.permits_held, figures.permits_waiting = _one(
+            connection, "SELECT count(*) FILTER (WHERE granted), count(*) FILTER (WHERE NOT granted) FROM permits"
+        )
+        figures.tasks_ready, figures.tasks_leased = _one(
+            connection,
+            "SELECT count(*) FILTER (WHERE state = 'ready'), count(*) FILTER (WHERE state = 'leased') FROM tasks",
+        )
+        (figures.resources,) = _one(connection, "SELECT count(*) FROM resources")
+        figures.tables = _tables(connection)
+        figures.bytes = sum(table.bytes for table in figures.tables)
+        figures.connections = _one(
+            connection,
+            "SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),"
+            " current_setting('max_connections')::int",
+        )
+        return figures
+
+    # All of it.
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        with self._opened() as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield _Moment(connection)
+
+    @contextmanager
+    def standstill(self) -> Iterator[Reading]:
+        """Locks on the tables keep everybody from writing, engines that want to begin too."""
+        with self._opened() as connection:
+            self._refuse_live(connection)  # before anybody has to wait for our locks
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            self._lock(connection, "SHARE")
+            self._refuse_live(connection)
+            yield _Moment(connection)
+
+    @contextmanager
+    def filling(self) -> Iterator[Filling]:
+        """One transaction: nothing is to be seen before it is whole, and nothing is left when it breaks off."""
+        self.migrate()
+        with self._opened() as connection:
+            self._refuse_live(connection)
+            connection.execute("BEGIN")
+            self._lock(connection, "SHARE ROW EXCLUSIVE")
+            self._refuse_live(connection)
+            for table in FILLED:
+                if _one(connection, f"SELECT EXISTS (SELECT 1 FROM {table})")[0]:
+                    raise StoreNotEmpty(f"{self.address} has something in it already (table {table})")
+            yield _Vessel(connection)
+            connection.execute("COMMIT")
+            connection.execute(f"ANALYZE {WRITTEN}")
+
+    def _lock(self, connection: Connection, mode: str) -> None:
+        try:
+            connection.execute(f"LOCK TABLE {WRITTEN} IN {mode} MODE")
+        except errors.LockNotAvailable:
+            raise StoreInUse(
+                f"{self.address} is in use: somebody has been writing for 10 s",
+                hint="Find it in pg_stat_activity (an engine, a dump, an open psql) and end it, then try again.",
+            ) from None
+
+    def _refuse_live(self, connection: Connection) -> None:
+        now = _now(connection)
+        live = connection.execute("SELECT name, until - %s FROM servers WHERE until >= %s", (now, now)).fetchall()
+        if live:
+            names = ", ".join(f"{name} (its lease lasts {left / 1e6:.1f} s more)" for name, left in live)
+            raise StoreInUse(
+                f"{self.address} is in use: {len(live)} live engine{'' if len(live) == 1 else 's'}: {names}",
+                hint="Stop every engine on the store; one that was killed counts until its lease is over.",
+            )
+
+    # Connections.
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        session = self._database.connect("care")
+        try:
+            session.execute(_SETTINGS)
+            yield session.connection
+        except (psycopg.Error, ConnectionLost) as error:
+            raise self._database.explain(error) from error
+        finally:
+            session.close()  # which rolls back what was not committed
+
+    @contextmanager
+    def _opened(self) -> Iterator[Connection]:
+        """With a store in it that this program can work with."""
+        session = self._database.connect("care")
+        try:
+            self._database.refuse_foreign(session)
+        except (psycopg.Error, ConnectionLost) as error:
+            raise self._database.explain(error) from None
+        finally:
+            session.close()
+        with self._connected() as connection:
+            yield connection
+
+
+class _Moment(Dump):
+    last_version = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM resource_versions"
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._numbers = count()
+
+    def select(self, query: str, at_once: int = 500) -> Iterator[tuple[Any, ...]]:
+        with self._connection.cursor(f"care_{next(self._numbers)}", binary=True) as cursor:
+            cursor.itersize = at_once
+            yield from cursor.execute(query)
+
+    def program(self, digest: bytes) -> tuple[str, bytes] | None:
+        found = self._connection.execute(
+            "SELECT language, text FROM programs WHERE digest = %s", (digest,), binary=True
+        )
+        row: tuple[str, bytes] | None = found.fetchone()
+        return row
+
+
+class _Vessel(_Moment):
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.pour = Pour(connection).pour
+
+    def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
+        return [storable_record(record) for record in batch]
+
+
+def _one(connection: Connection, query: str) -> Any:
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return row
+
+
+def _owners(connection: Connection, now: Instant) -> list[Owner]:
+    rows = connection.execute(
+        "SELECT name, role = 'serve', epoch, until, coalesce((SELECT array_agg(p.id ORDER BY p.id) FROM partitions p"
+        " WHERE p.owner = servers.id), '{}') FROM servers ORDER BY servers.id"
+    )
+    return [
+        Owner(name, partitions, until >= now, serves=serves, epoch=epoch, left=until - now)
+        for name, serves, epoch, until, partitions in rows
+    ]
+
+
+def _runs(connection: Connection, now: Instant) -> RunCounts:
+    counts = RunCounts()
+    rows = connection.execute("SELECT status, count(*) FROM runs GROUP BY status ORDER BY status")
+    counts.by_status = dict(rows.fetchall())
+    counts.total, counts.ended, counts.at_work, counts.parked, counts.overdue, counts.stuck = _one(
+        connection,
+        "SELECT count(*), count(ended_at), count(*) FILTER (WHERE has_work),"
+        " count(*) FILTER (WHERE NOT has_work AND coalesce(due, on_wall) IS NOT NULL),"
+        f" count(*) FILTER (WHERE NOT has_work AND due <= {now:d}), count(stuck) FROM runs",
+    )
+    counts.open = counts.total - counts.ended
+    (counts.unowned,) = _one(
+        connection,
+        "SELECT count(*) FROM runs WHERE ended_at IS NULL AND partition NOT IN (SELECT p.id FROM partitions p"
+        f" JOIN servers s ON s.id = p.owner WHERE s.until >= {now:d})",
+    )
+    return counts
+
+
+def _tables(connection: Connection) -> list[TableSize]:
+    rows = connection.execute(
+        "SELECT s.relname, greatest(s.n_live_tup, c.reltuples)::bigint, pg_total_relation_size(s.relid), s.n_dead_tup,"
+        " (extract(epoch FROM clock_timestamp() - greatest(s.last_vacuum, s.last_autovacuum)) * 1000000)::bigint"
+        " FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid WHERE s.schemaname = 'perdure' ORDER BY 3 DESC"
+    )
+    return [TableSize(*row) for row in rows]
+
+
+def _now(connection: Connection) -> Instant:
+    """The store's clock; one whose schema is older has only the database's."""
+    (has_clock,) = _one(connection, "SELECT to_regprocedure('perdure.instant()') IS NOT NULL")
+    now = "perdure.instant()" if has_clock else "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    (at,) = _one(connection, f"SELECT {now}")
+    return int(at)

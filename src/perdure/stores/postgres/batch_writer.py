@@ -1,0 +1,464 @@
+"""One commit. The common one is one statement and one round trip; what must look before it writes is a transaction."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import itemgetter
+from time import monotonic
+from typing import Any
+
+from perdure.kernel import inputs
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.postgres import names, permits
+from perdure.stores.postgres.commit_sql import BORN, PARTS, SENT, STAND_WITH_THEIR_RUN, SUMMED, assembled
+from perdure.stores.postgres.labels import jsonb
+from perdure.stores.postgres.messages import birthplace, delivered, sending
+from perdure.stores.postgres.session import BEGIN, COMMIT, Session, Step
+from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
+from perdure.stores.protocol import Committed, Delivered, Fenced, Letter, Transition
+
+PARTITION_SHIFT = 40
+NUMBERS_AT_ONCE = 64  # as the sequence counts
+MOST_NUMBERS_KEPT = 100_000
+MOST_PROGRAMS_KEPT = 10_000
+PROGRAM_IS_KNOWN = 600.0  # seconds for which a document that was just used needs no look; see `pruning`
+MOST_BYTES = 32 * 1024 * 1024  # in one statement
+
+_TAKE_NUMBERS = Statement("SELECT nextval('run_numbers') FROM generate_series(1, {})", INT)
+_NUMBERS = Statement("SELECT id, number FROM runs WHERE id = ANY({})", TEXTS)
+_STUCK = Statement(
+    "UPDATE runs SET stuck = nullif(n.stuck, '') FROM unnest({}, {}) AS n (id, stuck) WHERE runs.id = n.id",
+    TEXTS,
+    TEXTS,
+)
+_RECALL = Statement(
+    "UPDATE tasks SET recalled = true, state = CASE WHEN state = 'leased' THEN 'leased' ELSE 'lost' END"
+    " FROM unnest({}, {}) AS n (run, task) WHERE tasks.run = n.run AND tasks.task = n.task"
+    " RETURNING tasks.run, tasks.task, tasks.delivery, tasks.state",
+    TEXTS,
+    INTS,
+)
+
+Row = tuple[Any, ...]
+_SORTED_BY: dict[str, Callable[[Row], Any]] = {
+    "titled": itemgetter(0, 1, 2),
+    "born": itemgetter(1),
+    "summed": itemgetter(0),
+}
+
+
+class Shipment:
+    """What a batch wants written, as one statement."""
+
+    def __init__(self, batch: Sequence[Transition], writer: "BatchWriter", now: Instant) -> None:
+        self._batch = batch
+        self._writer = writer
+        self._rows: dict[str, list[Row]] = {}
+        self._letters: list[Letter] = []
+        self._homes = {change.run: change.partition for change in batch}
+        self.born: dict[int, RunId] = {}
+        self.ended: list[RunId] = []
+        self.programs: dict[bytes, tuple[str, bytes]] = {}
+        for change in batch:
+            self._take(change)
+        self._take_programs()
+        self._take_memories(now)
+
+    def _add(self, part: str, *row: Any) -> None:
+        self._rows.setdefault(part, []).append(row)
+
+    def _take(self, change: Transition) -> None:
+        run, new = change.run, change.create
+        for digest, language, text in change.programs:
+            self.programs[digest] = (language, text)
+        if new is None:
+            number, fresh = self._writer.numbers[run], 0
+        else:
+            number = fresh = self._writer.new_number(change.partition)
+            self.born[number] = run
+            self._take_creation(number, change)
+        for position in change.consumes:
+            self._add("consumed", change.partition, position, fresh)
+        for seq, body in change.lived:
+            self._add("logged", number, seq, body, fresh)
+        if change.row is not None:
+            self._add("logged", number, change.seq, change.row, fresh)
+        if change.snapshot is not None:
+            self._add("noted", number, change.seq, change.snapshot, fresh)
+        summary = change.summary
+        if summary is not None and new is None:
+            what = (summary.status.value, int(summary.has_work), summary.due, summary.ended_at, summary.on_wall)
+            self._add("summed", run, *what)
+        for digest, text in change.values:
+            self._add("valued", number, digest, text, fresh)
+        for source, wanted in change.borrowed:
+            self._add("borrowed", number, source, wanted, fresh)
+        for letter in change.letters:
+            self._take_letter(letter, change.partition, fresh)
+        if change.offers or change.withdrawn:
+            self._take_tasks(change, fresh)
+        if change.ended and new is None:
+            self.ended.append(run)
+
+    def _take_creation(self, number: int, change: Transition) -> None:
+        new, summary = change.create, change.summary
+        assert new is not None and summary is not None
+        self._add(
+            "born",
+            number,
+            change.run,
+            change.partition,
+            new.language,
+            new.name,
+            new.program,
+            new.parent,
+            jsonb(new.labels) if new.labels else None,
+            new.key,
+            summary.status.value,
+            int(summary.has_work),
+            summary.due,
+            new.created_at,
+            summary.ended_at,
+            summary.on_wall,
+            int(new.named is not None),
+        )
+        if new.named is not None:
+            self._add("titled", new.language, *new.named, change.run)
+            self._rows["inherited"] = self._rows["titled"]
+
+    def _take_letter(self, letter: Letter, sender: int, fresh: int) -> None:
+        home = self._homes.get(letter.to)
+        known = home is not None
+        if home is None:
+            home = birthplace(letter.to, sender)
+        self._add("sent", len(self._letters), letter.to, letter.at, letter.body, home, int(known), fresh)
+        self._letters.append(letter)
+
+    def _take_tasks(self, change: Transition, fresh: int) -> None:
+        gone = set(change.withdrawn)
+        for offer in change.offers:
+            if offer.task not in gone and not change.ended:
+                self._add(
+                    "offered",
+                    change.run,
+                    offer.task,
+                    offer.delivery,
+                    offer.pool,
+                    offer.provider,
+                    offer.body,
+                    fresh,
+                )
+        if not fresh:
+            for task in change.withdrawn:
+                self._add("withdrawn", change.run, task)
+
+    def _take_programs(self) -> None:
+        unknown = [digest for digest in sorted(self.programs) if not self._writer.knows(digest)]
+        if unknown:
+            self._rows["kept"] = [(digest, *self.programs[digest]) for digest in unknown]
+
+    def _take_memories(self, now: Instant) -> None:
+        fresh = {run: number for number, run in self.born.items()}
+        latest = {
+            key.encode(): (one.value, one.created_at, one.expires_at, fresh.get(change.run, 0))
+            for change in self._batch
+            for key, one in change.remembered
+        }
+        if latest:
+            self._rows["remembered"] = [(key, *latest[key]) for key in sorted(latest)]
+            self._forgotten = (now, sorted(latest))
+
+    def statement(self, fence: tuple[int, int], *, is_guarded: bool) -> tuple[Statement, list[Any]]:
+        is_guarded = is_guarded and bool(self.ended)
+        values: list[Any] = [*fence]
+        if is_guarded:
+            values.append(self.ended)
+        parts, singles = list[str](), list[str]()
+        for name in PARTS:  # in the order in which locks are taken
+            if name == "used" and "kept" in self._rows:
+                values.append([row[0] for row in self._rows["kept"]])
+            elif name == "finished" and self.ended:
+                values.append(self.ended)
+            elif name == "forgotten" and "remembered" in self._rows:
+                values.extend(self._forgotten)
+            elif name in self._rows:
+                rows = self._rows[name]
+                if len(rows) > 1 and name in _SORTED_BY:
+                    rows.sort(key=_SORTED_BY[name])
+                columns: list[Any] = list(zip(*rows, strict=True)) if len(rows) > 1 else list(rows[0])
+                if name in STAND_WITH_THEIR_RUN and not self.born:
+                    columns.pop()
+                values.extend(columns)
+                if len(rows) == 1:
+                    singles.append(name)
+            else:
+                continue
+            parts.append(name)
+        return assembled(tuple(parts), frozenset(singles), is_guarded), values
+
+    def read(self, answers: Sequence[Row]) -> "Written | Fenced | None":
+        """What the statement says it did; None when it did nothing, because a run that ends holds permits."""
+        is_ours, went = False, False
+        born: set[int] = set()
+        sent: list[tuple[int, int]] = []
+        summed = None
+        for kind, first, second in answers:
+            match kind:
+                case 0:
+                    is_ours, went = bool(first), bool(second)
+                case _ if kind == BORN:
+                    born.add(first)
+                case _ if kind == SENT:
+                    sent.append((first, second))
+                case _ if kind == SUMMED:
+                    summed = first
+        if not is_ours:
+            return Fenced(sorted({change.partition for change in self._batch}))
+        if not went:
+            return None
+        if summed is not None and summed != len(self._rows["summed"]):
+            raise LookupError("a run was removed while it was being decided")
+        numbers = {run: number for number, run in self.born.items() if number in born}
+        refused = {run for number, run in self.born.items() if number not in born}
+        return Written(numbers, refused, delivered(sent, self._letters), self.programs)
+
+
+class Written:
+    def __init__(
+        self,
+        numbers: dict[RunId, int],
+        refused: set[RunId],
+        delivered: list[Delivered],
+        programs: Collection[bytes],
+    ) -> None:
+        self.numbers = numbers
+        self.refused = refused
+        self.delivered = delivered
+        self.programs = programs
+
+
+class BatchWriter:
+    """Writes transitions and tells of all letters, whoever they are for.
+
+    Keeps the short numbers of runs it met, so that a step looks nothing up.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[RunId, int] = {}
+        self._free_numbers: list[int] = []
+        self._blocks = 1
+        self._programs: dict[bytes, float] = {}
+
+    def learn(self, numbers: dict[RunId, int]) -> None:
+        if len(self.numbers) >= MOST_NUMBERS_KEPT:
+            self.numbers.clear()
+        self.numbers.update(numbers)
+
+    def forget(self) -> None:
+        """After a loss or a removal: what we know may not be so any more."""
+        self.numbers.clear()
+        self._programs.clear()
+
+    def knows(self, program: bytes) -> bool:
+        seen = self._programs.get(program)
+        return seen is not None and monotonic() - seen < PROGRAM_IS_KNOWN
+
+    def new_number(self, partition: int) -> int:
+        return partition << PARTITION_SHIFT | self._free_numbers.pop()
+
+    def is_ready_for(self, batch: Sequence[Transition]) -> bool:
+        """Whether the batch is one statement, and everything it needs is known."""
+        births = 0
+        for change in batch:
+            if change.permits_asked or change.permits_released or change.recalled or change.stuck is not None:
+                return False
+            if change.disowned or change.claims:
+                return False
+            if change.create is not None:
+                births += 1
+            elif change.run not in self.numbers:
+                return False
+        return births <= len(self._free_numbers) and len(_pieces(batch)) == 1
+
+    def write(
+        self,
+        session: Session,
+        batch: Sequence[Transition],
+        fence: tuple[int, int],
+        now: Instant,
+    ) -> Committed | Fenced:
+        is_ready = self.is_ready_for(batch)
+        if not is_ready:
+            self._prepare(session, batch)
+            is_ready = self.is_ready_for(batch)
+        if is_ready:
+            shipment = Shipment(batch, self, now)
+            statement, values = shipment.statement(fence, is_guarded=True)
+            answer = shipment.read(session.run(statement, *values))
+            if answer is not None:
+                return self.finish(answer)
+            self._prepare(session, batch)
+        return self._write_with_care(session, batch, fence, now)
+
+    def finish(self, answer: Written | Fenced) -> Committed | Fenced:
+        if isinstance(answer, Fenced):
+            return answer
+        self._keep(answer)
+        return Committed(frozenset(answer.refused), answer.delivered)
+
+    def _keep(self, answer: Written) -> None:
+        self.learn(answer.numbers)
+        if answer.programs:
+            if len(self._programs) >= MOST_PROGRAMS_KEPT:
+                self._programs.clear()
+            for program in answer.programs:
+                if not self.knows(program):
+                    self._programs[program] = monotonic()
+
+    def _prepare(self, session: Session, batch: Sequence[Transition]) -> None:
+        """Numbers for runs that are new, and of those that are not."""
+        births = sum(change.create is not None for change in batch)
+        if births > len(self._free_numbers):
+            wanted = max(self._blocks, -(-births // NUMBERS_AT_ONCE))
+            self._blocks = min(self._blocks * 2, NUMBERS_AT_ONCE)
+            for (last,) in session.run(_TAKE_NUMBERS, wanted):
+                self._free_numbers.extend(range(last, last - NUMBERS_AT_ONCE, -1))
+        unknown = [change.run for change in batch if change.create is None and change.run not in self.numbers]
+        if unknown:
+            self.learn({RunId(id): number for id, number in session.run(_NUMBERS, unknown)})
+            for run in unknown:
+                if run not in self.numbers:
+                    raise LookupError(f"run {run} was removed while it was being decided")
+
+    def _write_with_care(
+        self, session: Session, batch: Sequence[Transition], fence: tuple[int, int], now: Instant
+    ) -> Committed | Fenced:
+        """What claims names that others have is left out, one after the other."""
+        refused: set[RunId] = set()
+        rivals: dict[RunId, names.Rivals] = {}
+        left = list(batch)
+        while left:
+            answer = self._transact(session, left, fence, now)
+            if isinstance(answer, Fenced):
+                return answer
+            if isinstance(answer, Committed):
+                return Committed(answer.refused | refused, answer.delivered, rivals)
+            refused |= answer.refused
+            rivals |= answer.rivals
+            left = [change for change in left if change.run not in refused and change.run not in rivals]
+            self._prepare(session, left)
+        return Committed(frozenset(refused), (), rivals)
+
+    def _transact(
+        self, session: Session, batch: Sequence[Transition], fence: tuple[int, int], now: Instant
+    ) -> Committed | Fenced | names.LeftOut:
+        """A transaction of a few trips. Its own part goes with the first one, unless runs may turn out to exist."""
+        claiming = {change.run for change in batch if change.claims}
+        shipments = [Shipment(piece, self, now) for piece in _pieces(batch)]
+        writes = [shipment.statement(fence, is_guarded=False) for shipment in shipments]
+        first: list[Step] = [*writes] if claiming else [(BEGIN, ()), *writes]
+        rest = None if any(change.create is not None for change in batch) else Rest(batch, now)
+        try:
+            if claiming:
+                session.run(BEGIN)
+                if (vain := names.claim(session, batch)) is not None:
+                    session.roll_back()
+                    return vain
+            answers = session.run_all([*first, *(rest.steps if rest else ())])
+            done: list[Written] = []
+            for shipment, answer in zip(shipments, answers[len(first) - len(writes) :], strict=False):
+                read = shipment.read(answer)
+                assert read is not None
+                if isinstance(read, Fenced):
+                    session.roll_back()
+                    return Fenced(sorted({change.partition for change in batch}))
+                done.append(read)
+            refused = frozenset(run for one in done for run in one.refused)
+            if claiming & refused:  # what they have claimed is not theirs
+                session.roll_back()
+                return names.LeftOut(refused & claiming)
+            answers = answers[len(first) :]
+            if rest is None:
+                rest = Rest([change for change in batch if change.run not in refused], now)
+                answers = session.run_all(rest.steps) if rest.steps else []
+            letters = rest.read(session, answers)
+            sent = [letter for one in done for letter in one.delivered]
+            sent += _ended(session, rest.last, letters)
+        except BaseException:
+            session.roll_back()
+            raise
+        for one in done:
+            self._keep(one)
+        return Committed(refused, sent)
+
+
+class Rest:
+    """What only some commits have: runs that are stuck, tasks that are recalled, permits."""
+
+    def __init__(self, changes: Sequence[Transition], now: Instant) -> None:
+        self._now = now
+        self._permits = permits.Settlement(changes)
+        stuck = sorted((change.run, change.stuck) for change in changes if change.stuck is not None)
+        recalled = [(change.run, task) for change in changes for task in change.recalled]
+        self._recalls = bool(recalled)
+        self.steps: list[Step] = [
+            *([(_RECALL, list(zip(*recalled, strict=True)))] if recalled else ()),
+            *self._permits.first,
+            *([(_STUCK, list(zip(*stuck, strict=True)))] if stuck else ()),
+            *names.kept(changes),
+        ]
+        self.last: list[Step] = []
+
+    def read(self, session: Session, answers: Sequence[Sequence[Row]]) -> list[tuple[Letter, int]]:
+        """Letters that follow from the answers, after a look at who gets a permit; `last` is written with them."""
+        letters = self._lost(answers[0]) if self._recalls else []
+        scopes, granted = self._permits.read(answers[self._recalls :])
+        letters += granted
+        if scopes:
+            (foremost,) = session.run_all([permits.look(scopes, self._now)])
+            self.last, told = permits.grants(foremost, self._now)
+            letters += told
+        return letters
+
+    def _lost(self, recalled: Iterable[Row]) -> list[tuple[Letter, int]]:
+        """One that nobody has taken yet is simply lost; one that is leased hears of it with its next heartbeat."""
+        letters = []
+        for run, task, delivery, state in recalled:
+            if state == "lost":
+                lost = inputs.TaskLost(task, delivery, "recalled before anyone had taken it")
+                letters.append((Letter(RunId(run), self._now, inputs.encode(lost)), 0))
+        return letters
+
+
+def _ended(session: Session, last: Sequence[Step], letters: Sequence[tuple[Letter, int]]) -> list[Delivered]:
+    """The last trip of a transaction."""
+    sends = [sending(letters)] if letters else []
+    answers = session.run_all([*last, *sends, (COMMIT, ())])
+    return delivered(answers[len(last)], [letter for letter, _ in letters]) if letters else []
+
+
+def _pieces(batch: Sequence[Transition]) -> list[Sequence[Transition]]:
+    """The batch as statements: one, unless it is very large, or one of its runs borrows from another of them."""
+    writers = {change.run for change in batch if change.values or change.borrowed}
+    borrows = bool(writers) and any(source in writers for change in batch for source, _ in change.borrowed)
+    sizes = [_size(change) for change in batch]
+    if sum(sizes) <= MOST_BYTES and not borrows:
+        return [batch]
+    pieces: list[list[Transition]] = []
+    size = 0
+    for change, own in zip(batch, sizes, strict=True):
+        if not pieces or borrows or size + own > MOST_BYTES:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(change)
+        size += own
+    return list(pieces)
+
+
+def _size(change: Transition) -> int:
+    size = len(change.row or b"") + len(change.snapshot or b"")
+    for _, text in change.values:
+        size += len(text)
+    for _, text in change.lived:
+        size += len(text)
+    for letter in change.letters:
+        size += len(letter.body)
+    return size

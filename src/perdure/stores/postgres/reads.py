@@ -1,0 +1,245 @@
+"""Reads, each on a thread of its own; what concerns many runs or partitions is one question."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.kernel.lookups import Line
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.postgres.batched_lookup import Gathering
+from perdure.stores.postgres.labels import jsonb
+from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement
+from perdure.stores.protocol import Delivered, Filter, Letter, RunRow, Stored
+from perdure.stores.rows import RUN_COLUMNS, run_row
+
+_COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")
+_LAST = chr(0x10FFFF)  # sorts behind everything a prefix can go on with
+
+_FIND = Statement(f"SELECT {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
+_ENDED = Statement(
+    f"SELECT {_COLUMNS} FROM runs WHERE ended_at IS NOT NULL AND parent IS NULL AND (ended_at, id) > ({{}}, {{}})"
+    " AND language = ANY({}) ORDER BY ended_at, id LIMIT {}",
+    INT,
+    TEXT,
+    TEXTS,
+    INT,
+)
+_NAMED = Statement(
+    "SELECT coalesce(heir, run) FROM names WHERE language = {} AND namespace = {} AND name = {}", TEXT, TEXT, TEXT
+)
+_FIND_MANY = Statement(f"SELECT number, {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
+_BEGINS = Statement(
+    "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0 LIMIT 3",
+    TEXT,
+    TEXT,
+    INT,
+)
+_SNAPSHOTS = Statement("SELECT run, seq, body FROM snapshots WHERE run = ANY({})", INTS)
+_TAILS = Statement(
+    "SELECT log.run, log.seq, log.body FROM unnest({}, {}) AS wanted (run, after)"
+    " JOIN log ON log.run = wanted.run AND log.seq > wanted.after ORDER BY log.run, log.seq",
+    INTS,
+    INTS,
+)
+_HISTORY = Statement(
+    "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = {}) AND seq > {} ORDER BY seq",
+    TEXT,
+    INT,
+)
+_PROGRAMS = Statement("SELECT digest, language, text FROM programs WHERE digest = ANY({})", BLOBS)
+_VALUES = Statement(
+    "SELECT digest, text FROM large_values WHERE run = (SELECT number FROM runs WHERE id = {}) AND digest = ANY({})",
+    TEXT,
+    BLOBS,
+)
+_WITH_WORK = Statement(
+    "SELECT id FROM runs WHERE partition = ANY({}) AND has_work AND ended_at IS NULL ORDER BY number", INTS
+)
+_PARKED = "FROM runs WHERE partition = p AND NOT has_work AND ended_at IS NULL AND"
+_DUE = Statement(
+    "SELECT found.id FROM unnest({0}) AS p,"
+    f" LATERAL ((SELECT due, id {_PARKED} due <= {{1}} ORDER BY due LIMIT {{2}})"
+    f" UNION ALL (SELECT on_wall - {{3}}, id {_PARKED} on_wall <= {{1}} + {{3}} ORDER BY on_wall LIMIT {{2}})) AS found"
+    " ORDER BY found.due, found.id LIMIT {2}",
+    INTS,
+    INT,
+    INT,
+    INT,
+)
+_NEXT_DUE = Statement(
+    f"SELECT min(found.due) FROM unnest({{0}}) AS p, LATERAL ((SELECT due {_PARKED} due > {{1}} ORDER BY due LIMIT 1)"
+    f" UNION ALL (SELECT on_wall - {{2}} {_PARKED} on_wall > {{1}} + {{2}} ORDER BY on_wall LIMIT 1)) AS found",
+    INTS,
+    INT,
+    INT,
+)
+_INBOX = Statement(
+    "SELECT found.*, runs.partition FROM unnest({}) AS p, LATERAL (SELECT position, partition, run, at, body FROM inbox"
+    " WHERE partition = p ORDER BY position LIMIT {}) AS found LEFT JOIN runs ON runs.id = found.run"
+    " ORDER BY found.position LIMIT {}",
+    INTS,
+    INT,
+    INT,
+)
+
+_AWAITED = Statement(
+    "SELECT permits.run, permits.permit, permits.scope FROM permits JOIN runs ON runs.id = permits.run"
+    " WHERE NOT permits.granted AND starts_with(permits.scope, {}) AND runs.partition = ANY({})"
+    " ORDER BY permits.scope, permits.run, permits.permit",
+    TEXT,
+    INTS,
+)
+
+_UNBORN = Statement(
+    "SELECT DISTINCT run FROM inbox WHERE run >= {} AND run < {}"
+    " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = inbox.run)",
+    TEXT,
+    TEXT,
+)
+_LETTERS = Statement(
+    # A word that was sent while its run was moved lies elsewhere until it is forwarded.
+    "SELECT position, partition, at, body FROM inbox WHERE run = {0} AND is_word = 1 UNION"
+    " SELECT position, inbox.partition, at, body FROM runs JOIN inbox ON inbox.partition = runs.partition"
+    " AND inbox.run = runs.id WHERE runs.id = {0} ORDER BY position",
+    TEXT,
+)
+
+_LINE = Statement(
+    "SELECT count(*) FILTER (WHERE granted), max(priority + CASE WHEN ageing > 0 AND NOT granted"
+    " THEN ({} - asked_at) / ageing ELSE 0 END) FILTER (WHERE run <> {}) FROM permits WHERE scope = {}",
+    INT,
+    TEXT,
+    TEXT,
+)
+
+
+class Reads(ABC):
+    """The reading verbs of a store that can answer a query."""
+
+    _now: Callable[[], Instant]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows = Gathering(self._find_many)
+        self._runs = Gathering(self._load_many)
+        self._programs = Gathering(self._program_texts)
+
+    @abstractmethod
+    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _learn(self, numbers: dict[RunId, int]) -> None:
+        """Short numbers of runs that are about to be written."""
+
+    @abstractmethod
+    async def _forward(self, strays: Sequence[int]) -> None:
+        """Letters that were sent while their run was moved: bring them where it lives now."""
+
+    async def find(self, run: RunId) -> RunRow | None:
+        return (await self._rows.ask([run])).get(run)
+
+    async def _find_many(self, runs: list[RunId]) -> dict[RunId, RunRow]:
+        return {row.id: row for row in map(run_row, await self._read(_FIND, runs))}
+
+    async def named(self, language: str, namespace: str, name: str) -> RunId | None:
+        return next((id for (id,) in await self._read(_NAMED, language, namespace, name)), None)
+
+    async def begins_with(self, prefix: str) -> list[RunId]:
+        return [id for (id,) in await self._read(_BEGINS, prefix, prefix + _LAST, len(prefix) + 1)]
+
+    async def load(self, runs: Sequence[RunId]) -> list[Stored]:
+        return list((await self._runs.ask(runs)).values())
+
+    async def _load_many(self, runs: list[RunId]) -> dict[RunId, Stored]:
+        rows = {number: run_row(tuple(rest)) for number, *rest in await self._read(_FIND_MANY, runs)}
+        self._learn({row.id: number for number, row in rows.items()})
+        snapshots = {run: (seq, body) for run, seq, body in await self._read(_SNAPSHOTS, list(rows))}
+        tails: dict[int, list[tuple[int, bytes]]] = {number: [] for number in rows}
+        after = [snapshots[number][0] if number in snapshots else 0 for number in rows]
+        for run, seq, body in await self._read(_TAILS, list(rows), after):
+            tails[run].append((seq, body))
+        return {row.id: Stored(row, snapshots.get(number), tails[number]) for number, row in rows.items()}
+
+    async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
+        return [(seq, body) for seq, body in await self._read(_HISTORY, run, after)]
+
+    async def program(self, digest: bytes) -> tuple[str, bytes] | None:
+        return (await self._programs.ask([digest])).get(digest)
+
+    async def _program_texts(self, digests: list[bytes]) -> dict[bytes, tuple[str, bytes]]:
+        return {digest: (language, text) for digest, language, text in await self._read(_PROGRAMS, digests)}
+
+    async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        return dict(await self._read(_VALUES, run, digests)) if digests else {}
+
+    async def search(self, filter: Filter) -> list[RunRow]:
+        conditions, kinds, values = ["TRUE"], list[Kind](), list[Any]()
+
+        def demand(condition: str, kind: Kind, value: Any) -> None:
+            conditions.append(condition)
+            kinds.append(kind)
+            values.append(value)
+
+        if filter.statuses:
+            demand("status = ANY({})", TEXTS, [status.value for status in filter.statuses])
+        if filter.name is not None:
+            demand("name = {}", TEXT, filter.name)
+        if filter.language is not None:
+            demand("language = {}", TEXT, filter.language)
+        if filter.created_after is not None:
+            demand("created_at >= {}", INT, filter.created_after)
+        if filter.created_before is not None:
+            demand("created_at < {}", INT, filter.created_before)
+        if filter.parent is not None:
+            demand("parent = {}", TEXT, filter.parent)
+        if filter.roots_only:
+            conditions.append("parent IS NULL")
+        if filter.labels:
+            demand("labels @> {}::jsonb", TEXT, jsonb(filter.labels))
+        ending = " ORDER BY created_at DESC, number DESC"
+        if filter.limit is not None:
+            ending += " LIMIT {}"
+            kinds.append(INT)
+            values.append(filter.limit)
+        query = f"SELECT {_COLUMNS} FROM runs WHERE {' AND '.join(conditions)}{ending}"
+        return [run_row(row) for row in await self._read(Statement(query, *kinds), *values)]
+
+    async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
+        return [run_row(row) for row in await self._read(_ENDED, *after, languages, limit)]
+
+    async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
+        return [id for (id,) in await self._read(_WITH_WORK, partitions)]
+
+    async def due(self, partitions: Sequence[int], until: Instant, limit: int, ahead: Instant = 0) -> list[RunId]:
+        rows = await self._read(_DUE, partitions, until, limit, ahead)
+        return list(dict.fromkeys(id for (id,) in rows))  # one may be due by both clocks
+
+    async def next_due(self, partitions: Sequence[int], after: Instant, ahead: Instant = 0) -> Instant | None:
+        rows = await self._read(_NEXT_DUE, partitions, after, ahead)
+        due: Instant | None = rows[0][0]
+        return due
+
+    async def line(self, scope: str, run: RunId) -> Line:
+        ((held, highest),) = await self._read(_LINE, self._now(), run, scope)
+        return Line(held, highest)
+
+    async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
+        return [(run, permit, scope) for run, permit, scope in await self._read(_AWAITED, prefix, partitions)]
+
+    async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
+        found, strays = [], []
+        for position, partition, run, at, body, home in await self._read(_INBOX, partitions, limit, limit):
+            if home is None or home == partition:
+                found.append(Delivered(position, partition, Letter(run, at, body)))
+            else:
+                strays.append(position)
+        if strays:
+            await self._forward(strays)
+        return found
+
+    async def unborn(self, run: RunId) -> list[RunId]:
+        return [id for (id,) in await self._read(_UNBORN, f"{run}.", f"{run}.{_LAST}")]
+
+    async def letters(self, run: RunId) -> list[Delivered]:
+        rows = await self._read(_LETTERS, run)
+        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, at, body in rows]

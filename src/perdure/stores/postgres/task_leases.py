@@ -1,0 +1,176 @@
+"""Tasks for workers in other processes: leased, kept alive by heartbeats, turned in once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from perdure.kernel import inputs
+from perdure.kernel.crash_attribution import Loss, Place, loss_of_lease
+from perdure.kernel.values import Instant, RunId
+from perdure.stores import clocks
+from perdure.stores.postgres.messages import send, send_all
+from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.wire import BLOB, INT, INTS, TEXT, TEXTS, Statement
+from perdure.stores.protocol import Delivered, Leased, Letter, Renewal
+
+T = TypeVar("T")
+
+_ANY_READY = Statement("SELECT 1 FROM tasks WHERE state = 'ready' AND pool = {} LIMIT 1", TEXT)
+_LEASE = (
+    "UPDATE tasks SET state = 'leased', worker = {}, until = {}, place = 0"
+    " FROM (SELECT run, task FROM tasks WHERE state = 'ready' AND pool = {} %s"
+    " ORDER BY run, task LIMIT {} FOR UPDATE SKIP LOCKED) AS free"
+    " WHERE tasks.run = free.run AND tasks.task = free.task RETURNING tasks.run, tasks.task, tasks.delivery, tasks.body"
+)
+_LEASE_ANY = Statement(_LEASE % "", TEXT, INT, TEXT, INT)
+_LEASE_SOME = Statement(_LEASE % "AND provider = ANY({})", TEXT, INT, TEXT, TEXTS, INT)
+_LEASED_BEFORE = Statement(
+    "SELECT run, task, delivery, body FROM tasks WHERE state = 'leased' AND until = {} AND worker = {}", INT, TEXT
+)
+_IS_OFFERED = Statement("SELECT 1 FROM tasks WHERE run = {} AND task = {} AND state = 'ready'", TEXT, INT)
+_RENEW = Statement(
+    "UPDATE tasks SET until = {} FROM unnest({}, {}, {}) AS n (run, task, delivery) WHERE tasks.run = n.run"
+    " AND tasks.task = n.task AND tasks.delivery = n.delivery AND worker = {} AND state = 'leased'"
+    " RETURNING tasks.run, tasks.task, tasks.recalled",
+    INT,
+    TEXTS,
+    INTS,
+    INTS,
+    TEXT,
+)
+_TURN_IN = Statement(
+    "DELETE FROM tasks WHERE run = {} AND task = {} AND delivery = {} AND worker = {} AND state = 'leased' RETURNING 1",
+    TEXT,
+    INT,
+    INT,
+    TEXT,
+)
+_BEGIN = Statement(
+    "UPDATE tasks SET place = {}, machine = {} WHERE run = {} AND task = {} AND delivery = {} AND worker = {}"
+    " AND state = 'leased' RETURNING 1",
+    INT,
+    TEXT,
+    TEXT,
+    INT,
+    INT,
+    TEXT,
+)
+_WAS_SENT = Statement(
+    "SELECT 1 FROM runs JOIN inbox ON inbox.partition = runs.partition AND inbox.run = runs.id"
+    " WHERE runs.id = {} AND inbox.body = {} LIMIT 1",
+    TEXT,
+    BLOB,
+)
+_ANY_OVER = Statement("SELECT 1 FROM tasks WHERE state = 'leased' AND until <= {} LIMIT 1", INT)
+_EXPIRE = Statement(
+    "UPDATE tasks SET state = 'lost' FROM (SELECT run, task FROM tasks WHERE state = 'leased' AND until <= {}"
+    " ORDER BY until FOR UPDATE SKIP LOCKED) AS over WHERE tasks.run = over.run AND tasks.task = over.task"
+    " RETURNING tasks.run, tasks.task, tasks.delivery, tasks.worker, tasks.place, tasks.machine",
+    INT,
+)
+
+
+class Leases(ABC):
+    """The leasing verbs of a store that can read and run a transaction."""
+
+    _stamps: bool
+
+    @abstractmethod
+    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
+
+    @abstractmethod
+    def loss_on(self, machine: str) -> Loss: ...
+
+    @abstractmethod
+    def _look_at_machines(self, session: Session) -> None: ...
+
+    @abstractmethod
+    async def _tell(self, delivered: Sequence[Delivered]) -> None:
+        """Hint to the owners that letters have come."""
+
+    async def lease(
+        self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
+    ) -> list[Leased]:
+        def work(session: Session, again: bool) -> list[Leased]:
+            taken = session.run(_LEASED_BEFORE, until, worker) if again else []
+            if not taken:
+                taken = (
+                    session.run(_LEASE_ANY, worker, until, pool, count)
+                    if providers is None
+                    else session.run(_LEASE_SOME, worker, until, pool, providers, count)
+                )
+            return [Leased(*row) for row in sorted(taken)]
+
+        # Looking first costs an idle worker no write transaction.
+        if not await self._read(_ANY_READY, pool):
+            return []
+        return await self._write(work)
+
+    async def is_offered(self, run: RunId, task: int) -> bool:
+        return bool(await self._read(_IS_OFFERED, run, task))
+
+    async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal:
+        def work(session: Session, again: bool) -> Renewal:
+            runs, tasks, deliveries = zip(*[(one.run, one.task, one.delivery) for one in leases], strict=True)
+            kept = {
+                (run, task): recalled
+                for run, task, recalled in session.run(_RENEW, until, runs, tasks, deliveries, worker)
+            }
+            lost = {(one.run, one.task) for one in leases if (one.run, one.task) not in kept}
+            return Renewal(frozenset(lost), frozenset(key for key, recalled in kept.items() if recalled))
+
+        return await self._write(work) if leases else Renewal(frozenset(), frozenset())
+
+    async def begin(self, worker: str, lease: Leased, place: Place, letter: Letter | None = None) -> bool:
+        def work(session: Session, again: bool) -> list[Delivered] | None:
+            if again and letter is not None and session.run(_WAS_SENT, letter.to, letter.body):
+                return []
+            with session.transaction():
+                ours = session.run(_BEGIN, place, clocks.machine(), lease.run, lease.task, lease.delivery, worker)
+                if not ours:
+                    return None
+                return [] if letter is None else self._sent(session, letter)
+
+        sent = await self._write(work)
+        await self._tell(sent or ())
+        return sent is not None
+
+    async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
+        def work(session: Session, again: bool) -> list[Delivered] | None:
+            if again and session.run(_WAS_SENT, letter.to, letter.body):
+                return []
+            with session.transaction():
+                if not session.run(_TURN_IN, lease.run, lease.task, lease.delivery, worker):
+                    return None
+                return self._sent(session, letter)
+
+        sent = await self._write(work)
+        await self._tell(sent or ())
+        return sent is not None
+
+    def _sent(self, session: Session, letter: Letter) -> list[Delivered]:
+        sent = send(session, letter, stamps=self._stamps)
+        return [] if sent is None else [sent]
+
+    async def expire(self, now: Instant) -> int:
+        if not await self._read(_ANY_OVER, now):
+            return 0
+
+        def work(session: Session, again: bool) -> list[Delivered]:
+            with session.transaction():
+                letters = []
+                over = session.run(_EXPIRE, now)
+                if any(place == Place.ALONE for *_, place, _ in over):
+                    self._look_at_machines(session)
+                for run, task, delivery, worker, place, machine in over:
+                    reason = f"the lease of worker {worker} ended without a result"
+                    lost = inputs.TaskLost(task, delivery, reason, loss_of_lease(place, self.loss_on(machine)))
+                    letters.append((Letter(run, now, inputs.encode(lost)), 0))
+                return send_all(session, letters)
+
+        sent = await self._write(work)
+        await self._tell(sent)
+        return len(sent)

@@ -1,0 +1,154 @@
+"""Reading everything there is, in the words that the SQL of all our databases has in common."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from typing import Any
+
+import msgspec
+
+from perdure.kernel import inputs
+from perdure.kernel.errors import NewerRecord
+from perdure.kernel.values import RunId
+from perdure.stores import records as r
+from perdure.stores.admin import Stray
+
+_RUN = "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall"
+_ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
+_TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine"
+_PERMIT = "scope, run, permit, priority, capacity, asked_at, granted, ageing"
+
+_NOBODYS = "NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = {table}.run)"
+_NUMBERLESS = "NOT EXISTS (SELECT 1 FROM runs WHERE runs.number = {table}.run)"
+_OVER = "EXISTS (SELECT 1 FROM runs WHERE runs.id = {table}.run AND runs.ended_at IS NOT NULL)"
+
+
+ROWS_AT_ONCE = 100
+LARGE_AT_ONCE = 8
+
+
+class Dump(ABC):
+    """The reading verbs of whoever can answer a query row by row, from one moment of the store."""
+
+    last_version: str
+    """The query for the last version that the catalog gave."""
+
+    @abstractmethod
+    def select(self, query: str, at_once: int = 500) -> Iterator[tuple[Any, ...]]:
+        """Rows as they come; no more of them in memory than `at_once`."""
+
+    def dump(self) -> Iterator[Sequence[r.Record]]:
+        yield from r.batches(map(_entry, self.select(f"SELECT {_ENTRY} FROM resources")))
+        yield from self._all(r.EditionRecord, "SELECT uid, generation, body, source, created_at FROM editions")
+        yield from self._all(r.CatalogVersionRecord, self.last_version)
+        yield from self._all(r.LimitRecord, "SELECT scope, capacity FROM limits")
+        yield from r.batches(map(_memory, self.select("SELECT key, value, created_at, expires_at FROM memories")))
+        yield from self._all(r.ProgramRecord, "SELECT digest, language, text FROM programs")
+        yield from self._runs()
+        yield from self._all(r.NameRecord, "SELECT language, namespace, name, run, heir FROM names")
+        yield from r.batches(map(_letter, self.select("SELECT run, at, body, is_word FROM inbox ORDER BY position")))
+        yield from r.batches(map(_permit, self.select(f"SELECT {_PERMIT} FROM permits")))
+        yield from r.batches(map(_task, self.select(f"SELECT {_TASK} FROM tasks")))
+
+    def _all(self, kind: type[r.R], query: str) -> Iterator[Sequence[r.R]]:
+        return r.batches(kind(*row) for row in self.select(query))
+
+    def _runs(self) -> Iterator[Sequence[r.Record]]:
+        """Some runs, then what belongs to them, then some more."""
+        all_rows = self.select(f"SELECT number, {_RUN} FROM runs ORDER BY number")
+        while rows := list(islice(all_rows, r.RUNS_AT_ONCE)):
+            yield [_run(row[1:]) for row in rows]
+            of_these = f"run BETWEEN {rows[0][0]:d} AND {rows[-1][0]:d}"
+            ids = {number: id for number, id, *_ in rows}
+            yield from r.batches(
+                r.ValueRecord(ids[number], digest, text)
+                for number, digest, text in self.select(
+                    f"SELECT run, digest, text FROM large_values WHERE {of_these} ORDER BY run, digest", LARGE_AT_ONCE
+                )
+                if number in ids
+            )
+            yield from r.batches(
+                r.LogRecord(ids[number], seq, body)
+                for number, seq, body in self.select(
+                    f"SELECT run, seq, body FROM log WHERE {of_these} ORDER BY run, seq", ROWS_AT_ONCE
+                )
+                if number in ids
+            )
+
+    def strays(self, limit: int) -> Iterator[Stray]:
+        yield from islice(self._strays(), limit)
+
+    def _strays(self) -> Iterator[Stray]:
+        for table, name in (("log", "log rows"), ("large_values", "large values"), ("snapshots", "snapshots")):
+            query = f"SELECT run, count(*) FROM {table} WHERE {_NUMBERLESS.format(table=table)} GROUP BY run"
+            for number, count in self.select(query):
+                yield Stray(name, None, f"{count} {name} of a run (number {number}) that is not there")
+        lost = "SELECT id FROM runs WHERE NOT EXISTS (SELECT 1 FROM programs WHERE programs.digest = runs.program)"
+        for (run,) in self.select(lost):
+            yield Stray("documents", run, "its pinned document is not there")
+        doubles = "SELECT run, name FROM names WHERE namespace IS NULL ORDER BY run"
+        for run, name in self.select(doubles):
+            yield Stray("runs", run, f"its name {name!r} belongs to another run, which was there before")
+        for table, one in (("permits", "permit"), ("tasks", "task")):
+            for condition, why in ((_NOBODYS, "is not there"), (_OVER, "has ended")):
+                query = f"SELECT run, {one} FROM {table} WHERE {condition.format(table=table)}"
+                for run, number in self.select(query):
+                    yield Stray(table, run, f"{one} {number} of a run that {why}")
+        yield from self._strayed_letters()
+        is_entry = "SELECT 1 FROM resources WHERE resources.uid = editions.uid"
+        orphans = f"SELECT uid, generation FROM editions WHERE NOT EXISTS ({is_entry})"
+        for uid, generation in self.select(orphans):
+            yield Stray("editions", None, f"generation {generation} of an entry ({uid}) that is not there")
+
+    def _strayed_letters(self) -> Iterator[Stray]:
+        """Letters to nobody; a child that is about to start is somebody."""
+        query = f"SELECT run, body FROM inbox WHERE {_NOBODYS.format(table='inbox')} ORDER BY run"
+        for run, letters in groupby(self.select(query), lambda row: str(row[0])):
+            kinds = [_kind(body) for _, body in letters]
+            if "Start" not in kinds:
+                yield Stray("letters", RunId(run), f"{len(kinds)} letters ({kinds[0]}) to a run that is not there")
+
+
+def _kind(body: bytes) -> str:
+    try:
+        return type(inputs.decode(body)).__name__
+    except (msgspec.DecodeError, NewerRecord):
+        return "unreadable"
+
+
+def _labels(stored: str | dict[str, str] | None) -> dict[str, str]:
+    if isinstance(stored, str):
+        found: dict[str, str] = json.loads(stored)
+        return found
+    return stored or {}
+
+
+def _run(row: tuple[Any, ...]) -> r.RunRecord:
+    id, language, name, program, parent, labels, key, status, has_work, *rest = row
+    return r.RunRecord(id, language, name, program, parent, _labels(labels), key, status, bool(has_work), *rest)
+
+
+def _entry(row: tuple[Any, ...]) -> r.EntryRecord:
+    kind, namespace, name, uid, generation, version, body, source, labels, *rest = row
+    return r.EntryRecord(kind, namespace, name, uid, generation, version, body, source, _labels(labels), *rest)
+
+
+def _memory(row: tuple[Any, ...]) -> r.MemoryRecord:
+    key, *rest = row
+    return r.MemoryRecord(key.decode() if isinstance(key, bytes) else key, *rest)
+
+
+def _letter(row: tuple[Any, ...]) -> r.LetterRecord:
+    to, at, body, is_word = row
+    return r.LetterRecord(to, at, body, bool(is_word))
+
+
+def _permit(row: tuple[Any, ...]) -> r.PermitRecord:
+    scope, run, permit, priority, capacity, asked_at, granted, ageing = row
+    return r.PermitRecord(scope, run, permit, priority, capacity, asked_at, bool(granted), ageing)
+
+
+def _task(row: tuple[Any, ...]) -> r.TaskRecord:
+    run, task, delivery, pool, provider, state, recalled, *rest = row
+    return r.TaskRecord(run, task, delivery, pool, provider, state, bool(recalled), *rest)

@@ -1,0 +1,211 @@
+"""Short reads, made directly on the event loop: they touch the page cache, not the disk's patience."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from perdure.kernel.lookups import Line
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import Delivered, Filter, Letter, RunRow, Stored
+from perdure.stores.rows import RUN_COLUMNS, run_row
+from perdure.stores.sqlite.database import explain, open_for_reading
+from perdure.stores.sqlite.file_permissions import make_private
+
+_ROW = f"SELECT {RUN_COLUMNS} FROM runs "
+
+
+class Reads(ABC):
+    """The reading verbs of a store that can answer a query."""
+
+    path: Path
+    _now: Callable[[], Instant]
+    _vfs: str | None
+
+    @abstractmethod
+    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
+
+    async def line(self, scope: str, run: RunId) -> Line:
+        held, highest = self._read(
+            "SELECT coalesce(sum(granted), 0),"
+            " max(priority + iif(ageing > 0 AND NOT granted, (?1 - asked_at) / ageing, 0)) FILTER (WHERE run <> ?2)"
+            " FROM permits WHERE scope = ?3",
+            (self._now(), run, scope),
+        )[0]
+        return Line(held, highest)
+
+    async def find(self, run: RunId) -> RunRow | None:
+        rows = self._read(_ROW + "WHERE id = ?", (run,))
+        return run_row(rows[0]) if rows else None
+
+    async def named(self, language: str, namespace: str, name: str) -> RunId | None:
+        query = "SELECT coalesce(heir, run) FROM names WHERE language = ? AND namespace = ? AND name = ?"
+        return next((id for (id,) in self._read(query, (language, namespace, name))), None)
+
+    async def begins_with(self, prefix: str) -> list[RunId]:
+        query = "SELECT id FROM runs WHERE id GLOB ?1 || '*' AND instr(substr(id, ?2), '.') = 0 LIMIT 3"
+        return [id for (id,) in self._read(query, (literal(prefix), len(prefix) + 1))]
+
+    async def load(self, runs: Sequence[RunId]) -> list[Stored]:
+        found = []
+        for run in runs:
+            rows = self._read(_ROW + "WHERE id = ?", (run,))
+            if not rows:
+                continue
+            snapshot = self._read(
+                "SELECT seq, body FROM snapshots WHERE run = (SELECT number FROM runs WHERE id = ?)", (run,)
+            )
+            tail = self._read(
+                "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) AND seq > ? ORDER BY seq",
+                (run, snapshot[0][0] if snapshot else 0),
+            )
+            found.append(Stored(run_row(rows[0]), snapshot[0] if snapshot else None, tail))
+        return found
+
+    async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
+        return self._read(
+            "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) AND seq > ? ORDER BY seq",
+            (run, after),
+        )
+
+    async def program(self, digest: bytes) -> tuple[str, bytes] | None:
+        rows = self._read("SELECT language, text FROM programs WHERE digest = ?", (digest,))
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        found = {}
+        for digest in digests:
+            for (text,) in self._read(
+                "SELECT text FROM large_values WHERE run = (SELECT number FROM runs WHERE id = ?) AND digest = ?",
+                (run, digest),
+            ):
+                found[digest] = text
+        return found
+
+    async def search(self, filter: Filter) -> list[RunRow]:
+        conditions, bindings = ["TRUE"], list[Any]()
+        if filter.statuses:
+            conditions.append(f"status IN ({', '.join('?' * len(filter.statuses))})")
+            bindings.extend(status.value for status in filter.statuses)
+        for column, operator, value in (
+            ("name", "=", filter.name),
+            ("language", "=", filter.language),
+            ("created_at", ">=", filter.created_after),
+            ("created_at", "<", filter.created_before),
+            ("parent", "=", filter.parent),
+        ):
+            if value is not None:
+                conditions.append(f"{column} {operator} ?")
+                bindings.append(value)
+        if filter.roots_only:
+            conditions.append("parent IS NULL")
+        for name, text in filter.labels.items():
+            conditions.append("number IN (SELECT run FROM run_labels WHERE name = ? AND value = ?)")
+            bindings.extend((name, text))
+        query = _ROW + f"WHERE {' AND '.join(conditions)} ORDER BY created_at DESC, number DESC"
+        if filter.limit is not None:
+            query += " LIMIT ?"
+            bindings.append(filter.limit)
+        return [run_row(row) for row in self._read(query, tuple(bindings))]
+
+    async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
+        rows = self._read(
+            _ROW + "WHERE ended_at IS NOT NULL AND parent IS NULL AND (ended_at, id) > (?, ?)"
+            f" AND language IN ({', '.join('?' * len(languages))}) ORDER BY ended_at, id LIMIT ?",
+            (*after, *languages, limit),
+        )
+        return [run_row(row) for row in rows]
+
+    async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
+        return self._of_partitions(
+            "SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", partitions
+        )
+
+    def _of_partitions(self, query: str, partitions: Sequence[int]) -> list[RunId]:
+        return [id for partition in partitions for (id,) in self._read(query, (partition,))]
+
+    async def due(self, partitions: Sequence[int], until: Instant, limit: int, ahead: Instant = 0) -> list[RunId]:
+        rows = {
+            (due - clock, id)
+            for partition in partitions
+            for column, clock in (("due", 0), ("on_wall", ahead))
+            for due, id in self._read(
+                f"SELECT {column}, id FROM runs WHERE partition = ? AND has_work = 0 AND {column} <= ?"
+                f" ORDER BY {column} LIMIT ?",
+                (partition, until + clock, limit),
+            )
+        }
+        return list(dict.fromkeys(id for _, id in sorted(rows)))[:limit]
+
+    async def next_due(self, partitions: Sequence[int], after: Instant, ahead: Instant = 0) -> Instant | None:
+        found = [
+            due - clock
+            for partition in partitions
+            for column, clock in (("due", 0), ("on_wall", ahead))
+            for (due,) in self._read(
+                f"SELECT {column} FROM runs WHERE partition = ? AND has_work = 0 AND {column} > ?"
+                f" ORDER BY {column} LIMIT 1",
+                (partition, after + clock),
+            )
+        ]
+        return min(found, default=None)
+
+    async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
+        rows = self._read(
+            "SELECT permits.run, permit, scope, partition FROM permits JOIN runs ON runs.id = permits.run"
+            " WHERE granted = 0 AND scope GLOB ? ORDER BY scope, permits.run, permit",
+            (f"{literal(prefix)}*",),
+        )
+        return [(run, permit, scope) for run, permit, scope, partition in rows if partition in partitions]
+
+    async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
+        rows = [
+            row
+            for partition in partitions
+            for row in self._read(
+                "SELECT position, partition, run, at, body FROM inbox WHERE partition = ? ORDER BY position LIMIT ?",
+                (partition, limit),
+            )
+        ]
+        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, run, at, body in rows]
+
+    async def unborn(self, run: RunId) -> list[RunId]:
+        rows = self._read(
+            "SELECT DISTINCT run FROM inbox WHERE run GLOB ? AND NOT EXISTS (SELECT 1 FROM runs WHERE id = inbox.run)",
+            (f"{literal(run)}.*",),
+        )
+        return [id for (id,) in rows]
+
+    async def letters(self, run: RunId) -> list[Delivered]:
+        rows = self._read(
+            "SELECT position, partition, at, body FROM inbox"
+            " WHERE partition = (SELECT partition FROM runs WHERE id = ?1) AND run = ?1 ORDER BY position",
+            (run,),
+        )
+        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, at, body in rows]
+
+    async def backup(self, target: str) -> None:
+        def copy() -> None:
+            source = open_for_reading(self.path, self._vfs)
+            make_private(Path(target))
+            destination = apsw.Connection(target)
+            try:
+                with destination.backup("main", source, "main") as copying:
+                    while not copying.done:
+                        copying.step(1_000)
+            finally:
+                destination.close()
+                source.close()
+
+        try:
+            await asyncio.to_thread(copy)
+        except apsw.Error as error:
+            raise explain(Path(target), error) from error
+
+
+def literal(prefix: str) -> str:
+    """The text as GLOB sees it: its own special characters taken literally."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in prefix)

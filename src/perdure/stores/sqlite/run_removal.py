@@ -1,0 +1,113 @@
+"""Removing what nobody wants any more: whole runs, with all they have, and what no run names."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import apsw
+
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.errors import StoreFull
+from perdure.stores.sqlite.batch_writer import BatchWriter
+
+T = TypeVar("T")
+
+FORGOTTEN_AT_ONCE = 1_000
+FEW = 5
+
+
+# Its own, and those that it kept for children; what another keeps of it stays.
+_NAMES = (
+    "DELETE FROM names WHERE run >= ?1 AND run < ?1 || '/' AND (run = ?1 OR run >= ?1 || '.')"
+    " AND (heir IS NULL OR heir = ?1) AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = names.run)"
+)
+
+
+class Removal(ABC):
+    """The removing verbs of a store that can run a transaction."""
+
+    _now: Callable[[], Instant]
+
+    @property
+    @abstractmethod
+    def _connection(self) -> apsw.Connection: ...
+
+    @property
+    @abstractmethod
+    def _writer(self) -> BatchWriter: ...
+
+    @abstractmethod
+    async def _explained_transaction(self, work: Callable[[], T], *, removes: bool = False) -> T: ...
+
+    @abstractmethod
+    async def _begin_log_anew(self) -> None: ...
+
+    async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
+        """On a full disk a few at a time, or one by one, in the room that the log has: what goes makes more of it."""
+        for fewer in (limit, min(limit, FEW)):
+            try:
+                return await self._prune(ended_before, fewer)
+            except StoreFull:
+                await self._begin_log_anew()
+        return await self._prune(ended_before, 1)
+
+    async def _prune(self, ended_before: Instant, limit: int) -> list[RunId]:
+        def work() -> list[RunId]:
+            execute = self._connection.execute
+            # A run goes when it has ended and nothing that descends from it is left: leaves first.
+            gone = list(
+                execute(
+                    "SELECT number, id FROM runs r WHERE ended_at < ?1 AND NOT EXISTS"
+                    " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
+                    " (SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended_at IS NULL OR p.ended_at >= ?1)))"
+                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
+                    " ORDER BY ended_at LIMIT ?2",
+                    (ended_before, limit),
+                )
+            )
+            for number, id in gone:
+                self._erase(number, id)
+            if not gone:
+                self._erase_programs()
+            execute(
+                "DELETE FROM memories WHERE key IN (SELECT key FROM memories WHERE expires_at <= ? LIMIT ?)",
+                (self._now(), FORGOTTEN_AT_ONCE),
+            )
+            return [id for _, id in gone]
+
+        removed = await self._explained_transaction(work, removes=True)
+        self._writer.forget()
+        return removed
+
+    async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
+        def work() -> list[RunId]:
+            gone = []
+            for id in runs:
+                number = self._connection.execute(
+                    "SELECT number FROM runs r WHERE id = ? AND ended_at IS NOT NULL"
+                    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id)"
+                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)",
+                    (id,),
+                ).get
+                if number is not None:
+                    self._erase(number, id)
+                    gone.append(id)
+            return gone
+
+        removed = await self._explained_transaction(work, removes=True)
+        self._writer.forget()
+        return removed
+
+    def _erase(self, number: int, id: RunId) -> None:
+        execute = self._connection.execute
+        for table in ("log", "snapshots", "large_values"):
+            execute(f"DELETE FROM {table} WHERE run = ?", (number,))
+        for table in ("inbox", "permits", "tasks"):
+            execute(f"DELETE FROM {table} WHERE run = ?", (id,))
+        execute("DELETE FROM runs WHERE number = ?", (number,))
+        execute(_NAMES, (id,))
+
+    def _erase_programs(self) -> None:
+        """A document may be on its way to a child that is not there yet."""
+        if self._connection.execute("SELECT count(*) FROM inbox").get == 0:
+            self._connection.execute("DELETE FROM programs WHERE digest NOT IN (SELECT program FROM runs)")

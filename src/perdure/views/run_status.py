@@ -1,0 +1,150 @@
+"""How a run stands: what is done, what is open, what it waits for, and whether that comes by itself.
+
+Read from the kernel's part of a run, which is the same for every language. Only what somebody has to say, a signal or a
+patch, is the language's own to name.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+
+from perdure.cli.times import span
+from perdure.engine import run_views
+from perdure.engine.client import Client
+from perdure.kernel.errors import RunNotFound
+from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Status
+from perdure.kernel.permits import resource_of
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import RunRow
+
+CHILDREN_LOOKED_AT = 20
+ENGRAM_CODE = "EngramCode"
+BROUGHT_BY_CODE = ("Engram", "EngramTemplate")  # loaded code stands for them
+
+
+class Why(Enum):
+    TIMER = "timer"
+    SIGNAL = "signal"
+    CHILD = "child"
+    PERMIT = "permit"
+    PROVIDER = "provider"
+    RESOURCE = "resource"
+    WORKER = "worker"
+    SETTLEMENT = "settlement"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One thing that must happen before the run goes on."""
+
+    why: Why
+    about: str
+    due: Instant | None = None
+    comes: bool = True  # by itself; a signal and a missing provider need a person
+    is_code: bool = False  # code that can be loaded would bring it
+
+    def text(self, now: Instant) -> str:
+        return self.about if self.due is None else f"{self.about}, due in {span(self.due - now)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    row: RunRow
+    status: Status
+    started_at: Instant
+    seq: int
+    tasks_done: int
+    tasks_open: Counter[str]  # by provider
+    waits: tuple[Wait, ...]
+    is_owned: bool
+    is_moving: bool  # it has moves to make, and needs nothing from outside for them
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether anything will happen without a person doing something."""
+        waiting_tasks = sum(wait.why is Why.PROVIDER for wait in self.waits)
+        comes = any(wait.comes for wait in self.waits)
+        return self.is_moving or comes or len(self.tasks_open) > waiting_tasks
+
+
+async def standing(client: Client, run: RunId) -> Standing:
+    row = await client.find(run)
+    return await stands(client, row, await run_views.load(client.store, client.languages, row))
+
+
+async def stands(client: Client, row: RunRow, execution: Execution) -> Standing:
+    state = execution.state
+    is_open = not state.status.is_final
+    return Standing(
+        row,
+        state.activity,
+        state.started_at,
+        state.seq,
+        state.tasks_ended,
+        Counter(task.provider for task in state.tasks.values() if not task.held),
+        tuple(await _waits(client, execution)) if is_open else (),
+        is_open and bool(await client.store.owned([row.partition])),
+        is_open and (state.sliced or (client.runtime is not None and client.runtime.is_moving(row.id))),
+    )
+
+
+async def _waits(client: Client, execution: Execution) -> list[Wait]:
+    state = execution.state
+    waits = _unprovided(client, execution)
+    pools = Counter(task.pool for task in state.tasks.values() if task.pool)
+    waits += [Wait(Why.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
+    held = Counter(task.held for task in state.tasks.values() if task.held)
+    waits += [Wait(Why.SETTLEMENT, f"somebody to settle the effect {key!r}", comes=False) for key in held]
+    scopes = Counter(permit.scope for permit in state.permits.values() if not permit.granted)
+    waits += [_permit(scope) for scope in scopes]
+    waits += await _children(client, execution)
+    if state.activity is Status.WAITING:
+        waits += [Wait(Why.SIGNAL, what, comes=False) for what in execution.dialect.awaits(execution)]
+    if state.timers:
+        more = f" (the first of {len(state.timers)})" if len(state.timers) > 1 else ""
+        # Where code is missing, a bound around it is not what the run waits for: it only says how long it may.
+        lacks_code = any(wait.why is Why.PROVIDER or wait.is_code for wait in waits)
+        comes = not lacks_code or any(timer.rank <= 0 for timer in state.timers.values())
+        ahead = client.clock.wall() - client.clock.now()
+        due = min(timer.due_with(ahead) for timer in state.timers.values())
+        waits.append(Wait(Why.TIMER, f"a timer{more}", due, comes=comes))
+    return waits
+
+
+def _permit(scope: str) -> Wait:
+    wanted = resource_of(scope)
+    if wanted is None:
+        return Wait(Why.PERMIT, f"a permit of {scope!r}")
+    kind, namespace, name = wanted
+    if kind == ENGRAM_CODE:
+        return Wait(Why.RESOURCE, f"code of {name!r}, which is not loaded (see --load)", comes=False, is_code=True)
+    key = f"{kind}/{namespace}/{name}"
+    if kind in BROUGHT_BY_CODE:
+        about = f"{key}, which is not in the catalog (see `perdure apply`) and not loaded (see --load)"
+        return Wait(Why.RESOURCE, about, comes=False, is_code=True)
+    return Wait(Why.RESOURCE, f"{key}, which is not in the catalog (see `perdure apply`)", comes=False)
+
+
+def _unprovided(client: Client, execution: Execution) -> list[Wait]:
+    if client.runtime is None:
+        return []
+    missing = Counter(client.runtime.waiting_for_provider(execution.id).values())
+    return [Wait(Why.PROVIDER, f"provider {name!r}, which is not loaded (see --load)", comes=False) for name in missing]
+
+
+async def _children(client: Client, execution: Execution) -> list[Wait]:
+    children = execution.state.children
+    if len(children) > CHILDREN_LOOKED_AT:
+        return [Wait(Why.CHILD, f"{len(children)} children")]
+    return [await _child(client, execution.child_id(number)) for number in children]
+
+
+async def _child(client: Client, run: RunId) -> Wait:
+    try:
+        child = await standing(client, run)
+    except RunNotFound:
+        return Wait(Why.CHILD, f"child {run}, about to start")
+    if child.status.is_final or child.goes_on or not child.waits:
+        return Wait(Why.CHILD, f"child {run}")
+    return Wait(Why.CHILD, f"child {run}, which waits for {child.waits[0].about}", comes=False)

@@ -1,0 +1,156 @@
+"""Opening sealed arguments: the language asks, this finds the answers; every secret that passes goes into the mask."""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from perdure.kernel.assignments import Assignment
+from perdure.kernel.outcomes import Code
+from perdure.kernel.sealed_arguments import (
+    Ask,
+    Asking,
+    CannotOpen,
+    Document,
+    Entry,
+    Envelope,
+    Fields,
+    Found,
+    Hide,
+    Lookup,
+    Opener,
+    Stored,
+)
+from perdure.kernel.secret_masking import Mask
+from perdure.kernel.values import Instant
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.text import hidden_by
+from perdure.workers.secret_cache import Vault
+
+if TYPE_CHECKING:
+    from perdure.services.playbook.keychain import Host, Resolved
+
+_T = TypeVar("_T")
+_envelope = msgspec.json.Decoder(Envelope).decode
+
+DOCUMENTS_KEPT = 32
+
+Documents = Callable[[bytes], Awaitable[tuple[str, bytes] | None]]
+"""Digest → language and text of a pinned document."""
+
+
+class Unsealed(ProviderFailure):
+    """A task that could not begin for want of its secrets."""
+
+    def __init__(self, cause: CannotOpen) -> None:
+        facts = {"kind": cause.kind, "code": cause.code}
+        super().__init__(Code.CANNOT_OPEN, cause.message, cause.retryable, facts)
+
+
+class Unsealer:
+    """Of one worker: its openers are languages by name."""
+
+    def __init__(
+        self,
+        openers: Mapping[str, Opener],
+        documents: Documents,
+        now: Callable[[], Instant],
+        host: "Host | None" = None,
+    ) -> None:
+        self._openers = openers
+        self._documents = documents
+        self._host = host
+        self._vault = Vault(now)
+        self._texts: OrderedDict[str, bytes] = OrderedDict()
+        self._is_used = False
+
+    async def open(self, assignment: Assignment, mask: Mask) -> dict[str, Any]:
+        """The arguments of the task. Raises `Unsealed`."""
+        self._is_used = True
+        envelope = _envelope(assignment.arguments)
+        try:
+            opener = self._openers.get(envelope.language)
+            if opener is None:
+                raise CannotOpen("unknown", f"the language {envelope.language!r} of this task is not spoken here")
+            return await self._answered(opener.open(envelope.body, assignment.run), mask)
+        except CannotOpen as cause:
+            raise Unsealed(cause) from None
+
+    async def _answered(self, asking: Asking[_T], mask: Mask) -> _T:
+        answer: Any = None
+        try:
+            while True:
+                answer = await self._answer(asking.send(answer), mask)
+        except StopIteration as end:
+            given: _T = end.value
+            return given
+        finally:
+            asking.close()
+
+    async def _answer(self, ask: Ask, mask: Mask) -> Found | bytes | None:
+        match ask:
+            case Hide(texts):
+                for text in texts:
+                    mask.add(text)
+                return None
+            case Document(digest):
+                return await self._document(digest)
+            case Lookup(entry):
+                kept = await self._vault.get(entry, lambda: self._make(entry, mask))
+                return _masked(kept.found, kept.secrets, mask)
+            case Stored(name):
+                from perdure.services.playbook.keychain import Resolved
+
+                data = self._machine().credential(name)
+                if data is None:
+                    return None
+                return _masked(Found(str(data.get("type") or ""), data), tuple(Resolved(data).secrets()), mask)
+
+    async def _document(self, digest: str) -> bytes:
+        text = self._texts.get(digest)
+        if text is None:
+            pinned = await self._documents(bytes.fromhex(digest))
+            if pinned is None:
+                raise CannotOpen("unknown", f"the document {digest[:12]} of this task is not at hand here")
+            text = self._texts[digest] = pinned[1]
+            if len(self._texts) > DOCUMENTS_KEPT:
+                self._texts.popitem(last=False)
+        return text
+
+    async def _make(self, entry: Entry, asking: Mask) -> "Resolved":
+        """Make a value anew. A mask of its own: what goes wrong here is told to all who wait, without the secrets."""
+        from perdure.services.playbook.keychain import resolve
+
+        mask = Mask()
+        hidden_by.set(lambda data: mask.raw(asking.raw(data)))  # in the task of this making alone
+        try:
+            fields: Fields = await self._answered(entry.fields(), mask)
+            return await resolve(entry.kind, entry.name, fields, self._machine())
+        except CannotOpen as cause:
+            raise CannotOpen(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None
+
+    def _machine(self) -> "Host":
+        if self._host is None:
+            from perdure.services.playbook.keychain import Host
+            from perdure.workers.secrets import from_environment
+
+            self._host = Host(from_environment)
+        return self._host
+
+    async def close(self) -> None:
+        if self._is_used:
+            from perdure.providers.http_client import close_clients
+
+            await self._vault.close()
+            await close_clients()
+
+
+def _masked(found: Found, secrets: tuple[str, ...], mask: Mask) -> Found:
+    for secret in secrets:
+        mask.add(secret)
+    if isinstance(found.value, Mapping):
+        user, password = found.value.get("username", found.value.get("user")), found.value.get("password")
+        if isinstance(user, str) and isinstance(password, str) and password:
+            mask.add(f"{user}:{password}")  # as one Base64 text: so they travel
+    return found
