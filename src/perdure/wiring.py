@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from perdure.engine.client import Client
 from perdure.engine.clock import Clock, SystemClock
-from perdure.engine.document_validation import Language
 from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.sealed_arguments import Opener
 from perdure.kernel.values import RunId
 from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
 
@@ -30,7 +29,7 @@ DEFAULT_STORE = "sqlite:///perdure.db"
 SQLITE_PATIENCE = 10.0  # seconds
 
 
-def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Language]:
+def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Dialect]:
     """Every language Perdure speaks. `has_code` says which providers there are, if not those loaded here."""
     from perdure.dialects.flow import Flow
     from perdure.dialects.playbook import Playbook
@@ -44,7 +43,7 @@ def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Langua
     def refusal(provider: str, namespace: str = "default") -> str | None:
         return policy_in_force().refusal(provider, namespace)
 
-    spoken: tuple[Language, ...] = (
+    spoken: tuple[Dialect, ...] = (
         Flow(shared.find_open, shared.open_names, refusal),
         Playbook(shared.knows_open, shared.open_names, shared.lacks, refusal),
         Story(
@@ -192,11 +191,11 @@ def _seconds(variable: str, usual: float) -> float:
     return seconds
 
 
-def local_hands(clock: Clock, store: "Store", spoken: Mapping[str, Language]) -> "Hands":
+def local_hands(clock: Clock, store: "Store", spoken: Mapping[str, Dialect]) -> "Hands":
     from perdure.workers.unsealer import Unsealer
     from perdure.workers.worker import Worker
 
-    openers = {name: language for name, language in spoken.items() if isinstance(language, Opener)}
+    openers = {name: language for name, language in spoken.items() if language.opens_envelopes}
     return Worker(now=clock.now, unsealer=Unsealer(openers, store.program, clock.now), limits=worker_limits())
 
 
@@ -210,7 +209,7 @@ class Engine(Client):
         settings: Settings | None = None,
         clock: Clock | None = None,
         hands: "Hands | None" = None,
-        spoken: Mapping[str, Language] | None = None,
+        spoken: Mapping[str, Dialect] | None = None,
         recover: bool = True,
     ) -> None:
         """`recover`: take up runs that other processes left behind, if what they need is loaded here; at opening and

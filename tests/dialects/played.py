@@ -15,17 +15,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from perdure.engine.document_validation import Language
 from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.assignments import Assignment, Port
 from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict
 from perdure.kernel.execution import Limits
 from perdure.kernel.lookups import Named
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome
-from perdure.kernel.sealed_arguments import Opener
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import Instant, RunId, digest
@@ -46,7 +45,7 @@ Attempt = tuple[RunId, int, int]
 class Outside(ScriptedHands):
     """What the tasks of a scenario do, and when they are done with it."""
 
-    def __init__(self, work: Mapping[str, Work], languages: Mapping[str, Language], variables: dict[str, str]) -> None:
+    def __init__(self, work: Mapping[str, Work], languages: Mapping[str, Dialect], variables: dict[str, str]) -> None:
         super().__init__()
         self._work = work
         self._languages = languages
@@ -107,7 +106,7 @@ class Outside(ScriptedHands):
 
     async def _opened(self, one: Assignment) -> dict[str, Any]:
         assert self.store is not None
-        openers = {name: language for name, language in self._languages.items() if isinstance(language, Opener)}
+        openers = {name: language for name, language in self._languages.items() if language.opens_envelopes}
         unsealer = Unsealer(
             openers,
             self.store.program,
@@ -146,7 +145,7 @@ class Stage:
     def __init__(
         self,
         folder: Path,
-        languages: Mapping[str, Language],
+        languages: Mapping[str, Dialect],
         work: Mapping[str, Work],
         *,
         variables: dict[str, str] | None = None,

@@ -32,7 +32,6 @@ from perdure.kernel.lookups import (
 )
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.permits import Request, grant, resource_scope
-from perdure.kernel.sealed_arguments import Opener
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.turn import Turn
 from perdure.kernel.validation import Resource
@@ -396,7 +395,7 @@ class Universe:
         async def document(name: bytes) -> tuple[str, bytes] | None:
             return documents.get(name)
 
-        openers = {name: one for name, one in self.dialects.items() if isinstance(one, Opener)}
+        openers = {name: one for name, one in self.dialects.items() if one.opens_envelopes}
         unsealer = Unsealer(
             openers,
             document,

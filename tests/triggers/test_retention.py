@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story import Story
-from perdure.dialects.story.plan.retention import keeping
+from perdure.dialects.story.plan.retention import retention
 from perdure.engine.retention import Sweeper, Swept
-from perdure.kernel.dialect import Keeping
+from perdure.kernel.dialect import Retention
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
 from perdure.testing.world import World
@@ -39,29 +39,29 @@ ALL = {**WORK, "engram:broken@1.0.0": broken}
 @pytest.mark.parametrize(
     ("policy", "settings", "expected"),
     [
-        ("", {}, Keeping(3600 * SECOND, 86400 * SECOND)),
-        ("{ttlSecondsAfterFinished: 0, storyRunRetentionSeconds: 60}", {}, Keeping(0, 60 * SECOND)),
-        ("{ttlSecondsAfterFinished: -1}", {}, Keeping(None, 86400 * SECOND)),
-        ("{storyRunRetentionSeconds: 0}", {}, Keeping(3600 * SECOND, None)),
-        ("{storyRunRetentionSeconds: -1}", {}, Keeping(3600 * SECOND, 3600 * SECOND, is_brief=True)),
-        ("{storyRunRetentionSeconds: 10}", {}, Keeping(3600 * SECOND, 3600 * SECOND)),
-        ("{ttlSecondsAfterFinished: -1, storyRunRetentionSeconds: -1}", {}, Keeping(None, None, is_brief=True)),
-        ("", {"storyrun.retention-seconds": 0, "job.ttl-seconds-after-finished": 5}, Keeping(5 * SECOND, None)),
+        ("", {}, Retention(3600 * SECOND, 86400 * SECOND)),
+        ("{ttlSecondsAfterFinished: 0, storyRunRetentionSeconds: 60}", {}, Retention(0, 60 * SECOND)),
+        ("{ttlSecondsAfterFinished: -1}", {}, Retention(None, 86400 * SECOND)),
+        ("{storyRunRetentionSeconds: 0}", {}, Retention(3600 * SECOND, None)),
+        ("{storyRunRetentionSeconds: -1}", {}, Retention(3600 * SECOND, 3600 * SECOND, is_brief=True)),
+        ("{storyRunRetentionSeconds: 10}", {}, Retention(3600 * SECOND, 3600 * SECOND)),
+        ("{ttlSecondsAfterFinished: -1, storyRunRetentionSeconds: -1}", {}, Retention(None, None, is_brief=True)),
+        ("", {"storyrun.retention-seconds": 0, "job.ttl-seconds-after-finished": 5}, Retention(5 * SECOND, None)),
     ],
 )
-def test_how_long_runs_are_kept(policy: str, settings: Any, expected: Keeping) -> None:
+def test_how_long_runs_are_kept(policy: str, settings: Any, expected: Retention) -> None:
     """STY-189 STY-190"""
     said = f"policy: {{execution: {{job: {policy}}}}}\n" if policy else ""
     told = story(f"{said}steps: [{{name: a, type: condition}}]")
-    assert keeping(Story().load(bundle(told, settings=settings))) == expected
+    assert retention(Story().load(bundle(told, settings=settings))) == expected
 
 
 def test_children_of_a_stream_go_at_once_unless_it_says_otherwise() -> None:
     """STY-189"""
     told = story("pattern: streaming\nsteps: [{name: a, ref: {name: echo}}]")
-    assert keeping(Story().load(bundle(told))).children == 0
+    assert retention(Story().load(bundle(told))).children == 0
     told["spec"]["policy"] = {"execution": {"realtime": {"ttlSecondsAfterFinished": -1}}}
-    assert keeping(Story().load(bundle(told))).children is None
+    assert retention(Story().load(bundle(told))).children is None
 
 
 async def test_children_go_first_and_what_steps_did_survives_them(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import msgspec
 from perdure.cli.errors import BadUsage
 from perdure.engine.catalog_entries import Finding
 from perdure.engine.client import Client
-from perdure.engine.document_validation import Judge, Language, in_no_language, nothing_known
+from perdure.engine.document_validation import Judge, in_no_language, nothing_known
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.lookups import Answers, Question
 from perdure.kernel.problems import Problem, Severity
@@ -28,7 +29,7 @@ class Judged:
     problems: list[Problem]
     program: Any | None = None
     pinned: bytes = b""
-    language: Language | None = None
+    language: Dialect | None = None
 
     @property
     def errors(self) -> int:
@@ -72,7 +73,7 @@ class NothingToRun(InvalidDocument):
     hint = "Name a file with a workflow in it; what it refers to is given with --apply."
 
 
-def judge_for(languages: Mapping[str, Language], store: Callable[[], Client | None]) -> Judge:
+def judge_for(languages: Mapping[str, Dialect], store: Callable[[], Client | None]) -> Judge:
     """Judges among what the store's catalog holds; the store is opened only if a document asks for something."""
 
     async def fetch(asked: Sequence[Question]) -> Answers:

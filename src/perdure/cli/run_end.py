@@ -12,7 +12,6 @@ from perdure.cli.server_presence import is_served
 from perdure.cli.stdout import give_json, give_value
 from perdure.engine import run_views
 from perdure.engine.client import Client
-from perdure.kernel.dialect import Telling
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter
@@ -44,7 +43,7 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:
             talk.insist(indented(said))
             talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
             language = client.languages[(await client.find(run)).language]
-            return exit_of_status(language.exit_status(status, outcome) if isinstance(language, Telling) else status)
+            return exit_of_status(language.exit_status(status, outcome))
         case Idle(stands):
             now = client.clock.now()
             waits = "; ".join(wait.text(now) for wait in stands.waits) or "something from outside"

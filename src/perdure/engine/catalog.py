@@ -32,10 +32,10 @@ from perdure.engine.catalog_entries import (
     with_status,
 )
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
-from perdure.engine.document_validation import Judge, Language, calls_others, in_no_language
+from perdure.engine.document_validation import Judge, calls_others, in_no_language
 from perdure.engine.lookup_answers import document
 from perdure.kernel import jsontext
-from perdure.kernel.dialect import Admitting
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.lookups import Called, Callee, Named
 from perdure.kernel.problems import Problem, Severity, guess
@@ -74,7 +74,7 @@ class Runnable(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    def __init__(self, store: Store, languages: Mapping[str, Language], judge: Judge) -> None:
+    def __init__(self, store: Store, languages: Mapping[str, Dialect], judge: Judge) -> None:
         self._store = store
         self._languages = languages
         self._judge = judge
@@ -93,7 +93,7 @@ class Catalog:
             raise UnknownKind(f"there is no kind {word!r}{guess(word.lower(), known)}")
         return found
 
-    def language_of(self, kind: Kind) -> Language:
+    def language_of(self, kind: Kind) -> Dialect:
         return next(language for language in self._languages.values() if kind in language.kinds)
 
     # Reading.
@@ -188,7 +188,7 @@ class Catalog:
     def _warned(self, step: Step, all_of_them: Sequence[Entry], found: Sequence[Finding]) -> Step:
         """Its status says what was found of it that is no reason to refuse it."""
         entry, language = step.entry, self.language_of(step.entry.kind)
-        if step.write is None or entry.status is None or not isinstance(language, Admitting):
+        if step.write is None or entry.status is None:
             return step
         later = [one.line for one in all_of_them if one.file == entry.file and one.line > entry.line]
         texts = [

@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine.document_validation import Language
 from perdure.engine.random_ids import new_uid
 from perdure.kernel import jsontext
-from perdure.kernel.dialect import Admitting
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, InvalidDocument
 from perdure.kernel.lookups import Named
 from perdure.kernel.problems import Problem
@@ -85,7 +84,7 @@ class Step(msgspec.Struct, frozen=True):
         return Change(self.entry.kind, self.entry.key, self.outcome, self.generation, self.entry.file)
 
 
-def read_entry(language: Language, declared: Declared, file: str, namespace: str) -> Entry:
+def read_entry(language: Dialect, declared: Declared, file: str, namespace: str) -> Entry:
     kind = next(kind for kind in language.kinds if kind.name == declared.kind)
     given: dict[str, Any] = declared.body.get("metadata", {})
     metadata = {name: value for name, value in given.items() if name not in GIVEN_BY_CATALOG}
@@ -102,7 +101,7 @@ def read_entry(language: Language, declared: Declared, file: str, namespace: str
         jsontext.encode({**body, "metadata": metadata}),
         declared.source,
         {name: str(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
-        language.admitted(body) if isinstance(language, Admitting) else None,
+        language.admitted(body),
         int(version) if version.isdecimal() else None,
         file,
         declared.line,

@@ -16,7 +16,7 @@ from perdure.engine.catalog import Catalog
 from perdure.engine.catalog_entries import Change, Finding
 from perdure.engine.clock import Clock
 from perdure.engine.decision_threads import JSON_PER_WORK, SMALL, WORK_OF_A_TURN, done_aside
-from perdure.engine.document_validation import Judge, Language, in_no_language
+from perdure.engine.document_validation import Judge, in_no_language
 from perdure.engine.dry_run import Pending, Rehearsal
 from perdure.engine.fork_points import Past
 from perdure.engine.lookup_answers import answer
@@ -30,7 +30,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import encode_turns
 from perdure.kernel.control_messages import is_word
-from perdure.kernel.dialect import Chronicler, Naming, Particular, Resourceful
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import (
     Conflict,
     InvalidDocument,
@@ -122,7 +122,7 @@ class Handle:
 class Client(AbstractAsyncContextManager["Client"]):
     """An engine together with its store. Without a runtime it can look and send messages, but runs nothing."""
 
-    def __init__(self, store: Store, languages: Mapping[str, Language], clock: Clock, runtime: Runtime | None) -> None:
+    def __init__(self, store: Store, languages: Mapping[str, Dialect], clock: Clock, runtime: Runtime | None) -> None:
         self.store = store
         self.languages = languages
         self.clock = clock
@@ -131,8 +131,6 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.catalog = Catalog(store, languages, self.judge)
         # Asked once: every start would pay for looking a protocol's members up.
         # Asked once: looking for the members of a protocol costs more than most of a start.
-        self._naming = {name: one for name, one in languages.items() if isinstance(one, Naming)}
-        self._particular = {name: one for name, one in languages.items() if isinstance(one, Particular)}
         if runtime is not None:
             runtime.answer_with(self.answers)
 
@@ -161,7 +159,7 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def check(
         self, text: bytes, origin: str = "document", *, applied: Sequence[Applied] = (), chosen: str = ""
-    ) -> tuple[Language, Judged]:
+    ) -> tuple[Dialect, Judged]:
         """The language of a document, its program, and every problem it has among what was applied with it."""
         language = self.judge.language_of(text)
         if language is None:
@@ -195,12 +193,9 @@ class Client(AbstractAsyncContextManager["Client"]):
             raise InvalidDocument(problems or f"{origin}: there is nothing in it that can be run")
         if judged.refusal:
             raise StartRefused(f"{origin}: {judged.refusal}; nothing was started")
-        particular = self._particular.get(language.name)
         weight = SMALL + 1 if jsontext.is_large(input) else 0
-        if particular is not None:
-            reason = await done_aside(weight, lambda: particular.unfit(program, input))
-            if reason:
-                raise UnfitInput(f"{origin}: {reason}; nothing was started")
+        if reason := await done_aside(weight, lambda: language.why_unfit(program, input)):
+            raise UnfitInput(f"{origin}: {reason}; nothing was started")
         pinned = digest(judged.pinned)
         title = language.title(program) or name or _file_name(document) or language.name
         given = await done_aside(weight, lambda: jsontext.encode(input))
@@ -208,10 +203,9 @@ class Client(AbstractAsyncContextManager["Client"]):
         if applied and judged.pinned == text:  # a language that pins a bundle has taken what it needs from around
             told["applied"] = msgspec.to_builtins(await self.judge.recorded(applied))
         told_text = jsontext.encode(told)
-        naming = self._naming.get(language.name)
-        named = None if naming is None else naming.name_run(program, token, told)
-        if naming is not None:
-            key = digest(await done_aside(weight, lambda: naming.same_start(program, given, told)))[:16]
+        named = language.find_name(program, token, told)
+        if language.names_runs:
+            key = digest(await done_aside(weight, lambda: language.same_start(program, given, told)))[:16]
         else:
             same = pinned if judged.identity is None else digest(judged.identity)
             key = digest(b"\x1f".join((same, digest(given), digest(told_text))))[:16]
@@ -262,9 +256,9 @@ class Client(AbstractAsyncContextManager["Client"]):
         return found
 
     @cached_property
-    def _run_kinds(self) -> dict[str, tuple[str, Resourceful, bool]]:
+    def _run_kinds(self) -> dict[str, tuple[str, Dialect, bool]]:
         """By kind: the language that shows its runs as resources of this kind, and whether one is a run itself."""
-        shows = [(name, one) for name, one in self.languages.items() if isinstance(one, Resourceful)]
+        shows = [(name, one) for name, one in self.languages.items() if one.shows_resources]
         return {
             kind.name: (name, one, kind.is_request)
             for name, one in reversed(shows)
@@ -416,10 +410,11 @@ class Client(AbstractAsyncContextManager["Client"]):
         with run_views.naming(run):
             dialect = run_views.dialect_of(self.languages, row.language)
             mask = await run_views.mask_of_run(self.store, self.languages, row)
-            told = dialect if isinstance(dialect, Chronicler) and not raw else None
-            rows = await self.store.history(run, 0 if told is not None else after)
+            is_own = dialect.has_own_history and not raw
+            rows = await self.store.history(run, 0 if is_own else after)
             return await done_aside(
-                run_views.bytes_of(rows), lambda: list(run_views.chronicle(dialect, told, run, rows, after, mask))
+                run_views.bytes_of(rows),
+                lambda: list(run_views.history(dialect, run, rows, after, mask, is_own=is_own)),
             )
 
     async def follow(self, run: RunId, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:

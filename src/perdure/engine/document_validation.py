@@ -7,7 +7,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -15,38 +14,11 @@ from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.lookups import Answers, Question, Within
-from perdure.kernel.resource_kinds import Kind
 from perdure.kernel.subruns import Recorded
 from perdure.kernel.validation import Applied, Declared, Judged, Surroundings
-from perdure.kernel.values import RunId, digest
+from perdure.kernel.values import digest
 
 PROGRAMS_KEPT = 64
-
-
-class Language(Dialect, Protocol):
-    """A dialect that can also judge documents."""
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """What its documents declare, and how its runs are shown as resources."""
-
-    @property
-    def name_label(self) -> str:
-        """The label that holds a run's own name, by which people call it; empty where runs have ids only."""
-
-    def recognizes(self, text: bytes) -> bool: ...
-
-    def declares(self, text: bytes, file: str = "") -> list[Declared]:
-        """The resources a text holds, as far as it can be read; a document that can be run is one too."""
-
-    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
-        """Every problem of the text, and the program that can be run, if it holds one."""
-
-    def title(self, program: Any) -> str:
-        """What the document calls itself; empty if it has no name of its own."""
-
-    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
-        """Marks by which a run of the program is found, besides its id; often none."""
 
 
 Fetch = Callable[[Sequence[Question]], Awaitable[Answers]]
@@ -57,35 +29,27 @@ async def nothing_known(asked: Sequence[Question]) -> Answers:
     return {question: [] if isinstance(question, Within) else None for question in asked}
 
 
-@runtime_checkable
-class Foresighted(Protocol):
-    """A language that can tell cheaply what a judgement will ask for, so that most texts are judged once."""
-
-    def foresee(self, text: bytes, around: Surroundings) -> None:
-        """Look up in the surroundings what `parse` will look up, as far as the text tells."""
-
-
-def calls_others(language: Language, text: bytes) -> bool:
+def calls_others(language: Dialect, text: bytes) -> bool:
     """Whether a document may start other documents, as far as its text tells."""
-    return any(word in text for word in getattr(language, "calling_words", ()))
+    return any(word in text for word in language.calling_words)
 
 
-def in_no_language(languages: Mapping[str, Language]) -> str:
+def in_no_language(languages: Mapping[str, Dialect]) -> str:
     """What is said of a text that nobody recognizes; languages of tests are not users' business."""
-    known = sorted(name for name, language in languages.items() if not getattr(language, "is_for_tests", False))
+    known = sorted(name for name, language in languages.items() if not language.is_for_tests)
     return f"the document is in no language known here ({', '.join(known)})"
 
 
 class Judge:
     """Keeps what it found good: starting the same text among the same things again does not judge it again."""
 
-    def __init__(self, languages: Mapping[str, Language], fetch: Fetch = nothing_known) -> None:
+    def __init__(self, languages: Mapping[str, Dialect], fetch: Fetch = nothing_known) -> None:
         self.languages = languages
         self.fetch = fetch
         self._kept: OrderedDict[bytes, tuple[Answers, Judged]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Event] = {}
 
-    def language_of(self, text: bytes) -> Language | None:
+    def language_of(self, text: bytes) -> Dialect | None:
         return next((language for language in self.languages.values() if language.recognizes(text)), None)
 
     def declared(self, applied: Iterable[Applied]) -> list[Declared]:
@@ -100,7 +64,7 @@ class Judge:
 
     async def judge(
         self,
-        language: Language,
+        language: Dialect,
         text: bytes,
         applied: Sequence[Applied] = (),
         *,
@@ -137,7 +101,7 @@ class Judge:
     async def _judge(
         self,
         name: bytes,
-        language: Language,
+        language: Dialect,
         text: bytes,
         applied: Sequence[Applied],
         chosen: str,
@@ -147,9 +111,8 @@ class Judge:
         around = Surroundings(
             await done_aside(size, lambda: self.declared(applied)), applied=applied, chosen=chosen, namespace=namespace
         )
-        if isinstance(language, Foresighted):
-            await done_aside(size, partial(language.foresee, text, around))
-            await self._answer(around)
+        await done_aside(size, partial(language.foresee, text, around))
+        await self._answer(around)
         judged = await done_aside(size, lambda: language.parse(text, around))
         while await self._answer(around):
             judged = await done_aside(size, lambda: language.parse(text, around))
@@ -193,7 +156,7 @@ class Judge:
         return found
 
 
-def _called(language: Language, text: bytes, file: str) -> tuple[list[str], str]:
+def _called(language: Dialect, text: bytes, file: str) -> tuple[list[str], str]:
     """The names of a document that can be run, and its version."""
     runnable = {kind.name for kind in language.kinds if kind.can_run}
     names: list[str] = []

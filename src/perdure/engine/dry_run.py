@@ -13,7 +13,6 @@ from perdure.engine.document_validation import Fetch
 from perdure.engine.inbox import borrowed_by
 from perdure.kernel import inputs as i
 from perdure.kernel.control_messages import RESULTS, kind_of
-from perdure.kernel.dialect import Conversant
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.input_recording import why_not
@@ -196,16 +195,12 @@ def _message(event: object) -> str:
 def _subjects(execution: Execution, given: i.Input) -> frozenset[str]:
     if not isinstance(given, i.Signal | i.Steer | i.Reopen):
         return frozenset()
-    dialect = execution.dialect
-    if isinstance(dialect, Conversant):
-        return dialect.subjects(given)
-    return frozenset({f"signal {given.name}"}) if isinstance(given, i.Signal) else frozenset()
+    return execution.dialect.subjects(given)
 
 
 def _phrase(execution: Execution, given: i.Input) -> str:
-    dialect = execution.dialect
-    if isinstance(dialect, Conversant) and isinstance(given, i.Signal | i.Steer | i.Reopen):
-        return dialect.phrase(given)
+    if isinstance(given, i.Signal | i.Steer | i.Reopen) and (phrase := execution.dialect.phrase(given)) is not None:
+        return phrase
     match given:
         case i.Signal(name):
             return f"signal {name!r}"
@@ -220,7 +215,4 @@ def _phrase(execution: Execution, given: i.Input) -> str:
 
 
 def _unreached(execution: Execution, given: i.Input) -> str:
-    dialect = execution.dialect
-    if isinstance(dialect, Conversant) and isinstance(given, i.Signal | i.Steer | i.Reopen):
-        return dialect.unreached(execution, given)
-    return ""
+    return execution.dialect.unreached(execution, given) if isinstance(given, i.Signal | i.Steer | i.Reopen) else ""

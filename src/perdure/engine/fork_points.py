@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.engine import run_views
 from perdure.kernel.codec import Turns
-from perdure.kernel.dialect import Chronicler, Dialect
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId
@@ -70,6 +70,6 @@ class Past:
 
 def _numbers(run: RunId, dialect: Dialect, turns: Turns) -> Iterator[int]:
     """For each event of the history, how many were recorded by then."""
-    if isinstance(dialect, Chronicler):
+    if dialect.has_own_history:
         return (recorded for recorded, _ in run_views.tell(dialect, run, turns))
     return iter(range(1, sum(len(events) for _, events in turns) + 1))

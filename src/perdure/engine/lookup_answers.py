@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from perdure.kernel import jsontext
-from perdure.kernel.dialect import Dialect, Stocked
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.lookups import Answers, Cached, InLine, Named, Question, Stranded, Untaken, Within
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import SECOND, Instant, RunId
@@ -41,7 +41,7 @@ async def _is_stranded(store: Store, parent: RunId, run: RunId) -> bool:
 
 
 def _provided(dialects: Iterable[Dialect], key: Named) -> Resource | None:
-    stocked = (one.provided(key.kind, key.namespace, key.name) for one in dialects if isinstance(one, Stocked))
+    stocked = (one.provided(key.kind, key.namespace, key.name) for one in dialects)
     return next((found for found in stocked if found is not None), None)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from perdure.engine import run_views
 from perdure.engine.run_removal import descendants
-from perdure.kernel.dialect import Dialect, Stocked
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.ids import root_of
 from perdure.kernel.lookups import Named
 from perdure.kernel.permits import RESOURCES, resource_of
@@ -135,9 +135,10 @@ class Recovery:
         """Code may stand for a resource: whoever has that code is the one to go on."""
         wanted = [found for scope in waiting if (found := resource_of(scope)) is not None]
         applied = await self._store.resources([Named(*one) for one in wanted]) if wanted else {}
-        stocked = [one for one in self._dialects.values() if isinstance(one, Stocked)]
         for one in wanted:
-            if Named(*one) not in applied and not any(dialect.provided(*one) is not None for dialect in stocked):
+            if Named(*one) not in applied and not any(
+                dialect.provided(*one) is not None for dialect in self._dialects.values()
+            ):
                 return f"run {run} waits for {'/'.join(one)}"
         return ""
 

@@ -24,7 +24,7 @@ from perdure.engine.stuck_runs import Trouble
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.control_messages import kind_of
-from perdure.kernel.dialect import Dialect, Naming
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import NewerRecord, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId
@@ -58,7 +58,6 @@ class Residents:
         self.slots = slots
         self.loader = Loader(store, dialects, chores, self._found)
         self._dialects = dialects
-        self._naming = {name: one for name, one in dialects.items() if isinstance(one, Naming)}
         self._partitions = partitions
         self._stuck = stuck
         self._clock = clock
@@ -99,12 +98,12 @@ class Residents:
     def prepare_creation(self, slot: Slot, start: i.Start, program: Any) -> None:
         parent = start.parent[0] if start.parent is not None else None
         now = self._clock.now()
-        naming = self._naming.get(start.language)
+        dialect = self._dialects[start.language]
         named = None
-        if naming is not None:
-            named = naming.names(program, slot.id, jsontext.decode(start.options), start.labels)
+        if dialect.names_runs:
+            named = dialect.assign_name(program, slot.id, jsontext.decode(start.options), start.labels)
         slot.creation = NewRun(start.language, start.name, start.program, parent, start.labels, start.key, now, named)
-        slot.install(Execution(slot.id, self._dialects[start.language], program))
+        slot.install(Execution(slot.id, dialect, program))
 
     def reload(self, slot: Slot) -> None:
         """Its decision was not written, or nobody knows: fold what is on disk, offer the same inputs again."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perdure.engine.lookup_answers import document
-from perdure.kernel.dialect import Tallying
 from perdure.kernel.resource_kinds import Kind
 from perdure.kernel.validation import Resource
 from perdure.stores.protocol import Filter
@@ -18,13 +17,13 @@ Place = tuple[str | None, str]
 
 async def with_usage(client: "Client", kind: Kind, resources: Sequence[Resource]) -> list[Resource]:
     language = client.languages[client.catalog.language_of(kind).name]
-    kinds = language.users(kind.name) if isinstance(language, Tallying) else ()
-    if not isinstance(language, Tallying) or not kinds or not resources:
+    kinds = language.users(kind.name)
+    if not kinds or not resources:
         return list(resources)
     users = [document(row) for one in kinds for row in await client.store.list_resources(one)]
     names = {str(one["metadata"]["name"]) for one in resources}
     runs = await _runs(client, language.name, names.pop() if len(names) == 1 else None)
-    return [language.tallied(one, users, runs[_place(one)]) for one in resources]
+    return [language.with_usage(one, users, runs[_place(one)]) for one in resources]
 
 
 async def _runs(client: "Client", language: str, name: str | None) -> Counter[Place]:

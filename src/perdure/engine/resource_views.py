@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
-from perdure.kernel.dialect import Resourceful
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.lookups import Named
 from perdure.kernel.resource_kinds import Kind
@@ -65,7 +64,7 @@ async def _holders(client: "Client", kind: Kind, name: str) -> list[RunRow]:
     """The runs that may show it, by their own names."""
     language = client.catalog.language_of(kind)
     label = client.languages[language.name].name_label
-    if not label or not isinstance(language, Resourceful):
+    if not label or not language.shows_resources:
         return []
     called = language.holders(kind.name, name)
     return [row for one in called for row in await client.named(label, one)]
@@ -89,7 +88,7 @@ async def _latest(client: "Client", language: str) -> AsyncIterator[RunRow]:
 
 async def _views(client: "Client", kind: Kind, row: RunRow) -> list[View]:
     language = client.languages[row.language]
-    if not isinstance(language, Resourceful):
+    if not language.shows_resources:
         return []
     shown = await client.show(row.id)
     itself, *parts = language.resources(shown)

@@ -12,7 +12,7 @@ from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.engine.run_removal import descendants
 from perdure.kernel import inputs as i
-from perdure.kernel.dialect import Keeping, Retaining
+from perdure.kernel.dialect import Retention
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import Instant, RunId
@@ -32,13 +32,13 @@ class Swept(msgspec.Struct, frozen=True):
 class Sweeper:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._keeping: dict[bytes, Keeping] = {}
+        self._keeping: dict[bytes, Retention] = {}
         self._clean: set[RunId] = set()  # known to be
 
     async def sweep(self, limit: int = 500) -> Swept:
         """Clean or remove up to `limit` runs whose time has come, those that ended first first."""
         client = self._client
-        keeping = [name for name, language in client.languages.items() if isinstance(language, Retaining)]
+        keeping = [name for name, language in client.languages.items() if language.has_retention]
         cleaned = removed = 0
         behind: tuple[Instant, RunId] = (0, RunId(""))
         while cleaned + removed < limit and (rows := await client.store.ended(keeping, behind, LOOKED_AT_ONCE)):
@@ -93,18 +93,18 @@ class Sweeper:
         row = await self._client.find(run)
         execution = await run_views.load(self._client.store, self._client.languages, row)
         language = self._client.languages[row.language]
-        if isinstance(language, Retaining) and (entries := language.goes_with(execution)):
+        if entries := language.goes_with(execution):
             await self._client.catalog.delete(entries)
 
-    async def _keeping_of(self, row: RunRow) -> Keeping | None:
+    async def _keeping_of(self, row: RunRow) -> Retention | None:
         language = self._client.languages.get(row.language)
-        if not isinstance(language, Retaining):
+        if language is None or not language.has_retention:
             return None
         if row.program not in self._keeping:
             pinned = await self._client.store.program(row.program)
             if pinned is None:
                 return None
-            self._keeping[row.program] = language.keeping(read_pinned(language, *pinned))
+            self._keeping[row.program] = language.retention(read_pinned(language, *pinned))
         return self._keeping[row.program]
 
     async def _cleaned(self, row: RunRow) -> bool | None:
@@ -132,4 +132,4 @@ class Sweeper:
 
     def _is_clean(self, execution: Execution) -> bool:
         dialect = execution.dialect
-        return isinstance(dialect, Retaining) and dialect.is_clean(execution)
+        return dialect.has_retention and dialect.is_clean(execution)

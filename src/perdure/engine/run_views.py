@@ -11,7 +11,7 @@ from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.dry_run import Pending
 from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
-from perdure.kernel.dialect import Chronicler, Confiding, Dialect, Referring
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, NewerRecord, ReferenceNotAvailable, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
@@ -109,7 +109,7 @@ def cut(all_turns: Turns, at: int) -> Turns:
     return kept
 
 
-def tell(dialect: Chronicler, run: RunId, all_turns: Turns) -> Iterator[tuple[int, dict[str, Any]]]:
+def tell(dialect: Dialect, run: RunId, all_turns: Turns) -> Iterator[tuple[int, dict[str, Any]]]:
     """The history in the language's own event names, each with the number of the recorded event it tells of."""
     recorded = 0
 
@@ -120,17 +120,17 @@ def tell(dialect: Chronicler, run: RunId, all_turns: Turns) -> Iterator[tuple[in
                 recorded += 1
                 yield at, [event]
 
-    for told in dialect.chronicle(run, one_by_one()):
+    for told in dialect.history(run, one_by_one()):
         yield recorded, told
 
 
-def chronicle(
-    dialect: Dialect, told: Chronicler | None, run: RunId, rows: Sequence[tuple[int, bytes]], after: int, mask: Mask
+def history(
+    dialect: Dialect, run: RunId, rows: Sequence[tuple[int, bytes]], after: int, mask: Mask, *, is_own: bool
 ) -> Iterator[dict[str, Any]]:
-    """What happened after event `after`, as the language tells it; without such a one, in the kernel's events."""
-    if told is not None:
+    """What happened after event `after`: in the language's own event names (`is_own`), or in the kernel's events."""
+    if is_own:
         whole = [turn for _, row in rows for turn in decode_turns(dialect, row)]
-        yield from (mask.data(event) for _, event in tell(told, run, whole) if event["seq"] > after)
+        yield from (mask.data(event) for _, event in tell(dialect, run, whole) if event["seq"] > after)
         return
     for last, row in rows:
         found = decode_turns(dialect, row)
@@ -144,7 +144,7 @@ def chronicle(
 
 async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> int:
     """The number under which the kernel recorded event `at` of the history as its readers see it."""
-    if not isinstance(dialect, Chronicler):
+    if not dialect.has_own_history:
         return at
     numbers = [recorded for recorded, _ in tell(dialect, run, await turns(store, dialect, run))]
     return numbers[at - 1] if 0 < at <= len(numbers) else no_event(at, len(numbers))
@@ -158,10 +158,8 @@ async def mask_of(store: Store, execution: Execution) -> Mask:
     """Hides the secrets that came with the run's input, where its language knows of such."""
     mask = Mask()
     dialect, state = execution.dialect, execution.state
-    if not isinstance(dialect, Confiding):
-        return mask
     options = jsontext.decode(state.options)
-    if dialect.confides(execution.program, options):
+    if dialect.has_secret_inputs(execution.program, options):
         given = state.input
         if isinstance(given, Ref):
             given = (await store.values(execution.id, [given.digest]))[given.digest]
@@ -172,7 +170,7 @@ async def mask_of(store: Store, execution: Execution) -> Mask:
 
 async def mask_of_run(store: Store, dialects: Mapping[str, Dialect], row: RunRow) -> Mask:
     """The same for a run that has not been folded."""
-    if not isinstance(dialect_of(dialects, row.language), Confiding):
+    if not dialect_of(dialects, row.language).hides_inputs:
         return Mask()
     return await mask_of(store, await load(store, dialects, row))
 
@@ -200,7 +198,6 @@ def with_pending(picture: Any, pending: Sequence[Pending]) -> Any:
 
 async def body_of(store: Store, execution: Execution, ref: str, now: Instant) -> Any:
     """The body behind a reference of this run; large values are fetched as they are asked for."""
-    assert isinstance(execution.dialect, Referring)
     texts: dict[bytes, bytes] = {}
     mask = await mask_of(store, execution)
     while True:

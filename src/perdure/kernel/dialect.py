@@ -1,182 +1,43 @@
-"""What a workflow language must offer to live in this house.
+"""What a workflow language must offer, and what it may offer besides.
 
-    text ──parse──▶ Program          once, judged; `load` reads a pinned text again and never judges it
+    text ──parse──▶ Program          once, validated; `load` reads a pinned text again and never validates it
     accept(turn, input)              an input was recorded: react to it
-    advance(turn) ──▶ moved?         one internal move; False when the run needs the world
-    evolve(body, event)              total, dull, constant time; sees the kernel's events and its own
+    advance(turn) ──▶ moved?         one internal move; False when the run needs something from outside
+    evolve(body, event)              total, constant time; sees the kernel's events and its own
 
-A dialect works on two things only: the `Turn`, through which it asks and emits, and its `body`,
-which nothing but `evolve` changes. Within one `accept` or `advance` it asks (`turn.text`, `turn.resource`,
-`turn.cached`) before it emits, so that the move can be made again with the answer.
+A dialect works on two things only: the `Turn`, through which it asks and emits, and its `body`, which nothing but
+`evolve` changes. Within one `accept` or `advance` it asks (`turn.text`, `turn.resource`, `turn.cached`) before it
+emits, so that the move can be made again with the answer.
+
+What a language may offer has a default here that means "nothing". Where nothing has no answer (the history of a
+language without event names of its own), the default raises, and a flag says whether the language overrides it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from perdure.kernel.graph import Graph
 from perdure.kernel.inputs import Reopen, Signal, Steer
 from perdure.kernel.lookups import Named
 from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.problems import Problem
+from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.validation import Declared, Judged, Surroundings
 from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
     from perdure.kernel.events import Event
     from perdure.kernel.execution import Execution
     from perdure.kernel.inputs import Input
+    from perdure.kernel.sealed_arguments import Asking
     from perdure.kernel.turn import Turn
 
 
-class Dialect(Protocol):
-    @property
-    def name(self) -> str:
-        """The language, as `ps` shows it."""
-
-    @property
-    def events(self) -> tuple[type["Event"], ...]:
-        """The dialect's own events, tags from 100."""
-
-    @property
-    def edition(self) -> int:
-        """Of the language. Raised when documents may say what an older program would misread; see `versions`."""
-
-    def load(self, text: bytes) -> Any:
-        """The program of a pinned document: parsed, not judged."""
-
-    def begin(self, program: Any) -> Any:
-        """The body of a run before its first event."""
-
-    def secret_names(self, program: Any) -> tuple[str, ...]:
-        """Secrets of the host that the document names."""
-
-    def namespace_of(self, program: Any) -> str:
-        """Where the document belongs; `default` in a language without namespaces."""
-
-    def accept(self, turn: "Turn", given: "Input") -> None:
-        """React to an input whose fact is already recorded."""
-
-    def advance(self, turn: "Turn") -> bool:
-        """Make one internal move, if there is one to make."""
-
-    def exhausted(self, turn: "Turn", reason: str, count: int) -> None:
-        """So many moves, or caught failures (`reason`), without outside input: end the run, in the dialect's manner."""
-
-    def refusal(self, execution: "Execution", given: Signal | Steer | Reopen) -> str | None:
-        """Why an operator's input cannot be taken now; None when it can."""
-
-    def evolve(self, body: Any, event: "Event") -> None:
-        """Apply an event to the body."""
-
-    def freeze(self, body: Any) -> bytes:
-        """The body as a snapshot."""
-
-    def thaw(self, program: Any, frozen: bytes) -> Any:
-        """The body a snapshot was made of."""
-
-    @property
-    def version(self) -> int:
-        """Of the snapshot; a snapshot of another version is passed over."""
-
-    def awaits(self, execution: "Execution") -> list[str]:
-        """What somebody has to say before the run goes on: a phrase each, such as `signal 'go'`; often none."""
-
-    def show(self, execution: "Execution", texts: Mapping[bytes, bytes]) -> Any:
-        """The run as JSON data, in the dialect's own words. `texts` holds large values by digest."""
-
-
-@runtime_checkable
-class Stocked(Protocol):
-    """A dialect may know resources that nobody applied: they stand for code that is loaded."""
-
-    def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """Looked for where the catalog has no entry of that name."""
-
-
-@runtime_checkable
-class Admitting(Protocol):
-    """A dialect may say how a resource stands once it was judged and found good."""
-
-    def admitted(self, resource: dict[str, Any], warnings: Sequence[str] = ()) -> dict[str, Any] | None:
-        """Members of its status; None for kinds without one. Also asked of what will be refused."""
-
-
-@runtime_checkable
-class Tallying(Protocol):
-    """A language whose resources tell who uses them: others in the catalog, and runs."""
-
-    def users(self, kind: str) -> tuple[str, ...]:
-        """The kinds that may use a resource of this kind; empty where nobody asks."""
-
-    def tallied(self, resource: dict[str, Any], users: Sequence[dict[str, Any]], runs: int) -> dict[str, Any]:
-        """The resource, with what is counted in its status. `users`: all resources of those kinds."""
-
-
-@runtime_checkable
-class Resourceful(Protocol):
-    """A dialect may show its runs as resources, of kinds that are views of runs, and understand changes to them."""
-
-    def resources(self, shown: Any) -> list[dict[str, Any]]:
-        """The resources in a run's picture (`show`): the run itself first, then its parts."""
-
-    def holders(self, kind: str, name: str) -> list[str]:
-        """Names that the run may have which shows a resource of this kind and name; empty where any run may."""
-
-    def patched(self, execution: "Execution", kind: str, patch: dict[str, Any]) -> list["Input"]:
-        """What a change of such a resource asks of its run. Raises ValueError where it may not be changed so."""
-
-
-@runtime_checkable
-class Particular(Protocol):
-    """A language may refuse what a run is to be given, before anything is stored of it."""
-
-    def unfit(self, program: Any, given: Any) -> str | None:
-        """What is wrong with the input; None when it can be taken."""
-
-
-@runtime_checkable
-class Forgiving(Protocol):
-    """A language in which to cancel what has ended changes nothing; elsewhere it is a conflict."""
-
-    @property
-    def late_cancel_is_nothing(self) -> bool: ...
-
-
-@runtime_checkable
-class Conversant(Protocol):
-    """A language may say what words to its runs are about; without this, signals are about their name."""
-
-    def subjects(self, given: Signal | Steer | Reopen) -> frozenset[str]:
-        """What the word sets; of two that set the same the later one wins."""
-
-    def phrase(self, given: Signal | Steer | Reopen) -> str:
-        """The word in a few words, such as `gate 'ok' approved`."""
-
-    def unreached(self, execution: "Execution", given: Signal | Steer | Reopen) -> str:
-        """What the run has to reach before the word applies, such as `gate 'ok'`; often nothing."""
-
-
-@runtime_checkable
-class Telling(Protocol):
-    """A language whose ends tell scripts something else than the kernel's status does."""
-
-    def exit_status(self, status: Status, outcome: Outcome) -> Status: ...
-
-
-@runtime_checkable
-class Naming(Protocol):
-    """A dialect may name its runs: whoever starts one under a name that is taken finds the run that has it."""
-
-    def name_run(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Namespace and name of a run that is to be found again; None: it gets an id that nobody has had."""
-
-    def names(self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[str, str]:
-        """Namespace and name of a run that is being created; no other run has them."""
-
-    def same_start(self, program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
-        """What two starts under one name have to agree in."""
-
-
-class Keeping(msgspec.Struct, frozen=True):
+class Retention(msgspec.Struct, frozen=True):
     """How long a run is kept after its end. `children` None: as long as the run itself; `record` None: for ever.
 
     With `is_brief` the record goes as soon as the children have gone.
@@ -187,52 +48,277 @@ class Keeping(msgspec.Struct, frozen=True):
     is_brief: bool = False
 
 
-@runtime_checkable
-class Retaining(Protocol):
-    """A dialect may say how long its runs are kept. A run is told to `clean` before its children are removed."""
+class Dialect(ABC):
+    """Base class of all languages."""
 
-    def keeping(self, program: Any) -> Keeping: ...
+    name: ClassVar[str]
+    """The language, as `ps` shows it."""
+    version: ClassVar[int]
+    """Of the snapshot; a snapshot of another version is passed over."""
+    edition: ClassVar[int]
+    """Of the language. Raised when documents may say what an older program would misread; see `versions`."""
+    name_label: ClassVar[str] = ""
+    """The label that holds a run's own name, by which people call it; empty where runs have ids only."""
+    calling_words: ClassVar[tuple[bytes, ...]] = ()
+    """A text without any of these starts no other document."""
+    is_for_tests: ClassVar[bool] = False
+    ignores_late_cancel: ClassVar[bool] = False
+    """Cancelling a run that has ended changes nothing; otherwise it is a conflict."""
 
-    def is_clean(self, execution: "Execution") -> bool:
-        """Whether its children may go: what has to survive them is in the run itself."""
+    names_runs: ClassVar[bool]
+    shows_resources: ClassVar[bool]
+    has_own_history: ClassVar[bool]
+    has_references: ClassVar[bool]
+    has_retention: ClassVar[bool]
+    opens_envelopes: ClassVar[bool]
+    draws_graphs: ClassVar[bool]
+    provides_resources: ClassVar[bool]
+    hides_inputs: ClassVar[bool]
+    has_entries: ClassVar[bool]
 
-    def goes_with(self, execution: "Execution") -> list[Named]:
-        """Entries of the catalog that are about this run alone."""
+    def __init_subclass__(cls) -> None:
+        cls.names_runs = cls.assign_name is not Dialect.assign_name
+        cls.shows_resources = cls.resources is not Dialect.resources
+        cls.has_own_history = cls.history is not Dialect.history
+        cls.has_references = cls.body_of is not Dialect.body_of
+        cls.has_retention = cls.retention is not Dialect.retention
+        cls.opens_envelopes = cls.open is not Dialect.open
+        cls.draws_graphs = cls.graph is not Dialect.graph
+        cls.provides_resources = cls.provided is not Dialect.provided
+        cls.has_entries = cls.check_entry is not Dialect.check_entry
+        cls.hides_inputs = cls.has_secret_inputs is not Dialect.has_secret_inputs
 
+    # Documents.
 
-@runtime_checkable
-class Confiding(Protocol):
-    """A language in which a document may make a secret of what its run is given: no view of the run shows it."""
+    @property
+    @abstractmethod
+    def kinds(self) -> tuple[Kind, ...]:
+        """What its documents declare, and how its runs are shown as resources."""
 
-    def confides(self, program: Any, options: Mapping[str, Any]) -> bool:
-        """Whether there may be any such secret."""
+    @abstractmethod
+    def recognizes(self, text: bytes) -> bool: ...
+
+    @abstractmethod
+    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+        """The resources a text holds, as far as it can be read; a document that can be run is one too."""
+
+    @abstractmethod
+    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+        """Every problem of the text, and the program that can be run, if it holds one."""
+
+    @abstractmethod
+    def load(self, text: bytes) -> Any:
+        """The program of a pinned document: parsed, not validated."""
+
+    @abstractmethod
+    def title(self, program: Any) -> str:
+        """What the document calls itself; empty if it has no name of its own."""
+
+    def foresee(self, text: bytes, around: Surroundings) -> None:  # noqa: B027  (nothing to foresee is an answer)
+        """Look up in the context what `parse` will look up, as far as the text tells, so that most are parsed once."""
+
+    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
+        """Marks by which a run of the program is found, besides its id."""
+        return {}
+
+    def secret_names(self, program: Any) -> tuple[str, ...]:
+        """The secrets of the host that a document names."""
+        return ()
+
+    def namespace_of(self, program: Any) -> str:
+        """The namespace that a document belongs to."""
+        return "default"
+
+    def check_entry(self, program: Any, step: str) -> Problem | None:
+        """Where a start may ask to begin with a step of its choice: what is wrong with this one."""
+        raise NotImplementedError
+
+    def graph(self, program: Any) -> Graph:
+        """The document as a graph."""
+        raise NotImplementedError
+
+    def why_unfit(self, program: Any, given: Any) -> str | None:
+        """What is wrong with the input of a run, before anything is stored of it; None when it can be taken."""
+        return None
+
+    # Runs.
+
+    @property
+    @abstractmethod
+    def events(self) -> tuple[type["Event"], ...]:
+        """The dialect's own events, tags from 100."""
+
+    @abstractmethod
+    def begin(self, program: Any) -> Any:
+        """The body of a run before its first event."""
+
+    @abstractmethod
+    def accept(self, turn: "Turn", given: "Input") -> None:
+        """React to an input whose fact is already recorded."""
+
+    @abstractmethod
+    def advance(self, turn: "Turn") -> bool:
+        """Make one internal move, if there is one to make."""
+
+    @abstractmethod
+    def exhausted(self, turn: "Turn", reason: str, count: int) -> None:
+        """So many moves, or caught failures (`reason`), without outside input: end the run, in the dialect's manner."""
+
+    @abstractmethod
+    def refusal(self, execution: "Execution", given: Signal | Steer | Reopen) -> str | None:
+        """Why an operator's input cannot be taken now; None when it can."""
+
+    @abstractmethod
+    def evolve(self, body: Any, event: "Event") -> None:
+        """Apply an event to the body."""
+
+    @abstractmethod
+    def freeze(self, body: Any) -> bytes:
+        """The body as a snapshot."""
+
+    @abstractmethod
+    def thaw(self, program: Any, frozen: bytes) -> Any:
+        """The body a snapshot was made of."""
+
+    @abstractmethod
+    def show(self, execution: "Execution", texts: Mapping[bytes, bytes]) -> Any:
+        """The run as JSON data, in the dialect's own words. `texts` holds large values by digest."""
+
+    def awaits(self, execution: "Execution") -> list[str]:
+        """What somebody has to say before the run goes on: a phrase each, such as `signal 'go'`."""
+        return []
+
+    def brief(self, execution: "Execution") -> dict[str, Any] | None:
+        """The state of a run without what it has produced: JSON data with `status`; None: the kernel's status."""
+        return None
+
+    def exit_status(self, status: Status, outcome: Outcome) -> Status:
+        """The status that scripts are told at the end of a run."""
+        return status
+
+    def body_of(self, execution: "Execution", texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
+        """The value behind a reference, or the run's result if `ref` is empty; raises `ReferenceNotAvailable`.
+
+        Offered by languages that hold large results by reference: what they show of a run has references only.
+        """
+        raise NotImplementedError
+
+    def history(self, run: RunId, turns: Iterable[tuple[Instant, list["Event"]]]) -> Iterable[dict[str, Any]]:
+        """The history of a run in event names of the language; without this the kernel's events are shown.
+
+        Gives what is shown of each recorded event, while the next one has not been taken from `turns` yet. Every
+        item is JSON data with `seq` (from 1, without gaps), `event_type` and `timestamp`.
+        """
+        raise NotImplementedError
+
+    # Messages to runs.
+
+    def subjects(self, given: Signal | Steer | Reopen) -> frozenset[str]:
+        """What a message sets; of two that set the same the later one wins."""
+        return frozenset({f"signal {given.name}"}) if isinstance(given, Signal) else frozenset()
+
+    def phrase(self, given: Signal | Steer | Reopen) -> str | None:
+        """The message in a few words, such as `gate 'ok' approved`; None: in the kernel's words."""
+        return None
+
+    def unreached(self, execution: "Execution", given: Signal | Steer | Reopen) -> str:
+        """What the run has to reach before the message applies, such as `gate 'ok'`."""
+        return ""
+
+    # Secrets.
+
+    def has_secret_inputs(self, program: Any, options: Mapping[str, Any]) -> bool:
+        """Whether a document may make a secret of what its run is given: no view of the run shows it."""
+        return False
 
     def secret_inputs(self, program: Any, given: Any, options: Mapping[str, Any]) -> Iterable[str]:
         """The secrets in what the run was given, as texts."""
+        return ()
+
+    def open(self, body: Any, run: RunId) -> "Asking[dict[str, Any]]":
+        """At a worker: the provider's arguments in an envelope; asks for what is missing. May raise `CannotOpen`."""
+        raise NotImplementedError
+
+    # Names of runs.
+
+    def find_name(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Namespace and name of a run that is to be found again; None: it gets an id that nobody has had."""
+        return None
+
+    def assign_name(
+        self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]
+    ) -> tuple[str, str]:
+        """Namespace and name of a run that is being created; no other run has them."""
+        raise NotImplementedError
+
+    def same_start(self, program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
+        """What two starts under one name have to agree in."""
+        raise NotImplementedError
+
+    # Resources.
+
+    def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """A resource that stands for loaded code; looked for where the catalog has no entry of that name."""
+        return None
+
+    def admitted(self, resource: dict[str, Any], warnings: Sequence[str] = ()) -> dict[str, Any] | None:
+        """Members of a valid resource's status; None for kinds without one. Also asked of what will be refused."""
+        return None
+
+    def users(self, kind: str) -> tuple[str, ...]:
+        """The kinds that may use a resource of this kind; empty where nobody asks."""
+        return ()
+
+    def with_usage(self, resource: dict[str, Any], users: Sequence[dict[str, Any]], runs: int) -> dict[str, Any]:
+        """The resource, with what is counted in its status. `users`: all resources of those kinds."""
+        return resource
+
+    def resources(self, shown: Any) -> list[dict[str, Any]]:
+        """The resources in what is shown of a run: the run itself first, then its parts."""
+        raise NotImplementedError
+
+    def holders(self, kind: str, name: str) -> list[str]:
+        """Names that the run may have which shows a resource of this kind and name; empty where any run may."""
+        raise NotImplementedError
+
+    def patched(self, execution: "Execution", kind: str, patch: dict[str, Any]) -> list["Input"]:
+        """What a change of such a resource asks of its run. Raises ValueError where it may not be changed so."""
+        raise NotImplementedError
+
+    # How long runs are kept. A run is told to `clean` before its children are removed.
+
+    def retention(self, program: Any) -> Retention:
+        raise NotImplementedError
+
+    def is_clean(self, execution: "Execution") -> bool:
+        """Whether its children may go: what has to survive them is in the run itself."""
+        raise NotImplementedError
+
+    def goes_with(self, execution: "Execution") -> list[Named]:
+        """Entries of the catalog that are about this run alone."""
+        return []
 
 
-@runtime_checkable
-class Briefing(Protocol):
-    """A dialect may say how a run stands without showing what it has produced."""
+class _Lazy:
+    """A function of another module, imported when it is first asked for; afterwards an attribute like any other."""
 
-    def brief(self, execution: "Execution") -> dict[str, Any]:
-        """JSON data with `status`, in the dialect's own words; never results."""
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        module, _, name = self.target.partition(":")
+        value = instance.__dict__[self.name] = getattr(import_module(module), name)
+        return value
 
 
-@runtime_checkable
-class Referring(Protocol):
-    """A dialect may hold large results by reference; its pictures of a run then show references only."""
+def lazy(target: str) -> Any:
+    """For the class of a language, which every command of the tool creates: `show = lazy("package.module:show")`.
 
-    def body_of(self, execution: "Execution", texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
-        """The value behind a reference, or the run's result if `ref` is empty; raises `ReferenceNotAvailable`."""
-
-
-@runtime_checkable
-class Chronicler(Protocol):
-    """A dialect may tell a run's history in event names of its own; without this the kernel's events are shown."""
-
-    def chronicle(self, run: RunId, turns: Iterable[tuple[Instant, list["Event"]]]) -> Iterable[dict[str, Any]]:
-        """What is told of each recorded event, while the next one has not been taken from `turns` yet.
-
-        Every item is JSON data with `seq` (from 1, without gaps), `event_type` and `timestamp`.
-        """
+    The function takes the method's arguments without `self`.
+    """
+    return _Lazy(target)

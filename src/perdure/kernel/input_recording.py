@@ -11,7 +11,6 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.control_messages import kind_of
 from perdure.kernel.crash_attribution import Place, judge
-from perdure.kernel.dialect import Forgiving
 from perdure.kernel.instants import written
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content, settlement
@@ -233,7 +232,7 @@ def _is_cancelled(execution: "Execution") -> bool:
     """Whether one more cancel changes nothing: it was asked for before, or there is nothing left to stop."""
     dialect, state = execution.dialect, execution.state
     if state.status.is_final:
-        is_forgiven = isinstance(dialect, Forgiving) and dialect.late_cancel_is_nothing
+        is_forgiven = dialect.ignores_late_cancel
         return is_forgiven or (state.cancel_requested and state.status is Status.CANCELLED)
     return state.cancel_requested
 

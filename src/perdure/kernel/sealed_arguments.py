@@ -8,11 +8,11 @@ No secret reaches a decision, an event or a store. Opening is pure: asking is al
 """
 
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import msgspec
 
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.values import Instant
 
 _T = TypeVar("_T")
 
@@ -122,11 +122,3 @@ class CannotOpen(Exception):
         self.message = message
         self.code = code
         self.retryable = retryable
-
-
-@runtime_checkable
-class Opener(Protocol):
-    """A language, as a worker sees it."""
-
-    def open(self, body: Any, run: RunId) -> Asking[dict[str, Any]]:
-        """The provider's arguments; asks for what is missing. May raise `CannotOpen`."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from perdure.engine.client import Handle
-from perdure.engine.document_validation import Language
 from perdure.engine.settings import Settings
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.values import SECOND, RunId
 from perdure.stores.protocol import Store
 from perdure.testing.clock import FakeClock
@@ -40,14 +40,14 @@ class World:
         settings: Settings | None = None,
         wrap: Callable[[Store], Store] | None = None,
         vfs: str | None = None,
-        spoken: Mapping[str, Language] | None = None,
+        spoken: Mapping[str, Dialect] | None = None,
         hands: ScriptedHands | None = None,
     ) -> None:
         self.folder = folder
         self.clock = FakeClock()
         self.hands = hands or ScriptedHands(functions, held)
         self.drill = Drill()
-        self._languages: Mapping[str, Language] = {
+        self._languages: Mapping[str, Dialect] = {
             **languages(lambda provider: True),
             "drill": self.drill,
             **(spoken or {}),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from perdure.kernel.assignments import Assignment
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.outcomes import Code
 from perdure.kernel.sealed_arguments import (
     Ask,
@@ -19,7 +20,6 @@ from perdure.kernel.sealed_arguments import (
     Found,
     Hide,
     Lookup,
-    Opener,
     Stored,
 )
 from perdure.kernel.secret_masking import Mask
@@ -53,7 +53,7 @@ class Unsealer:
 
     def __init__(
         self,
-        openers: Mapping[str, Opener],
+        openers: Mapping[str, Dialect],
         documents: Documents,
         now: Callable[[], Instant],
         host: "Host | None" = None,

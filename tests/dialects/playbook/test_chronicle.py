@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.playbook.views.history import chronicle
+from perdure.dialects.playbook.views.history import history
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns
@@ -37,7 +37,7 @@ NAMES = {
 
 def told(world: World) -> list[dict[str, Any]]:
     turns = [turn for row in world.rows for turn in decode_turns(world.dialect, row)]
-    return list(chronicle("run", turns))
+    return list(history("run", turns))
 
 
 def test_the_order_of_names_is_canonical() -> None:

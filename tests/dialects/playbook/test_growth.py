@@ -75,7 +75,7 @@ def test_the_history_tells_the_whole_key() -> None:
     world.run()
     turns = [turn for row in world.rows for turn in decode_turns(world.dialect, row)]
 
-    told = [one for one in world.dialect.chronicle(RunId("run"), turns) if one["event_type"] == "ctx.patched"]
+    told = [one for one in world.dialect.history(RunId("run"), turns) if one["event_type"] == "ctx.patched"]
 
     assert [len(one["payload"]["values"]["ids"]) for one in told if "ids" in one["payload"]["values"]] == [
         2 * rounds for rounds in range(1, 10)

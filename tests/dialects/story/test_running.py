@@ -8,7 +8,7 @@ from perdure.dialects.story.plan.execution_policy import Retry
 from perdure.dialects.story.run.resource_patch import patched
 from perdure.dialects.story.state.step_errors import exit_class_of, safe
 from perdure.dialects.story.values.engram_contract import provider_of, verdict
-from perdure.dialects.story.views.history import chronicle
+from perdure.dialects.story.views.history import history
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -352,7 +352,7 @@ def test_diagnostics_are_told_in_the_originals_words() -> None:
 
 def told(world: World) -> list[dict[str, Any]]:
     turns = [turn for row in world.life.rows for turn in decode_turns(world.life.dialect, row)]
-    return list(chronicle("run", turns))
+    return list(history("run", turns))
 
 
 def test_the_history_tells_phases_decisions_retries_and_who_said_so() -> None:

@@ -72,7 +72,7 @@ def body_of(world: World, ref: str) -> Any:
     texts: dict[bytes, bytes] = {}
     while True:
         try:
-            return world.life.dialect.body_of(world.life.execution, texts, ref, 0)  # type: ignore[attr-defined]
+            return world.life.dialect.body_of(world.life.execution, texts, ref, 0)
         except Needs as needs:
             texts |= {name: world.values[name] for name in needs.wanted}
 

@@ -51,10 +51,9 @@ async def _draw(asked: argparse.Namespace, talk: Talk) -> int:
             talk.insist(line)
         raise ProblemsFound(judged)
     assert judged.language is not None
-    draw = getattr(judged.language, "graph", None)
-    if draw is None or judged.program is None:
+    if not judged.language.draws_graphs or judged.program is None:
         raise NoPicture(f"a document in {judged.language.name!r} cannot be drawn")
-    drawn = FORMS[asked.form](draw(judged.program))
+    drawn = FORMS[asked.form](judged.language.graph(judged.program))
     if asked.json:
         give_json({"form": asked.form, "text": drawn})
     else:

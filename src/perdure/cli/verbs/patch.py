@@ -13,7 +13,6 @@ from perdure.cli.interrupts import complete
 from perdure.engine.client import Client
 from perdure.engine.message_sending import Told
 from perdure.engine.resource_views import find_views
-from perdure.kernel.dialect import Resourceful
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.values import RunId
 
@@ -89,7 +88,7 @@ async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace
     """What the language makes of the patch, in order."""
     kind = client.catalog.kind(word)
     language = client.catalog.language_of(kind)
-    if not kind.of_runs or not isinstance(language, Resourceful):
+    if not kind.of_runs or not language.shows_resources:
         raise BadUsage(f"a {kind.name} is changed with `perdure apply`")
     if not await find_views(client, kind, run, asked.namespace):
         raise RunNotFound(f"run {run} is no {kind.name}")

@@ -9,7 +9,6 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
 from perdure.cli.stdout import give_json
 from perdure.engine import run_views
-from perdure.kernel.dialect import Referring
 
 EXAMPLES = """\
 examples:
@@ -43,7 +42,7 @@ async def _result(asked: argparse.Namespace, talk: Talk) -> int:
     async with open_observer(asked, talk) as observer:
         row = await observer.find(await observer.resolve(owner))
         execution = await run_views.load(observer.store, observer.languages, row)
-        if not isinstance(execution.dialect, Referring):
+        if not execution.dialect.has_references:
             raise BadUsage(f"runs of language {row.language!r} hold nothing by reference", hint="See `perdure show`.")
         give_json(
             await run_views.body_of(

@@ -17,9 +17,7 @@ from perdure.cli.open_engine import load_sources, store_if_any
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow
 from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client, Handle
-from perdure.kernel.dialect import Particular
 from perdure.kernel.errors import InvalidDocument, UnfitInput
-from perdure.kernel.problems import Problem, guess
 from perdure.kernel.validation import Applied
 from perdure.wiring import languages
 
@@ -100,21 +98,17 @@ async def _run(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
         raise NothingToRun(f"{judged.origin} holds nothing that can be run; nothing was started")
     if asked.target is not None:
         _check_target(judged, asked.target)
-    if isinstance(judged.language, Particular) and (reason := judged.language.unfit(judged.program, given)):
+    assert judged.language is not None
+    if reason := judged.language.why_unfit(judged.program, given):
         raise UnfitInput(f"{judged.origin}: {reason}; nothing was started")
     name = entry.key.name if entry is not None else None if asked.file == "-" else Path(asked.file).stem
     return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, judged, applied, given, name))
 
 
 def _check_target(judged: Judged, step: str) -> None:
-    """As the document's own `entry_step` would be (PBK-054)."""
-    entries = getattr(judged.language, "entries", None)
-    if entries is None:
+    if judged.language is None or not judged.language.has_entries:
         raise BadUsage("-t: only a Playbook begins with a step of your choice")
-    names = entries(judged.program)
-    if step not in names:
-        message = f"there is no step {step!r} to begin with{guess(step, names)}"
-        problem = Problem("PBK-007", message, "executor.spec.entry_step", hint=f"There are: {', '.join(names)}.")
+    if problem := judged.language.check_entry(judged.program, step):
         raise InvalidDocument(problem.describe(judged.origin), problems=replace(judged, problems=[problem]).plain())
 
 

@@ -14,7 +14,6 @@ from perdure.cli.stdout import give_json, give_text
 from perdure.cli.times import iso
 from perdure.engine import run_views
 from perdure.engine.client import Client
-from perdure.kernel.dialect import Briefing, Chronicler
 from perdure.kernel.execution import Execution
 from perdure.views.run_status import Standing, stands
 
@@ -53,11 +52,11 @@ async def _status(asked: argparse.Namespace, talk: Talk) -> int:
 
 async def _told(client: Client, stand: Standing, execution: Execution) -> dict[str, Any]:
     state, dialect = execution.state, execution.dialect
-    brief = dialect.brief(execution) if isinstance(dialect, Briefing) else {"status": stand.status}
+    brief = dialect.brief(execution) or {"status": stand.status}
     last_seq = state.seq
-    if isinstance(dialect, Chronicler):
+    if dialect.has_own_history:
         turns = await run_views.turns(client.store, dialect, execution.id)
-        last_seq = sum(1 for _ in dialect.chronicle(execution.id, turns))
+        last_seq = sum(1 for _ in dialect.history(execution.id, turns))
     now = client.clock.now()
     return {
         "execution_id": execution.id,

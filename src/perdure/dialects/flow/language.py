@@ -1,33 +1,28 @@
-"""The door to MWL. Cheap to open, for every command of the tool pays for it: what stands behind it,
-expressions and all, is imported when the first Flow is met.
-"""
+"""MWL as a language. Every command of the tool creates it, so it imports nothing of its own before a Flow is met."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.events import Event
+from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.execution import Execution
-from perdure.kernel.graph import Graph
 from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.turn import Turn
 from perdure.kernel.validation import Declared, Judged, Surroundings
-from perdure.kernel.values import RunId
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.dialect import FlowDialect
-    from perdure.dialects.flow.plan.provider_catalog import Described
+    from perdure.dialects.flow.plan.provider_catalog import Catalog, Described
+
+_FLOW = "perdure.dialects.flow"
 
 
-class Flow:
+class Flow(Dialect):
     """The language, given the providers that its documents may call: how to find one, and which there are."""
 
     name = "flow"
     version = 2
     edition = 1
-    name_label = ""
     calling_words = (b"perdure/run/",)
     kinds: tuple[Kind, ...] = (Kind("Flow", "flows", "mwl.dev", can_run=True),)
 
@@ -43,11 +38,10 @@ class Flow:
         self._refusal = refusal
 
     @cached_property
-    def _behind(self) -> "FlowDialect":
-        from perdure.dialects.flow.dialect import FlowDialect
+    def _catalog(self) -> "Catalog":
         from perdure.dialects.flow.plan.provider_catalog import Catalog
 
-        return FlowDialect(Catalog(self._find, self._names, self._refusal))
+        return Catalog(self._find, self._names, self._refusal)
 
     # Documents.
 
@@ -57,9 +51,6 @@ class Flow:
 
     def title(self, program: Any) -> str:
         return ""  # a Flow has no name of its own
-
-    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
-        return {}
 
     def declares(self, text: bytes, file: str = "") -> list[Declared]:
         """A Flow has no name of its own: it is called like its file."""
@@ -72,40 +63,37 @@ class Flow:
         return [Declared("Flow", "", name, body, text)] if name else []
 
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
-        return Judged(*self._behind.parse(text), pinned=text)
+        from perdure.dialects.flow.document.reader import read
+
+        return Judged(*read(text, self._catalog), pinned=text)
 
     def load(self, text: bytes) -> Any:
-        return self._behind.load(text)
+        from perdure.dialects.flow.plan.compiler import compile_program
 
-    def graph(self, program: Any) -> Graph:
-        return self._behind.graph(program)
+        return compile_program(jsontext.decode(text), self._catalog)
 
     def secret_names(self, program: Any) -> tuple[str, ...]:
         names: tuple[str, ...] = program.secret_names
         return names
 
-    def namespace_of(self, program: Any) -> str:
-        return "default"
+    graph = lazy(f"{_FLOW}.views.graph:draw")
 
     # Runs.
 
-    @property
-    def events(self) -> tuple[type[Event], ...]:
-        return self._behind.events
-
-    def begin(self, program: Any) -> Any:
-        return self._behind.begin(program)
-
     @cached_property
-    def accept(self) -> Callable[[Turn, i.Input], None]:
-        return self._behind.accept
+    def events(self) -> Any:
+        from perdure.dialects.flow.state.events import OWN_EVENTS
 
-    @cached_property
-    def advance(self) -> Callable[[Turn], bool]:
-        return self._behind.advance
+        return OWN_EVENTS
 
-    def exhausted(self, turn: Turn, reason: str, count: int) -> None:
-        self._behind.exhausted(turn, reason, count)
+    begin = lazy(f"{_FLOW}.state.body:Body")
+    accept = lazy(f"{_FLOW}.run.inputs:accept")
+    advance = lazy(f"{_FLOW}.run.moves:advance")
+    exhausted = lazy(f"{_FLOW}.run.inputs:end_exhausted")
+    evolve = lazy(f"{_FLOW}.state.folding:evolve")
+    freeze = lazy(f"{_FLOW}.state.body:freeze")
+    thaw = lazy(f"{_FLOW}.state.body:thaw")
+    show = lazy(f"{_FLOW}.views.result:show")
 
     def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
         match given:
@@ -115,19 +103,3 @@ class Flow:
                 return f"a Flow cannot be asked to {verb!r}"
             case _:
                 return "a Flow ends once; start it again instead"
-
-    @cached_property
-    def evolve(self) -> Callable[[Any, Event], None]:
-        return self._behind.evolve
-
-    def freeze(self, body: Any) -> bytes:
-        return self._behind.freeze(body)
-
-    def thaw(self, program: Any, frozen: bytes) -> Any:
-        return self._behind.thaw(program, frozen)
-
-    def awaits(self, execution: Execution) -> list[str]:
-        return []  # a Flow waits for work and for time, never for a word
-
-    def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
-        return self._behind.show(execution, texts)

@@ -1,32 +1,33 @@
-"""The door to Stories. Cheap to open, for every command of the tool pays for it: what stands behind it is imported
-when the first Story is met.
+"""BubuStack Stories as a language. Every command of the tool creates it, so it imports nothing of its own before the
+first Story is met.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel import inputs as i
+from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
-from perdure.kernel.graph import Graph
 from perdure.kernel.outcomes import Cancelled, Outcome, Status
 from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.turn import Turn
-from perdure.kernel.validation import Declared, Judged, Surroundings
+from perdure.kernel.validation import Judged, Surroundings
 from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
     from perdure.dialects.story.plan.settings import Settings
 
 
-class Story:
+_STORY = "perdure.dialects.story"
+
+
+class Story(Dialect):
     """The language, given what loaded code stands for: resources by kind, namespace and name, and whether a template
     has something to run; and the operator's settings, as they are written.
     """
 
     name = "story"
-    late_cancel_is_nothing = True  # STY-188
+    ignores_late_cancel = True  # STY-188
     version = 1
     edition = 1
     name_label = "bubustack.io/storyrun"
@@ -71,7 +72,7 @@ class Story:
     def namespace_of(self, program: Any) -> str:
         return str(program.namespace)
 
-    def unfit(self, program: Any, given: Any) -> str | None:
+    def why_unfit(self, program: Any, given: Any) -> str | None:
         """STY-283: an input is data, and data name no secret."""
         from perdure.dialects.story.values.references import places
 
@@ -90,7 +91,7 @@ class Story:
             return {RUN: generated_name(program, run)}
         return {RUN: run_name(program.namespace, program.name, token), TOKEN: token}
 
-    def name_run(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    def find_name(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
         """Runs under a token, and those whose name was chosen, are found by it (STY-144, STY-153)."""
         from perdure.dialects.story.resources.names import run_name
 
@@ -99,44 +100,34 @@ class Story:
             return namespace, options["name"]
         return None if token is None else (namespace, run_name(program.namespace, program.name, token))
 
-    def names(self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[str, str]:
+    def assign_name(
+        self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]
+    ) -> tuple[str, str]:
         """STY-014, STY-284: as its run will call itself."""
         from perdure.dialects.story.run.run_start import generated_name
 
         name = options.get("name") or labels.get(self.name_label) or generated_name(program, run)
         return options.get("namespace") or program.namespace, name
 
-    def same_start(self, program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
-        from perdure.dialects.story.triggers.requests import same_start
-
-        return same_start(program, given, options)
+    same_start = lazy(f"{_STORY}.triggers.requests:same_start")
 
     def exit_status(self, status: Status, outcome: Outcome) -> Status:
         """The exit code follows the phase: `Finished` is an end like others, only `Canceled` is cancelled."""
         is_finished = status is Status.CANCELLED and isinstance(outcome, Cancelled)
         return Status.FAILED if is_finished else status
 
-    def keeping(self, program: Any) -> Any:
-        from perdure.dialects.story.plan.retention import keeping
-
-        return keeping(program)
+    retention = lazy(f"{_STORY}.plan.retention:retention")
 
     def is_clean(self, execution: Execution) -> bool:
         return execution.body.cleaned_at is not None
 
-    def goes_with(self, execution: Execution) -> Any:
-        from perdure.dialects.story.plan.retention import goes_with
-
-        return goes_with(execution)
+    goes_with = lazy(f"{_STORY}.plan.retention:goes_with")
 
     @property
     def settings(self) -> "Settings":
         return self._settings
 
-    def declares(self, text: bytes, file: str = "") -> list[Declared]:
-        from perdure.dialects.story.document.parser import declares
-
-        return declares(text, file)
+    declares = lazy(f"{_STORY}.document.parser:declares")
 
     def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
         from perdure.dialects.story.document.parser import parse
@@ -167,10 +158,7 @@ class Story:
     def users(self, kind: str) -> tuple[str, ...]:
         return ("Impulse",) if kind == "Story" else ()
 
-    def tallied(self, resource: dict[str, Any], users: Sequence[dict[str, Any]], runs: int) -> dict[str, Any]:
-        from perdure.dialects.story.views.story_status import tallied
-
-        return tallied(resource, users, runs)
+    with_usage = lazy(f"{_STORY}.views.story_status:with_usage")
 
     def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """What nobody has to apply: what stands for loaded code, and the templates that Perdure brings along."""
@@ -183,15 +171,8 @@ class Story:
 
         return TEMPLATE if name == NAME else self._provided(kind, namespace, name)
 
-    def load(self, text: bytes) -> Any:
-        from perdure.dialects.story.plan.compiler import load
-
-        return load(text)
-
-    def graph(self, program: Any) -> Graph:
-        from perdure.dialects.story.views.graph import draw
-
-        return draw(program)
+    load = lazy(f"{_STORY}.plan.compiler:load")
+    graph = lazy(f"{_STORY}.views.graph:draw")
 
     # Runs.
 
@@ -206,64 +187,24 @@ class Story:
 
         return Body(program.plan)
 
-    @cached_property
-    def accept(self) -> Callable[[Turn, i.Input], None]:
-        from perdure.dialects.story.dialect import accept
-
-        return accept
-
-    @cached_property
-    def advance(self) -> Callable[[Turn], bool]:
-        from perdure.dialects.story.run.moves import advance
-
-        return advance
-
-    def exhausted(self, turn: Turn, reason: str, count: int) -> None:
-        from perdure.dialects.story.dialect import exhausted
-
-        exhausted(turn)
-
-    def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
-        from perdure.dialects.story.run.control import refusal
-
-        return refusal(execution, given)
-
-    def subjects(self, given: i.Signal | i.Steer | i.Reopen) -> frozenset[str]:
-        from perdure.dialects.story.views.message_subjects import subjects
-
-        return subjects(given)
-
-    def phrase(self, given: i.Signal | i.Steer | i.Reopen) -> str:
-        from perdure.dialects.story.views.message_subjects import phrase
-
-        return phrase(given)
-
-    def unreached(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str:
-        from perdure.dialects.story.views.message_subjects import unreached
-
-        return unreached(execution, given)
-
-    @cached_property
-    def evolve(self) -> Callable[[Any, Event], None]:
-        from perdure.dialects.story.state.folding import evolve
-
-        return evolve
-
-    def freeze(self, body: Any) -> bytes:
-        from perdure.dialects.story.state.body import freeze
-
-        return freeze(body)
+    accept = lazy(f"{_STORY}.run.inputs:accept")
+    advance = lazy(f"{_STORY}.run.moves:advance")
+    exhausted = lazy(f"{_STORY}.run.inputs:end_exhausted")
+    refusal = lazy(f"{_STORY}.run.control:refusal")
+    subjects = lazy(f"{_STORY}.views.message_subjects:subjects")
+    phrase = lazy(f"{_STORY}.views.message_subjects:phrase")
+    unreached = lazy(f"{_STORY}.views.message_subjects:unreached")
+    evolve = lazy(f"{_STORY}.state.folding:evolve")
+    freeze = lazy(f"{_STORY}.state.body:freeze")
+    history = lazy(f"{_STORY}.views.history:history")
+    awaits = lazy(f"{_STORY}.views.story_run:awaited_gates")
+    show = lazy(f"{_STORY}.views.story_run:show")
+    patched = lazy(f"{_STORY}.run.resource_patch:patched")
 
     def thaw(self, program: Any, frozen: bytes) -> Any:
         from perdure.dialects.story.state.body import thaw
 
         return thaw(program.plan, frozen)
-
-    def chronicle(self, run: RunId, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterable[dict[str, Any]]:
-        """The history in the language's own event names."""
-        from perdure.dialects.story.views.history import chronicle
-
-        return chronicle(run, turns)
 
     def resources(self, shown: Any) -> list[dict[str, Any]]:
         """The StoryRun, its StepRuns, their EffectClaims."""
@@ -276,23 +217,8 @@ class Story:
 
         return [name] if kind == "StoryRun" else names_before(name)
 
-    def patched(self, execution: Execution, kind: str, patch: dict[str, Any]) -> list[i.Input]:
-        from perdure.dialects.story.run.resource_patch import patched
-
-        return patched(execution, kind, patch)
-
     def body_of(self, execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
         """What a storage reference of the run stands for, or the run's output."""
         from perdure.dialects.story.views.story_run import body_of
 
         return body_of(execution, texts, ref)
-
-    def awaits(self, execution: Execution) -> list[str]:
-        from perdure.dialects.story.views.story_run import awaited_gates
-
-        return awaited_gates(execution)
-
-    def show(self, execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
-        from perdure.dialects.story.views.story_run import show
-
-        return show(execution, texts)

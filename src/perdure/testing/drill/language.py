@@ -5,18 +5,19 @@ from typing import Any
 
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.resource_kinds import Kind
 from perdure.kernel.turn import Needs, Turn
 from perdure.kernel.validation import Declared, Judged, Surroundings
-from perdure.kernel.values import Payload, RunId
+from perdure.kernel.values import Payload
 from perdure.testing.drill import body as b
 from perdure.testing.drill import moves
 from perdure.testing.drill.program import Program, load, read
 
 
-class Drill:
+class Drill(Dialect):
     name = "drill"
     is_for_tests = True
     events = b.OWN_EVENTS
@@ -33,9 +34,6 @@ class Drill:
 
     def recognizes(self, text: bytes) -> bool:
         return b'"drill"' in text[:4096]
-
-    def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
-        return {}
 
     def declares(self, text: bytes, file: str = "") -> list[Declared]:
         program, _ = read(text)

@@ -24,7 +24,7 @@ _NAMES = PUBLIC | frozenset(
 )
 
 
-def confides(program: Program, options: Mapping[str, Any]) -> bool:
+def has_secret_inputs(program: Program, options: Mapping[str, Any]) -> bool:
     return bool(program.keychain) or "shared" in options
 
 

@@ -6,13 +6,13 @@ ended ──child TTL──▶ StepRuns and sub-runs go ──retention──▶
 from perdure.dialects.story.plan.program import Program, part
 from perdure.dialects.story.resources.labels import REQUEST_NAME
 from perdure.kernel import jsontext
-from perdure.kernel.dialect import Keeping
+from perdure.kernel.dialect import Retention
 from perdure.kernel.execution import Execution
 from perdure.kernel.lookups import Named
 from perdure.kernel.values import SECOND
 
 
-def keeping(program: Program) -> Keeping:
+def retention(program: Program) -> Retention:
     """A negative TTL keeps the children; retention 0 keeps the record for ever, a negative one not at all."""
     execution, settings = part(program.policy, "execution"), program.settings
     if program.is_batch:
@@ -22,8 +22,8 @@ def keeping(program: Program) -> Keeping:
     kept = part(execution, "job").get("storyRunRetentionSeconds", settings.retention_seconds)
     children = None if ttl < 0 else ttl * SECOND
     if kept < 0:
-        return Keeping(children, children, is_brief=True)
-    return Keeping(children, None if kept == 0 else max(kept * SECOND, children or 0))
+        return Retention(children, children, is_brief=True)
+    return Retention(children, None if kept == 0 else max(kept * SECOND, children or 0))
 
 
 def goes_with(execution: Execution) -> list[Named]:

@@ -20,7 +20,7 @@ Told = tuple[str, dict[str, Any]]
 ENGINE = "engine"
 
 
-def chronicle(run: str, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Iterator[dict[str, Any]]:
+def history(run: str, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Iterator[dict[str, Any]]:
     seq = 0
     paths: dict[int, str] = {}  # tasks by the step they are of
     for at, recorded in turns:

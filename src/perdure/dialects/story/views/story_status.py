@@ -24,7 +24,7 @@ def admitted(story: Resource, warnings: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def tallied(story: Resource, impulses: Iterable[Resource], runs: int) -> Resource:
+def with_usage(story: Resource, impulses: Iterable[Resource], runs: int) -> Resource:
     metadata = metadata_of(story)
     ready = {
         "type": "Ready",

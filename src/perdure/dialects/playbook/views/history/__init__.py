@@ -16,7 +16,7 @@ from perdure.dialects.playbook.views.history.entries import Told, View
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
-__all__ = ["chronicle"]
+__all__ = ["history"]
 
 SCHEMA = 1
 
@@ -35,7 +35,7 @@ _STATUS = {
 }
 
 
-def chronicle(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterator[dict[str, Any]]:
+def history(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterator[dict[str, Any]]:
     """Every canonical event of a run, folded from its recorded turns."""
     view = View()
     seq = 0

@@ -1,6 +1,6 @@
-"""Stories as a dialect: ties programs, state and moves together. `language` is the door in front of it."""
+"""How a Story reacts to what arrives: ends of tasks and child runs, timers, signals, messages of operators."""
 
-from perdure.dialects.story.run import attempts, control, interruption, map_reduce, moves, signals_and_effects
+from perdure.dialects.story.run import attempts, control, interruption, map_reduce, signals_and_effects
 from perdure.dialects.story.run.run_end import end_run
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
@@ -15,9 +15,9 @@ from perdure.kernel.turn import Turn
 def accept(turn: Turn, given: i.Input) -> None:
     match given:
         case i.TaskResult() | i.TaskLost() | i.ChildResult():
-            _land(turn)
-        case i.TimerDue(timer):
-            _ring(turn, timer)
+            _on_end(turn)
+        case i.TimerDue():
+            _on_timer(turn)
         case i.Signal():
             signals_and_effects.from_outside(turn, given)
         case i.TaskReport():
@@ -34,16 +34,12 @@ def accept(turn: Turn, given: i.Input) -> None:
             control.reopen(turn, jsontext.decode(turn.text(body)), by)
 
 
-def advance(turn: Turn) -> bool:
-    return moves.advance(turn)
-
-
-def exhausted(turn: Turn) -> None:
+def end_exhausted(turn: Turn, reason: str, count: int) -> None:
     """A graph without cycles cannot spin; should it seem to, the run ends."""
     end_run(turn, Phase.FAILED, Reason.EXECUTION_FAILED, "the run moved too long without anything from outside")
 
 
-def _land(turn: Turn) -> None:
+def _on_end(turn: Turn) -> None:
     body: Body = turn.body
     match turn.events[-1] if turn.events else None:
         case e.TaskEnded() as ended if ended.task in body.tasks:
@@ -59,7 +55,7 @@ def _land(turn: Turn) -> None:
             turn.emit(s.Noted(body.tasks[task], "JobRestarted", message, turn.now))
 
 
-def _ring(turn: Turn, timer: int) -> None:
+def _on_timer(turn: Turn) -> None:
     """A deadline has passed, or a wait between two attempts or looks is over."""
     body: Body = turn.body
     name, is_deadline = body.rang

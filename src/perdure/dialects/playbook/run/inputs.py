@@ -1,9 +1,8 @@
-"""Playbooks as a dialect: ties documents, state and moves together. `language` is the door in front of it."""
+"""How a Playbook reacts to what arrives: ends of tasks and child runs, timers, messages of operators, a cancel."""
 
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.document.reader import Surroundings, load, read
 from perdure.dialects.playbook.plan.program import Program
 from perdure.dialects.playbook.run import ctx_patches, ends, fast_path, keychain_resolution
 from perdure.dialects.playbook.state import body as b
@@ -18,7 +17,6 @@ from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.input_recording import ended
 from perdure.kernel.outcomes import Code, Failed, Outcome, Status, Succeeded
-from perdure.kernel.problems import Problem
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
@@ -26,41 +24,30 @@ TIMED_OUT = "EXECUTION_TIMEOUT"
 ENDS = (e.TaskEnded, e.ChildEnded)
 
 
-class PlaybookDialect:
-    def __init__(self, around: Surroundings) -> None:
-        self.around = around
-
-    def parse(self, text: bytes) -> tuple[Program | None, list[Problem]]:
-        return read(text, self.around)
-
-    def load(self, text: bytes) -> Program:
-        return load(text, self.around)
-
-    # What arrives.
-
-    def accept(self, turn: Turn, given: i.Input) -> None:
-        match given:
-            case i.Cancel(reason):
-                ends.cancel(turn, reason)
-            case i.TaskResult() | i.TaskLost() | i.ChildResult():
-                _land(turn)
-            case i.TimerDue(timer):
-                _ring(turn, timer)
-            case i.Steer(verb, body, _, by):
-                _steer(turn, verb, jsontext.decode(turn.text(body)), by)
-            case i.TaskReport():
-                turn.answer = i.Accepted(b"null")
-
-    def exhausted(self, turn: Turn, reason: str, count: int) -> None:
-        failed = error("limit", f"{count} {reason} without anything from outside", Code.MOVES_EXHAUSTED)
-        if turn.body.stopped is None:
-            ends.stop(turn, failed, is_failure=True)
-        else:
-            turn.emit(p.WorkflowFinished("failed", Code.MOVES_EXHAUSTED))
-            turn.end(Status.FAILED, Failed(Code.MOVES_EXHAUSTED, failed.message, retryable=False))
+def accept(turn: Turn, given: i.Input) -> None:
+    match given:
+        case i.Cancel(reason):
+            ends.cancel(turn, reason)
+        case i.TaskResult() | i.TaskLost() | i.ChildResult():
+            _on_end(turn)
+        case i.TimerDue(timer):
+            _on_timer(turn, timer)
+        case i.Steer(verb, body, _, by):
+            _steer(turn, verb, jsontext.decode(turn.text(body)), by)
+        case i.TaskReport():
+            turn.answer = i.Accepted(b"null")
 
 
-def _land(turn: Turn) -> None:
+def end_exhausted(turn: Turn, reason: str, count: int) -> None:
+    failed = error("limit", f"{count} {reason} without anything from outside", Code.MOVES_EXHAUSTED)
+    if turn.body.stopped is None:
+        ends.stop(turn, failed, is_failure=True)
+    else:
+        turn.emit(p.WorkflowFinished("failed", Code.MOVES_EXHAUSTED))
+        turn.end(Status.FAILED, Failed(Code.MOVES_EXHAUSTED, failed.message, retryable=False))
+
+
+def _on_end(turn: Turn) -> None:
     """A task or child has ended: say what that means in the language's words."""
     event = turn.events[-1] if turn.events else None
     if isinstance(event, e.TaskEnded) and keychain_resolution.is_awaited(turn, event.task):
@@ -120,7 +107,7 @@ def _begin_again(turn: Turn, event: e.TaskRedelivered) -> None:
     turn.emit(p.PipelineRestarted(number, event.reason))
 
 
-def _ring(turn: Turn, timer: int) -> None:
+def _on_timer(turn: Turn, timer: int) -> None:
     """A bound was reached; the end of a retry's wait needs no word."""
     body: b.Body = turn.body
     if timer == body.wait_timer and body.waiting:
@@ -137,7 +124,7 @@ def _ring(turn: Turn, timer: int) -> None:
             ends.time_out(turn)
 
 
-# Words of operators.
+# Messages of operators.
 
 
 def _steer(turn: Turn, verb: str, said: Any, by: str) -> None:
@@ -157,7 +144,7 @@ def _patch(said: dict[str, Any]) -> Patch:
 
 
 def refusal(execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
-    """Why an operator's word cannot be taken now."""
+    """Why an operator's message cannot be taken now."""
     match given:
         case i.Signal():
             return "a Playbook waits for no signals; patch its ctx instead"

@@ -1,0 +1,47 @@
+"""How a Flow reacts to what arrives: ends of tasks, timers and child runs, and a cancel."""
+
+from perdure.dialects.flow.run import calls, deadlines, moves
+from perdure.dialects.flow.run.move import Move
+from perdure.dialects.flow.state.body import Body
+from perdure.dialects.flow.state.failures import cancellation
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.turn import Turn
+
+_ENDS = (e.TaskEnded, e.TimerFired, e.ChildEnded)
+
+
+def accept(turn: Turn, given: i.Input) -> None:
+    match given:
+        case i.Cancel(reason):
+            moves.interrupt_root(turn, cancellation(message=reason) if reason else cancellation())
+        case i.TaskResult() | i.TaskLost() | i.TimerDue() | i.ChildResult():
+            _on_end(turn)
+        case i.TaskReport():
+            turn.answer = i.Accepted(b"null")
+
+
+def _on_end(turn: Turn) -> None:
+    """React to what the kernel has just recorded as the end of a task, a timer or a child run."""
+    landed = turn.body.landed
+    if not turn.events or type(turn.events[-1]) not in _ENDS:
+        return  # a task was handed out again: not an attempt, nothing for us (MWL-709)
+    if landed is None:
+        return  # the end of a sleep or a gap: its frame is awake
+    if landed.is_bound:
+        deadlines.reach(turn, landed.frame, landed.index)
+    else:
+        calls.settle(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
+
+
+def end_exhausted(turn: Turn, reason: str, count: int) -> None:
+    """So many moves or caught failures without outside input."""
+    verb = "caught" if reason == "failures" else "made"
+    message = f"the run {verb} {count} {reason} without anything from outside"
+    envelope = cancellation(message=message, details={"reason": reason, "limit": count})
+    body: Body = turn.body
+    root = body.frames.get(moves.ROOT)
+    if root is not None and root.interrupted is not None:
+        turn.end(*moves.ending(envelope))  # it does not even end when it is told to
+    else:
+        moves.interrupt_root(turn, envelope)
