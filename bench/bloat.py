@@ -16,7 +16,7 @@ from typing import Any
 import perdure
 from perdure.engine.clock import SystemClock
 from perdure.stores.admin import TableSize
-from perdure.wiring import open_caretaker
+from perdure.wiring import open_admin
 
 KID = {"drill": 1, "name": "kid", "steps": [{"call": "bloat-step"}, {"return": 1}]}
 DOCUMENT = {
@@ -61,7 +61,7 @@ async def main(address: str, minutes: float, width: int) -> None:
             before, at = load.ended, time.monotonic()
             await asyncio.sleep(10)
             rate = (load.ended - before) * STEPS / (time.monotonic() - at)
-            tables = await asyncio.to_thread(lambda: open_caretaker(address, SystemClock()).figures().tables)
+            tables = await asyncio.to_thread(lambda: open_admin(address, SystemClock()).figures().tables)
             _tell(time.monotonic() - began, rate, load, {table.name: table for table in tables})
         load.is_over = True
         await asyncio.gather(*going)

@@ -13,10 +13,10 @@ from typing import Any
 from bench import ours
 from bench.scene import Scene
 from perdure.engine import transition_builder
-from perdure.engine.after_commit import Settler
+from perdure.engine.after_commit import AfterCommit
 from perdure.engine.decisions import Decider
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.workers.task_execution import Errand
+from perdure.workers.task_execution import TaskExecution
 from perdure.workers.threads import Threads
 
 PIECES = (
@@ -39,8 +39,8 @@ def split(scene: Scene) -> dict[str, Any]:
     _time(transition_builder, "encode_turns", spent["encode"])
     _time(SqliteStore, "_write", spent["statements"])
     _time(SqliteStore, "_commit", spent["sync"])
-    _time(Settler, "committed", spent["hand_out"])
-    _time(Errand, "attempt", spent["function"])
+    _time(AfterCommit, "committed", spent["hand_out"])
+    _time(TaskExecution, "attempt", spent["function"])
     _time_hops(spent)
     figures = ours.w4(scene)
     found = {name: median(times) * 1e6 for name, times in spent.items()}
@@ -65,7 +65,7 @@ def _time(owner: Any, name: str, times: list[float]) -> None:
 def _time_hops(spent: dict[str, list[float]]) -> None:
     """From the queue into a thread, and from there back to the loop."""
     began = [0.0, 0.0]
-    submit, attempt, collect = Threads.submit, Errand.attempt, Threads._collect
+    submit, attempt, collect = Threads.submit, TaskExecution.attempt, Threads._collect
 
     def submitting(self: Any, job: Any) -> None:
         began[0] = time.perf_counter()
@@ -82,7 +82,7 @@ def _time_hops(spent: dict[str, list[float]]) -> None:
         spent["hop_back"].append(time.perf_counter() - began[1])
         collect(self)
 
-    for owner, name, timed in ((Threads, "submit", submitting), (Errand, "attempt", attempting)):
+    for owner, name, timed in ((Threads, "submit", submitting), (TaskExecution, "attempt", attempting)):
         setattr(owner, name, timed)
     setattr(Threads, "_collect", collecting)  # noqa: B010
 

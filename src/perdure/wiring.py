@@ -18,9 +18,9 @@ from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
 
 if TYPE_CHECKING:
     from perdure.engine.catalog_entries import Change, Finding
-    from perdure.engine.dispatch import Hands
+    from perdure.engine.dispatch import Executor
     from perdure.kernel.validation import Applied
-    from perdure.stores.admin import Caretaker
+    from perdure.stores.admin import StoreAdmin
     from perdure.stores.protocol import Store
     from perdure.workers.worker import Limits
 
@@ -126,20 +126,20 @@ def _count(variable: str, default: int) -> int:
     return int(written)
 
 
-def open_caretaker(url: str, clock: Clock) -> "Caretaker":
+def open_admin(url: str, clock: Clock) -> "StoreAdmin":
     """Whoever looks after the store at this address; nothing is opened before something is asked."""
     scheme = url.partition(":")[0]
     if scheme in ("postgresql", "postgres"):
         _need_driver()
-        from perdure.stores.postgres.admin import PostgresCaretaker
+        from perdure.stores.postgres.admin import PostgresAdmin
 
-        return PostgresCaretaker(url)
+        return PostgresAdmin(url)
     if scheme != "sqlite":
         raise BadStoreUrl(f"there is no store of kind {scheme!r}")  # the rest may hold a password
-    from perdure.stores.sqlite.admin import SqliteCaretaker
+    from perdure.stores.sqlite.admin import SqliteAdmin
     from perdure.stores.sqlite.database import path_of
 
-    return SqliteCaretaker(path_of(url), clock.now)
+    return SqliteAdmin(path_of(url), clock.now)
 
 
 def restore_store(backup: Path, url: str) -> int:
@@ -191,7 +191,7 @@ def _seconds(variable: str, usual: float) -> float:
     return seconds
 
 
-def local_hands(clock: Clock, store: "Store", spoken: Mapping[str, Dialect]) -> "Hands":
+def local_executor(clock: Clock, store: "Store", spoken: Mapping[str, Dialect]) -> "Executor":
     from perdure.workers.unsealer import Unsealer
     from perdure.workers.worker import Worker
 
@@ -208,7 +208,7 @@ class Engine(Client):
         *,
         settings: Settings | None = None,
         clock: Clock | None = None,
-        hands: "Hands | None" = None,
+        hands: "Executor | None" = None,
         spoken: Mapping[str, Dialect] | None = None,
         recover: bool = True,
     ) -> None:
@@ -219,7 +219,7 @@ class Engine(Client):
         clock = clock or SystemClock()
         spoken = languages() if spoken is None else spoken
         opened = open_store(store, clock) if isinstance(store, str) else store
-        runtime = Runtime(opened, spoken, hands or local_hands(clock, opened, spoken), clock, settings or Settings())
+        runtime = Runtime(opened, spoken, hands or local_executor(clock, opened, spoken), clock, settings or Settings())
         super().__init__(opened, spoken, clock, runtime)
         self.runtime: Runtime = runtime
 

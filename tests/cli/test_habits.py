@@ -7,7 +7,7 @@ import pytest
 from tests.cli.commandline import CommandLine
 from tests.dialects.playbook.world import playbook
 
-from perdure.services.playbook.noetl_aliases import understood
+from perdure.services.playbook.noetl_aliases import translate_arguments
 
 SUMS = playbook("""
 workload: {a: 1, b: {c: 2, d: 3}}
@@ -58,7 +58,7 @@ def perdure(tmp_path: Path) -> CommandLine:
 )
 def test_a_habit_is_a_spelling_of_a_verb(said: str, meant: str) -> None:
     """PBK-234."""
-    assert understood(said.split()) == meant.split()
+    assert translate_arguments(said.split()) == meant.split()
 
 
 def test_payload_is_overridden_by_set(perdure: CommandLine) -> None:

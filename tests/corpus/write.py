@@ -27,8 +27,8 @@ from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.store_copy import copy
 from perdure.testing import FakeClock
 from perdure.testing.opening import worlds_on
-from perdure.wiring import Observer, open_caretaker
-from perdure.workers.null_executor import IdleHands
+from perdure.wiring import Observer, open_admin
+from perdure.workers.null_executor import NullExecutor
 from tests.corpus import FOLDER, LATER
 from tests.dialects.flow.suite import OWN
 from tests.dialects.playbook import cases as playbooks
@@ -86,7 +86,7 @@ async def _stores(language: str) -> AsyncIterator[tuple[str, Path]]:
 async def _fork(path: Path) -> None:
     """Its first run, where it can be forked, and nothing of the fork is done."""
     address, clock = f"sqlite:///{path}", FakeClock(LATER)
-    async with perdure.Engine(address, hands=IdleHands(), clock=clock, recover=False) as engine:
+    async with perdure.Engine(address, hands=NullExecutor(), clock=clock, recover=False) as engine:
         run = (await engine.store.search(Filter()))[0].id
         for at in range(len(await engine.history(run)) // 2, 0, -1):
             try:
@@ -128,9 +128,9 @@ async def _line(title: str, path: Path) -> dict[str, Any]:
 
 def _postgres_line(line: dict[str, Any], path: Path, url: str, conninfo: str) -> dict[str, Any]:
     clock = FakeClock(LATER)
-    target = open_caretaker(url, clock)
+    target = open_admin(url, clock)
     target.migrate()
-    copy(open_caretaker(f"sqlite:///{path}", clock), target)
+    copy(open_admin(f"sqlite:///{path}", clock), target)
     tables: dict[str, Any] = {}
     with psycopg.connect(conninfo, autocommit=True) as connection:
         found = connection.execute(

@@ -14,7 +14,7 @@ from perdure.dialects.story.values.schemas import Schema
 from perdure.documents import schema_size
 from perdure.documents.schema_size import SchemaSize
 from perdure.kernel import jsontext
-from perdure.kernel.turn_budget import Effort, TooDear
+from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 
 
 def doubling(keyword: str, levels: int = 60) -> dict[str, Any]:
@@ -150,13 +150,13 @@ def test_checking_is_paid_for_before_it_is_done() -> None:
     """Invariant 29: the size of the schema times that of the data."""
     once = {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}}
     data = [{"a": at} for at in range(1_000)]
-    with Effort(10**9) as effort:
+    with TurnBudget(10**9) as effort:
         assert SchemaSize(once).refusal(data) is None
         cheap = 10**9 - effort.left
         assert SchemaSize({"allOf": [once] * 100}).refusal(data) is None
     assert cheap >= 2_000
     assert 10**9 - effort.left >= 90 * cheap
-    with Effort(50_000), pytest.raises(TooDear):
+    with TurnBudget(50_000), pytest.raises(TurnTooExpensive):
         SchemaSize({"allOf": [once] * 100}).refusal(data)
 
 

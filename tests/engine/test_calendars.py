@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.store_validation import Validator
+from perdure.engine.store_validation import StoreValidator
 from perdure.kernel.values import SECOND
-from perdure.stores.sqlite.admin import SqliteCaretaker
+from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.testing import World
 from perdure.testing.world import RunInWorld
 from tests.dialects.flow.documents import flow, returns
@@ -105,6 +105,6 @@ async def test_what_was_set_back_and_validated_is_sound(tmp_path: Path) -> None:
         world.clock.set_wall(-HOUR)
         run = await world.start(sleeps(world, 1))
         assert world.engine is not None
-        with SqliteCaretaker(world.path, world.clock.now).reading() as reading:
-            assert list(Validator(reading, world.engine.languages).findings()) == []
+        with SqliteAdmin(world.path, world.clock.now).reading() as reading:
+            assert list(StoreValidator(reading, world.engine.languages).findings()) == []
         assert not await is_awake(run)

@@ -11,7 +11,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
 from perdure.kernel.problems import Problem, Severity
 from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Applied, Declared, Judged, Surroundings
+from perdure.kernel.validation import Applied, Declared, Validated, ValidationContext
 from perdure.kernel.values import INLINE_BYTES
 from perdure.testing import World
 from perdure.testing.drill import Drill
@@ -40,7 +40,7 @@ class Things(Drill):
             for one in jsontext.decode(text)
         ]
 
-    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+    def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         assert around is not None
         self.judgements += 1
         problems = []
@@ -50,7 +50,7 @@ class Things(Drill):
                 problems.append(Problem("THINGS", f"there is no seal {spec['seal']!r}"))
             if "old" in spec:
                 problems.append(Problem("THINGS", "'old' is old", severity=Severity.WARNING))
-        return Judged(None, problems)
+        return Validated(None, problems)
 
 
 def thing(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:

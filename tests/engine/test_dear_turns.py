@@ -18,7 +18,7 @@ from perdure.engine import decision_threads, decisions
 from perdure.engine.client import RunFailed
 from perdure.engine.slot import Slot
 from perdure.kernel import jsontext
-from perdure.kernel.turn_budget import Effort, TooDear
+from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 from perdure.kernel.validation import Applied
 from perdure.kernel.values import RunId
 from perdure.providers.registry import shared
@@ -128,9 +128,9 @@ def test_what_is_dear_here_is_not_too_dear_altogether() -> None:
     text = compile_text("{% for i in range(20000) %}{% set x = i + 1 %}{% endfor %}")
     story = compile_template("{{ range 20000 }}{{ end }}")
     for evaluate in (loop.evaluate, text.render, story.render):
-        with Effort(1_000), pytest.raises(TooDear):
+        with TurnBudget(1_000), pytest.raises(TurnTooExpensive):
             evaluate({})
-        with Effort(10**9) as effort:
+        with TurnBudget(10**9) as effort:
             evaluate({})
         assert effort.left < 10**9 - 20_000
 
@@ -325,7 +325,7 @@ def test_long_work_rests_in_between() -> None:
             nonlocal rests
             rests += 1
 
-        with Effort(10**9, rest):
+        with TurnBudget(10**9, rest):
             work()
         assert rests >= 15, name
 

@@ -11,7 +11,7 @@ from perdure.kernel.values import SECOND, RunId
 from perdure.stores.clocks import sources
 from perdure.testing import World
 from perdure.testing.world import RunInWorld
-from perdure.workers.pool_worker import LeasingWorker
+from perdure.workers.pool_worker import PoolWorker
 from tests.engine.documents import drill
 
 DEADLY = drill({"call": "deadly", "deliveries": 3}, {"return": "lived"})
@@ -319,11 +319,11 @@ class Workers:
         self.world = world
         self._count = 0
 
-    async def come(self) -> LeasingWorker:
+    async def come(self) -> PoolWorker:
         self._count += 1
         assert self.world.engine is not None
         store, clock = self.world.engine.store, self.world.clock
-        worker = LeasingWorker(store, self.world.hands, clock, pool="gpu", name=f"w{self._count}", lease=30 * SECOND)
+        worker = PoolWorker(store, self.world.hands, clock, pool="gpu", name=f"w{self._count}", lease=30 * SECOND)
         await worker.take()
         return worker
 

@@ -20,7 +20,7 @@ from perdure.services.story.triggers.service import Service
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import Letter, ResourceWrite
+from perdure.stores.protocol import Message, ResourceWrite
 from perdure.testing.transitions import created
 from perdure.wiring import Engine
 from tests.engine.servers import until
@@ -84,7 +84,7 @@ async def test_a_signal_wakes_an_idle_server_by_a_hint(url: str) -> None:
         run = await engine.start(WAITS)
         sender = opened(url)
         body = i.encode(i.Signal("go", b"1", "key"))
-        assert await sender.send(Letter(run.id, 2_000, body)) is not None
+        assert await sender.send(Message(run.id, 2_000, body)) is not None
 
         assert await asyncio.wait_for(run.result(), 20) == 1
         await sender.close()

@@ -10,7 +10,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import SECOND
-from perdure.stores.protocol import Letter
+from perdure.stores.protocol import Message
 from perdure.testing import World
 from perdure.wiring import languages
 from tests.engine.documents import DRAW, SLEEPER, drill
@@ -87,8 +87,8 @@ async def test_an_inbox_row_is_deleted_by_the_commit_that_decides_it(tmp_path: P
         run = await world.start(WAITS)
         assert world.engine is not None
         store = world.engine.store
-        await store.send(Letter(run.id, world.clock.now(), i.encode(i.Signal("go", b"1"))))
-        await store.send(Letter(run.id, world.clock.now(), i.encode(i.Signal("go", b"2"))))
+        await store.send(Message(run.id, world.clock.now(), i.encode(i.Signal("go", b"1"))))
+        await store.send(Message(run.id, world.clock.now(), i.encode(i.Signal("go", b"2"))))
         assert len(await store.inbox(world.engine.runtime.partitions, 10)) == 2
 
         await world.engine.runtime.read_inbox()
@@ -123,7 +123,7 @@ async def test_a_result_acknowledged_elsewhere_wins_before_the_engine_has_heard_
         assert world.engine is not None
         (leased,) = await world.engine.store.lease("gpu", None, "w1", 1, world.clock.now() + 60 * SECOND)
         world.clock.move_to(world.clock.now() + 9 * SECOND)
-        result = Letter(leased.run, world.clock.now(), i.encode(i.TaskResult(leased.task, 1, 1, Succeeded(b'"done"'))))
+        result = Message(leased.run, world.clock.now(), i.encode(i.TaskResult(leased.task, 1, 1, Succeeded(b'"done"'))))
         world.engine.store.changed = lambda: False  # type: ignore[method-assign]  # it does not look by itself
         assert await world.engine.store.report("w1", leased, result)
         world.clock.move_to(world.clock.now() + 60 * SECOND)
@@ -147,7 +147,7 @@ async def test_what_came_after_a_deadline_waits_for_what_came_before_it(tmp_path
 
 async def _report_while_nobody_runs(world: World, leased: Any, result: i.TaskResult) -> None:
     store = world.open_store()
-    assert await store.report("w1", leased, Letter(leased.run, world.clock.now(), i.encode(result)))
+    assert await store.report("w1", leased, Message(leased.run, world.clock.now(), i.encode(result)))
     await store.close()
 
 

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.engine.document_validation import Judge
+from perdure.engine.document_validation import DocumentValidator
 from perdure.kernel import jsontext
 from perdure.kernel.lookups import Answers, Named, Question, Within
 from perdure.kernel.problems import Problem
-from perdure.kernel.validation import Applied, Declared, Judged, Surroundings
+from perdure.kernel.validation import Applied, Declared, Validated, ValidationContext
 from perdure.testing.drill import Drill
 
 
@@ -28,16 +28,16 @@ class Chain(Drill):
         body = jsontext.decode(text)
         return [Declared("Link", "", body["metadata"]["name"], body)]
 
-    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+    def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         assert around is not None
         self.judgements += 1
         found = [jsontext.decode(text)]
         while (following := found[-1].get("next")) is not None:
             link = around.find("Link", "", following)
             if link is None:
-                return Judged(None, [Problem("CHAIN", f"there is no link {following!r}")])
+                return Validated(None, [Problem("CHAIN", f"there is no link {following!r}")])
             found.append(link)
-        return Judged(len(found), [], jsontext.encode(found))
+        return Validated(len(found), [], jsontext.encode(found))
 
 
 def link(name: str, following: str | None = None) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Shelf:
 
 async def test_what_a_language_asks_for_is_fetched_until_nothing_is_open() -> None:
     shelf, chain = Shelf(link("b", "c"), link("c")), Chain()
-    judged = await Judge({"chain": chain}, shelf.fetch).judge(chain, jsontext.encode(link("a", "b")))
+    judged = await DocumentValidator({"chain": chain}, shelf.fetch).validate(chain, jsontext.encode(link("a", "b")))
 
     assert (judged.program, judged.problems) == (3, [])
     assert shelf.asked == [[Named("Link", "", "b")], [Named("Link", "", "c")]]
@@ -68,37 +68,39 @@ async def test_what_a_language_asks_for_is_fetched_until_nothing_is_open() -> No
 async def test_what_was_applied_comes_before_the_catalog() -> None:
     shelf, chain = Shelf(link("b", "nowhere")), Chain()
     applied = [Applied("b.json", jsontext.encode(link("b")).decode())]
-    judging = Judge({"chain": chain}, shelf.fetch)
+    judging = DocumentValidator({"chain": chain}, shelf.fetch)
 
-    assert (await judging.judge(chain, jsontext.encode(link("a", "b")), applied)).program == 2
+    assert (await judging.validate(chain, jsontext.encode(link("a", "b")), applied)).program == 2
     assert shelf.asked == []
-    around = Surroundings(judging.declared(applied), answers={Within("Link", ""): [link("b", "nowhere"), link("a")]})
+    around = ValidationContext(
+        judging.declared(applied), answers={Within("Link", ""): [link("b", "nowhere"), link("a")]}
+    )
     assert around.within("Link", "") == [link("a"), link("b")]
 
 
 async def test_absence_is_an_answer_and_a_problem_is_not_kept() -> None:
     shelf, chain = Shelf(), Chain()
-    judging = Judge({"chain": chain}, shelf.fetch)
+    judging = DocumentValidator({"chain": chain}, shelf.fetch)
     text = jsontext.encode(link("a", "b"))
 
-    assert (await judging.judge(chain, text)).problems[0].message == "there is no link 'b'"
+    assert (await judging.validate(chain, text)).problems[0].message == "there is no link 'b'"
     shelf.links["b"] = link("b")
-    assert (await judging.judge(chain, text)).program == 2
+    assert (await judging.validate(chain, text)).program == 2
 
 
 async def test_a_text_is_judged_again_only_when_its_surroundings_changed() -> None:
     shelf, chain = Shelf(link("b")), Chain()
-    judging = Judge({"chain": chain}, shelf.fetch)
+    judging = DocumentValidator({"chain": chain}, shelf.fetch)
     text = jsontext.encode(link("a", "b"))
-    first = await judging.judge(chain, text)
+    first = await judging.validate(chain, text)
     before = chain.judgements
 
-    assert await judging.judge(chain, text) is first
+    assert await judging.validate(chain, text) is first
     assert chain.judgements == before
     shelf.links |= {"b": link("b", "c"), "c": link("c")}
-    assert (await judging.judge(chain, text)).program == 3
+    assert (await judging.validate(chain, text)).program == 3
     applied = [Applied("b.json", jsontext.encode(link("b")).decode())]
-    assert (await judging.judge(chain, text, applied)).program == 2
+    assert (await judging.validate(chain, text, applied)).program == 2
 
 
 async def test_a_hundred_who_ask_at_once_have_it_judged_once() -> None:
@@ -110,16 +112,16 @@ async def test_a_hundred_who_ask_at_once_have_it_judged_once() -> None:
             return await super().fetch(asked)
 
     shelf = SlowShelf(link("b", "c"), link("c"))
-    judging = Judge({"chain": chain}, shelf.fetch)
+    judging = DocumentValidator({"chain": chain}, shelf.fetch)
     text = jsontext.encode(link("a", "b"))
-    found = await asyncio.gather(*[judging.judge(chain, text) for _ in range(100)])
+    found = await asyncio.gather(*[judging.validate(chain, text) for _ in range(100)])
 
     assert [one.program for one in found] == [3] * 100
     assert chain.judgements == 3  # one round for each link that was asked for
 
     shelf.links["c"] = link("c", "d")
     shelf.links["d"] = link("d")
-    found = await asyncio.gather(*[judging.judge(chain, text) for _ in range(100)])
+    found = await asyncio.gather(*[judging.validate(chain, text) for _ in range(100)])
 
     assert [one.program for one in found] == [4] * 100
     assert chain.judgements == 7

@@ -17,7 +17,7 @@ from perdure.kernel.outcomes import Code, Status
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import RECORDS
-from perdure.stores.protocol import Letter
+from perdure.stores.protocol import Message
 from perdure.testing import ScriptedHands
 from perdure.testing.drill import Drill
 from perdure.testing.drill import body as b
@@ -94,7 +94,7 @@ async def test_an_old_server_leaves_a_run_alone_that_a_newer_one_has_written_to(
         plain = (await new.start(WAITS)).id
     async with server(tmp_path) as old:
         await until(lambda: bool(old.runtime.partitions))
-        await old.store.send(Letter(run, 1, msgspec.msgpack.encode([6, "go", b'"kept"', "k", ""])))
+        await old.store.send(Message(run, 1, msgspec.msgpack.encode([6, "go", b'"kept"', "k", ""])))
         said = await waits_for_newer(old, run)
         await old.signal(plain, "go", "other runs go on")
 
@@ -120,7 +120,7 @@ async def test_a_run_goes_to_a_live_server_that_can_read_it(tmp_path: Path) -> N
         runs = [(await new.start(BLESSED)).id for _ in range(12)]
     async with server(tmp_path) as old:
         await until(lambda: len(old.runtime.partitions) == 64)
-        await old.store.send(Letter(runs[0], 1, msgspec.msgpack.encode([6, "go", b"0", "k", ""])))
+        await old.store.send(Message(runs[0], 1, msgspec.msgpack.encode([6, "go", b"0", "k", ""])))
         await waits_for_newer(old, runs[0])
 
         async with server(tmp_path, Blessing()) as new:
@@ -171,7 +171,7 @@ async def test_a_start_that_cannot_be_read_yet_waits(tmp_path: Path) -> None:
         home = old.runtime.partitions[0]
         await _put(old, home, later, [1, "drill", pinned, "later", b"null", b"{}", 7])
         beside = (await old.start(drill({"signal": "go", "save": "said"}, {"return": "$said"}))).id
-        await old.store.send(Letter(beside, 1, msgspec.msgpack.encode([6, "go", b'"read"', "k", ""])))
+        await old.store.send(Message(beside, 1, msgspec.msgpack.encode([6, "go", b'"read"', "k", ""])))
         assert await asyncio.wait_for(old.handle(beside).result(), 20) == "read", "the inbox was read to its end"
 
         assert await old.store.find(later) is None and old.runtime.stopped is None
@@ -211,9 +211,9 @@ async def test_a_letter_of_a_kind_that_is_not_known_waits_and_stops_nobody(tmp_p
     """The run goes on without it; the letter is kept for a server that can read it."""
     async with server(tmp_path) as old:
         run = (await old.start(WAITS)).id
-        await old.store.send(Letter(run, 1, msgspec.msgpack.encode([99, "something new"])))
-        await old.store.send(Letter(run, 1, msgspec.msgpack.encode([7, "a member more", "", "new"])))
-        await old.store.send(Letter(run, 1, msgspec.msgpack.encode([6, "go", b'"and goes on"', "k", ""])))
+        await old.store.send(Message(run, 1, msgspec.msgpack.encode([99, "something new"])))
+        await old.store.send(Message(run, 1, msgspec.msgpack.encode([7, "a member more", "", "new"])))
+        await old.store.send(Message(run, 1, msgspec.msgpack.encode([6, "go", b'"and goes on"', "k", ""])))
 
         assert await asyncio.wait_for(old.handle(run).result(), 20) == "and goes on"
         assert old.runtime.stopped is None
@@ -226,7 +226,7 @@ async def test_a_letter_of_a_kind_that_is_not_known_waits_and_stops_nobody(tmp_p
 async def test_a_run_with_a_letter_that_cannot_be_read_goes_to_who_reads_more(tmp_path: Path) -> None:
     async with server(tmp_path) as old:
         run = (await old.start(WAITS)).id
-        await old.store.send(Letter(run, 1, msgspec.msgpack.encode([99, "something new"])))
+        await old.store.send(Message(run, 1, msgspec.msgpack.encode([99, "something new"])))
         async with server(tmp_path, Blessing()) as new:
             async with asyncio.timeout(20):
                 while (await new.find(run)).partition not in new.runtime.partitions:
@@ -248,7 +248,7 @@ async def test_a_language_that_is_not_spoken_here_is_left_alone(tmp_path: Path) 
         run = (await newer.start(WAITS)).id
     async with server(tmp_path) as old:
         await until(lambda: bool(old.runtime.partitions))
-        await old.store.send(Letter(run, 1, msgspec.msgpack.encode([6, "go", b"1", "k", ""])))
+        await old.store.send(Message(run, 1, msgspec.msgpack.encode([6, "go", b"1", "k", ""])))
 
         assert "'other'" in await waits_for_newer(old, run)
         assert old.runtime.stopped is None
@@ -260,7 +260,7 @@ async def test_a_run_whose_log_is_damaged_is_stuck_and_stops_nobody(tmp_path: Pa
     async with server(tmp_path) as one:
         run = (await one.start(WAITS)).id
         await _damage(one, run)
-        await one.store.send(Letter(run, 1, msgspec.msgpack.encode([6, "go", b"1", "k", ""])))
+        await one.store.send(Message(run, 1, msgspec.msgpack.encode([6, "go", b"1", "k", ""])))
 
         assert "DecodeError" in await waits_for_newer(one, run)
         assert await (await one.start(drill({"return": "well"}))).result() == "well"
@@ -316,9 +316,9 @@ class Careful(Blessing):
 async def test_a_new_event_is_written_once_every_live_server_reads_it(tmp_path: Path) -> None:
     async with server(tmp_path, Careful()) as new:
         async with server(tmp_path) as old:
-            await until(lambda: new.store.spoken == old.store.spoken == RECORDS)
+            await until(lambda: new.store.min_record_version == old.store.min_record_version == RECORDS)
             before = (await new.start(BLESSED)).id
-        await until(lambda: new.store.spoken == RECORDS + 1)
+        await until(lambda: new.store.min_record_version == RECORDS + 1)
         after = (await new.start(BLESSED)).id
 
         told = [{event["event"] for event in await new.history(run, raw=True)} for run in (before, after)]
@@ -328,4 +328,4 @@ async def test_a_new_event_is_written_once_every_live_server_reads_it(tmp_path: 
 
 async def test_a_file_speaks_the_vocabulary_of_its_program(tmp_path: Path) -> None:
     async with server(tmp_path) as alone:
-        assert alone.store.spoken == RECORDS
+        assert alone.store.min_record_version == RECORDS

@@ -11,7 +11,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.values import SECOND
 from perdure.testing import World
-from perdure.workers.pool_worker import LeasingWorker
+from perdure.workers.pool_worker import PoolWorker
 from tests.engine.documents import drill
 
 pytestmark = pytest.mark.every_store
@@ -244,7 +244,7 @@ async def test_a_leased_task_is_done_by_a_worker_elsewhere(tmp_path: Path) -> No
         run = await world.start(drill({"call": "echo", "input": [1, 2], "pool": "gpu", "save": "x"}, {"return": "$x"}))
         assert world.engine is not None
         assert await run.status() == "running"
-        worker = LeasingWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
+        worker = PoolWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
         assert await worker.take() == 1
         await worker.finish()
         await world.engine.runtime.read_inbox()
@@ -265,11 +265,11 @@ async def test_a_lease_that_ends_without_a_result_is_handed_on_as_the_next_deliv
         await world.engine.runtime.expire_leases()
         await world.settle()
         (second,) = await store.lease("gpu", None, "w2", 5, world.clock.now() + 30 * SECOND)
-        from perdure.stores.protocol import Letter
+        from perdure.stores.protocol import Message
 
-        def letter(lease: Any, value: bytes) -> Letter:
+        def letter(lease: Any, value: bytes) -> Message:
             result = i.TaskResult(lease.task, 1, lease.delivery, Succeeded(value))
-            return Letter(run.id, world.clock.now(), i.encode(result))
+            return Message(run.id, world.clock.now(), i.encode(result))
 
         assert not await store.report("w1", first, letter(first, b'"late"'))
         assert await store.report("w2", second, letter(second, b'"good"'))
@@ -285,7 +285,7 @@ async def test_cancelling_a_leased_task_reaches_its_worker_with_the_heartbeat(tm
     async with World(tmp_path, held={"slow"}) as world:
         run = await world.start(drill({"call": "slow", "pool": "gpu"}))
         assert world.engine is not None
-        worker = LeasingWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
+        worker = PoolWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
         await worker.take()
         await run.cancel("stop")
         await worker.beat()

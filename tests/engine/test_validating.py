@@ -10,14 +10,14 @@ from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
 from perdure.engine import run_views
-from perdure.engine.store_validation import Validator
+from perdure.engine.store_validation import StoreValidator
 from perdure.kernel import inputs
 from perdure.kernel.codec import encode_turns
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.admin import Stray
-from perdure.stores.protocol import Committed, Letter, NewRun, Summary, Transition
-from perdure.stores.sqlite.admin import SqliteCaretaker
+from perdure.stores.protocol import Committed, Message, NewRun, Summary, Transition
+from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.testing.world import World
 from perdure.wiring import languages
 from tests.engine.meter import metered
@@ -46,14 +46,14 @@ async def store(folder: Path) -> Path:
 
 
 def findings(path: Path) -> list[Stray]:
-    with SqliteCaretaker(path, lambda: 1).reading() as reading:
-        return list(Validator(reading, languages()).findings())
+    with SqliteAdmin(path, lambda: 1).reading() as reading:
+        return list(StoreValidator(reading, languages()).findings())
 
 
 async def test_a_store_in_order_has_no_findings(tmp_path: Path) -> None:
     path = await store(tmp_path)
-    with SqliteCaretaker(path, lambda: 1).reading() as reading:
-        validator = Validator(reading, languages())
+    with SqliteAdmin(path, lambda: 1).reading() as reading:
+        validator = StoreValidator(reading, languages())
         assert list(validator.findings()) == []
 
     assert validator.read.runs == len(SCENES) + 1
@@ -128,7 +128,7 @@ async def test_a_run_that_can_never_move_is_told_of(tmp_path: Path, spoken: str)
         assert [(one.run, "can never move" in one.message) for one in findings(tmp_path / "runs.db")] == [
             ("never", True)
         ]
-        await engine.store.send(Letter(RunId("never"), 2, inputs.encode(inputs.Wake())))
+        await engine.store.send(Message(RunId("never"), 2, inputs.encode(inputs.Wake())))
 
         assert findings(tmp_path / "runs.db") == [], "something is on its way to it"
 

@@ -23,7 +23,7 @@ from perdure.testing.drill import Drill
 from perdure.testing.drill import body as b
 from perdure.testing.drill.program import load
 from perdure.wiring import Engine
-from perdure.workers.null_executor import IdleHands
+from perdure.workers.null_executor import NullExecutor
 from tests.engine.documents import drill
 from tests.engine.meter import metered
 from tests.engine.test_work_bounds import FUNCTIONS
@@ -88,7 +88,7 @@ async def test_recording_many_starts_and_leaving_costs_each_what_it_costs_of_few
     for many in (50, 500):
         folder = tmp_path / str(many)
         folder.mkdir()
-        engine = Engine(f"sqlite:///{folder}/runs.db", hands=IdleHands())
+        engine = Engine(f"sqlite:///{folder}/runs.db", hands=NullExecutor())
         await engine.runtime.open()
         with _instructions() as counted:
             await asyncio.gather(*[engine.start(drill({"call": "echo"})) for _ in range(many)])

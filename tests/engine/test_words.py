@@ -14,7 +14,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import SECOND, RunId
-from perdure.stores.protocol import Filter, Letter
+from perdure.stores.protocol import Filter, Message
 from perdure.testing import RunInWorld, World
 from perdure.wiring import languages
 from tests.engine.documents import drill
@@ -56,7 +56,7 @@ async def send(world: World, run: RunId, *words: i.Input) -> None:
     async with elsewhere(world) as observer:
         for word in words:
             world.clock.move_to(world.clock.now() + SECOND)
-            await observer.store.send(Letter(run, world.clock.now(), i.encode(word)))
+            await observer.store.send(Message(run, world.clock.now(), i.encode(word)))
 
 
 def decision(state: str, by: str = "", step: str = "g", key: str = "") -> i.Steer:
@@ -151,7 +151,7 @@ async def test_a_word_that_lies_in_the_store_counts_although_the_engine_has_not_
         world.engine.store.changed = lambda: False  # type: ignore[method-assign]  # it does not look by itself
         world.clock._now += 9 * SECOND  # the alarm has not rung yet
         async with elsewhere(world) as observer:
-            await observer.store.send(Letter(run.id, world.clock.now(), i.encode(decision("Approved"))))
+            await observer.store.send(Message(run.id, world.clock.now(), i.encode(decision("Approved"))))
         world.clock.move_to(world.clock.now())
         await world.settle()
 
@@ -444,7 +444,7 @@ async def test_a_word_behind_a_cancel_that_waits_is_refused(tmp_path: Path, lang
                 await observer.steer(run.id, verb, body)
 
             assert not again.is_new and "waits already" in again.remarks[0]
-            assert len(await observer.store.letters(run.id)) == 1
+            assert len(await observer.store.messages(run.id)) == 1
             shown = await observer.show(run.id)
             (pending,) = [one for one in shown["pending"] if one["kind"] == "cancel"]
             assert pending["text"].startswith("cancel requested at ")
@@ -543,7 +543,7 @@ async def test_a_run_that_was_told_something_is_not_removed_before_that_is_decid
     async with World(tmp_path) as world:
         run = await world.start(drill({"return": 1}))
         await world.crash()
-        late = Letter(run.id, world.clock.now(), i.encode(i.Signal("go", b"1", "late")), is_word=True)
+        late = Message(run.id, world.clock.now(), i.encode(i.Signal("go", b"1", "late")), is_word=True)
         async with elsewhere(world) as observer:
             await observer.store.send(late)
             assert await observer.prune(world.clock.now() + SECOND) == 0
@@ -565,8 +565,8 @@ async def test_a_disowned_run_decides_what_was_said_to_it_before_it_goes(tmp_pat
         )
         async with elsewhere(world) as observer:
             word = i.encode(i.Signal("go", b"1", "late"))
-            await observer.store.send(Letter(run.id, world.clock.now(), i.encode(i.Disown())))
-            await observer.store.send(Letter(run.id, world.clock.now(), word, is_word=True))
+            await observer.store.send(Message(run.id, world.clock.now(), i.encode(i.Disown())))
+            await observer.store.send(Message(run.id, world.clock.now(), word, is_word=True))
             await world.engine.runtime.read_inbox()
             await world.settle()
 

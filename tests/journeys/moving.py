@@ -9,7 +9,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import RunId
 from perdure.services.story.triggers.requests import Requests
-from perdure.stores.protocol import Filter, Letter
+from perdure.stores.protocol import Filter, Message
 from perdure.testing.world import World
 from perdure.wiring import Engine, languages
 from tests.dialects.playbook.world import playbook
@@ -144,7 +144,7 @@ async def leave(world: World, cast: Cast) -> None:
     store, now = world.open_store(), world.clock.now()
     for word, key in (("first", "a"), ("second", "b")):  # one counts: that which came first
         letter = i.Signal("go", jsontext.encode(word), key)
-        assert await store.send(Letter(cast.runs["told"], now, i.encode(letter))) is not None
+        assert await store.send(Message(cast.runs["told"], now, i.encode(letter))) is not None
     client = Client(store, languages(lambda provider: True), world.clock, None)
     told = await Requests(client).trigger("orders", {"n": 6}, token="three")
     assert told.get("status", {}).get("decision", "Pending") == "Pending"
@@ -166,7 +166,7 @@ async def finish(world: World, cast: Cast) -> None:
         await engine.steer(cast.runs[f"story {token}"], "gate", {"step": "ask", "state": "Approved"}, by="me")
     for lease in await engine.store.lease("far", None, "worker", 10, world.clock.now() + 10**9):
         result = i.TaskResult(lease.task, 1, lease.delivery, Succeeded(b'"from afar"'))
-        assert await engine.store.report("worker", lease, Letter(lease.run, world.clock.now(), i.encode(result)))
+        assert await engine.store.report("worker", lease, Message(lease.run, world.clock.now(), i.encode(result)))
     await engine.runtime.read_inbox()
     await world.settle()
     while world.hands.waiting:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.store_validation import Validator
+from perdure.engine.store_validation import StoreValidator
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter, Store
@@ -76,7 +76,7 @@ async def ending(engine: Any, run: RunId) -> dict[str, Any]:
 
 def findings(where: Place) -> list[Any]:
     with where.caretaker().reading() as reading:
-        return list(Validator(reading, languages()).findings())
+        return list(StoreValidator(reading, languages()).findings())
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)

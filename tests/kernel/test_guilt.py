@@ -7,7 +7,7 @@ import pytest
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.crash_attribution import Loss, Place, judge, pace, time_alone
+from perdure.kernel.crash_attribution import Loss, Place, attribute, pace, time_alone
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Succeeded
 from perdure.kernel.state import OpenTask
@@ -225,7 +225,7 @@ def test_every_loss_is_judged_in_every_place() -> None:
     for place in Place:
         for loss in Loss:
             task = OpenTask("x", "p", b"", b"", 1, 1, "", None, 3, 0, False, suspicion=1, place=place)
-            suspicion, charged = judge(task, loss)
+            suspicion, charged = attribute(task, loss)
             is_alone = (
                 loss is Loss.ALONE
                 or (loss is Loss.ONLY and place in (Place.BESIDE_OTHERS, Place.ALONE))

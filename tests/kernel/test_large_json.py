@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.kernel import jsontext
-from perdure.kernel.turn_budget import Effort, TooDear
+from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
@@ -27,7 +27,7 @@ def no_rest() -> None:
 @settings(deadline=None, max_examples=200)
 def test_pieces_of_any_size_give_the_same_text_and_the_same_value(value: Any) -> None:
     whole = msgspec.json.encode(value)
-    with pytest.MonkeyPatch.context() as patch, Effort(10**9, no_rest):
+    with pytest.MonkeyPatch.context() as patch, TurnBudget(10**9, no_rest):
         patch.setattr(jsontext, "PIECE", 20)
         patch.setattr(jsontext, "_NODES", 3)
         assert jsontext.encode(value) == whole
@@ -60,7 +60,7 @@ def test_no_call_into_c_reads_or_writes_much(value: Any, monkeypatch: pytest.Mon
             sizes.append(len(text) - 300_000 if b"x" * 300_000 in text else len(text))
             return text
 
-    with Effort(10**9, no_rest):
+    with TurnBudget(10**9, no_rest):
         monkeypatch.setattr(jsontext, "_encoder", Noting())
         monkeypatch.setattr(jsontext, "_decode", noting_read)
         text = jsontext.encode(value)
@@ -72,17 +72,17 @@ def test_no_call_into_c_reads_or_writes_much(value: Any, monkeypatch: pytest.Mon
 
 def test_large_text_is_paid_for_before_it_is_read() -> None:
     text = b"[%b]" % b",".join([b"1"] * 200_000)
-    with Effort(50_000) as effort, pytest.raises(TooDear):
+    with TurnBudget(50_000) as effort, pytest.raises(TurnTooExpensive):
         jsontext.decode(text)
     assert effort.left < 0
-    with Effort(10**9) as effort:
+    with TurnBudget(10**9) as effort:
         jsontext.encode(jsontext.decode(text))
     assert 10**9 - effort.left > len(text) // 2
 
 
 def test_what_has_no_json_form_is_refused_in_pieces_too() -> None:
     large: list[Any] = [[at] for at in range(10_000)]
-    with Effort(10**9, no_rest):
+    with TurnBudget(10**9, no_rest):
         for wrong in (math.nan, object(), "\ud800"):
             with pytest.raises(jsontext.NotJson):
                 jsontext.encode([*large, wrong, None])

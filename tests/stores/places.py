@@ -9,11 +9,11 @@ from typing import Protocol
 import psycopg
 
 from perdure.kernel.values import Instant
-from perdure.stores.admin import Caretaker
-from perdure.stores.postgres.admin import PostgresCaretaker
+from perdure.stores.admin import StoreAdmin
+from perdure.stores.postgres.admin import PostgresAdmin
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Store
-from perdure.stores.sqlite.admin import SqliteCaretaker
+from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.stores.sqlite.database import path_of
 from perdure.stores.sqlite.store import SqliteStore
 from tests.postgres import Server
@@ -30,7 +30,7 @@ class Place(Protocol):
 
     def open(self) -> Store: ...
 
-    def caretaker(self) -> Caretaker: ...
+    def caretaker(self) -> StoreAdmin: ...
 
     def forget_dead_owners(self) -> None:
         """As if the leases of whoever died here had run out."""
@@ -43,8 +43,8 @@ class File:
     def open(self) -> Store:
         return SqliteStore(path_of(self.address), lambda: NOW)
 
-    def caretaker(self) -> Caretaker:
-        return SqliteCaretaker(path_of(self.address), lambda: NOW)
+    def caretaker(self) -> StoreAdmin:
+        return SqliteAdmin(path_of(self.address), lambda: NOW)
 
     def forget_dead_owners(self) -> None:
         """A lock is free at the instant of death."""
@@ -57,8 +57,8 @@ class Database:
     def open(self) -> Store:
         return PostgresStore(self.address, lambda: NOW)
 
-    def caretaker(self) -> Caretaker:
-        return PostgresCaretaker(self.address)
+    def caretaker(self) -> StoreAdmin:
+        return PostgresAdmin(self.address)
 
     def forget_dead_owners(self) -> None:
         with psycopg.connect(self.address, autocommit=True) as connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from perdure.engine.store_validation import Validator
+from perdure.engine.store_validation import StoreValidator
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreMissing
@@ -107,6 +107,6 @@ async def test_damage_in_a_database_is_told_of(postgres_server: Callable[[int], 
             connection.execute("INSERT INTO perdure.log VALUES (77, 1, '')")
             connection.execute("INSERT INTO perdure.inbox VALUES (1, 1, 'c', 1, '\\x9206a161')")
         with where.caretaker().reading() as reading:
-            found = {(one.what, one.run) for one in Validator(reading, languages()).findings()}
+            found = {(one.what, one.run) for one in StoreValidator(reading, languages()).findings()}
 
         assert found >= {("permits", "a"), ("tasks", "b"), ("log rows", None), ("letters", "c"), ("runs", "a")}

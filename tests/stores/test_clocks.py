@@ -24,7 +24,7 @@ from perdure.stores.errors import StoreClockBehind
 from perdure.stores.postgres.clock_offset import DatabaseCount
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import Committed, Letter, Offer
+from perdure.stores.protocol import Committed, Message, Offer
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
 from perdure.wiring import Engine, Observer
@@ -414,9 +414,9 @@ async def test_letters_are_stamped_by_the_store_and_not_by_what_a_sender_has_cou
     assert isinstance(await store.commit([created("a", home, offers=offers)]), Committed)
     (lease,) = await store.lease("gpu", None, "w1", 1, store.timepiece.now() + HOUR)
     before = store.timepiece.now()
-    sent = await store.send(Letter(RunId("a"), 5, b"word", is_word=True))
-    (together,) = await store.send_together([Letter(RunId("a"), 2 * before, b"more")])
-    assert await store.report("w1", lease, Letter(RunId("a"), 6, b"result"))
+    sent = await store.send(Message(RunId("a"), 5, b"word", is_word=True))
+    (together,) = await store.send_together([Message(RunId("a"), 2 * before, b"more")])
+    assert await store.report("w1", lease, Message(RunId("a"), 6, b"result"))
     found = [one.letter for one in await store.inbox([home], 10)]
 
     assert sent is not None and [sent.letter.at, together.letter.at] == [one.at for one in found[:2]]

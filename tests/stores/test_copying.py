@@ -18,13 +18,13 @@ from perdure.kernel.lookups import Memory, Named
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
-from perdure.stores.admin import Caretaker, Filling
+from perdure.stores.admin import StoreAdmin, StoreImport
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
 from perdure.stores.postgres import record_import as postgres_pouring
 from perdure.stores.protocol import (
     Committed,
     Filter,
-    Letter,
+    Message,
     Offer,
     PermitAsked,
     ResourceWrite,
@@ -33,7 +33,7 @@ from perdure.stores.protocol import (
     Transition,
 )
 from perdure.stores.sqlite import record_import as sqlite_pouring
-from perdure.stores.sqlite.admin import SqliteCaretaker
+from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.store_copy import copy
 from perdure.testing.transitions import created
@@ -64,8 +64,8 @@ async def prepared(source: Place) -> dict[str, object]:
     return found
 
 
-def caretaker(path: Path) -> SqliteCaretaker:
-    return SqliteCaretaker(path, lambda: NOW)
+def caretaker(path: Path) -> SqliteAdmin:
+    return SqliteAdmin(path, lambda: NOW)
 
 
 async def fill(store: Store) -> int:
@@ -97,7 +97,7 @@ async def fill(store: Store) -> int:
     )
     await store.commit([Transition(RunId("a"), home, 3, row=b"second", snapshot=b"a cache", disowned=[RunId("a.1")])])
     for n in range(5):
-        await store.send(Letter(RunId("late"), 50 - n, i.encode(i.Signal(f"s{n}"))))
+        await store.send(Message(RunId("late"), 50 - n, i.encode(i.Signal(f"s{n}"))))
     assert len(await store.lease("far", None, "w1", 1, 99)) == 1
     return home
 
@@ -216,14 +216,14 @@ async def test_what_is_not_empty_is_left_alone(way: tuple[Place, Place]) -> None
 
 async def test_a_file_stands_still_while_it_is_copied(tmp_path: Path) -> None:
     await prepared(File(f"sqlite:///{tmp_path}/old.db"))
-    with caretaker(tmp_path / "old.db").standstill():
+    with caretaker(tmp_path / "old.db").exclusive():
         other = SqliteStore(tmp_path / "old.db", lambda: NOW, must_exist=True, patience=0.0)
         with pytest.raises(StoreLocked):
-            await other.send(Letter(RunId("late"), 1, b"x"))
+            await other.send(Message(RunId("late"), 1, b"x"))
         with pytest.raises(StoreLocked):
             await other.claim()
 
-    assert await other.send(Letter(RunId("late"), 1, b"x")) is not None
+    assert await other.send(Message(RunId("late"), 1, b"x")) is not None
     await other.close()
 
 
@@ -232,8 +232,8 @@ async def test_a_database_stands_still_while_it_is_copied(postgres_server: Calla
         source = place("18", "", Path(), postgres_server, stack)
         await prepared(source)
         other = source.open()
-        with source.caretaker().standstill():
-            sending = asyncio.ensure_future(other.send(Letter(RunId("late"), 1, b"x")))
+        with source.caretaker().exclusive():
+            sending = asyncio.ensure_future(other.send(Message(RunId("late"), 1, b"x")))
             claiming = asyncio.ensure_future(other.claim())
             done, _ = await asyncio.wait([sending, claiming], timeout=0.3)
             assert not done
@@ -246,7 +246,7 @@ async def test_a_database_stands_still_while_it_is_copied(postgres_server: Calla
 class Breaking:
     """A target that breaks after so many batches, or that loses the last letter of what it is given."""
 
-    def __init__(self, inner: Caretaker, after: int | None) -> None:
+    def __init__(self, inner: StoreAdmin, after: int | None) -> None:
         self._inner = inner
         self._after = after
 
@@ -260,7 +260,7 @@ class Breaking:
 
 
 class _Breaking:
-    def __init__(self, inner: Filling, after: int | None) -> None:
+    def __init__(self, inner: StoreImport, after: int | None) -> None:
         self.dump = inner.dump
         self.strays = inner.strays
         self.program = inner.program
@@ -270,7 +270,7 @@ class _Breaking:
 
     def pour(self, batch: Sequence[r.Record]) -> None:
         if self._left is None:
-            batch = batch[:-1] if isinstance(batch[0], r.LetterRecord) else batch
+            batch = batch[:-1] if isinstance(batch[0], r.MessageRecord) else batch
         elif self._left == 0:
             raise KeyboardInterrupt
         else:
@@ -284,7 +284,7 @@ async def test_a_copy_that_is_broken_off_anywhere_leaves_nothing_and_can_be_repe
     broken = 0
     while True:
         try:
-            copy(source.caretaker(), cast(Caretaker, Breaking(target.caretaker(), broken)))
+            copy(source.caretaker(), cast(StoreAdmin, Breaking(target.caretaker(), broken)))
             break
         except KeyboardInterrupt:
             broken += 1
@@ -318,7 +318,7 @@ async def test_a_difference_takes_everything_back(way: tuple[Place, Place]) -> N
     source, target = way
     await prepared(source)
     with pytest.raises(CopyDiffers, match=r"letters \(5 of 6\)"):
-        copy(source.caretaker(), cast(Caretaker, Breaking(target.caretaker(), None)))
+        copy(source.caretaker(), cast(StoreAdmin, Breaking(target.caretaker(), None)))
 
     with target.caretaker().reading() as reading:
         assert [type(batch[0]) for batch in reading.dump()] == [r.CatalogVersionRecord]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from perdure.stores.postgres.batched_lookup import Gathering
+from perdure.stores.postgres.batched_lookup import BatchedLookup
 
 
 class Shelf:
@@ -25,7 +25,7 @@ class Shelf:
 
 async def test_who_asks_while_others_are_answered_shares_the_next_question() -> None:
     shelf = Shelf()
-    gathering = Gathering(shelf.fetch)
+    gathering = BatchedLookup(shelf.fetch)
     first = asyncio.ensure_future(gathering.ask(["a"]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -40,7 +40,7 @@ async def test_who_asks_while_others_are_answered_shares_the_next_question() -> 
 
 async def test_an_answer_is_never_older_than_its_question() -> None:
     shelf = Shelf()
-    gathering = Gathering(shelf.fetch)
+    gathering = BatchedLookup(shelf.fetch)
     first = asyncio.ensure_future(gathering.ask(["a"]))
     while not shelf.asked:
         await asyncio.sleep(0)
@@ -53,7 +53,7 @@ async def test_an_answer_is_never_older_than_its_question() -> None:
 
 async def test_one_who_gives_up_takes_the_answer_from_nobody() -> None:
     shelf = Shelf()
-    gathering = Gathering(shelf.fetch)
+    gathering = BatchedLookup(shelf.fetch)
     impatient = asyncio.ensure_future(gathering.ask(["a"]))
     patient = asyncio.ensure_future(gathering.ask(["b"]))
     await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def test_one_who_gives_up_takes_the_answer_from_nobody() -> None:
 async def test_trouble_is_told_to_all_who_asked_and_to_nobody_after_them() -> None:
     shelf = Shelf()
     shelf.open.set()
-    gathering = Gathering(shelf.fetch)
+    gathering = BatchedLookup(shelf.fetch)
     told = await asyncio.gather(gathering.ask(["broken"]), gathering.ask(["a"]), return_exceptions=True)
 
     assert all(isinstance(one, OSError) for one in told)

@@ -11,7 +11,7 @@ import psycopg
 
 from perdure.engine.clock import SystemClock
 from perdure.stores.sqlite import database
-from perdure.wiring import open_caretaker, open_store
+from perdure.wiring import open_admin, open_store
 from tests.postgres import as_url
 
 _RUN = (
@@ -50,7 +50,7 @@ async def test_of_two_runs_with_one_name_the_first_keeps_it_and_the_other_is_rep
         assert await store.named("story", "one", "y") == "d"
     finally:
         await store.close()
-    with open_caretaker(f"sqlite:///{path}", SystemClock()).reading() as dump:
+    with open_admin(f"sqlite:///{path}", SystemClock()).reading() as dump:
         doubles = [(one.run, one.message) for one in dump.strays(100) if one.what == "runs" and "name" in one.message]
 
     assert doubles == [("b", "its name 'x' belongs to another run, which was there before")]
@@ -87,12 +87,12 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
                 " created_at, ended_at) VALUES (%s, %s, 1, 'story', 'n', %s, %s, '', 'succeeded', false, %s, 5)",
                 (id, at, bytes([program]), json.dumps({LABEL: name}), at),
             )
-    open_caretaker(url, SystemClock()).migrate()
+    open_admin(url, SystemClock()).migrate()
     store_again = open_store(url, SystemClock())
     try:
         assert await store_again.named("story", "one", "x") == "a"
         assert await store_again.named("story", "two", "x") == "c"
     finally:
         await store_again.close()
-    with open_caretaker(url, SystemClock()).reading() as dump:
+    with open_admin(url, SystemClock()).reading() as dump:
         assert [one.run for one in dump.strays(100) if "its name" in one.message] == ["b"]

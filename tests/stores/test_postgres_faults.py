@@ -22,7 +22,7 @@ from perdure.stores.protocol import (
     Committed,
     Fenced,
     Leased,
-    Letter,
+    Message,
     Offer,
     PermitAsked,
     ResourceWrite,
@@ -310,7 +310,7 @@ async def day(store: PostgresStore, name: str, begin: Callable[[], None]) -> Non
     home = await do(store.claim())
     run, child = RunId(name), RunId(f"{name}.1")
     blob = digest(b"large")
-    start = [Letter(child, 5, b"start")]
+    start = [Message(child, 5, b"start")]
     await do(insist(store, created(name, home, values=[(blob, b"large")], letters=start)))
     (letter,) = await do(store.inbox([home], 10))
     birth = created(child, home, parent=run, consumes=[letter.position], borrowed=[(run, blob)])
@@ -323,9 +323,9 @@ async def day(store: PostgresStore, name: str, begin: Callable[[], None]) -> Non
     leased = await do(store.lease(name, None, "worker", 5, 2_000))
     assert leased == [Leased(child, 1, 1, b"do")]
     assert (await do(store.renew("worker", leased, 3_000))).lost == frozenset()
-    result = Letter(child, 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
+    result = Message(child, 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
     assert await do(store.report("worker", leased[0], result))
-    assert await do(store.send(Letter(run, 7, b"signal"))) is not None
+    assert await do(store.send(Message(run, 7, b"signal"))) is not None
     entry = ResourceWrite(Named("Kind", "default", name), name, 1, b"{}", b"", {}, None, 0)
     assert await do(store.write_catalog([entry])) is None
     await do(store.set_limit(f"other {name}", 3))

@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from perdure.stores.errors import StoreError
-from perdure.stores.postgres.connection_threads import Readers
+from perdure.stores.postgres.connection_threads import ReadPool
 from perdure.stores.postgres.database import Database, PostgresSettings
 from perdure.stores.postgres.wire import INT, TEXT, Statement
 from tests.postgres import Server
@@ -29,20 +29,20 @@ def url(postgres_server: Callable[[int], Server]) -> Iterator[str]:
 
 
 @pytest.fixture
-def readers(url: str) -> Iterator[Readers]:
-    found = Readers(Database(url, PostgresSettings(readers=1, patience=2)), None)
+def readers(url: str) -> Iterator[ReadPool]:
+    found = ReadPool(Database(url, PostgresSettings(readers=1, patience=2)), None)
     yield found
     found.close()
 
 
-async def prepared(readers: Readers, statement: Statement, value: Any) -> Any:
+async def prepared(readers: ReadPool, statement: Statement, value: Any) -> Any:
     """Met a third time, a statement is one round trip."""
     for _ in range(2):
         ((found, *_),) = await readers.look(statement, value)
     return found
 
 
-async def test_a_short_question_is_answered(readers: Readers) -> None:
+async def test_a_short_question_is_answered(readers: ReadPool) -> None:
     await prepared(readers, TWICE, 1)
 
     assert await asyncio.gather(*[readers.look(TWICE, number) for number in range(20)]) == [
@@ -50,14 +50,14 @@ async def test_a_short_question_is_answered(readers: Readers) -> None:
     ]
 
 
-async def test_one_that_is_longer_than_what_the_wire_holds_is_answered_too(readers: Readers) -> None:
+async def test_one_that_is_longer_than_what_the_wire_holds_is_answered_too(readers: ReadPool) -> None:
     long = "x" * 20_000_000
     await prepared(readers, ECHO, "x")
 
     assert await readers.look(ECHO, long) == [(long,)]
 
 
-async def test_the_event_loop_goes_on_while_the_database_thinks(readers: Readers) -> None:
+async def test_the_event_loop_goes_on_while_the_database_thinks(readers: ReadPool) -> None:
     await prepared(readers, SLOW, 1)
     looking = asyncio.ensure_future(readers.look(SLOW, 7))
     turns = 0
@@ -69,7 +69,7 @@ async def test_the_event_loop_goes_on_while_the_database_thinks(readers: Readers
     assert turns > 3
 
 
-async def test_a_lost_connection_is_had_again(url: str, readers: Readers) -> None:
+async def test_a_lost_connection_is_had_again(url: str, readers: ReadPool) -> None:
     pid = await prepared(readers, PID, 1)
     with psycopg.connect(url, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
@@ -78,7 +78,7 @@ async def test_a_lost_connection_is_had_again(url: str, readers: Readers) -> Non
     assert again != pid
 
 
-async def test_a_connection_may_be_lost_while_its_answer_is_waited_for(url: str, readers: Readers) -> None:
+async def test_a_connection_may_be_lost_while_its_answer_is_waited_for(url: str, readers: ReadPool) -> None:
     pid = await prepared(readers, PID, 1)
     await prepared(readers, SLOW, 1)
     looking = asyncio.ensure_future(readers.look(SLOW, 7))
@@ -89,7 +89,7 @@ async def test_a_connection_may_be_lost_while_its_answer_is_waited_for(url: str,
     assert (await looking)[0][0] == 7
 
 
-async def test_an_answer_that_nobody_waits_for_is_not_the_next_ones(readers: Readers) -> None:
+async def test_an_answer_that_nobody_waits_for_is_not_the_next_ones(readers: ReadPool) -> None:
     await prepared(readers, SLOW, 1)
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(readers.look(SLOW, 7), 0.05)
@@ -97,7 +97,7 @@ async def test_an_answer_that_nobody_waits_for_is_not_the_next_ones(readers: Rea
     assert await readers.look(TWICE, 4) == [(8,)]
 
 
-async def test_what_the_database_refuses_is_an_error_and_the_connection_goes_on(readers: Readers) -> None:
+async def test_what_the_database_refuses_is_an_error_and_the_connection_goes_on(readers: ReadPool) -> None:
     await prepared(readers, HALVE, 1)
     with pytest.raises(StoreError, match="division by zero"):
         await readers.look(HALVE, 0)
@@ -105,7 +105,7 @@ async def test_what_the_database_refuses_is_an_error_and_the_connection_goes_on(
     assert await readers.look(HALVE, 1) == [(1,)]
 
 
-async def test_who_is_waited_for_is_answered_although_the_store_is_closed(readers: Readers) -> None:
+async def test_who_is_waited_for_is_answered_although_the_store_is_closed(readers: ReadPool) -> None:
     await prepared(readers, SLOW, 1)
     looking = asyncio.ensure_future(readers.look(SLOW, 7))
     await asyncio.sleep(0.05)

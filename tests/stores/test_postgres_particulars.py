@@ -19,7 +19,7 @@ from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import (
     Committed,
     Filter,
-    Letter,
+    Message,
     Offer,
     PermitAsked,
     Summary,
@@ -87,7 +87,7 @@ ONE_TRIP = {
     "a letter consumed": lambda home: [Transition(A, home, 9, row=b"x", consumes=[1, 2])],
     "a run parked": lambda home: [Transition(A, home, 9, row=b"x", summary=Summary(Status.WAITING, False, 5))],
     "a run ended": lambda home: [Transition(A, home, 9, row=b"x", summary=ENDED, ended=True)],
-    "letters sent": lambda home: [Transition(A, home, 9, row=b"x", letters=[Letter(B, 1, b"x"), Letter(A, 1, b"x")])],
+    "letters sent": lambda home: [Transition(A, home, 9, row=b"x", letters=[Message(B, 1, b"x"), Message(A, 1, b"x")])],
     "a run created": lambda home: [created("c", home)],
     "a child created": lambda home: [created("a.1", home, parent=A, consumes=[1], borrowed=[(A, LARGE)])],
     "large values": lambda home: [Transition(A, home, 9, row=b"x", values=[(LARGE, b"large")])],
@@ -257,7 +257,7 @@ async def test_what_a_refused_run_wanted_is_not_written(url: str) -> None:
             row=b"impostor",
             snapshot=b"impostor",
             values=[(LARGE, b"large")],
-            letters=[Letter(B, 1, b"x")],
+            letters=[Message(B, 1, b"x")],
             offers=[Offer(1, 2, "p", "q", b"y")],
             remembered=[("k", Memory(b"1", 1))],
             permits_asked=[PermitAsked("scope", 1, 0, 1, 1)],
@@ -330,10 +330,10 @@ async def test_children_of_shared_runs_are_spread_and_those_of_private_ones_are_
     store = PostgresStore(url, lambda: 1)
     private = await store.claim()
     shared = (await store.share()).taken
-    letters = [Letter(RunId(f"a.{number}"), 1, b"start") for number in range(200)]
+    letters = [Message(RunId(f"a.{number}"), 1, b"start") for number in range(200)]
     await commit(store, created("a", shared[0], letters=letters))
     spread = {one.partition for one in await store.inbox(shared, 1_000)}
-    await commit(store, created("b", private, letters=[Letter(RunId("b.1"), 1, b"start")]))
+    await commit(store, created("b", private, letters=[Message(RunId("b.1"), 1, b"start")]))
 
     assert len(spread) > 50
     assert [one.letter.to for one in await store.inbox([private], 10)] == ["b.1"]

@@ -11,7 +11,7 @@ from perdure.stores.protocol import Filter, Store
 from perdure.stores.sqlite.database import migration_names, open_for_reading, path_of
 from perdure.stores.sqlite.partition_locks import is_locked, lock_path, try_lock
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.sqlite.wal_preallocation import FIRST_PAGES, Runway
+from perdure.stores.sqlite.wal_preallocation import FIRST_PAGES, WalPreallocation
 from perdure.testing.store_suite import StoreSuite
 from perdure.testing.transitions import created
 
@@ -212,10 +212,10 @@ async def test_a_log_with_room_behind_its_end_is_read_after_a_crash(tmp_path: Pa
 
 
 async def test_where_there_is_no_room_commits_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Runway) -> None:
+    def full(self: WalPreallocation) -> None:
         raise apsw.FullError("no room")
 
-    monkeypatch.setattr(Runway, "_make_room", full)
+    monkeypatch.setattr(WalPreallocation, "_make_room", full)
     store = SqliteStore(tmp_path / "runs.db", lambda: 1)
     for number in range(FIRST_PAGES * 2):
         await store.set_limit(f"scope {number}", 1)

@@ -13,7 +13,7 @@ import pytest
 
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Fenced, Filter, Left, Letter, Summary, Transition
+from perdure.stores.protocol import Fenced, Filter, Left, Message, Summary, Transition
 from perdure.stores.sqlite.partition_locks import lock_path
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
@@ -220,7 +220,7 @@ async def test_a_family_is_moved_alone_and_the_rest_waits(tmp_path: Path) -> Non
     names = ["a", "a.1", "a-b", "ab", "b"]
     await dead.commit([created(name, home, BUSY) for name in names])
     for name in names:
-        await dead.send(Letter(RunId(name), 1, b"x"))
+        await dead.send(Message(RunId(name), 1, b"x"))
     dead.abandon()
     one = opened(tmp_path)
     new = await one.claim()

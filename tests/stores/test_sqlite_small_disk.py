@@ -15,7 +15,7 @@ from perdure.kernel.outcomes import Status
 from perdure.stores.errors import StoreFull
 from perdure.stores.protocol import Committed, Filter, Summary, Unknown
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.sqlite.wal_preallocation import FIRST_PAGES, FOLDED_AT, FRAME_BYTES, Runway
+from perdure.stores.sqlite.wal_preallocation import FIRST_PAGES, FOLDED_AT, FRAME_BYTES, WalPreallocation
 from perdure.testing.transitions import created
 
 
@@ -26,7 +26,7 @@ def test_a_log_is_folded_in_sooner_where_little_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int, pages: int
 ) -> None:
     _has_free(monkeypatch, megabytes)
-    assert Runway(tmp_path / "runs.db", None).folded_at == pages
+    assert WalPreallocation(tmp_path / "runs.db", None).folded_at == pages
 
 
 async def test_the_log_takes_a_part_of_what_is_free_and_no_room_beyond_need(

@@ -42,7 +42,7 @@ def _spelled(found: "re.Match[str]") -> str:
     return found.group().encode("unicode_escape", "surrogatepass").decode()
 
 
-class Talk:
+class Console:
     def __init__(self, stream: TextIO, *, is_quiet: bool = False) -> None:
         self._stream = stream
         self._block: list[str] = []
@@ -53,9 +53,9 @@ class Talk:
     def say(self, text: str) -> None:
         """A line about what goes on; not said when quiet was asked for."""
         if not self.is_quiet:
-            self.insist(indented(text))
+            self.always(indented(text))
 
-    def insist(self, text: str) -> None:
+    def always(self, text: str) -> None:
         """A line that is said in any case."""
         block = self._block
         self.clear()

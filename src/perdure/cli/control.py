@@ -3,20 +3,20 @@
 import argparse
 from collections.abc import Awaitable, Callable
 
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_observer
 from perdure.cli.server_presence import is_served
 from perdure.cli.stdout import give_json
 from perdure.engine.client import Client
-from perdure.engine.message_sending import Told
+from perdure.engine.message_sending import SendResult
 from perdure.kernel.values import RunId
 
-Send = Callable[[Client, RunId], Awaitable[Told]]
+Send = Callable[[Client, RunId], Awaitable[SendResult]]
 
 
-async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send, *, late: str = "") -> Exit:
+async def steer(asked: argparse.Namespace, talk: Console, done: str, send: Send, *, late: str = "") -> Exit:
     """Send, and say what a live owner has made of it, or when the next one will; `late`, if it comes too late."""
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
@@ -43,7 +43,7 @@ async def steer(asked: argparse.Namespace, talk: Talk, done: str, send: Send, *,
         return Exit.OK
 
 
-def _not_decided(told: Told, is_live: bool) -> str:
+def _not_decided(told: SendResult, is_live: bool) -> str:
     if is_live:
         return "it is recorded, its owner has not read it yet"
     return "it is recorded, and counts when the run is resumed"

@@ -11,7 +11,7 @@ import msgspec
 from perdure.cli.errors import BadUsage
 from perdure.engine.catalog_entries import Finding
 from perdure.engine.client import Client
-from perdure.engine.document_validation import Judge, in_no_language, nothing_known
+from perdure.engine.document_validation import DocumentValidator, in_no_language, nothing_known
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.lookups import Answers, Question
@@ -23,7 +23,7 @@ APPLIED_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CheckedDocument:
     origin: str
     text: bytes
     problems: list[Problem]
@@ -51,7 +51,7 @@ class Judged:
 class ProblemsFound(InvalidDocument):
     """A document that was to be run has problems; they have been listed already."""
 
-    def __init__(self, judged: Judged) -> None:
+    def __init__(self, judged: CheckedDocument) -> None:
         count = f"{judged.errors} problem" + ("s" if judged.errors > 1 else "")
         super().__init__(f"{judged.origin} has {count}; nothing was started", problems=judged.plain())
 
@@ -73,14 +73,14 @@ class NothingToRun(InvalidDocument):
     hint = "Name a file with a workflow in it; what it refers to is given with --apply."
 
 
-def judge_for(languages: Mapping[str, Dialect], store: Callable[[], Client | None]) -> Judge:
+def validator_for(languages: Mapping[str, Dialect], store: Callable[[], Client | None]) -> DocumentValidator:
     """Judges among what the store's catalog holds; the store is opened only if a document asks for something."""
 
     async def fetch(asked: Sequence[Question]) -> Answers:
         client = store()
         return await (nothing_known(asked) if client is None else client.known(asked))
 
-    return Judge(languages, fetch)
+    return DocumentValidator(languages, fetch)
 
 
 def read(name: str) -> tuple[str, bytes]:
@@ -100,17 +100,17 @@ def files_of(name: str) -> list[str]:
     return [str(one) for one in sorted(place.rglob("*")) if one.suffix in APPLIED_SUFFIXES and one.is_file()]
 
 
-async def judge(
-    origin: str, text: bytes, judging: Judge, applied: Sequence[Applied] = (), *, chosen: str = ""
-) -> Judged:
+async def validate(
+    origin: str, text: bytes, judging: DocumentValidator, applied: Sequence[Applied] = (), *, chosen: str = ""
+) -> CheckedDocument:
     language = judging.language_of(text)
     if language is None:
-        return Judged(origin, text, _in_no_language(text, judging))
-    judged = await judging.judge(language, text, applied, chosen=chosen)
-    return Judged(origin, text, judged.problems, judged.program, judged.pinned, language)
+        return CheckedDocument(origin, text, _in_no_language(text, judging))
+    judged = await judging.validate(language, text, applied, chosen=chosen)
+    return CheckedDocument(origin, text, judged.problems, judged.program, judged.pinned, language)
 
 
-def _in_no_language(text: bytes, judging: Judge) -> list[Problem]:
+def _in_no_language(text: bytes, judging: DocumentValidator) -> list[Problem]:
     """Why nobody knows the document: it cannot be read at all, or is empty, or is something else."""
     from perdure.documents import UnreadableText, read_documents
 

@@ -4,7 +4,7 @@ import json
 import os
 import traceback
 
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit, exit_of_error
 from perdure.cli.stdout import give_text, has_given
 from perdure.kernel.errors import PerdureError
@@ -13,15 +13,15 @@ DEBUG = "PERDURE_DEBUG"
 UNEXPECTED_HINT = f"This is a fault in Perdure or in a loaded module. Set {DEBUG}=1 to see where it happened."
 
 
-def complain(error: Exception, talk: Talk, *, as_json: bool) -> Exit:
+def complain(error: Exception, talk: Console, *, as_json: bool) -> Exit:
     code, message, hint = _describe(error)
     talk.clear()
     if os.environ.get(DEBUG):
-        talk.insist("".join(traceback.format_exception(error)).rstrip())
+        talk.always("".join(traceback.format_exception(error)).rstrip())
     paint = talk.paint
-    talk.insist(f"{paint('perdure:', 'red')} {message}")
+    talk.always(f"{paint('perdure:', 'red')} {message}")
     if hint:
-        talk.insist(f"{paint('hint:', 'dim')} {hint}")
+        talk.always(f"{paint('hint:', 'dim')} {hint}")
     if as_json and not has_given():
         facts = error.facts if isinstance(error, PerdureError) else {}
         told = {"code": code, "message": message, "hint": hint, **facts}

@@ -16,8 +16,8 @@ from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
-from perdure.views.progress_events import Notable
-from perdure.views.run_status import Standing, standing
+from perdure.views.progress_events import ProgressEvent
+from perdure.views.run_status import RunStatus, run_status
 
 LOOKS_AT_ONCE = 50  # of many runs only some are looked at each time, in turn
 LETTERS_LOOKED_AT = 1_000
@@ -33,7 +33,7 @@ class Ended:
 class Idle:
     """Nothing will happen before a person does something."""
 
-    standing: Standing
+    standing: RunStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ def listening(client: Client, progress: Progress) -> Iterator[None]:
     if client.runtime is None:
         yield
         return
-    notables: dict[RunId, Notable] = {}
+    notables: dict[RunId, ProgressEvent] = {}
     loop = asyncio.get_running_loop()
 
     def listen(run: RunId, told: list[tuple[Instant, list[Event]]]) -> None:
-        notable = notables.get(run) or notables.setdefault(run, Notable(run))
+        notable = notables.get(run) or notables.setdefault(run, ProgressEvent(run))
         for _, events in told:
             for event in events:
                 if (sentence := notable.sentence(event)) is not None:
@@ -139,11 +139,11 @@ async def _is_stopping(client: Client, row: RunRow) -> bool:
     return state.cancel_requested or (state.parent is not None and state.parent[1] > 0)
 
 
-async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[Standing, End | None]:
+async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[RunStatus, End | None]:
     """How the run stands, and whether following it has come to an end other than its own."""
     # Letters first: one that is decided between the two looks is then seen in the standing.
     has_letters = until_idle and await _has_letters(client, run)
-    stands = await standing(client, run)
+    stands = await run_status(client, run)
     if stands.status.is_final:
         return stands, None  # its end is being told already
     if stands.row.stuck:
@@ -164,7 +164,7 @@ async def _has_letters(client: Client, run: RunId) -> bool:
     return any(is_family(one.letter.to, run) for one in letters)
 
 
-async def letters_taken(client: Client, runs: Sequence[RunId]) -> None:
+async def messages_taken(client: Client, runs: Sequence[RunId]) -> None:
     """Until what lay in the inboxes of these runs is decided, so that a reopened run is seen to be open."""
     for run in runs:
         # Perhaps another process decides them: there is no event to wait for.

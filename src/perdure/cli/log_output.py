@@ -3,14 +3,14 @@
 import logging
 import os
 
-from perdure.cli.console import Talk, indented
+from perdure.cli.console import Console, indented
 from perdure.cli.error_output import DEBUG
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 """By how often -v was given."""
 
 
-def log_to(talk: Talk, verbosity: int) -> None:
+def log_to(talk: Console, verbosity: int) -> None:
     for name in ("perdure", "asyncio"):
         logger = logging.getLogger(name)
         logger.setLevel(LEVELS[min(verbosity, len(LEVELS) - 1)])
@@ -19,13 +19,13 @@ def log_to(talk: Talk, verbosity: int) -> None:
 
 
 class _TalkHandler(logging.Handler):
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: Console) -> None:
         super().__init__()
         self._talk = talk
 
     def emit(self, record: logging.LogRecord) -> None:
         style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else "dim"
-        self._talk.insist(f"{self._talk.paint(record.levelname.lower() + ':', style)} {_line(record)}")
+        self._talk.always(f"{self._talk.paint(record.levelname.lower() + ':', style)} {_line(record)}")
 
 
 def _line(record: logging.LogRecord) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from perdure.cli.console import Talk, harmless
+from perdure.cli.console import Console, harmless
 from perdure.cli.exit_codes import Exit
 from perdure.cli.verbs import UNLISTED, VERBS
-from perdure.services.playbook.noetl_aliases import PARAGRAPH, understood
+from perdure.services.playbook.noetl_aliases import PARAGRAPH, translate_arguments
 
 EXIT_CODES = """\
 exit codes:
@@ -56,16 +56,16 @@ def _begin_anew() -> None:
 
 
 def _perform(words: Sequence[str]) -> int:
-    talk = Talk(sys.stderr)
+    talk = Console(sys.stderr)
     as_json = _Parser.as_json = "--json" in words  # so also when the words are not understood
     try:
         _check_text(words)
-        words = understood(words)
+        words = translate_arguments(words)
         asked = _parser(words).parse_args(words)
         if asked.verb is None:
             _parser(()).print_help(sys.stderr)
             return Exit.USAGE
-        talk, as_json = Talk(sys.stderr, is_quiet=asked.quiet), asked.json
+        talk, as_json = Console(sys.stderr, is_quiet=asked.quiet), asked.json
         return _answered(int(asked.perform(asked, talk)), as_json)
     except BrokenPipeError:
         raise

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.errors import LoadFailed
 from perdure.cli.log_output import log_to
 from perdure.engine.client import Client
@@ -12,12 +12,12 @@ from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.stores.errors import StoreMissing
 from perdure.wiring import Engine, Observer, languages, open_store
-from perdure.workers.null_executor import IdleHands
+from perdure.workers.null_executor import NullExecutor
 
 
 def open_engine(
     asked: argparse.Namespace,
-    talk: Talk,
+    talk: Console,
     *,
     must_exist: bool = False,
     settings: Settings | None = None,
@@ -32,16 +32,16 @@ def open_engine(
     load_sources(asked.load)
     clock = SystemClock()
     store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, patience=patience)
-    hands = IdleHands() if getattr(asked, "detach", False) else None
+    hands = NullExecutor() if getattr(asked, "detach", False) else None
     return Engine(store, clock=clock, hands=hands, settings=settings, recover=False)
 
 
-def open_observer(asked: argparse.Namespace, talk: Talk) -> Observer:
+def open_observer(asked: argparse.Namespace, talk: Console) -> Observer:
     log_to(talk, asked.verbose)
     return Observer(asked.db)
 
 
-def open_client(asked: argparse.Namespace, talk: Talk, *, must_exist: bool = False) -> Client:
+def open_client(asked: argparse.Namespace, talk: Console, *, must_exist: bool = False) -> Client:
     """The store without an engine: for the catalog, which may be written before anything has ever been run."""
     log_to(talk, asked.verbose)
     clock = SystemClock()
@@ -49,7 +49,7 @@ def open_client(asked: argparse.Namespace, talk: Talk, *, must_exist: bool = Fal
 
 
 @asynccontextmanager
-async def store_if_any(asked: argparse.Namespace, talk: Talk) -> AsyncIterator[Callable[[], Client | None]]:
+async def store_if_any(asked: argparse.Namespace, talk: Console) -> AsyncIterator[Callable[[], Client | None]]:
     """The store, opened when it is first asked for; None where there is none. A look creates nothing."""
     opened: list[Client | None] = []
 

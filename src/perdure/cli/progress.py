@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from perdure.cli.console import Talk, cut
+from perdure.cli.console import Console, cut
 from perdure.cli.times import span
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.views.run_status import Standing
+from perdure.views.run_status import RunStatus
 
 RUNS_DRAWN = 8
 WAITS_DRAWN = 4
@@ -23,14 +23,14 @@ class Progress(Protocol):
     def happened(self, run: RunId, sentence: str) -> None:
         """Something worth a line."""
 
-    def stand(self, standings: list[Standing], now: Instant) -> None:
+    def stand(self, standings: list[RunStatus], now: Instant) -> None:
         """This is how the runs stand."""
 
     def done(self) -> None:
         """Nothing follows any more."""
 
 
-def progress_for(talk: Talk) -> Progress:
+def progress_for(talk: Console) -> Progress:
     return Live(talk) if talk.is_live else Lines(talk)
 
 
@@ -39,14 +39,14 @@ class Live:
 
     every = 0.1
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: Console) -> None:
         self._talk = talk
         self._frame = 0
 
     def happened(self, run: RunId, sentence: str) -> None:
         self._talk.say(cut(f"  {sentence}", self._talk.width))
 
-    def stand(self, standings: list[Standing], now: Instant) -> None:
+    def stand(self, standings: list[RunStatus], now: Instant) -> None:
         self._frame += 1
         lines = [line for one in standings[:RUNS_DRAWN] for line in self._lines(one, now)]
         if len(standings) > RUNS_DRAWN:
@@ -56,7 +56,7 @@ class Live:
     def done(self) -> None:
         self._talk.clear()
 
-    def _lines(self, one: Standing, now: Instant) -> list[str]:
+    def _lines(self, one: RunStatus, now: Instant) -> list[str]:
         mark = SPINNER[self._frame % len(SPINNER)]
         lines = [f"{mark} {one.row.name} {one.row.id}  {span(now - one.started_at)}  {tasks_text(one)}"]
         lines += [f"  waits for {wait.text(now)}" for wait in one.waits[:WAITS_DRAWN]]
@@ -74,7 +74,7 @@ class Lines:
 
     every = 0.25
 
-    def __init__(self, talk: Talk, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, talk: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._talk = talk
         self._clock = clock
         self._said: dict[RunId, tuple[str, ...]] = {}
@@ -93,7 +93,7 @@ class Lines:
         else:
             self._talk.say(f"{run}: {sentence}")
 
-    def stand(self, standings: list[Standing], now: Instant) -> None:
+    def stand(self, standings: list[RunStatus], now: Instant) -> None:
         for one in standings:
             about = tuple(wait.about for wait in one.waits if wait.due is None or wait.due - now > SHORT)
             if about and about != self._said.get(one.row.id):
@@ -106,7 +106,7 @@ class Lines:
             self._swallowed = 0
 
 
-def tasks_text(one: Standing) -> str:
+def tasks_text(one: RunStatus) -> str:
     """`3 tasks done, 2 open (shell, http)`."""
     count = sum(one.tasks_open.values())
     names = ", ".join(name for name, _ in one.tasks_open.most_common(3))
@@ -114,6 +114,6 @@ def tasks_text(one: Standing) -> str:
     return f"{one.tasks_done} task{'' if one.tasks_done == 1 else 's'} done{opened}"
 
 
-def ended_text(one: Standing) -> str:
+def ended_text(one: RunStatus) -> str:
     """`in 1.2 s, 3 tasks done`."""
     return f"in {span((one.row.ended_at or one.started_at) - one.started_at)}, {tasks_text(one)}"

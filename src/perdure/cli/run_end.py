@@ -2,7 +2,7 @@
 
 import argparse
 
-from perdure.cli.console import Talk, indented
+from perdure.cli.console import Console, indented
 from perdure.cli.errors import RunStuck
 from perdure.cli.exit_codes import Exit, exit_of_status
 from perdure.cli.follow import End, Ended, Idle, Stuck
@@ -16,31 +16,31 @@ from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter
 from perdure.views.progress_events import outcome_text, words
-from perdure.views.run_status import standing
+from perdure.views.run_status import run_status
 
 CHILDREN_NAMED = 3
 
 
-async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:
+async def tell_end(client: Client, run: RunId, end: End, talk: Console) -> Exit:
     """Say how a run ended, or why it is not followed any further."""
     paint = talk.paint
     match end:
         case Ended(Status.SUCCEEDED):
-            told = ended_text(await standing(client, run))
+            told = ended_text(await run_status(client, run))
             talk.say(f"{paint('✓', 'green')} run {run} succeeded {paint(told, 'dim')}")
             return Exit.OK
         case Ended(Status.PARTIAL):
-            told = ended_text(await standing(client, run))
+            told = ended_text(await run_status(client, run))
             talk.say(f"{paint('✓', 'yellow')} run {run} is partial: not all of it went well {paint(told, 'dim')}")
             talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
             return Exit.OK
         case Ended(status, outcome):
             mask = await run_views.mask_of_run(client.store, client.languages, await client.find(run))
             why = mask.text(outcome_text(outcome))
-            told = ended_text(await standing(client, run))
+            told = ended_text(await run_status(client, run))
             mark = paint("✗", "red")
             said = f"{mark} run {run} {words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}"
-            talk.insist(indented(said))
+            talk.always(indented(said))
             talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
             language = client.languages[(await client.find(run)).language]
             return exit_of_status(language.exit_status(status, outcome))
@@ -48,12 +48,12 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Talk) -> Exit:
             now = client.clock.now()
             waits = "; ".join(wait.text(now) for wait in stands.waits) or "something from outside"
             said = f"{paint('·', 'yellow')} run {run} waits for {waits}: nothing more happens by itself"
-            talk.insist(indented(said))
+            talk.always(indented(said))
             return Exit.OK
         case Stuck(reason):
             raise RunStuck(f"run {run} is stuck: {reason}", run=run)
         case _:
-            talk.insist(f"run {run} has no live owner")
+            talk.always(f"run {run} has no live owner")
             return Exit.WAIT_TIMED_OUT
 
 
@@ -66,7 +66,7 @@ async def give_result(client: Client, run: RunId, end: End, asked: argparse.Name
         give_value(mask.json(await client.text(run, end.outcome.value)))
 
 
-async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> None:
+async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace, talk: Console) -> None:
     """A run may end before children that it does not wait for; they are durable, but nobody drives them now."""
     born = {child.id for child in await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING), parent=run))}
     unborn = set(await client.store.unborn(run))

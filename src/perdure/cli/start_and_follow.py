@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.follow import End, Ended, follow, follow_below, listening
 from perdure.cli.next_commands import resume_command
@@ -32,7 +32,7 @@ def add_waiting(parser: argparse.ArgumentParser) -> None:
     )
 
 
-async def begin_and_follow(asked: argparse.Namespace, talk: Talk, begin: Begin, *, must_exist: bool = False) -> Exit:
+async def begin_and_follow(asked: argparse.Namespace, talk: Console, begin: Begin, *, must_exist: bool = False) -> Exit:
     progress = progress_for(talk)
     run = goes_on = ""
     try:
@@ -60,7 +60,7 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Talk, begin: Begin, 
     except asyncio.CancelledError:
         what = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
         goes_on = goes_on or f"Go on with: {resume_command(asked, *filter(None, [run]))}"
-        talk.insist(f"stopped; {what}. {goes_on}")
+        talk.always(f"stopped; {what}. {goes_on}")
         if asked.json and not has_given():
             give_json(interrupted(f"stopped; {what}", goes_on, run))
         raise
@@ -77,7 +77,7 @@ async def _follow_for(patience: Instant | None, engine: Client, run: RunId, prog
         raise
 
 
-async def _leave(engine: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> Exit:
+async def _leave(engine: Client, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
     command = resume_command(asked, run)
     status = (await engine.find(run)).status
     if asked.json:
@@ -92,9 +92,9 @@ async def _leave(engine: Client, run: RunId, asked: argparse.Namespace, talk: Ta
     return Exit.OK
 
 
-async def _waited_long_enough(engine: Client, run: RunId, asked: argparse.Namespace, talk: Talk) -> Exit:
+async def _waited_long_enough(engine: Client, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
     if asked.json:
         give_json(await engine.show(run))
-    talk.insist(f"run {run} has not ended within {span(asked.wait_timeout)}; it is durable.")
+    talk.always(f"run {run} has not ended within {span(asked.wait_timeout)}; it is durable.")
     talk.say(GOES_ON if await is_served(engine) else f"Go on with: {resume_command(asked, run)}")
     return Exit.WAIT_TIMED_OUT

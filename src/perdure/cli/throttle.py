@@ -2,14 +2,14 @@
 
 import time
 
-from perdure.cli.console import Talk, cut
+from perdure.cli.console import Console, cut
 
 REDRAWN_EVERY = 0.1  # seconds
 SAID_EVERY = 5.0
 
 
-class Pace:
-    def __init__(self, talk: Talk) -> None:
+class Throttle:
+    def __init__(self, talk: Console) -> None:
         self._talk = talk
         self._next = time.monotonic() + (0.0 if talk.is_live else SAID_EVERY)
 

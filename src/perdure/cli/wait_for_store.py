@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.times import span
 from perdure.kernel.values import SECOND
 from perdure.stores.errors import StoreLocked, StoreUnreachable
@@ -19,7 +19,7 @@ TRY_EVERY = 2.0  # seconds
 SAY_EVERY = 30.0  # seconds between two lines that say the same
 
 
-async def opened(open: Callable[[], T], address: str, most: float | None, talk: Talk) -> T:
+async def opened(open: Callable[[], T], address: str, most: float | None, talk: Console) -> T:
     """What `open` gives, tried again while nothing answers, for at most so many seconds; None: however long it takes.
 
     Only for what may pass by itself: any other error is an error at once.
@@ -27,11 +27,11 @@ async def opened(open: Callable[[], T], address: str, most: float | None, talk: 
     try:
         return await _tried(open, address, most, talk)
     except asyncio.CancelledError:
-        talk.insist(f"stopped before {without_password(address)} answered; nothing was changed")
+        talk.always(f"stopped before {without_password(address)} answered; nothing was changed")
         raise
 
 
-async def _tried(open: Callable[[], T], address: str, most: float | None, talk: Talk) -> T:
+async def _tried(open: Callable[[], T], address: str, most: float | None, talk: Console) -> T:
     began = said_at = monotonic()
     said = ""
     while True:
@@ -45,18 +45,18 @@ async def _tried(open: Callable[[], T], address: str, most: float | None, talk: 
             told = str(error)
             if not said:
                 bound = "" if most is None else f" for at most {_span(most)}"
-                talk.insist(f"waiting{bound} for a store that does not answer: {told}")
-                talk.insist(f"trying again every {TRY_EVERY:g} seconds; stop with Ctrl-C or SIGTERM")
-                talk.insist(f"{talk.paint('hint:', 'dim')} {error.advice}")
+                talk.always(f"waiting{bound} for a store that does not answer: {told}")
+                talk.always(f"trying again every {TRY_EVERY:g} seconds; stop with Ctrl-C or SIGTERM")
+                talk.always(f"{talk.paint('hint:', 'dim')} {error.advice}")
             elif told != said or now - said_at >= SAY_EVERY:
-                talk.insist(f"still waiting, for {_span(now - began)} now: {told}")
+                talk.always(f"still waiting, for {_span(now - began)} now: {told}")
             else:
                 now = said_at
             said, said_at = told, now
             await asyncio.sleep(min(TRY_EVERY, left))
         else:
             if said:
-                talk.insist(f"{without_password(address)} answers, after {_span(monotonic() - began)}")
+                talk.always(f"{without_password(address)} answers, after {_span(monotonic() - began)}")
             return found
 
 

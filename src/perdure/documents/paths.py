@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 Step = str | int
 Path = Sequence[Step]
 
-_PLAIN = late(r"[A-Za-z_$][\w$-]*")
+_PLAIN = lazy_regex(r"[A-Za-z_$][\w$-]*")
 
 
 def spell(path: Path) -> str:

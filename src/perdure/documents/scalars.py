@@ -6,7 +6,7 @@ Dates, `yes`, `on`, `1_000` and `12:30:45` are text. `010` is ten and `0o10` is 
 import math
 from typing import Any
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -14,10 +14,10 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _NUMBER_STARTS = frozenset("0123456789+-.")
-_DECIMAL = late(r"[-+]?[0-9]+")
-_FLOAT = late(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_NO_NUMBER = late(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_PREFIXED = late(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_DECIMAL = lazy_regex(r"[-+]?[0-9]+")
+_FLOAT = lazy_regex(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NO_NUMBER = lazy_regex(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_PREFIXED = lazy_regex(r"0o[0-7]+|0x[0-9a-fA-F]+")
 
 _MOST_DIGITS = 3_500  # of a whole number; even in base 16 Python can still write it in base 10
 

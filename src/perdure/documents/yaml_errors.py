@@ -11,14 +11,14 @@ from yaml.reader import ReaderError
 from perdure.documents.errors import SYNTAX, UNQUOTED_TEMPLATE
 from perdure.documents.positions import place_of_mark
 from perdure.kernel.json_positions import line_and_column
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.problems import Problem
 
 UNQUOTED = "a template begins here without quotes"
 QUOTE_TEMPLATE = 'Put the whole value in quotes: "{{ … }}".'
 
-_UNQUOTED_TEMPLATE = late(r"(?:^|[:\-,\[{]\s+|\[)(\{[{%])")
-_SPACES_AND_TAB = late(r" *\t")
+_UNQUOTED_TEMPLATE = lazy_regex(r"(?:^|[:\-,\[{]\s+|\[)(\{[{%])")
+_SPACES_AND_TAB = lazy_regex(r" *\t")
 
 
 def explain(error: YAMLError, text: str) -> Problem:

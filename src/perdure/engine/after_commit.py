@@ -9,9 +9,9 @@ from perdure.engine.dispatch import Dispatcher
 from perdure.engine.group_commit import Batch
 from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
-from perdure.engine.resident_runs import Residents
+from perdure.engine.resident_runs import ResidentRuns
 from perdure.engine.slot import Phase, Slot
-from perdure.engine.timers import Alarms
+from perdure.engine.timers import Timers
 from perdure.kernel import events as e
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Committed, Transition
@@ -19,16 +19,16 @@ from perdure.stores.protocol import Committed, Transition
 Watcher = Callable[[RunId, list[tuple[Instant, list[e.Event]]]], None]
 
 
-class Settler:
+class AfterCommit:
     def __init__(
         self,
         clock: Clock,
-        residents: Residents,
+        residents: ResidentRuns,
         decider: Decider,
         commands: Commands,
         dispatcher: Dispatcher,
         inbox: Inbox,
-        alarms: Alarms,
+        alarms: Timers,
         handover: Handover,
     ) -> None:
         self._clock = clock
@@ -96,7 +96,7 @@ class Settler:
         if slot.seeks_hands and not slot.is_leaving:
             slot.seeks_hands = False
             slot.phase = Phase.COMMITTING  # what this brings only waits in the mailbox
-            self._commands.find_hands(slot, slot.execution)
+            self._commands.assign_tasks(slot, slot.execution)
             slot.phase = Phase.IDLE
         if slot.calendar:
             slot.look_at_wall(self._clock.now(), self._clock.wall())

@@ -32,7 +32,7 @@ from perdure.engine.catalog_entries import (
     with_status,
 )
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
-from perdure.engine.document_validation import Judge, calls_others, in_no_language
+from perdure.engine.document_validation import DocumentValidator, calls_others, in_no_language
 from perdure.engine.lookup_answers import document
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
@@ -74,7 +74,7 @@ class Runnable(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    def __init__(self, store: Store, languages: Mapping[str, Dialect], judge: Judge) -> None:
+    def __init__(self, store: Store, languages: Mapping[str, Dialect], judge: DocumentValidator) -> None:
         self._store = store
         self._languages = languages
         self._judge = judge
@@ -161,7 +161,7 @@ class Catalog:
         if found is None or (asked.version is not None and str(found.generation) != asked.version):
             return None
         language = self.language_of(found.kind)
-        judged = await self._judge.judge(language, found.text)
+        judged = await self._judge.validate(language, found.text)
         return Callee(language.name, judged.pinned, calls_others(language, found.text))
 
     # Writing.
@@ -176,7 +176,7 @@ class Catalog:
             steps = [compare(entry, rows.get(entry.key)) for entry in entries]
             unchanged = {entry.file for entry in entries} - {step.entry.file for step in steps if step.write} - asked
             judged = [one for one in texts if one.file not in unchanged]  # what is there already was judged then
-            found = [*findings, *await self._judged(judged, texts, namespace)]
+            found = [*findings, *await self._validated(judged, texts, namespace)]
             if any(one.problem.severity is Severity.ERROR for one in found):
                 raise Rejected(found)
             warned = [self._warned(step, [other.entry for other in steps], found) for step in steps]
@@ -226,13 +226,17 @@ class Catalog:
                     findings.append(Finding(one.file, refused))
         return entries, findings
 
-    async def _judged(self, texts: Sequence[Applied], all_of_them: Sequence[Applied], namespace: str) -> list[Finding]:
+    async def _validated(
+        self, texts: Sequence[Applied], all_of_them: Sequence[Applied], namespace: str
+    ) -> list[Finding]:
         findings = []
         for one in texts:
             text = one.text.encode()
             language = self._judge.language_of(text)
             if language is not None:
-                judged = await self._judge.judge(language, text, all_of_them, namespace=namespace or DEFAULT_NAMESPACE)
+                judged = await self._judge.validate(
+                    language, text, all_of_them, namespace=namespace or DEFAULT_NAMESPACE
+                )
                 findings += [Finding(one.file, problem) for problem in judged.problems]
                 declares = partial(language.declares, text, one.file)
                 if not judged.has_errors and not await done_aside(WORK_OF_TEXT * len(text), declares):

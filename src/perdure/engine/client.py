@@ -16,11 +16,11 @@ from perdure.engine.catalog import Catalog
 from perdure.engine.catalog_entries import Change, Finding
 from perdure.engine.clock import Clock
 from perdure.engine.decision_threads import JSON_PER_WORK, SMALL, WORK_OF_A_TURN, done_aside
-from perdure.engine.document_validation import Judge, in_no_language
-from perdure.engine.dry_run import Pending, Rehearsal
+from perdure.engine.document_validation import DocumentValidator, in_no_language
+from perdure.engine.dry_run import DryRun, Pending
 from perdure.engine.fork_points import Past
 from perdure.engine.lookup_answers import answer
-from perdure.engine.message_sending import PATIENCE, Told, refused, send
+from perdure.engine.message_sending import PATIENCE, SendResult, refused, send
 from perdure.engine.random_ids import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
 from perdure.engine.resource_views import find_part
 from perdure.engine.run_removal import descendants
@@ -42,9 +42,9 @@ from perdure.kernel.errors import (
 from perdure.kernel.execution import Execution
 from perdure.kernel.lookups import Answers, Called, Named, Question
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
-from perdure.kernel.validation import Applied, Judged, Resource
+from perdure.kernel.validation import Applied, Resource, Validated
 from perdure.kernel.values import Instant, RunId, digest
-from perdure.stores.protocol import Filter, Letter, NewRun, RunRow, Store
+from perdure.stores.protocol import Filter, Message, NewRun, RunRow, Store
 
 PRUNED_AT_ONCE = range(100, 1_000)  # runs in one transaction: at first, and at most
 PRUNED_WITHIN = 0.25  # seconds that one may last before the next is smaller
@@ -89,10 +89,10 @@ class Handle:
             return await done_aside(len(text) // JSON_PER_WORK, lambda: jsontext.decode(text))
         raise RunFailed(self.id, status, outcome)
 
-    async def cancel(self, reason: str = "", by: str = "") -> Told:
+    async def cancel(self, reason: str = "", by: str = "") -> SendResult:
         return await self._engine.cancel(self.id, reason, by)
 
-    async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> Told:
+    async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> SendResult:
         return await self._engine.signal(self.id, name, value, key=key, by=by)
 
     async def effects(self) -> list[dict[str, Any]]:
@@ -127,8 +127,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.languages = languages
         self.clock = clock
         self.runtime = runtime
-        self.judge = Judge(languages, self.known)
-        self.catalog = Catalog(store, languages, self.judge)
+        self.validator = DocumentValidator(languages, self.known)
+        self.catalog = Catalog(store, languages, self.validator)
         # Asked once: every start would pay for looking a protocol's members up.
         # Asked once: looking for the members of a protocol costs more than most of a start.
         if runtime is not None:
@@ -159,12 +159,12 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def check(
         self, text: bytes, origin: str = "document", *, applied: Sequence[Applied] = (), chosen: str = ""
-    ) -> tuple[Dialect, Judged]:
+    ) -> tuple[Dialect, Validated]:
         """The language of a document, its program, and every problem it has among what was applied with it."""
-        language = self.judge.language_of(text)
+        language = self.validator.language_of(text)
         if language is None:
             raise InvalidDocument(f"{origin}: {in_no_language(self.languages)}")
-        return language, await self.judge.judge(language, text, applied, chosen=chosen)
+        return language, await self.validator.validate(language, text, applied, chosen=chosen)
 
     async def start(
         self,
@@ -201,7 +201,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         given = await done_aside(weight, lambda: jsontext.encode(input))
         told = dict(options or {})
         if applied and judged.pinned == text:  # a language that pins a bundle has taken what it needs from around
-            told["applied"] = msgspec.to_builtins(await self.judge.recorded(applied))
+            told["applied"] = msgspec.to_builtins(await self.validator.recorded(applied))
         told_text = jsontext.encode(told)
         named = language.find_name(program, token, told)
         if language.names_runs:
@@ -238,7 +238,7 @@ class Client(AbstractAsyncContextManager["Client"]):
                 raise PerdureError(said.reason)
         return Handle(self, run)
 
-    async def _create(self, run: RunId, start: i.Start, judged: Judged) -> i.Answer:
+    async def _create(self, run: RunId, start: i.Start, judged: Validated) -> i.Answer:
         runtime = self._running()
         await runtime.birthplace(run)
         answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
@@ -381,7 +381,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         bounds = (timer.due_with(ahead) for timer in timers if timer.rank < i.WORD_RANK)
         if not (row.has_words or any(due <= now for due in bounds)) or await self.store.owned([row.partition]):
             return row, execution, []
-        rehearsal = Rehearsal(self.store, self.answers, execution, now, ahead)
+        rehearsal = DryRun(self.store, self.answers, execution, now, ahead)
         mask = await run_views.mask_of(self.store, execution)
         if row.stuck:  # what it cannot decide is not tried here either
             return row, execution, [one.masked(mask) for one in await rehearsal.waiting()]
@@ -477,7 +477,7 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     # Steering.
 
-    async def cancel(self, run: RunId, reason: str = "", by: str = "", *, cascade: bool = False) -> Told:
+    async def cancel(self, run: RunId, reason: str = "", by: str = "", *, cascade: bool = False) -> SendResult:
         """Ask the run to stop; answers once the request is on disk.
 
         How it treats children that it waits for is its language's business. `cascade` asks every run below it too,
@@ -495,26 +495,30 @@ class Client(AbstractAsyncContextManager["Client"]):
         try:
             told = await self.tell(run, asked, along=below)
         except Conflict:  # it has ended itself
-            letters = [Letter(one, self.clock.now(), i.encode(asked), is_word(asked)) for one in below]
+            letters = [Message(one, self.clock.now(), i.encode(asked), is_word(asked)) for one in below]
             await self.store.send_together(letters)
-            told = Told(True, True, is_new=False)
+            told = SendResult(True, True, is_new=False)
         if self.runtime is not None:  # some of them may be ours
             await self.runtime.read_inbox()
         return msgspec.structs.replace(told, remarks=(*told.remarks, count))
 
-    async def signal(self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> Told:
+    async def signal(
+        self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = ""
+    ) -> SendResult:
         return await self.tell(run, i.Signal(name, jsontext.encode(value), key or new_key(), by))
 
-    async def steer(self, run: RunId, verb: str, body: Any = None, *, key: str | None = None, by: str = "") -> Told:
+    async def steer(
+        self, run: RunId, verb: str, body: Any = None, *, key: str | None = None, by: str = ""
+    ) -> SendResult:
         return await self.tell(run, i.Steer(verb, jsontext.encode(body), key or new_key(), by))
 
-    async def redrive(self, run: RunId, body: Any = None, *, key: str | None = None, by: str = "") -> Told:
+    async def redrive(self, run: RunId, body: Any = None, *, key: str | None = None, by: str = "") -> SendResult:
         """Reopen a run that has ended: a further life under the same id."""
         return await self.tell(run, i.Reopen(jsontext.encode(body), key or new_key(), by))
 
     async def tell(
         self, run: RunId, given: i.Input, *, patience: float = PATIENCE, along: Sequence[RunId] = ()
-    ) -> Told:
+    ) -> SendResult:
         """Offer a word to a run of ours, or put it durably into the inbox of one that is not.
 
         What will not count is refused, as far as anybody can know: see `addressing`. An owner elsewhere gets so many
@@ -530,7 +534,7 @@ class Client(AbstractAsyncContextManager["Client"]):
                     if answer.conflict:
                         raise refused(run, answer.reason)
                     raise PerdureError(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.")
-                return Told(True, True)
+                return SendResult(True, True)
             row = await self.find(run)
         return await send(self, row, given, patience, along)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from perdure.kernel.values import SECOND, Instant
-from perdure.stores.clocks import Count, Timepiece
+from perdure.stores.clocks import Count, StoreClock
 
 LONGEST_NAP: Instant = SECOND
 """A long wait is taken in pieces: the event loop does not count while the machine sleeps, and walls may be set."""
@@ -33,9 +33,9 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._latest: Instant = 0
-        self._timepiece: Timepiece = Count()
+        self._timepiece: StoreClock = Count()
 
-    def follow(self, timepiece: Timepiece) -> None:
+    def follow(self, timepiece: StoreClock) -> None:
         self._timepiece = timepiece
         self._latest = 0
 

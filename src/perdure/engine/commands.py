@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from perdure.engine.background_tasks import Chores
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.clock import Clock
 from perdure.engine.dispatch import Dispatcher
-from perdure.engine.run_waiters import Waiters
+from perdure.engine.run_waiters import RunWaiters
 from perdure.engine.slot import Mail, Slot
 from perdure.engine.transition_builder import assignment
 from perdure.kernel import events as e
@@ -25,8 +25,8 @@ class Commands:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        waiters: Waiters,
-        chores: Chores,
+        waiters: RunWaiters,
+        chores: BackgroundTasks,
         clock: Clock,
         text: Callable[[RunId, Payload], Awaitable[bytes]],
         fetched: Callable[[Slot], None],
@@ -81,7 +81,7 @@ class Commands:
             slot.fetching.add(number)
             self._chores.spawn(self._hand_out_large(slot, execution, number))
 
-    def find_hands(self, slot: Slot, execution: Execution) -> None:
+    def assign_tasks(self, slot: Slot, execution: Execution) -> None:
         """Open tasks that nobody here has: an earlier process had them, or laid them down before they began."""
         if slot.is_leaving:
             return

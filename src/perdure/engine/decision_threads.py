@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from perdure.engine.slot import Slot
-from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, Effort, TooDear
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
 
 ON_THE_LOOP = 5 * STEPS_PER_MILLISECOND
 LONGEST = 30.0  # seconds that one decision may last
@@ -34,7 +34,7 @@ class TakesTooLong(Exception):
     """A decision that lasts longer than anybody should wait for it. The run is stuck and its input kept."""
 
 
-class DecidingThreads:
+class DecisionThreads:
     """Two for all engines of the process, and two for what is read: more would only wait for each other.
 
     Nobody waits behind a decision to have a document checked or a run folded.
@@ -58,7 +58,7 @@ class DecidingThreads:
         return asyncio.get_running_loop().run_in_executor(self._pools[name], work, *given)
 
     def _decided(self, slot: Slot, make: Callable[[Slot], R]) -> R:
-        with self._uncollected, Effort(_MOST, _Rests().rest) as effort:
+        with self._uncollected, TurnBudget(_MOST, _Rests().rest) as effort:
             made = make(slot)
         slot.cheap = slot.cheap + 1 if _MOST - effort.left < ON_THE_LOOP else 0
         slot.is_dear = slot.cheap < CHEAP_TURNS
@@ -66,9 +66,9 @@ class DecidingThreads:
 
     def _done(self, work: Callable[[], R]) -> R:
         try:
-            with self._uncollected, Effort(_MOST, _Rests().rest):
+            with self._uncollected, TurnBudget(_MOST, _Rests().rest):
                 return work()
-        except TooDear as refusal:
+        except TurnTooExpensive as refusal:
             raise TakesTooLong(str(refusal)) from None
 
 
@@ -92,7 +92,7 @@ class _Rests:
         if now < self._next:
             return
         if now > self._end:
-            raise TooDear("the decision has lasted too long")
+            raise TurnTooExpensive("the decision has lasted too long")
         time.sleep(REST)
         self._next = time.monotonic() + BETWEEN_RESTS
 
@@ -129,4 +129,4 @@ class _Uncollected:
                 gc.enable()
 
 
-threads = DecidingThreads()
+threads = DecisionThreads()

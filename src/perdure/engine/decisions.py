@@ -5,20 +5,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from perdure.engine.background_tasks import Chores
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.clock import Clock
 from perdure.engine.decision_threads import ON_THE_LOOP, TakesTooLong, threads
 from perdure.engine.document_validation import Fetch
-from perdure.engine.group_commit import Committer
+from perdure.engine.group_commit import GroupCommit
 from perdure.engine.inbox import Inbox
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Phase, Slot
-from perdure.engine.stuck_runs import Trouble
+from perdure.engine.stuck_runs import StuckRuns
 from perdure.engine.transition_builder import transition
 from perdure.kernel.codec import fold
 from perdure.kernel.execution import Execution, decide
 from perdure.kernel.turn import Needs, Turn
-from perdure.kernel.turn_budget import Effort, TooDear, current
+from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Store, Transition
 
@@ -35,10 +35,10 @@ class Decider:
         store: Store,
         clock: Clock,
         settings: Settings,
-        chores: Chores,
-        committer: Committer,
+        chores: BackgroundTasks,
+        committer: GroupCommit,
         inbox: Inbox,
-        trouble: Trouble,
+        trouble: StuckRuns,
         *,
         answers: Fetch,
         look: Callable[[], None],
@@ -61,7 +61,7 @@ class Decider:
         self._erase = erase
         self._settle = settle
         self._failed = failed
-        self._effort = Effort(ON_THE_LOOP)  # of the slot that is being decided on the loop
+        self._effort = TurnBudget(ON_THE_LOOP)  # of the slot that is being decided on the loop
         self._ahead: Instant = 0  # of the wall, compared with the store's clock, when this pump began
         self._ready: deque[Slot] = deque()
         self._undelivered = 0  # slots decided since the committer was told
@@ -141,7 +141,7 @@ class Decider:
                 made = self._make_turns(slot, now)
             finally:
                 current.reset(before)
-        except TooDear:
+        except TurnTooExpensive:
             self._begin_anew(slot)
             return
         except Exception as error:
@@ -165,7 +165,7 @@ class Decider:
             turn = slot.unfinished
             if turn is None:
                 decided_at = self._clock.now() if now is None else now
-                turn = Turn(execution, mail.given, mail.at, decided_at, self._store.spoken)
+                turn = Turn(execution, mail.given, mail.at, decided_at, self._store.min_record_version)
                 turn.is_acknowledged = mail.position is not None
                 turn.ahead = slot.ahead
                 turn.rivals = slot.rivals
@@ -219,7 +219,7 @@ class Decider:
     async def _decide_elsewhere(self, slot: Slot) -> None:
         try:
             made = await threads.decide(slot, self._make_turns)
-        except TooDear:
+        except TurnTooExpensive:
             if not slot.is_gone:
                 self._trouble.set_stuck(slot, TakesTooLong("a decision lasts too long; what it computes is too much"))
             return

@@ -14,8 +14,8 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from perdure.engine.clock import Alarm, Clock
-from perdure.engine.quarantine import Alone
-from perdure.engine.task_queues import NOTHING, Held, Lane
+from perdure.engine.quarantine import Quarantine
+from perdure.engine.task_queues import NOTHING, Held, TaskQueue
 from perdure.kernel.assignments import NOT_IMPORTED, Assignment, Port
 from perdure.kernel.crash_attribution import ALONE_FROM, Loss, Place, pace
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
@@ -27,7 +27,7 @@ LONG = 10 * SECOND
 """How long others wait for a place before those who have had theirs all the while do not count any more."""
 
 
-class Hands(Protocol):
+class Executor(Protocol):
     """What does tasks in this process."""
 
     def can_perform(self, provider: str) -> bool: ...
@@ -68,7 +68,7 @@ class Recorder(Protocol):
 class Dispatcher:
     def __init__(
         self,
-        hands: Hands,
+        hands: Executor,
         clock: Clock,
         most_in_flight: int,
         recorder: Recorder,
@@ -79,12 +79,12 @@ class Dispatcher:
         self._recorder = recorder
         self._may_begin = may_begin
         self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
-        self._lanes: dict[str, Lane] = defaultdict(partial(Lane, most_in_flight))  # by language
+        self._lanes: dict[str, TaskQueue] = defaultdict(partial(TaskQueue, most_in_flight))  # by language
         self._running = Held()
         self._beginning = Held()  # suspects whose begin is being recorded
         self._apart = Held()  # suspects to be begun in a process of their own
         self._not_importable: set[str] = set()  # providers that another process has failed to import
-        self._alone = Alone(clock, self._is_empty, self._begin_alone, recorder.task_outlived, self.fill)
+        self._alone = Quarantine(clock, self._is_empty, self._begin_alone, recorder.task_outlived, self.fill)
         self._graces: dict[Key, Alarm] = {}
         self._unprovided = Held()
         self._restored: dict[Key, Loss] = {}  # those of them that an earlier process may have begun, and its end
@@ -160,7 +160,7 @@ class Dispatcher:
             self._record_begin(assignment, Place.APART)
         self._alone.look()
 
-    def _fill_lane(self, lane: Lane) -> bool:
+    def _fill_lane(self, lane: TaskQueue) -> bool:
         order, running = lane.order, self._running
         has_begun = False
         while not self._alone.holds_up and (run := lane.next_run()) is not None:
@@ -183,7 +183,7 @@ class Dispatcher:
             lane.alarm = self._clock.call_at(self._clock.now() + LONG, lambda: self._make_room(lane, working))
         return has_begun
 
-    def _make_room(self, lane: Lane, working: list[Assignment]) -> None:
+    def _make_room(self, lane: TaskQueue, working: list[Assignment]) -> None:
         """Others have waited for long: whoever has worked all the while keeps them out no more."""
         lane.alarm = None
         begun = [one for one in (*self._running, *self._beginning) if self._lanes[one.language] is lane]

@@ -15,7 +15,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.lookups import Answers, Question, Within
 from perdure.kernel.subruns import Recorded
-from perdure.kernel.validation import Applied, Declared, Judged, Surroundings
+from perdure.kernel.validation import Applied, Declared, Validated, ValidationContext
 from perdure.kernel.values import digest
 
 PROGRAMS_KEPT = 64
@@ -40,13 +40,13 @@ def in_no_language(languages: Mapping[str, Dialect]) -> str:
     return f"the document is in no language known here ({', '.join(known)})"
 
 
-class Judge:
+class DocumentValidator:
     """Keeps what it found good: starting the same text among the same things again does not judge it again."""
 
     def __init__(self, languages: Mapping[str, Dialect], fetch: Fetch = nothing_known) -> None:
         self.languages = languages
         self.fetch = fetch
-        self._kept: OrderedDict[bytes, tuple[Answers, Judged]] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[Answers, Validated]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Event] = {}
 
     def language_of(self, text: bytes) -> Dialect | None:
@@ -62,7 +62,7 @@ class Judge:
                 found += language.declares(text, one.file)
         return found
 
-    async def judge(
+    async def validate(
         self,
         language: Dialect,
         text: bytes,
@@ -70,19 +70,19 @@ class Judge:
         *,
         chosen: str = "",
         namespace: str = "default",
-    ) -> Judged:
+    ) -> Validated:
         name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen, namespace)))
         known = await self._known(name)
         if known is not None:
             return known
         done = self._under_way[name] = asyncio.Event()
         try:
-            return await self._judge(name, language, text, applied, chosen, namespace)
+            return await self._validate(name, language, text, applied, chosen, namespace)
         finally:
             del self._under_way[name]
             done.set()
 
-    async def _known(self, name: bytes) -> Judged | None:
+    async def _known(self, name: bytes) -> Validated | None:
         """What was found good before, among the same things; a hundred who ask at once wait for the first."""
         while True:
             if (other := self._under_way.get(name)) is not None:
@@ -98,7 +98,7 @@ class Judge:
             if self._kept.get(name) is kept:
                 del self._kept[name]
 
-    async def _judge(
+    async def _validate(
         self,
         name: bytes,
         language: Dialect,
@@ -106,9 +106,9 @@ class Judge:
         applied: Sequence[Applied],
         chosen: str,
         namespace: str,
-    ) -> Judged:
+    ) -> Validated:
         size = WORK_OF_TEXT * (len(text) + sum(len(one.text) for one in applied))
-        around = Surroundings(
+        around = ValidationContext(
             await done_aside(size, lambda: self.declared(applied)), applied=applied, chosen=chosen, namespace=namespace
         )
         await done_aside(size, partial(language.foresee, text, around))
@@ -122,7 +122,7 @@ class Judge:
                 self._kept.popitem(last=False)
         return judged
 
-    async def _answer(self, around: Surroundings) -> bool:
+    async def _answer(self, around: ValidationContext) -> bool:
         """Fetch what is open; False when nothing is."""
         if not around.open:
             return False
@@ -143,7 +143,7 @@ class Judge:
             language = self.language_of(text)
             if language is None:
                 continue
-            judged = await self.judge(language, text, applied)
+            judged = await self.validate(language, text, applied)
             if judged.has_errors:
                 wrong += [problem.describe(one.file) for problem in judged.problems]
             elif judged.program is not None:

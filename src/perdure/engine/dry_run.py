@@ -55,7 +55,7 @@ class Verdict(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...] = ()
 
 
-class Rehearsal:
+class DryRun:
     """Takes a run up to where it would stand. `execution` is spent on it: it is not what is recorded any more."""
 
     def __init__(self, store: Store, answers: Fetch, execution: Execution, now: Instant, ahead: Instant = 0) -> None:
@@ -106,7 +106,7 @@ class Rehearsal:
             for number, timer in state.timers.items()
             if timer.due_with(self._ahead) <= self._now and timer.rank < i.WORD_RANK
         ]
-        for delivered in await self._store.letters(self.execution.id):
+        for delivered in await self._store.messages(self.execution.id):
             try:
                 given = i.decode(delivered.letter.body)
             except NewerRecord:

@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import run_views
-from perdure.engine.message_sending import Told
+from perdure.engine.message_sending import SendResult
 from perdure.engine.random_ids import new_key
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -82,7 +82,7 @@ async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
 
 async def settle(
     client: "Client", run: RunId, effect: str, result: bytes | None, *, key: str | None = None, by: str = ""
-) -> Told:
+) -> SendResult:
     """Say what came of an effect in doubt: its result as JSON text, or None when it was not performed."""
     execution, is_owned = await _looked_at(client, run)
     full = _found(execution, effect)

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from perdure.engine.background_tasks import Chores
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.slot import Phase, Slot
 from perdure.stores.protocol import CommitAnswer, Committed, Fenced, Store, Transition, Unknown
 
@@ -21,11 +21,11 @@ Batch = list[tuple[Slot, Transition]]
 LONGEST_PAUSE = 2.0  # seconds between two tries of a store that is there, and still does not take it
 
 
-class Committer:
+class GroupCommit:
     def __init__(
         self,
         store: Store,
-        chores: Chores,
+        chores: BackgroundTasks,
         *,
         batch: int,
         tries: int,

@@ -13,7 +13,7 @@ from perdure.stores.errors import StoreError
 from perdure.stores.protocol import Store
 
 
-class Newer:
+class IncompatibleRuns:
     def __init__(
         self,
         store: Store,

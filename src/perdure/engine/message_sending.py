@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from perdure.engine import run_views
-from perdure.engine.dry_run import Rehearsal
+from perdure.engine.dry_run import DryRun
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import decode_turns
@@ -21,7 +21,7 @@ from perdure.kernel.errors import Conflict, RunNotFound
 from perdure.kernel.execution import Execution
 from perdure.kernel.input_recording import is_said_before, why_not
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Letter, RunRow
+from perdure.stores.protocol import Message, RunRow
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -30,7 +30,7 @@ PATIENCE = 2.0  # seconds that an owner gets to answer
 LOOK_EVERY = 0.02, 0.1  # seconds between looks at its run: at first, and at most
 
 
-class Told(msgspec.Struct, frozen=True):
+class SendResult(msgspec.Struct, frozen=True):
     """What became of a word that was not refused."""
 
     is_decided: bool  # its run has taken it up; else it is on disk, and will be decided
@@ -39,27 +39,29 @@ class Told(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...] = ()
 
 
-async def send(client: "Client", row: RunRow, given: i.Input, patience: float, along: Sequence[RunId] = ()) -> Told:
+async def send(
+    client: "Client", row: RunRow, given: i.Input, patience: float, along: Sequence[RunId] = ()
+) -> SendResult:
     """`along` are other runs that are told the same, together with it: all of them hear of it or none."""
     store = client.store
     execution = await run_views.load(store, client.languages, row)
     is_live = bool(await store.owned([row.partition])) or any(one.serves for one in await store.servers())
     if row.stuck and not is_live:
         await _record(client, row.id, given, along)
-        return Told(False, False, remarks=("decided when the run is not stuck",))
+        return SendResult(False, False, remarks=("decided when the run is not stuck",))
     if not is_live:
         now = client.clock.now()
-        rehearsal = Rehearsal(store, client.answers, execution, now, client.clock.wall() - now)
+        rehearsal = DryRun(store, client.answers, execution, now, client.clock.wall() - now)
         verdict = await rehearsal.play(given)
         if verdict.refusal is not None:
             raise refused(row.id, verdict.refusal)
         if verdict.is_new or along:
             await _record(client, row.id, given, along)
-        return Told(False, False, verdict.is_new, verdict.remarks)
+        return SendResult(False, False, verdict.is_new, verdict.remarks)
     if reason := why_not(execution, given):
         raise refused(row.id, reason)
     if is_said_before(execution, given) and not along:
-        return Told(True, True, is_new=False)
+        return SendResult(True, True, is_new=False)
     seen = execution.state.seq
     at = await _record(client, row.id, given, along)
     return await _heard(client, execution, given, seen, at, patience)
@@ -67,7 +69,7 @@ async def send(client: "Client", row: RunRow, given: i.Input, patience: float, a
 
 async def _record(client: "Client", run: RunId, given: i.Input, along: Sequence[RunId]) -> Instant:
     """When it arrived, as the store says."""
-    letter = Letter(run, client.clock.now(), i.encode(given), is_word(given))
+    letter = Message(run, client.clock.now(), i.encode(given), is_word(given))
     if along:
         letters = [letter, *(msgspec.structs.replace(letter, to=other) for other in along)]
         sent = next((one for one in await client.store.send_together(letters) if one.letter.to == run), None)
@@ -80,13 +82,13 @@ async def _record(client: "Client", run: RunId, given: i.Input, along: Sequence[
 
 async def _heard(
     client: "Client", execution: Execution, given: i.Input, seen: int, at: Instant, patience: float
-) -> Told:
+) -> SendResult:
     """The owner's answer, as the history has it; or that there is none yet."""
     until = monotonic() + patience
     pause, longest = LOOK_EVERY
     is_counted = False
     while True:
-        waits = any(_is_same(one.letter, given, at) for one in await client.store.letters(execution.id))
+        waits = any(_is_same(one.letter, given, at) for one in await client.store.messages(execution.id))
         for last, body in await client.store.history(execution.id, seen):
             for _, events in decode_turns(execution.dialect, body):
                 for event in events:
@@ -94,7 +96,7 @@ async def _heard(
                     if isinstance(answer, str):
                         raise refused(execution.id, answer)
                     if answer:
-                        return Told(True, True)
+                        return SendResult(True, True)
                     is_counted = is_counted or isinstance(event, e.MoreInputsDeclined)
             seen = last
         if not waits and is_counted:
@@ -102,14 +104,14 @@ async def _heard(
                 execution.id, "it does not count; so many words were declined that they are not listed any more"
             )
         if not waits:  # decided without an event of its own: it was said before, or there was nothing left to stop
-            return Told(True, True, is_new=False)
+            return SendResult(True, True, is_new=False)
         if monotonic() >= until:
-            return Told(False, bool(await client.store.owned([(await client.find(execution.id)).partition])))
+            return SendResult(False, bool(await client.store.owned([(await client.find(execution.id)).partition])))
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, longest)
 
 
-def _is_same(letter: Letter, given: i.Input, at: Instant) -> bool:
+def _is_same(letter: Message, given: i.Input, at: Instant) -> bool:
     return letter.at == at and letter.body == i.encode(given)
 
 

@@ -11,7 +11,7 @@ from math import inf
 from typing import TypeVar
 from zlib import crc32
 
-from perdure.engine.background_tasks import Chores
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.handover import Handover
 from perdure.engine.settings import Settings
 from perdure.kernel.values import RunId
@@ -25,14 +25,14 @@ T = TypeVar("T")
 AGAIN = 1.0  # seconds before the store is asked again, after trouble
 
 
-class Sharing:
+class Partitions:
     def __init__(
         self,
         store: Store,
         settings: Settings,
         partitions: list[int],
         handover: Handover,
-        chores: Chores,
+        chores: BackgroundTasks,
         take_up: Callable[[Sequence[int]], Awaitable[None]],
         wake: Callable[[Sequence[RunId]], Awaitable[None]],
         forget: Callable[[Collection[int]], None],

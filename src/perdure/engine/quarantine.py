@@ -19,7 +19,7 @@ from perdure.kernel.values import Instant, RunId
 Key = tuple[RunId, int]
 
 
-class Alone:
+class Quarantine:
     def __init__(
         self,
         clock: Clock,

@@ -4,12 +4,12 @@ import secrets
 import uuid
 from hashlib import sha256
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.values import Instant, RunId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
 _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
-_SLUG = late(r"[^a-z0-9]+")
+_SLUG = lazy_regex(r"[^a-z0-9]+")
 
 
 def new_run_id(now: Instant) -> RunId:

@@ -10,17 +10,17 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from perdure.engine.background_tasks import Chores
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.clock import Clock
 from perdure.engine.commands import Commands
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
-from perdure.engine.incompatible_runs import Newer
-from perdure.engine.run_loader import Loader
+from perdure.engine.incompatible_runs import IncompatibleRuns
+from perdure.engine.run_loader import RunLoader
 from perdure.engine.run_views import dialect_of
 from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
-from perdure.engine.stuck_runs import Trouble
+from perdure.engine.stuck_runs import StuckRuns
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.control_messages import kind_of
@@ -36,7 +36,7 @@ _log = logging.getLogger("perdure.engine")
 EXISTS = i.Refused("the run exists already")
 
 
-class Residents:
+class ResidentRuns:
     def __init__(
         self,
         store: Store,
@@ -45,18 +45,18 @@ class Residents:
         slots: dict[RunId, Slot],
         stuck: dict[RunId, int],
         clock: Clock,
-        chores: Chores,
+        chores: BackgroundTasks,
         inbox: Inbox,
-        newer: Newer,
+        newer: IncompatibleRuns,
         commands: Commands,
         handover: Handover,
-        trouble: Trouble,
+        trouble: StuckRuns,
         *,
         make_ready: Callable[[Slot], None],
     ) -> None:
         self._store = store
         self.slots = slots
-        self.loader = Loader(store, dialects, chores, self._found)
+        self.loader = RunLoader(store, dialects, chores, self._on_loaded)
         self._dialects = dialects
         self._partitions = partitions
         self._stuck = stuck
@@ -120,7 +120,7 @@ class Residents:
         again.programs = slot.programs
         self.loader.want(again)
 
-    async def _found(self, slot: Slot, stored: Stored | None) -> None:
+    async def _on_loaded(self, slot: Slot, stored: Stored | None) -> None:
         if slot.is_gone:
             return
         try:
@@ -175,7 +175,7 @@ class Residents:
         if row.stuck and not slot.failures:
             slot.failures = 1
         slot.install(execution)
-        self._commands.find_hands(slot, execution)
+        self._commands.assign_tasks(slot, execution)
         if execution.state.sliced:
             slot.mailbox.append(Mail(self._clock.now(), 0, i.Proceed()))
         self._make_ready(slot)

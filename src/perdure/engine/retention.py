@@ -17,7 +17,7 @@ from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import Instant, RunId
 from perdure.kernel.versions import read_pinned
-from perdure.stores.protocol import Letter, RunRow
+from perdure.stores.protocol import Message, RunRow
 
 LOOKED_AT_ONCE = 500
 MOST_KNOWN = 100_000
@@ -87,7 +87,7 @@ class Sweeper:
     async def disown(self, run: RunId) -> None:
         """Have a run removed, by whoever owns it, once what is below it has been cancelled and has stopped."""
         await self._remove_entries(run)
-        await self._client.store.send(Letter(run, self._client.clock.now(), i.encode(i.Disown())))
+        await self._client.store.send(Message(run, self._client.clock.now(), i.encode(i.Disown())))
 
     async def _remove_entries(self, run: RunId) -> None:
         row = await self._client.find(run)

@@ -5,7 +5,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from perdure.engine.background_tasks import Chores
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.decision_threads import SMALL
 from perdure.engine.run_views import compiled, dialect_of, fold_stored, size_of
 from perdure.engine.slot import Slot
@@ -19,12 +19,12 @@ LOADED_AT_ONCE = 256
 PROGRAMS_KEPT = 256
 
 
-class Loader:
+class RunLoader:
     def __init__(
         self,
         store: Store,
         dialects: Mapping[str, Dialect],
-        chores: Chores,
+        chores: BackgroundTasks,
         found: Callable[[Slot, Stored | None], Awaitable[None]],
     ) -> None:
         """`found` gets each slot with what the store has of it, if anything."""

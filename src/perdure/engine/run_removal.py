@@ -6,17 +6,17 @@ anywhere in between leaves the letter, and with it the task, to the next owner.
 
 from collections.abc import Sequence
 
-from perdure.engine.background_tasks import Chores
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.clock import Clock
 from perdure.engine.inbox import Inbox
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Filter, Letter, RunRow, Store
+from perdure.stores.protocol import Filter, Message, RunRow, Store
 
 
-class Removal:
-    def __init__(self, store: Store, inbox: Inbox, chores: Chores, clock: Clock) -> None:
+class RunRemoval:
+    def __init__(self, store: Store, inbox: Inbox, chores: BackgroundTasks, clock: Clock) -> None:
         self._store = store
         self._inbox = inbox
         self._chores = chores
@@ -43,7 +43,7 @@ class Removal:
             for one in still_open:
                 if one not in self._told:
                     self._told.add(one)
-                    await self._store.send_together([Letter(one, self._clock.now(), i.encode(i.Disown()))])
+                    await self._store.send_together([Message(one, self._clock.now(), i.encode(i.Disown()))])
             await self._inbox.read()
             return
         gone = await self._store.remove([*(row.id for row in reversed(below)), run])

@@ -9,7 +9,7 @@ from perdure.kernel.values import RunId
 Ended = tuple[Status, Outcome]
 
 
-class Waiters:
+class RunWaiters:
     def __init__(self) -> None:
         self._futures: dict[RunId, list[asyncio.Future[Ended | None]]] = {}
 

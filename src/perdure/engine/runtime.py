@@ -11,30 +11,30 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from perdure.engine.after_commit import Settler, Watcher
-from perdure.engine.background_tasks import Chores
+from perdure.engine.after_commit import AfterCommit, Watcher
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.clock import Clock
 from perdure.engine.commands import Commands
 from perdure.engine.decisions import Decider
-from perdure.engine.dispatch import Dispatcher, Hands
+from perdure.engine.dispatch import Dispatcher, Executor
 from perdure.engine.document_validation import Fetch
-from perdure.engine.group_commit import Batch, Committer
+from perdure.engine.group_commit import Batch, GroupCommit
 from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
-from perdure.engine.incompatible_runs import Newer
+from perdure.engine.incompatible_runs import IncompatibleRuns
 from perdure.engine.large_values import lighten
 from perdure.engine.loaded import brought_by_code
 from perdure.engine.lookup_answers import answer
-from perdure.engine.partitions import Sharing, runs_of
+from perdure.engine.partitions import Partitions, runs_of
 from perdure.engine.recovery import Recovery
-from perdure.engine.resident_runs import Residents
-from perdure.engine.run_removal import Removal, descendants
-from perdure.engine.run_waiters import Ended, Waiters
+from perdure.engine.resident_runs import ResidentRuns
+from perdure.engine.run_removal import RunRemoval, descendants
+from perdure.engine.run_waiters import Ended, RunWaiters
 from perdure.engine.settings import Settings
 from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
-from perdure.engine.stuck_runs import Trouble
+from perdure.engine.stuck_runs import StuckRuns
 from perdure.engine.task_recorder import TaskRecorder
-from perdure.engine.timers import Alarms
+from perdure.engine.timers import Timers
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError
@@ -53,7 +53,7 @@ LAST_WORDS = 2.0  # seconds to write down what was not begun, when a server leav
 
 class Runtime:
     def __init__(
-        self, store: Store, dialects: Mapping[str, Dialect], hands: Hands, clock: Clock, settings: Settings
+        self, store: Store, dialects: Mapping[str, Dialect], hands: Executor, clock: Clock, settings: Settings
     ) -> None:
         self.store = store
         self.clock = clock
@@ -63,13 +63,15 @@ class Runtime:
         self._settings = settings
         self._slots: dict[RunId, Slot] = {}
         self._stuck: dict[RunId, int] = {}  # with their partitions
-        self._waiters = Waiters()
-        self._chores = Chores(self._failed)
-        self._newer = Newer(store, self._slots, self._stuck, self._read_soon, lambda line: self.sharing.tell(line))
+        self._waiters = RunWaiters()
+        self._chores = BackgroundTasks(self._failed)
+        self._newer = IncompatibleRuns(
+            store, self._slots, self._stuck, self._read_soon, lambda line: self.sharing.tell(line)
+        )
         self._inbox = Inbox(store, clock, self.partitions, self._stuck, self.offer, self._newer.note)
-        self._removal = Removal(store, self._inbox, self._chores, clock)
-        self._alarms = Alarms(clock, self._alarm_rang, self._slots.__contains__)
-        self._committer = Committer(
+        self._removal = RunRemoval(store, self._inbox, self._chores, clock)
+        self._alarms = Timers(clock, self._alarm_rang, self._slots.__contains__)
+        self._committer = GroupCommit(
             store,
             self._chores,
             batch=settings.batch,
@@ -83,7 +85,7 @@ class Runtime:
         self._handover = Handover(
             store, self.partitions, self._slots, self._dispatcher, self._offer_now, self._forget, self._stay
         )
-        self.sharing = Sharing(
+        self.sharing = Partitions(
             store, settings, self.partitions, self._handover, self._chores, self._take_up, self._wake, self._forget
         )
         self._recovery = Recovery(
@@ -106,7 +108,7 @@ class Runtime:
             store.loss_on,
             self._recorder.let_go,
         )
-        self._trouble = Trouble(
+        self._trouble = StuckRuns(
             store,
             clock,
             self._chores,
@@ -131,7 +133,7 @@ class Runtime:
             settle=lambda slot: self._settler.settle(slot, None),
             failed=self._failed,
         )
-        self._residents: Residents = Residents(
+        self._residents: ResidentRuns = ResidentRuns(
             store,
             dialects,
             self.partitions,
@@ -146,7 +148,7 @@ class Runtime:
             self._trouble,
             make_ready=self._decider.make_ready,
         )
-        self._settler: Settler = Settler(
+        self._settler: AfterCommit = AfterCommit(
             clock,
             self._residents,
             self._decider,
@@ -165,7 +167,7 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._ahead = self.clock.wall() - self.clock.now()
         await self.sharing.join()
-        self._every("inbox", self._settings.poll, self._look_for_letters)
+        self._every("inbox", self._settings.poll, self._read_messages)
         self._every("ownership", self._settings.poll, self.sharing.look)
         pace = self.store.pace
         self._every("servers", self._settings.share_every or pace.share, self.sharing.look_around)
@@ -210,7 +212,7 @@ class Runtime:
             for slot in [slot for slot in self._slots.values() if is_family(slot.id, family)]:
                 self._residents.drop(slot, ELSEWHERE)
                 self._dispatcher.forget(slot.id)
-            await self.store.let_go([family], self.home)
+            await self.store.disown_families([family], self.home)
         finally:
             self._newer.moving.difference_update([family, *below])
         self._waiters.look_again()
@@ -472,7 +474,7 @@ class Runtime:
 
     # Letters, alarms, leases.
 
-    def _look_for_letters(self) -> None:
+    def _read_messages(self) -> None:
         """Asking whether any process has committed anything costs microseconds, so it can be asked often."""
         if self.store.changed():
             self._removal.look_again()
@@ -488,7 +490,7 @@ class Runtime:
 
     def _look(self) -> None:
         if self.stopped is None:
-            self._guarded(self._look_for_letters)
+            self._guarded(self._read_messages)
             self._guarded(self.sharing.look)
 
     def _look_after_held(self) -> None:

@@ -19,7 +19,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.state import State
 from perdure.kernel.values import Instant, Ref, RunId, digest
 from perdure.kernel.versions import read_pinned
-from perdure.stores.admin import Reading, Stray
+from perdure.stores.admin import StoreSnapshot, Stray
 
 PROGRAMS_KEPT = 64
 
@@ -32,10 +32,10 @@ class Read(msgspec.Struct):
     records: int = 0
 
 
-class Validator:
+class StoreValidator:
     def __init__(
         self,
-        reading: Reading,
+        reading: StoreSnapshot,
         dialects: Mapping[str, Dialect],
         heard: Callable[[Read], None] = lambda read: None,
     ) -> None:
@@ -119,7 +119,7 @@ class Validator:
             if not fold.waits_for_something:
                 self._unmoved.add(fold.row.id)
 
-    def _letter(self, record: r.LetterRecord) -> Iterator[Stray]:
+    def _message(self, record: r.MessageRecord) -> Iterator[Stray]:
         yield from self._next_runs()
         self._unmoved.discard(record.to)
         try:
@@ -145,14 +145,14 @@ class Validator:
 
 _NONE: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
-_LOOKS: dict[type[r.Record], Callable[[Validator, Any], Iterator[Stray]]] = {
-    r.ProgramRecord: Validator._document,
-    r.RunRecord: Validator._run,
-    r.ValueRecord: Validator._value,
-    r.LogRecord: Validator._log,
-    r.LetterRecord: Validator._letter,
-    r.PermitRecord: Validator._permit,
-    r.TaskRecord: Validator._task,
+_LOOKS: dict[type[r.Record], Callable[[StoreValidator, Any], Iterator[Stray]]] = {
+    r.ProgramRecord: StoreValidator._document,
+    r.RunRecord: StoreValidator._run,
+    r.ValueRecord: StoreValidator._value,
+    r.LogRecord: StoreValidator._log,
+    r.MessageRecord: StoreValidator._message,
+    r.PermitRecord: StoreValidator._permit,
+    r.TaskRecord: StoreValidator._task,
 }
 
 

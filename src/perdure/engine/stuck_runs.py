@@ -3,16 +3,16 @@
 import logging
 from collections.abc import Callable
 
-from perdure.engine.background_tasks import Chores
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.clock import Clock
-from perdure.engine.group_commit import Committer
+from perdure.engine.group_commit import GroupCommit
 from perdure.engine.inbox import Inbox
 from perdure.engine.slot import Mail, Phase, Slot
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import Code, Failed, Status
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Letter, Store, Transition, added
+from perdure.stores.protocol import Message, Store, Transition, added
 
 _log = logging.getLogger("perdure.engine")
 
@@ -20,13 +20,13 @@ _FOLLOWS = (i.Wake, i.Proceed, i.TaskLost, i.Begin, i.Clear)
 """What comes again from what is recorded, when the run is tried again."""
 
 
-class Trouble:
+class StuckRuns:
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        chores: Chores,
-        committer: Committer,
+        chores: BackgroundTasks,
+        committer: GroupCommit,
         inbox: Inbox,
         stuck: dict[RunId, int],
         *,
@@ -77,7 +77,7 @@ class Trouble:
         change = Transition(slot.id, slot.partition, 0, stuck=text)
         for mail in kept:
             if mail.position is None and not isinstance(mail.given, _FOLLOWS):
-                change.letters = added(change.letters, [Letter(slot.id, mail.at, i.encode(mail.given))])
+                change.letters = added(change.letters, [Message(slot.id, mail.at, i.encode(mail.given))])
                 change.values = added(change.values, mail.values)
             mail.answer(i.Refused(f"the run is stuck: {text}"))
         self._committer.add(slot, change)
@@ -96,6 +96,6 @@ class Trouble:
             if isinstance(mail.given, i.Start) and mail.given.parent is not None:
                 parent, child = mail.given.parent
                 failed = i.ChildResult(child, Status.FAILED, Failed(code, text, retryable=False))
-                await self._store.send(Letter(parent, self._clock.now(), i.encode(failed)))
+                await self._store.send(Message(parent, self._clock.now(), i.encode(failed)))
         await self._inbox.discard(kept)
         await self._inbox.read()

@@ -14,7 +14,7 @@ MOST_LONG = 4  # tasks without a place, for each place there is
 NOTHING: OrderedDict[int, Assignment] = OrderedDict()
 
 
-class Lane:
+class TaskQueue:
     """The runs of one language that have tasks ready, in the order of their turns; and so many places for tasks.
 
     Of those who have stayed long while others waited, some need no place any more: of each family (a root run and all

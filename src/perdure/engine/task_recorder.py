@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from perdure.engine.background_tasks import Chores
+from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.clock import Clock
 from perdure.engine.commands import lost
 from perdure.engine.large_values import lighten_outcome
@@ -17,7 +17,7 @@ from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import RunId
 from perdure.stores.clocks import machine
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Letter, Store
+from perdure.stores.protocol import Message, Store
 
 _log = logging.getLogger("perdure.engine")
 
@@ -30,7 +30,7 @@ class TaskRecorder:
         self,
         store: Store,
         clock: Clock,
-        chores: Chores,
+        chores: BackgroundTasks,
         slots: Mapping[RunId, Slot],
         offer: Callable[[RunId, Mail], None],
         ask: Ask,
@@ -96,7 +96,7 @@ class TaskRecorder:
         word = i.encode(i.Clear(one.task, one.delivery, outlived=False))
         while not self._is_closed:
             try:
-                await self._store.send(Letter(one.run, self._clock.now(), word))
+                await self._store.send(Message(one.run, self._clock.now(), word))
                 return
             except StoreError as error:
                 _log.info("task %s of run %s cannot be spoken for yet: %s", one.task, one.run, error)

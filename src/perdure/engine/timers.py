@@ -7,7 +7,7 @@ from perdure.engine.clock import Alarm, Clock
 from perdure.kernel.values import Instant, RunId
 
 
-class Alarms:
+class Timers:
     def __init__(
         self, clock: Clock, wake: Callable[[list[RunId], bool], None], is_resident: Callable[[RunId], bool]
     ) -> None:

@@ -13,7 +13,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
 from perdure.kernel.turn_budget import pay
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Letter, Offer, PermitAsked, Summary, Transition, added
+from perdure.stores.protocol import Message, Offer, PermitAsked, Summary, Transition, added
 
 _BYTES_PER_WORK = 8  # of a snapshot, as far as its size is known before it is made
 
@@ -133,7 +133,7 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
     )
 
 
-def child_start(execution: Execution, event: e.ChildStarted) -> Letter:
+def child_start(execution: Execution, event: e.ChildStarted) -> Message:
     start = i.Start(
         event.language,
         event.program,
@@ -144,11 +144,11 @@ def child_start(execution: Execution, event: e.ChildStarted) -> Letter:
         (execution.id, event.child) if event.awaited else (execution.id, 0),
         event.labels,
     )
-    return Letter(execution.child_id(event.child), execution.state.at, i.encode(start))
+    return Message(execution.child_id(event.child), execution.state.at, i.encode(start))
 
 
-def _letter(change: Transition, to: RunId, execution: Execution, given: i.Input) -> None:
-    change.letters = added(change.letters, [Letter(to, execution.state.at, i.encode(given))])
+def _message(change: Transition, to: RunId, execution: Execution, given: i.Input) -> None:
+    change.letters = added(change.letters, [Message(to, execution.state.at, i.encode(given))])
 
 
 def _task_scheduled(change: Transition, slot: Slot, execution: Execution, event: e.TaskScheduled) -> None:
@@ -198,12 +198,12 @@ def _child_started(change: Transition, slot: Slot, execution: Execution, event: 
 def _child_cancel_requested(
     change: Transition, slot: Slot, execution: Execution, event: e.ChildCancelRequested
 ) -> None:
-    _letter(change, execution.child_id(event.child), execution, i.Cancel(event.reason, by="parent"))
+    _message(change, execution.child_id(event.child), execution, i.Cancel(event.reason, by="parent"))
 
 
 def _children_disowned(change: Transition, slot: Slot, execution: Execution, event: e.ChildrenDisowned) -> None:
     for child in event.children:
-        _letter(change, execution.child_id(child), execution, i.Disown())
+        _message(change, execution.child_id(child), execution, i.Disown())
     change.disowned = added(change.disowned, [execution.child_id(child) for child in event.children])
 
 
@@ -222,14 +222,14 @@ def _run_ended(change: Transition, slot: Slot, execution: Execution, event: e.Ru
     parent = execution.state.parent
     # Who was told of an end is not told again: a reopened child ends for itself.
     if parent is not None and parent[1] and execution.state.incarnation == 1:
-        _letter(change, parent[0], execution, i.ChildResult(parent[1], event.status, event.outcome))
+        _message(change, parent[0], execution, i.ChildResult(parent[1], event.status, event.outcome))
     if execution.state.disowned:  # now it may be removed
-        _letter(change, execution.id, execution, i.Disown())
+        _message(change, execution.id, execution, i.Disown())
 
 
 def _run_disowned(change: Transition, slot: Slot, execution: Execution, event: e.RunDisowned) -> None:
     if execution.state.status.is_final and not any(letter.to == execution.id for letter in change.letters):
-        _letter(change, execution.id, execution, i.Disown())
+        _message(change, execution.id, execution, i.Disown())
 
 
 def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.RunForked) -> None:
@@ -238,7 +238,7 @@ def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.R
     for number, child in state.children.items():
         change.letters = added(change.letters, [child_start(execution, child.start)])
         if child.cancelling:
-            _letter(change, execution.child_id(number), execution, i.Cancel("its parent was forked", by="parent"))
+            _message(change, execution.child_id(number), execution, i.Cancel("its parent was forked", by="parent"))
     for number, permit in state.permits.items():
         asked = PermitAsked(permit.scope, number, permit.priority, permit.limit, state.at, permit.ageing)
         change.permits_asked = added(change.permits_asked, [asked])

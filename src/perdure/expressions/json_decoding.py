@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 LARGEST = 200_000  # characters that one call decodes
-_TOKEN = late(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL)
-_KEY = late(r'[ \t\n\r]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\n\r]*:', re.DOTALL)
+_TOKEN = lazy_regex(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL)
+_KEY = lazy_regex(r'[ \t\n\r]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\n\r]*:', re.DOTALL)
 _BLANKS = " \t\n\r"
 
 Decode = Callable[[str], Any]

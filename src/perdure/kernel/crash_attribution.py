@@ -54,7 +54,7 @@ class Suspect(Protocol):
 _TOLD = {Loss.BESIDE_OTHERS: Place.BESIDE_OTHERS, Loss.ALONE: Place.ALONE, Loss.UNSEEN: Place.ALONE}
 
 
-def judge(task: Suspect, loss: int) -> tuple[int, bool]:
+def attribute(task: Suspect, loss: int) -> tuple[int, bool]:
     """How suspicious the task is after this loss, and whether it is charged with it."""
     place = _TOLD.get(Loss(loss), task.place)
     if loss == Loss.STOPPED or place in (Place.APART, Place.LET_GO):

@@ -26,7 +26,7 @@ from perdure.kernel.lookups import Named
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.problems import Problem
 from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Declared, Judged, Surroundings
+from perdure.kernel.validation import Declared, Validated, ValidationContext
 from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Dialect(ABC):
         """The resources a text holds, as far as it can be read; a document that can be run is one too."""
 
     @abstractmethod
-    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+    def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         """Every problem of the text, and the program that can be run, if it holds one."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Dialect(ABC):
     def title(self, program: Any) -> str:
         """What the document calls itself; empty if it has no name of its own."""
 
-    def foresee(self, text: bytes, around: Surroundings) -> None:  # noqa: B027  (nothing to foresee is an answer)
+    def foresee(self, text: bytes, around: ValidationContext) -> None:  # noqa: B027  (nothing to foresee is an answer)
         """Look up in the context what `parse` will look up, as far as the text tells, so that most are parsed once."""
 
     def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ from perdure.kernel import effect_claims
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.control_messages import kind_of
-from perdure.kernel.crash_attribution import Place, judge
+from perdure.kernel.crash_attribution import Place, attribute
 from perdure.kernel.instants import written
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content, settlement
@@ -100,7 +100,7 @@ def _task_lost(turn: Turn, given: i.TaskLost) -> None:
     if task.cancelling:
         turn.emit(e.TaskEnded(given.task, Cancelled(given.reason)))
         return
-    suspicion, charged = judge(task, given.loss)
+    suspicion, charged = attribute(task, given.loss)
     if charged and task.charges + 1 == task.max_deliveries:
         times = "once" if task.max_deliveries == 1 else f"{task.max_deliveries} times"
         message = f"its process was lost {times} while nothing else worked there; the last time: {given.reason}"

@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Sequence
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 Step = str | int
 
-_TOKEN = late(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
+_TOKEN = lazy_regex(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
 
 
 def place_of(text: str, path: Sequence[Step]) -> tuple[int, int] | None:

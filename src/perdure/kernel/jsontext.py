@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.turn_budget import pay, rest, rests
 
 _encoder = msgspec.json.Encoder()
@@ -243,7 +243,7 @@ def read_strict(text: bytes | str) -> Any:
         raise NotJson(str(error)) from None
 
 
-_SURROGATE = late(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_SURROGATE = lazy_regex(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def _refuse_half_characters(value: Any) -> None:

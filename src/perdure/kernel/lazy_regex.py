@@ -14,6 +14,6 @@ class _Late:
         return found
 
 
-def late(pattern: str, flags: int = 0) -> "re.Pattern[str]":
+def lazy_regex(pattern: str, flags: int = 0) -> "re.Pattern[str]":
     """As `re.compile`, for a name of a module."""
     return cast("re.Pattern[str]", _Late(pattern, flags))

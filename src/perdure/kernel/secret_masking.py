@@ -9,15 +9,15 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from perdure.kernel import jsontext
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.sealed_arguments import REDACTED
 
 # Taking out of a text what looks like a secret, whoever wrote it, and keeping it short.
 
 # Every repetition is bounded, so that no text can make the search slow.
-_HEADER = late(r"(?i)(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?)(?:(bearer|basic|token)\s{1,9})?[^\s\"',;]+")
-_NAMED = late(
+_HEADER = lazy_regex(r"(?i)(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?)(?:(bearer|basic|token)\s{1,9})?[^\s\"',;]+")
+_NAMED = lazy_regex(
     r"(?i)((?:api[_-]?key|access[_-]?key|token|passwd|password|secret|credential)[\w.-]{0,40}[\"']?\s{0,9}[:=]"
     r"\s{0,9}[\"']?)[^\s\"',;&]+"
 )
@@ -251,5 +251,5 @@ def _inside_of_base64(data: bytes) -> Iterator[str]:
             yield core
 
 
-_ESCAPES = late("%[0-9A-F]{2}")
+_ESCAPES = lazy_regex("%[0-9A-F]{2}")
 _URL_SAFE = str.maketrans("+/", "-_")

@@ -13,11 +13,11 @@ STEPS_PER_MILLISECOND = 20_000  # one unit of work is about 50 nanoseconds on th
 PORTION = STEPS_PER_MILLISECOND  # of work that is done between two rests, where there are any
 
 
-class TooDear(BaseException):
+class TurnTooExpensive(BaseException):
     """The turn has counted more work than it may do here. No dialect and no expression catches it."""
 
 
-class Effort:
+class TurnBudget:
     """What is left for one turn; what is decided within it (`with effort:`) counts here.
 
     `rest` is called now and then, where work goes on that others may wait for: it lets them have their turn, and raises
@@ -31,7 +31,7 @@ class Effort:
         self.rest = rest
 
     def __enter__(self) -> Self:
-        self._before: Token[Effort | None] = current.set(self)
+        self._before: Token[TurnBudget | None] = current.set(self)
         return self
 
     def __exit__(self, *exit: object) -> None:
@@ -45,7 +45,7 @@ class Effort:
         return allowed if allowed < steps else steps
 
 
-current: ContextVar[Effort | None] = ContextVar("effort", default=None)
+current: ContextVar[TurnBudget | None] = ContextVar("effort", default=None)
 
 
 def pay(work: int) -> None:
@@ -54,7 +54,7 @@ def pay(work: int) -> None:
     if effort is not None:
         effort.left -= work
         if effort.left < 0:
-            raise TooDear("the turn costs more than may be done here")
+            raise TurnTooExpensive("the turn costs more than may be done here")
         if effort.rest is not None:
             effort.rest()
 

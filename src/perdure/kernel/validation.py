@@ -38,7 +38,7 @@ class Declared(msgspec.Struct, frozen=True):
         return Named(self.kind, self.namespace, self.name)
 
 
-class Judged(msgspec.Struct, frozen=True):
+class Validated(msgspec.Struct, frozen=True):
     """What came of a text: a program, if it holds one that can be run, and every problem it has."""
 
     program: Any | None
@@ -52,7 +52,7 @@ class Judged(msgspec.Struct, frozen=True):
         return any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
-class Surroundings:
+class ValidationContext:
     """`chosen` names the document that is meant where a text holds several that can be run; `namespace` is where
     documents live that do not say so themselves.
     """

@@ -155,14 +155,14 @@ async def _look_up(host: str, port: int) -> Sequence[tuple[Any, ...]]:
 
 async def resolve(policy: Policy, host: str, port: int, prefix: str = "Provider.Call.Http") -> list[str]:
     """The addresses of a name, all of them allowed. Raises `AddressRefused`, or OSError for an unknown name."""
-    return _judged(policy, host, await _look_up(host, port), prefix)
+    return _checked(policy, host, await _look_up(host, port), prefix)
 
 
 def resolve_blocking(policy: Policy, host: str, port: int, prefix: str = "Provider.Call.Http") -> list[str]:
-    return _judged(policy, host, socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), prefix)
+    return _checked(policy, host, socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), prefix)
 
 
-def _judged(policy: Policy, host: str, found: Sequence[tuple[Any, ...]], prefix: str) -> list[str]:
+def _checked(policy: Policy, host: str, found: Sequence[tuple[Any, ...]], prefix: str) -> list[str]:
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
     if not addresses or not all(is_allowed(policy, host, one) for one in addresses):
         raise AddressRefused(host, prefix)

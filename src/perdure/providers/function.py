@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.providers.failure import BadArguments
 
 UNSAID = "x-perdure-unsaid"
@@ -25,7 +25,7 @@ UNSAID = "x-perdure-unsaid"
 RESERVED = ("input", "context")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_PATH = late(r"^(?P<problem>.*) - at `\$\.?(?P<path>(?P<parameter>[^.\[`]*)[^`]*)`$", re.DOTALL)
+_PATH = lazy_regex(r"^(?P<problem>.*) - at `\$\.?(?P<path>(?P<parameter>[^.\[`]*)[^`]*)`$", re.DOTALL)
 
 
 class Function:

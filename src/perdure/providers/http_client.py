@@ -73,7 +73,7 @@ def _check(request: "httpx.Request") -> None:
     if (request.url.port or 0) > 65535:
         raise httpx.InvalidURL(f"there is no port {request.url.port}")
     policy = policy_in_force()
-    if policy.proxy is not None and policy.judges_addresses:
+    if policy.proxy is not None and policy.checks_addresses:
         judge_spelling(policy, request.url.host)
 
 
@@ -248,8 +248,8 @@ def _new_client() -> "httpx.AsyncClient":
     policy = policy_in_force()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # the engine bounds tasks in flight
     options: dict[str, Any] = {"limits": limits, "proxy": policy.proxy}
-    if policy.proxy is None and (policy.judges_addresses or not getproxies().keys() & {"http", "https", "all"}):
-        trusts = not policy.judges_addresses
+    if policy.proxy is None and (policy.checks_addresses or not getproxies().keys() & {"http", "https", "all"}):
+        trusts = not policy.checks_addresses
         options = {"transport": _judging_transport(limits, trusts), "trust_env": trusts}
     return httpx.AsyncClient(
         headers={"user-agent": "perdure", "accept-encoding": "gzip, deflate"},

@@ -31,7 +31,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 CONFIG = "PERDURE_CONFIG"
 POLICY = "PERDURE_POLICY"
@@ -42,7 +42,7 @@ CODE = frozenset({"shell", "script", "python", "container", "playbook.python", "
 """Providers that run code which a document brings along, or programs which it names."""
 
 
-_HOST_NAME = late(r"[\w-]+(\.[\w-]+)*\.?")
+_HOST_NAME = lazy_regex(r"[\w-]+(\.[\w-]+)*\.?")
 
 
 class BadPolicy(PerdureError):
@@ -92,7 +92,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"the operator's policy does not allow {provider!r} here ({where}.providers does not list it)"
 
     @property
-    def judges_addresses(self) -> bool:
+    def checks_addresses(self) -> bool:
         return self.network == "closed" or bool(self.denied_addresses)
 
 

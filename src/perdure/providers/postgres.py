@@ -155,7 +155,7 @@ class _Session:
             message = f"{', '.join(sorted(named))}: this setting of a connection is not open to documents"
             raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
         settings.setdefault("passfile", str(Path(os.devnull, "none")))
-        if policy.judges_addresses:
+        if policy.checks_addresses:
             settings |= _judged_address(settings)
         return settings
 

@@ -81,7 +81,7 @@ class Stray(msgspec.Struct, frozen=True):
     message: str
 
 
-class Reading(Protocol):
+class StoreSnapshot(Protocol):
     """A store as it was at one moment."""
 
     def dump(self) -> Iterator[Sequence[Record]]:
@@ -94,7 +94,7 @@ class Reading(Protocol):
         """What belongs to nothing: rows of runs that are not there, permits of runs that have ended."""
 
 
-class Filling(Reading, Protocol):
+class StoreImport(StoreSnapshot, Protocol):
     def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
         """The same records as this store will have them: not every database can hold every text."""
 
@@ -102,7 +102,7 @@ class Filling(Reading, Protocol):
         """Take in what another store's `dump` gave, batch by batch in its order."""
 
 
-class Caretaker(Protocol):
+class StoreAdmin(Protocol):
     address: str  # without a password
     identity: str  # equal for two addresses of one store, as far as that can be seen
 
@@ -113,13 +113,13 @@ class Caretaker(Protocol):
 
     def figures(self) -> Figures: ...
 
-    def reading(self) -> AbstractContextManager[Reading]:
+    def reading(self) -> AbstractContextManager[StoreSnapshot]:
         """The store as it is now, whatever others write meanwhile."""
 
-    def standstill(self) -> AbstractContextManager[Reading]:
+    def exclusive(self) -> AbstractContextManager[StoreSnapshot]:
         """The same, and nobody can write until it is over; `StoreInUse` when somebody owns runs just now."""
 
-    def filling(self) -> AbstractContextManager[Filling]:
+    def filling(self) -> AbstractContextManager[StoreImport]:
         """An empty store that takes things in: all of them when the block ends well, else none.
 
         `StoreNotEmpty`, `StoreInUse`.

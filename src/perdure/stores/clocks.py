@@ -69,7 +69,7 @@ def machine() -> str:
     return "" if boot.startswith(_NAMELESS) else f"{boot} {os.uname().nodename}"
 
 
-class Timepiece(Protocol):
+class StoreClock(Protocol):
     def now(self) -> Instant:
         """The store's clock."""
 

@@ -42,7 +42,7 @@ class Summary(msgspec.Struct, gc=False, frozen=True):
     on_wall: Instant | None = None  # the same for waits until an instant on the wall, by that clock
 
 
-class Letter(msgspec.Struct, gc=False, frozen=True):
+class Message(msgspec.Struct, gc=False, frozen=True):
     """An input on its way to another run, written with the commit that sends it."""
 
     to: RunId
@@ -89,7 +89,7 @@ class Transition(msgspec.Struct, gc=False):
     summary: Summary | None = None
     snapshot: bytes | None = None
     consumes: Sequence[int] = ()  # inbox positions, deleted by this commit
-    letters: Sequence[Letter] = ()
+    letters: Sequence[Message] = ()
     lived: Sequence[tuple[int, bytes]] = ()  # log rows of the run this one is forked from
     values: Sequence[tuple[bytes, bytes]] = ()  # digest, text
     borrowed: Sequence[tuple[RunId, bytes | None]] = ()  # values to copy from another run; None: all of them
@@ -114,7 +114,7 @@ class Delivered(msgspec.Struct, gc=False, frozen=True):
 
     position: int
     partition: int
-    letter: Letter
+    letter: Message
 
 
 class Committed(msgspec.Struct, gc=False, frozen=True):
@@ -303,7 +303,7 @@ class Store(Protocol):
         """Whether our lease is over by our own clock. Then every commit is fenced, unasked, until we `rejoin`."""
 
     @property
-    def spoken(self) -> int:
+    def min_record_version(self) -> int:
         """The vocabulary (`kernel.versions.RECORDS`) that every live owner reads, as far as is known."""
 
     async def rejoin(self) -> list[int]:
@@ -345,7 +345,7 @@ class Store(Protocol):
     async def families(self, partitions: Sequence[int]) -> list[RunId]:
         """The roots of all open runs in these partitions, and of all to whom letters lie there."""
 
-    async def let_go(self, families: Sequence[RunId], home: int) -> None:
+    async def disown_families(self, families: Sequence[RunId], home: int) -> None:
         """Bring these runs of ours and their descendants into a partition that nobody owns. None may be in memory."""
 
     async def servers(self) -> list[Server]:
@@ -362,13 +362,13 @@ class Store(Protocol):
         When it takes longer than it should the answer is something to wait for.
         """
 
-    async def send(self, letter: Letter) -> Delivered | None:
+    async def send(self, letter: Message) -> Delivered | None:
         """Put an input into a run's inbox, durably; None when there is no such run.
 
         The store may stamp it anew, by the clock that all who use the store have.
         """
 
-    async def send_together(self, letters: Sequence[Letter]) -> list[Delivered]:
+    async def send_together(self, letters: Sequence[Message]) -> list[Delivered]:
         """Put inputs into the inboxes of several runs, all of them or none; what is for a run that is not there waits
         with the start of that run, and is left out where there is no such start.
         """
@@ -432,7 +432,7 @@ class Store(Protocol):
     async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
         """What has arrived and is not decided yet, oldest first."""
 
-    async def letters(self, run: RunId) -> list[Delivered]:
+    async def messages(self, run: RunId) -> list[Delivered]:
         """The same, of one run."""
 
     async def unborn(self, run: RunId) -> list[RunId]:
@@ -483,10 +483,10 @@ class Store(Protocol):
 
     async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal: ...
 
-    async def begin(self, worker: str, lease: Leased, place: Place, letter: Letter | None = None) -> bool:
+    async def begin(self, worker: str, lease: Leased, place: Place, letter: Message | None = None) -> bool:
         """Write on the row where its worker begins the task, and send the letter; False: it is not its any more."""
 
-    async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
+    async def report(self, worker: str, lease: Leased, letter: Message) -> bool:
         """Turn a result in; False when the lease is not this worker's any more."""
 
     async def expire(self, now: Instant) -> int:

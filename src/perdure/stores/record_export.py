@@ -28,7 +28,7 @@ ROWS_AT_ONCE = 100
 LARGE_AT_ONCE = 8
 
 
-class Dump(ABC):
+class RecordExport(ABC):
     """The reading verbs of whoever can answer a query row by row, from one moment of the store."""
 
     last_version: str
@@ -47,7 +47,7 @@ class Dump(ABC):
         yield from self._all(r.ProgramRecord, "SELECT digest, language, text FROM programs")
         yield from self._runs()
         yield from self._all(r.NameRecord, "SELECT language, namespace, name, run, heir FROM names")
-        yield from r.batches(map(_letter, self.select("SELECT run, at, body, is_word FROM inbox ORDER BY position")))
+        yield from r.batches(map(_message, self.select("SELECT run, at, body, is_word FROM inbox ORDER BY position")))
         yield from r.batches(map(_permit, self.select(f"SELECT {_PERMIT} FROM permits")))
         yield from r.batches(map(_task, self.select(f"SELECT {_TASK} FROM tasks")))
 
@@ -139,9 +139,9 @@ def _memory(row: tuple[Any, ...]) -> r.MemoryRecord:
     return r.MemoryRecord(key.decode() if isinstance(key, bytes) else key, *rest)
 
 
-def _letter(row: tuple[Any, ...]) -> r.LetterRecord:
+def _message(row: tuple[Any, ...]) -> r.MessageRecord:
     to, at, body, is_word = row
-    return r.LetterRecord(to, at, body, bool(is_word))
+    return r.MessageRecord(to, at, body, bool(is_word))
 
 
 def _permit(row: tuple[Any, ...]) -> r.PermitRecord:

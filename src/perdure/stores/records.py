@@ -116,7 +116,7 @@ class NameRecord(Record, frozen=True):
     heir: RunId | None
 
 
-class LetterRecord(Record, frozen=True):
+class MessageRecord(Record, frozen=True):
     """An input on its way, in order of arrival."""
 
     to: RunId
@@ -164,13 +164,13 @@ KINDS: dict[type[Record], str] = {
     ValueRecord: "large values",
     LogRecord: "log rows",
     NameRecord: "names",
-    LetterRecord: "letters",
+    MessageRecord: "letters",
     PermitRecord: "permits",
     TaskRecord: "tasks",
 }
 """In the order in which they come, and what people call them."""
 
-ORDERED = (LetterRecord,)  # of these the order counts too
+ORDERED = (MessageRecord,)  # of these the order counts too
 
 RUNS_AT_ONCE = 500
 MOST_RECORDS = 1_000
@@ -198,7 +198,7 @@ def weight(record: Record) -> int:
     match record:
         case ProgramRecord(text=text) | ValueRecord(text=text):
             return 100 + len(text)
-        case LogRecord(body=body) | LetterRecord(body=body) | TaskRecord(body=body):
+        case LogRecord(body=body) | MessageRecord(body=body) | TaskRecord(body=body):
             return 100 + len(body)
         case EntryRecord(body=body, source=source) | EditionRecord(body=body, source=source):
             return 200 + len(body) + len(source)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from perdure.stores.admin import Caretaker
+from perdure.stores.admin import StoreAdmin
 from perdure.stores.errors import CopyDiffers
 from perdure.stores.records import Record, RunRecord, Tally
 
@@ -15,12 +15,12 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 def copy(
-    source: Caretaker, target: Caretaker, heard: Callable[[str, Tally], None] = lambda stage, so_far: None
+    source: StoreAdmin, target: StoreAdmin, heard: Callable[[str, Tally], None] = lambda stage, so_far: None
 ) -> Copied:
     """Copy everything but caches, and compare what has arrived before anybody can see it."""
     given, found = Tally(), Tally()
     open_runs = 0
-    with source.standstill() as reading, target.filling() as filling:
+    with source.exclusive() as reading, target.filling() as filling:
         for batch in _counted(map(filling.kept, reading.dump()), given):
             filling.pour(batch)
             open_runs += sum(isinstance(record, RunRecord) and record.ended_at is None for record in batch)

@@ -7,7 +7,7 @@ from pathlib import Path
 from perdure.kernel.ids import RunName
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Committed, Letter, Store, Summary, Transition
+from perdure.stores.protocol import Committed, Message, Store, Summary, Transition
 from perdure.testing.transitions import created
 
 ENDED = Summary(Status.SUCCEEDED, False, None, 5)
@@ -44,7 +44,7 @@ class NameSuite(ABC):
         home = await store.claim()
         await self.create(store, home, "p=p")
         await self.commit(store, created("p.1", home, parent="p", named=("n", "x")))
-        await self.commit(store, Transition(RunId("p"), home, 2, row=b"x", letters=[Letter(RunId("q"), 1, b"start")]))
+        await self.commit(store, Transition(RunId("p"), home, 2, row=b"x", letters=[Message(RunId("q"), 1, b"start")]))
         ((position),) = [one.position for one in await store.inbox([home], 10)]
         told = await self.commit(
             store,
@@ -152,7 +152,7 @@ class NameSuite(ABC):
             home,
             2,
             row=b"x",
-            letters=[Letter(RunId("p.1"), 1, b"start")],
+            letters=[Message(RunId("p.1"), 1, b"start")],
             claims=[claim("free", "p.1"), claim("taken", "p.2")],
         )
         told = await self.commit(store, wants, Transition(RunId("o"), home, 2, row=b"o", claims=[claim("own", "o.1")]))

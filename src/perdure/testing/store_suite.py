@@ -16,7 +16,7 @@ from perdure.stores.protocol import (
     Fenced,
     Filter,
     Left,
-    Letter,
+    Message,
     Offer,
     PermitAsked,
     Store,
@@ -144,7 +144,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         first, second = await one.claim(), await two.claim()
         over = Summary(Status.SUCCEEDED, False, None, 10)
         await self.commit(one, created("a", first, over), created("b", first, over), created("open", first))
-        await one.send(Letter(RunId("a"), 11, b"reopen"))
+        await one.send(Message(RunId("a"), 11, b"reopen"))
         await self.die(one)
         await two.move(None, second)
 
@@ -160,7 +160,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         over = Summary(Status.SUCCEEDED, False, None, 10)
         await self.commit(one, created("a", first, over), created("a.1", first, over), created("a.1.1", first, over))
         await self.commit(one, created("b", first), created("b.1", first, over), created("ba", first, over))
-        await one.send(Letter(RunId("a"), 11, b"reopen"))
+        await one.send(Message(RunId("a"), 11, b"reopen"))
         await self.die(one)
         await two.move(None, second)
 
@@ -195,10 +195,10 @@ class StoreSuite(CatalogSuite, NameSuite):
         """Invariant 7."""
         store = self.open(tmp_path)
         home = await store.claim()
-        letter = Letter(RunId("a"), 5, b"from b")
+        letter = Message(RunId("a"), 5, b"from b")
         answer = await self.commit(store, created("a", home), created("b", home, letters=[letter]))
-        sent = await store.send(Letter(RunId("a"), 6, b"from outside"))
-        assert await store.send(Letter(RunId("nobody"), 6, b"lost")) is None
+        sent = await store.send(Message(RunId("a"), 6, b"from outside"))
+        assert await store.send(Message(RunId("nobody"), 6, b"lost")) is None
         found = await store.inbox([home], 10)
 
         assert [delivered.letter for delivered in answer.delivered] == [letter]
@@ -213,7 +213,7 @@ class StoreSuite(CatalogSuite, NameSuite):
     async def test_a_child_about_to_start_lives_where_its_sender_does(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()
-        await self.commit(store, created("a", home, letters=[Letter(RunId("a.1"), 5, b"start")]))
+        await self.commit(store, created("a", home, letters=[Message(RunId("a.1"), 5, b"start")]))
 
         assert [one.letter.to for one in await store.inbox([home], 10)] == ["a.1"]
         await store.close()
@@ -221,9 +221,9 @@ class StoreSuite(CatalogSuite, NameSuite):
     async def test_letters_are_sent_together_also_to_who_is_about_to_start(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()
-        await self.commit(store, created("a", home, letters=[Letter(RunId("a.1"), 5, b"start")]))
+        await self.commit(store, created("a", home, letters=[Message(RunId("a.1"), 5, b"start")]))
         assert await store.unborn(RunId("a")) == ["a.1"]
-        await store.send_together([Letter(RunId(to), 6, b"stop", is_word=True) for to in ("a", "a.1", "a.2", "b")])
+        await store.send_together([Message(RunId(to), 6, b"stop", is_word=True) for to in ("a", "a.1", "a.2", "b")])
 
         found = [(one.letter.to, one.letter.body) for one in await store.inbox([home], 10)]
         assert found == [("a.1", b"start"), ("a", b"stop"), ("a.1", b"stop")]
@@ -320,11 +320,11 @@ class StoreSuite(CatalogSuite, NameSuite):
         store = self.open(tmp_path)
         home = await store.claim()
         await self.commit(store, created("a", home), created("a.1", home), created("b", home))
-        await self.commit(store, Transition(RunId("b"), home, 2, row=b"x", letters=[Letter(RunId("c.1"), 1, b"x")]))
+        await self.commit(store, Transition(RunId("b"), home, 2, row=b"x", letters=[Message(RunId("c.1"), 1, b"x")]))
 
         assert sorted(await store.families([home])) == ["a", "b", "c"]
         assert await store.families([home + 1]) == []
-        await store.let_go([RunId("a")], home)
+        await store.disown_families([RunId("a")], home)
 
         rows = [await store.find(RunId(name)) for name in ("a", "a.1", "b")]
         places = [row.partition for row in rows if row is not None]
@@ -420,7 +420,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         renewal = await store.renew("w1", mine, 3_000)
         assert renewal.lost == frozenset()
         assert renewal.recalled == {("a", 1)}
-        result = Letter(RunId("a"), 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
+        result = Message(RunId("a"), 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
         assert not await store.report("w2", mine[0], result), "not the holder"
         assert await store.report("w1", mine[0], result)
         assert not await store.report("w1", mine[0], result), "turned in already"
@@ -440,7 +440,7 @@ class StoreSuite(CatalogSuite, NameSuite):
             if place:
                 assert await store.begin("w1", lease, place)
         assert not await store.begin("w2", leases[0], Place.ALONE), "not the holder"
-        word = Letter(RunId("a"), 5, i.encode(i.Clear(4, 1, outlived=True)))
+        word = Message(RunId("a"), 5, i.encode(i.Clear(4, 1, outlived=True)))
         assert await store.begin("w1", leases[4], Place.BESIDE_OTHERS, word)
         assert await store.expire(3_000) == len(places)
         assert not await store.begin("w1", leases[2], Place.ALONE), "it is lost"
@@ -524,11 +524,11 @@ class StoreSuite(CatalogSuite, NameSuite):
         home = await store.claim()
         over = Summary(Status.SUCCEEDED, False, None, ended_at=50)
         await self.commit(store, created("a", home, over), created("b", home, over))
-        await store.send(Letter(RunId("b"), 60, b"no word"))
-        word = await store.send(Letter(RunId("a"), 60, b"a word", is_word=True))
+        await store.send(Message(RunId("b"), 60, b"no word"))
+        word = await store.send(Message(RunId("a"), 60, b"a word", is_word=True))
 
         assert [(row.id, row.has_words) for row in await store.search(Filter())] == [("b", False), ("a", True)]
-        assert [one.letter.body for one in await store.letters(RunId("a"))] == [b"a word"]
+        assert [one.letter.body for one in await store.messages(RunId("a"))] == [b"a word"]
         assert await store.prune(100, 10) == ["b"]
         assert await store.prune(100, 10) == []
         assert await store.remove([RunId("a")]) == []
@@ -578,7 +578,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         home = await store.claim()
         await other.share()
         await self.commit(store, created("a", home))
-        await store.send(Letter(RunId("a"), 5, b"to a"))
+        await store.send(Message(RunId("a"), 5, b"to a"))
 
         assert await store.entrust([RunId("a"), RunId("not there")]) == []
         assert [one.letter.body for one in await store.inbox([home], 10)] == [b"to a"]
@@ -590,7 +590,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         first, second = await one.claim(), await two.claim()
         await self.commit(two, created("b", second))
         await self.settled(two.changed)
-        await self.commit(one, created("a", first, letters=[Letter(RunId("b"), 5, b"from a")]))
+        await self.commit(one, created("a", first, letters=[Message(RunId("b"), 5, b"from a")]))
         await self.heard(two.changed)
 
         assert [one.letter.body for one in await two.inbox([second], 10)] == [b"from a"]

@@ -6,7 +6,7 @@ from perdure.kernel.outcomes import Cancelled, Failed, Outcome
 from perdure.kernel.values import RunId
 
 
-class Notable:
+class ProgressEvent:
     """Follows the events of one run; remembers the names of open tasks, for their ends carry only a number."""
 
     def __init__(self, run: RunId) -> None:

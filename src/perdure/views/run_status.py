@@ -49,7 +49,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunStatus:
     row: RunRow
     status: Status
     started_at: Instant
@@ -68,15 +68,15 @@ class Standing:
         return self.is_moving or comes or len(self.tasks_open) > waiting_tasks
 
 
-async def standing(client: Client, run: RunId) -> Standing:
+async def run_status(client: Client, run: RunId) -> RunStatus:
     row = await client.find(run)
     return await stands(client, row, await run_views.load(client.store, client.languages, row))
 
 
-async def stands(client: Client, row: RunRow, execution: Execution) -> Standing:
+async def stands(client: Client, row: RunRow, execution: Execution) -> RunStatus:
     state = execution.state
     is_open = not state.status.is_final
-    return Standing(
+    return RunStatus(
         row,
         state.activity,
         state.started_at,
@@ -142,7 +142,7 @@ async def _children(client: Client, execution: Execution) -> list[Wait]:
 
 async def _child(client: Client, run: RunId) -> Wait:
     try:
-        child = await standing(client, run)
+        child = await run_status(client, run)
     except RunNotFound:
         return Wait(Why.CHILD, f"child {run}, about to start")
     if child.status.is_final or child.goes_on or not child.waits:

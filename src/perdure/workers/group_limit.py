@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 
 from perdure.kernel.ids import family_of
-from perdure.workers.task_execution import Errand
+from perdure.workers.task_execution import TaskExecution
 
 LONG = 30.0
 """Seconds that others wait for a place before those who have had theirs all the while need none."""
@@ -23,13 +23,13 @@ class Places:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._placed: dict[int, Errand] = {}
-        self._long: dict[int, Errand] = {}
+        self._placed: dict[int, TaskExecution] = {}
+        self._long: dict[int, TaskExecution] = {}
         self._of: dict[str, int] = {}  # those who have begun, by family
         self._long_of: dict[str, int] = {}
-        self._waiting: OrderedDict[str, deque[Errand]] = OrderedDict()  # by family, in the order of their turns
+        self._waiting: OrderedDict[str, deque[TaskExecution]] = OrderedDict()  # by family, in the order of their turns
 
-    def __contains__(self, errand: Errand) -> bool:
+    def __contains__(self, errand: TaskExecution) -> bool:
         return id(errand) in self._placed
 
     @property
@@ -38,13 +38,13 @@ class Places:
         return len(self._placed) >= self._limit and bool(self._waiting)
 
     @property
-    def placed(self) -> list[Errand]:
+    def placed(self) -> list[TaskExecution]:
         return list(self._placed.values())
 
-    def wait(self, errand: Errand) -> None:
+    def wait(self, errand: TaskExecution) -> None:
         self._waiting.setdefault(family_of(errand.assignment.run), deque()).append(errand)
 
-    def first(self, instead_of: Errand | None = None) -> Errand | None:
+    def first(self, instead_of: TaskExecution | None = None) -> TaskExecution | None:
         """Whose turn it is, if there were a place; or if that one had left."""
         left = "" if instead_of is None else family_of(instead_of.assignment.run)
         for _ in range(len(self._waiting)):
@@ -59,7 +59,7 @@ class Places:
                 self._waiting.move_to_end(family)
         return None
 
-    def take(self) -> Errand | None:
+    def take(self) -> TaskExecution | None:
         """Whose turn it is; it has a place now."""
         if not self._waiting or len(self._placed) >= self._limit or (errand := self.first()) is None:
             return None
@@ -74,7 +74,7 @@ class Places:
         self._of[family] = self._of.get(family, 0) + 1
         return errand
 
-    def leave(self, errand: Errand) -> None:
+    def leave(self, errand: TaskExecution) -> None:
         """It has ended; one that has not begun has nothing to leave."""
         family = family_of(errand.assignment.run)
         if self._placed.pop(id(errand), None) is None:
@@ -83,7 +83,7 @@ class Places:
             _count_down(self._long_of, family)
         _count_down(self._of, family)
 
-    def make_room(self, long: Iterable[Errand]) -> None:
+    def make_room(self, long: Iterable[TaskExecution]) -> None:
         """They have had their places all the while that others waited."""
         share = max(1, self._limit // 4)
         for errand in long:
@@ -103,16 +103,16 @@ def _count_down(counts: dict[str, int], family: str) -> None:
         del counts[family]
 
 
-class Groups:
+class GroupLimit:
     """Places in groups. An errand without a limited group needs none. All of it is called on the loop."""
 
-    def __init__(self, limits: Mapping[str, int], begin: Callable[[Errand], None], long: float = LONG) -> None:
+    def __init__(self, limits: Mapping[str, int], begin: Callable[[TaskExecution], None], long: float = LONG) -> None:
         self._places = {group: Places(limit) for group, limit in limits.items()}
         self._begin = begin
         self._long = long
         self._alarms: dict[str, asyncio.TimerHandle] = {}
 
-    def enter(self, errand: Errand) -> bool:
+    def enter(self, errand: TaskExecution) -> bool:
         """Whether it may begin now. If not, it is begun when its turn has come."""
         group = errand.group
         places = self._places.get(group)
@@ -125,7 +125,7 @@ class Groups:
         self._watch(group, places)
         return taken is errand
 
-    def leave(self, errand: Errand) -> Errand | None:
+    def leave(self, errand: TaskExecution) -> TaskExecution | None:
         """It has ended, wherever it was; answers with the one that may begin in its place."""
         group = errand.group
         places = self._places.get(group)
@@ -143,7 +143,7 @@ class Groups:
             loop, placed = asyncio.get_running_loop(), places.placed
             self._alarms[group] = loop.call_later(self._long, self._make_room, group, places, placed)
 
-    def _make_room(self, group: str, places: Places, placed: list[Errand]) -> None:
+    def _make_room(self, group: str, places: Places, placed: list[TaskExecution]) -> None:
         del self._alarms[group]
         places.make_room(placed)
         while (errand := places.take()) is not None:

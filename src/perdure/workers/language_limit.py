@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 from perdure.providers.registry import Mode
 from perdure.workers.group_limit import LONG, Places
-from perdure.workers.task_execution import Errand
+from perdure.workers.task_execution import TaskExecution
 
 
-class Crowd:
+class LanguageLimit:
     """The places of one language. All but `follow` is called on the loop."""
 
-    def __init__(self, limit: int, begin: Callable[[Errand], None], long: float = LONG) -> None:
+    def __init__(self, limit: int, begin: Callable[[TaskExecution], None], long: float = LONG) -> None:
         self._places = Places(limit)
         self._begin = begin
         self._long = long
@@ -26,19 +26,19 @@ class Crowd:
         self._is_filling = False
         self._alarm: asyncio.TimerHandle | None = None
 
-    def enter(self, errand: Errand) -> None:
+    def enter(self, errand: TaskExecution) -> None:
         """It begins as soon as there is a place."""
         with self._lock:
             self._places.wait(errand)
         self._fill()
 
-    def leave(self, errand: Errand) -> None:
+    def leave(self, errand: TaskExecution) -> None:
         """It has ended, wherever it was; without a place there is nothing to leave."""
         with self._lock:
             self._places.leave(errand)
         self._fill()
 
-    def follow(self, errand: Errand) -> Errand | None:
+    def follow(self, errand: TaskExecution) -> TaskExecution | None:
         """In its thread: the one that takes over thread and place of this one, which has just ended."""
         with self._lock:
             if errand not in self._places:
@@ -71,7 +71,7 @@ class Crowd:
                 loop, placed = asyncio.get_running_loop(), self._places.placed
                 self._alarm = loop.call_later(self._long, self._make_room, placed)
 
-    def _make_room(self, placed: list[Errand]) -> None:
+    def _make_room(self, placed: list[TaskExecution]) -> None:
         self._alarm = None
         with self._lock:
             self._places.make_room(placed)

@@ -6,7 +6,7 @@ from perdure.kernel.assignments import Assignment, Port
 from perdure.kernel.outcomes import Outcome
 
 
-class IdleHands:
+class NullExecutor:
     def can_perform(self, provider: str) -> bool:
         return False
 

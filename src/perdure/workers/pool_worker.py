@@ -18,7 +18,7 @@ from perdure.kernel.crash_attribution import ALONE_FROM, Loss, Place, time_alone
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant, Payload, RunId
-from perdure.stores.protocol import Leased, Letter, Store
+from perdure.stores.protocol import Leased, Message, Store
 
 LEASE: Instant = 60 * SECOND
 
@@ -27,7 +27,7 @@ class Reads(Protocol):
     def now(self) -> Instant: ...
 
 
-class Hands(Protocol):
+class TaskRunner(Protocol):
     def can_perform(self, provider: str) -> bool: ...
     def keeps_apart(self, assignment: Assignment) -> bool: ...
     def can_keep_apart(self, assignment: Assignment) -> bool: ...
@@ -35,11 +35,11 @@ class Hands(Protocol):
     def cancel(self, assignment: Assignment) -> object: ...
 
 
-class LeasingWorker:
+class PoolWorker:
     def __init__(
         self,
         store: Store,
-        hands: Hands,
+        hands: TaskRunner,
         clock: Reads,
         *,
         pool: str,
@@ -118,9 +118,9 @@ class LeasingWorker:
             self._alone = None
             await self._begin_alone()
 
-    def _clear(self, leased: Leased, outlived: bool) -> Letter:
+    def _clear(self, leased: Leased, outlived: bool) -> Message:
         cleared = inputs.Clear(leased.task, leased.delivery, outlived)
-        return Letter(leased.run, self._clock.now(), inputs.encode(cleared))
+        return Message(leased.run, self._clock.now(), inputs.encode(cleared))
 
     async def _text(self, run: RunId, payload: Payload) -> bytes:
         if isinstance(payload, bytes):
@@ -144,7 +144,7 @@ class LeasingWorker:
         if assignment.apart and isinstance(outcome, Failed) and _is(outcome, Code.WORKER_DIED):
             result = inputs.TaskLost(leased.task, leased.delivery, outcome.message, Loss.ALONE)
         # A lease that is not ours any more answers False: the task belongs to the next delivery.
-        await self._store.report(self._name, leased, Letter(leased.run, self._clock.now(), inputs.encode(result)))
+        await self._store.report(self._name, leased, Message(leased.run, self._clock.now(), inputs.encode(result)))
         if self._alone is not None and self._alone[0] is assignment:  # its end is known: others may begin
             self._alone = None
             await self._begin_alone()
@@ -191,7 +191,7 @@ class LeasingWorker:
         for leased, assignment in held.values():
             self._hands.cancel(assignment)
             lost = inputs.TaskLost(leased.task, leased.delivery, f"worker {self._name} was stopped", Loss.STOPPED)
-            await self._store.report(self._name, leased, Letter(leased.run, self._clock.now(), inputs.encode(lost)))
+            await self._store.report(self._name, leased, Message(leased.run, self._clock.now(), inputs.encode(lost)))
         await self.finish()
 
 

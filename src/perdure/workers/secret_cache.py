@@ -26,7 +26,7 @@ class Kept:
 Make = Callable[[], "Awaitable[Resolved]"]
 
 
-class Vault:
+class SecretCache:
     def __init__(self, now: Callable[[], Instant]) -> None:
         self._now = now
         self._kept: dict[str, Kept] = {}

@@ -12,7 +12,7 @@ from perdure.kernel.secret_masking import Mask
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import is_file_name
 
-__all__ = ["REDACTED", "DiscreetPort", "Resolver", "SecretMissing", "Secrets", "from_environment", "values_named"]
+__all__ = ["REDACTED", "MaskingPort", "Resolver", "SecretMissing", "Secrets", "from_environment", "values_named"]
 
 Resolver = Callable[[str], str | None]
 """Name → value, or None when there is no such secret."""
@@ -103,7 +103,7 @@ class Secrets:
         return self.mask.data(value)
 
 
-class DiscreetPort:
+class MaskingPort:
     """A task's port, with secrets taken out of everything that is recorded or read."""
 
     __slots__ = ("_mask", "_port", "release_effect")

@@ -19,14 +19,14 @@ from perdure.kernel.assignments import Assignment, Port
 from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.sealed_arguments import read_by_place
-from perdure.kernel.turn_budget import Effort
+from perdure.kernel.turn_budget import TurnBudget
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
 from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import Mode, Provider, language_of
 from perdure.providers.task_outcomes import describe, settle
 from perdure.providers.text import family_at_work, hidden_by
-from perdure.workers.secrets import DiscreetPort, Secrets
+from perdure.workers.secrets import MaskingPort, Secrets
 
 if TYPE_CHECKING:
     from perdure.providers.isolation.frames import Order
@@ -42,8 +42,8 @@ _HEARD = frozenset({"heartbeat", "log"})
 _REST = 0.00005  # seconds in which the event loop gets the interpreter, between two pieces of large JSON
 
 
-def _resting() -> Effort:
-    return Effort(sys.maxsize, partial(time.sleep, _REST))
+def _resting() -> TurnBudget:
+    return TurnBudget(sys.maxsize, partial(time.sleep, _REST))
 
 
 @lru_cache(maxsize=4096)
@@ -63,7 +63,7 @@ class StaleTask(RuntimeError):
     """A function that was given up still wants something from its run."""
 
 
-class Errand:
+class TaskExecution:
     """Begins with `arguments`, ends with one outcome.
 
     `stopped` is the outcome that a cancel or a deadline has decided; whatever the function
@@ -207,7 +207,7 @@ class Errand:
         return describe(error, self.provider.prefix)
 
     def discreet_port(self) -> Port:
-        return DiscreetPort(self.port, self.secrets)
+        return MaskingPort(self.port, self.secrets)
 
     async def answer(self, verb: str, arguments: tuple[Any, ...]) -> Any:
         """Serve a context that lives in another thread or process."""

@@ -26,7 +26,7 @@ from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import Instant
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import hidden_by
-from perdure.workers.secret_cache import Vault
+from perdure.workers.secret_cache import SecretCache
 
 if TYPE_CHECKING:
     from perdure.services.playbook.keychain import Host, Resolved
@@ -61,7 +61,7 @@ class Unsealer:
         self._openers = openers
         self._documents = documents
         self._host = host
-        self._vault = Vault(now)
+        self._vault = SecretCache(now)
         self._texts: OrderedDict[str, bytes] = OrderedDict()
         self._is_used = False
 

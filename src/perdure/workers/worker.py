@@ -26,11 +26,11 @@ from perdure.kernel.values import SECOND, Instant
 from perdure.providers.policy import refusal_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.task_outcomes import RESULT_LIMIT, settle
-from perdure.workers.group_limit import LONG, Groups
-from perdure.workers.language_limit import Crowd
+from perdure.workers.group_limit import LONG, GroupLimit
+from perdure.workers.language_limit import LanguageLimit
 from perdure.workers.masks import Masks
 from perdure.workers.secrets import Resolver, Secrets, from_environment, values_named
-from perdure.workers.task_execution import PROCESS, Done, Errand, is_isolated, not_open
+from perdure.workers.task_execution import PROCESS, Done, TaskExecution, is_isolated, not_open
 from perdure.workers.threads import Threads
 
 if TYPE_CHECKING:
@@ -80,13 +80,13 @@ class Worker:
         self._unsealer = unsealer
         self._masks = Masks()
         self._limits = limits or Limits()
-        self._errands: dict[_Key, Errand] = {}
+        self._errands: dict[_Key, TaskExecution] = {}
         groups = {**self._limits.groups, PROCESS: self._limits.processes}
-        self._groups = Groups(groups, self._place, self._limits.long)
+        self._groups = GroupLimit(groups, self._place, self._limits.long)
         self._crowds = {
-            name: Crowd(limit, self._begin, self._limits.long) for name, limit in self._limits.languages.items()
+            name: LanguageLimit(limit, self._begin, self._limits.long) for name, limit in self._limits.languages.items()
         }
-        self._threads: Threads[Errand, Outcome | Coroutine[Any, Any, Any]] | None = None
+        self._threads: Threads[TaskExecution, Outcome | Coroutine[Any, Any, Any]] | None = None
         self._pools: Pools | None = None
         self._waits: set[asyncio.Future[Outcome]] = set()
         self._is_closed = False
@@ -137,7 +137,7 @@ class Worker:
         if assignment.secrets:
             self._fill_mask(mask, assignment.secrets)
         secrets = Secrets(self._resolve_secret, mask)
-        errand = Errand(assignment, port, provider, done, secrets, self._limits.result_bytes)
+        errand = TaskExecution(assignment, port, provider, done, secrets, self._limits.result_bytes)
         is_sealed = assignment.sealed and read_by_place(assignment.arguments) is None
         if is_sealed or errand.has_much_to_read:
             if assignment.deadline is None or self._arm(errand, assignment.deadline):
@@ -159,13 +159,13 @@ class Worker:
                 for value in values_named(name, self._resolve_secret):
                     mask.add(value)
 
-    def _admit(self, errand: Errand) -> None:
+    def _admit(self, errand: TaskExecution) -> None:
         if self._groups.enter(errand):
             self._place(errand)
         else:
             self._track(errand)
 
-    def _place(self, errand: Errand) -> None:
+    def _place(self, errand: TaskExecution) -> None:
         crowd = self._crowds.get(errand.assignment.language)
         if crowd is None or errand.mode is Mode.INLINE:
             self._begin(errand)
@@ -173,7 +173,7 @@ class Worker:
             self._track(errand)
             crowd.enter(errand)
 
-    def _begin(self, errand: Errand) -> None:
+    def _begin(self, errand: TaskExecution) -> None:
         match errand.mode:
             case Mode.INLINE | Mode.ASYNC:
                 self._continue(errand, errand.attempt())
@@ -233,22 +233,22 @@ class Worker:
             if provider.close is not None:
                 await provider.close()
 
-    def _hands(self) -> Threads[Errand, Outcome | Coroutine[Any, Any, Any]]:
+    def _hands(self) -> Threads[TaskExecution, Outcome | Coroutine[Any, Any, Any]]:
         if self._threads is None:
             loop = asyncio.get_running_loop()
 
-            def work(errand: Errand) -> Outcome | Coroutine[Any, Any, Any]:
+            def work(errand: TaskExecution) -> Outcome | Coroutine[Any, Any, Any]:
                 return Cancelled() if errand.is_over else errand.attempt(loop)  # it may have been stopped in the queue
 
             self._threads = Threads(work, self._continue, self._limits.threads, self._follow)
         return self._threads
 
-    def _follow(self, errand: Errand, answer: Outcome | Coroutine[Any, Any, Any]) -> Errand | None:
+    def _follow(self, errand: TaskExecution, answer: Outcome | Coroutine[Any, Any, Any]) -> TaskExecution | None:
         """In the errand's thread: who has it next. A call that goes on as a coroutine keeps its place."""
         crowd = self._crowds.get(errand.assignment.language)
         return None if crowd is None or isinstance(answer, Coroutine) else crowd.follow(errand)
 
-    def _continue(self, errand: Errand, answer: Outcome | Coroutine[Any, Any, Any]) -> None:
+    def _continue(self, errand: TaskExecution, answer: Outcome | Coroutine[Any, Any, Any]) -> None:
         """The call has answered: with its end, or with a coroutine that has to run here."""
         if not isinstance(answer, Coroutine):
             self._finish(errand, answer)
@@ -258,19 +258,19 @@ class Worker:
         else:
             self._launch(errand, answer)
 
-    def _unseal(self, errand: Errand) -> None:
+    def _unseal(self, errand: TaskExecution) -> None:
         """Get the secrets first, on the loop; then begin as any other."""
         if self._unsealer is None:
             self._finish(errand, Failed(Code.PROVIDER_FAULT, "sealed arguments cannot be opened by this worker", False))
             return
         self._prepare_first(errand, self._unsealer.open(errand.assignment, errand.secrets.mask))
 
-    def _prepare_first(self, errand: Errand, arguments: Coroutine[Any, Any, dict[str, Any]]) -> None:
+    def _prepare_first(self, errand: TaskExecution, arguments: Coroutine[Any, Any, dict[str, Any]]) -> None:
         self._track(errand)
         errand.coroutine = arguments
         errand.task = asyncio.get_running_loop().create_task(self._prepare(errand, arguments))
 
-    async def _prepare(self, errand: Errand, coroutine: Coroutine[Any, Any, dict[str, Any]]) -> None:
+    async def _prepare(self, errand: TaskExecution, coroutine: Coroutine[Any, Any, dict[str, Any]]) -> None:
         errand.take_up()
         try:
             arguments = await coroutine
@@ -288,7 +288,7 @@ class Worker:
             return
         self._admit(errand)
 
-    def _broken(self, errand: Errand, error: BaseException) -> Outcome:
+    def _broken(self, errand: TaskExecution, error: BaseException) -> Outcome:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and errand.stopped is None and task and task.cancelling():
             # Not our doing: the loop is being shut down. The task did not end, it will be delivered again.
@@ -296,12 +296,12 @@ class Worker:
             raise error
         return errand.failure(error)
 
-    def _launch(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def _launch(self, errand: TaskExecution, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._track(errand)
         errand.coroutine = coroutine
         errand.task = asyncio.get_running_loop().create_task(self._drive(errand, coroutine))
 
-    async def _drive(self, errand: Errand, coroutine: Coroutine[Any, Any, Any]) -> None:
+    async def _drive(self, errand: TaskExecution, coroutine: Coroutine[Any, Any, Any]) -> None:
         errand.take_up()
         try:
             value = await coroutine
@@ -313,7 +313,7 @@ class Worker:
             outcome = self._broken(errand, error)
         self._finish(errand, outcome)
 
-    async def _isolate(self, errand: Errand) -> Outcome:
+    async def _isolate(self, errand: TaskExecution) -> Outcome:
         from perdure.providers.isolation.pool import Pools
 
         if self._pools is None:
@@ -328,10 +328,10 @@ class Worker:
         key = "" if provider.turn_key is None else provider.turn_key(errand.arguments)
         return await self._pools.run(order, provider, key, errand.answer, errand.hear)
 
-    def _track(self, errand: Errand) -> None:
+    def _track(self, errand: TaskExecution) -> None:
         self._errands[_key(errand.assignment)] = errand
 
-    def _arm(self, errand: Errand, deadline: Instant) -> bool:
+    def _arm(self, errand: TaskExecution, deadline: Instant) -> bool:
         left = (deadline - self._now()) / SECOND
         verdict = Failed(DEADLINE_EXCEEDED, "the task did not end before its deadline")
         if left <= 0:
@@ -341,7 +341,7 @@ class Worker:
             errand.timer = asyncio.get_running_loop().call_later(left, self._stop, errand, verdict)
         return True
 
-    def _stop(self, errand: Errand, verdict: Outcome) -> None:
+    def _stop(self, errand: TaskExecution, verdict: Outcome) -> None:
         if errand.stopped is not None or errand.is_over:
             return
         errand.stopped = verdict
@@ -361,13 +361,13 @@ class Worker:
             return
         errand.timer = asyncio.get_running_loop().call_later(self._limits.grace, self._abandon, errand)
 
-    def _abandon(self, errand: Errand) -> None:
+    def _abandon(self, errand: TaskExecution) -> None:
         is_in_thread = errand.has_begun and errand.task is None and not errand.is_over
         if is_in_thread and self._threads is not None:
             self._threads.give_up(errand)
         self._finish(errand, Cancelled())
 
-    def _finish(self, errand: Errand, outcome: Outcome) -> None:
+    def _finish(self, errand: TaskExecution, outcome: Outcome) -> None:
         if errand.is_over:
             return  # a late answer of something given up
         errand.is_over = True

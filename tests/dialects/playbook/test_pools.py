@@ -8,7 +8,7 @@ import pytest
 from perdure.dialects.playbook import Playbook
 from perdure.kernel.events import TaskScheduled
 from perdure.testing import World as EngineWorld
-from perdure.workers.pool_worker import LeasingWorker
+from perdure.workers.pool_worker import PoolWorker
 from tests.cli.commandline import CommandLine
 from tests.dialects.playbook.test_documents import problems_of
 from tests.dialects.playbook.world import World, playbook
@@ -62,7 +62,7 @@ async def test_work_of_a_pool_is_done_by_its_workers(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         assert world.engine is not None
         run = await world.engine.start(text.encode())
-        worker = LeasingWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
+        worker = PoolWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
         await world.settle()
         assert await worker.take() == 1
         await worker.finish()

@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from perdure.dialects.story.document import judge
+from perdure.dialects.story.document import validate
 from perdure.dialects.story.plan.settings import DEFAULTS, Queue, Settings
 from perdure.dialects.story.resources.kinds import KINDS
 
@@ -39,7 +39,7 @@ def test_every_setting_is_listed_with_its_default() -> None:
 def test_the_example_is_in_order() -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
-    judged = judge(example.encode())
+    judged = validate(example.encode())
 
     assert [one["kind"] for one in judged.resources] == ["Story", "Engram"]
     assert {one.message for one in judged.problems if one.severity == "error"} <= {

@@ -7,7 +7,7 @@ import pytest
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.resources.kinds import KINDS, find_kind
 from perdure.dialects.story.resources.reference_grants import refuse
-from perdure.dialects.story.resources.resource import Reference, Resource, Shelf, namespace_of, read_reference
+from perdure.dialects.story.resources.resource import Reference, Resource, ResourceIndex, namespace_of, read_reference
 from perdure.dialects.story.values.references import malformed
 
 
@@ -53,8 +53,10 @@ def test_references_are_names_or_objects() -> None:
 
 
 def test_shelves_lie_on_each_other() -> None:
-    lower = Shelf([_grant("x", [], []), {"kind": "Engram", "metadata": {"name": "e"}, "spec": {"version": "1"}}])
-    upper = Shelf([{"kind": "Engram", "metadata": {"name": "e"}, "spec": {"version": "2"}}], lower)
+    lower = ResourceIndex(
+        [_grant("x", [], []), {"kind": "Engram", "metadata": {"name": "e"}, "spec": {"version": "1"}}]
+    )
+    upper = ResourceIndex([{"kind": "Engram", "metadata": {"name": "e"}, "spec": {"version": "2"}}], lower)
 
     found = upper.find("Engram", "default", "e")
     assert found is not None
@@ -91,7 +93,7 @@ NOT_PERMITTED = "cross-namespace EngramRef reference to there/e is not permitted
 )
 def test_other_namespaces(policy: str, grant: Resource | None, refusal: str | None) -> None:
     """STY-250, STY-251"""
-    known = Shelf([] if grant is None else [grant])
+    known = ResourceIndex([] if grant is None else [grant])
     settings = Settings.read({"references.cross-namespace-policy": policy})
 
     assert refuse("Story", "here", "Engram", Reference("e", "there"), known, settings) == refusal

@@ -13,7 +13,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter
 from perdure.wiring import Engine, Observer, open_store
-from perdure.workers.null_executor import IdleHands
+from perdure.workers.null_executor import NullExecutor
 from tests.journeys.chaos.workload import Order, Word
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Customers:
         from tests.journeys.chaos import tasks  # noqa: F401  (known from now on, as to whoever loads it)
 
         clock = SystemClock()
-        async with Engine(open_store(self.url, clock), clock=clock, hands=IdleHands()) as engine:
+        async with Engine(open_store(self.url, clock), clock=clock, hands=NullExecutor()) as engine:
             for order in group:
                 self.runs[order] = await order.start(engine)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.kernel.errors import Conflict
-from perdure.services.story.engrams.step_log import LONGEST_LINE, MOST_BYTES, Logbook
+from perdure.services.story.engrams.step_log import LONGEST_LINE, MOST_BYTES, StepLog
 from perdure.workers.secrets import Secrets
 
 
@@ -27,14 +27,14 @@ class Reports:
 def test_nothing_is_told_where_nothing_was_said() -> None:
     """STY-263."""
     reports = Reports()
-    Logbook().tell_blocking(reports)  # type: ignore[arg-type]
+    StepLog().tell_blocking(reports)  # type: ignore[arg-type]
 
     assert reports.told == []
 
 
 def test_the_latest_lines_are_kept_and_the_others_counted() -> None:
     """STY-263 STY-274."""
-    book, reports = Logbook(), Reports()
+    book, reports = StepLog(), Reports()
     for number in range(10_000):
         book.add(f"line {number}", fields={"n": number})
     book.add("x" * 10 * LONGEST_LINE)
@@ -50,7 +50,7 @@ def test_the_latest_lines_are_kept_and_the_others_counted() -> None:
 
 def test_what_looks_like_a_secret_is_not_kept() -> None:
     """STY-263 STY-259."""
-    book, reports = Logbook(), Reports()
+    book, reports = StepLog(), Reports()
     book.add_text("calling\n\nAuthorization: Bearer abc123\npassword=hunter2 sent", level="warning")
     book.tell_blocking(reports)  # type: ignore[arg-type]
 
@@ -64,7 +64,7 @@ def test_what_looks_like_a_secret_is_not_kept() -> None:
 
 def test_who_may_not_tell_any_more_is_not_stopped_by_it() -> None:
     """STY-120 STY-263: how an Engram ended counts more than what it said."""
-    book, reports = Logbook(), Reports(refuses=True)
+    book, reports = StepLog(), Reports(refuses=True)
     book.add("late")
     book.tell_blocking(reports)  # type: ignore[arg-type]
 
@@ -75,7 +75,7 @@ def test_who_may_not_tell_any_more_is_not_stopped_by_it() -> None:
 def test_a_secret_is_taken_out_before_a_line_is_changed_or_cut(before: str) -> None:
     """STY-263: neither what looks like a secret in front of it nor the end of the line leaves a half of it."""
     secret = 'two words and "more"'
-    book, reports = Logbook(), Reports(secret=secret)
+    book, reports = StepLog(), Reports(secret=secret)
     book.add(before + secret, fields={"f": before[-1000:] + secret})
     book.tell_blocking(reports)  # type: ignore[arg-type]
 

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk, indented
+from perdure.cli.console import Console, indented
 from perdure.cli.documents import NotApplied, read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     files = [*asked.files, *asked.paths]
     if not files:
         raise BadUsage("name files or folders to apply: `perdure apply PATH…` or `-f PATH`")
@@ -46,7 +46,7 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
     return complete(_apply(asked, talk, read_applied(files)))
 
 
-async def _apply(asked: argparse.Namespace, talk: Talk, texts: Sequence[Applied]) -> int:
+async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[Applied]) -> int:
     asks = any(word in one.text for one in texts for word in ("StoryRun", "StoryTrigger"))
     asked.detach = True  # what begins here is done by whoever takes it up: nobody waits for it
     async with open_engine(asked, talk) if asks else open_client(asked, talk) as client:
@@ -68,9 +68,9 @@ async def _apply(asked: argparse.Namespace, talk: Talk, texts: Sequence[Applied]
     return Exit.OK
 
 
-def _tell(findings: Sequence[Finding], talk: Talk) -> None:
+def _tell(findings: Sequence[Finding], talk: Console) -> None:
     for one in findings:
-        talk.insist(one.describe())
+        talk.always(one.describe())
 
 
 def _plain(change: Change) -> dict[str, object]:

@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
@@ -24,11 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_backup(asked, talk))
 
 
-async def _backup(asked: argparse.Namespace, talk: Talk) -> int:
+async def _backup(asked: argparse.Namespace, talk: Console) -> int:
     target: Path = asked.file
     async with open_observer(asked, talk) as observer:
         if target.exists() and not asked.force:

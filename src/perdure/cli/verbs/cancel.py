@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Awaitable
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.exit_codes import Exit
 from perdure.cli.follow import Ended, follow
@@ -15,7 +15,7 @@ from perdure.cli.progress import progress_for
 from perdure.cli.run_end import tell_end
 from perdure.cli.server_presence import is_served
 from perdure.engine.client import Client
-from perdure.engine.message_sending import Told
+from perdure.engine.message_sending import SendResult
 from perdure.engine.run_removal import descendants
 from perdure.kernel.values import RunId
 from perdure.views.run_list import Ownership
@@ -41,12 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="until the run has ended")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_cancel(asked, talk))
 
 
-async def _cancel(asked: argparse.Namespace, talk: Talk) -> int:
-    def send(client: Client, run: RunId) -> Awaitable[Told]:
+async def _cancel(asked: argparse.Namespace, talk: Console) -> int:
+    def send(client: Client, run: RunId) -> Awaitable[SendResult]:
         return client.cancel(run, asked.reason, cascade=asked.cascade)
 
     code = await steer(asked, talk, "asked to stop", send, late="has ended; there is nothing to stop")
@@ -55,7 +55,7 @@ async def _cancel(asked: argparse.Namespace, talk: Talk) -> int:
     return await _wait(asked, talk) if asked.wait else code
 
 
-async def _tell_ownerless(asked: argparse.Namespace, talk: Talk) -> None:
+async def _tell_ownerless(asked: argparse.Namespace, talk: Console) -> None:
     """Runs below one that is driven, or has ended, may have nobody who stops them."""
     async with open_observer(asked, talk) as observer:
         row = await observer.find(await observer.resolve(asked.run))
@@ -66,7 +66,7 @@ async def _tell_ownerless(asked: argparse.Namespace, talk: Talk) -> None:
             talk.say(f"{len(left)} of them have no live owner; have them stop with: {resume_command(asked, *left)}")
 
 
-async def _wait(asked: argparse.Namespace, talk: Talk) -> int:
+async def _wait(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         end = (await follow(observer, [run], progress_for(talk)))[run]

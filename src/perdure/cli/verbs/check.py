@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
-from perdure.cli.documents import APPLIED_SUFFIXES, files_of, judge, judge_for, read, read_applied
+from perdure.cli.console import Console
+from perdure.cli.documents import APPLIED_SUFFIXES, files_of, read, read_applied, validate, validator_for
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
@@ -34,18 +34,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     load_sources(asked.load)
     return complete(_check(asked, talk))
 
 
-async def _check(asked: argparse.Namespace, talk: Talk) -> int:
+async def _check(asked: argparse.Namespace, talk: Console) -> int:
     applied = read_applied(asked.apply)
     texts = [read(name) for name in _files(asked.files)]
     together = [*applied, *(Applied(origin, text.decode(errors="replace")) for origin, text in texts)]
     async with store_if_any(asked, talk) as store:
-        judging = judge_for(languages(), store)
-        judged = [await judge(origin, text, judging, together) for origin, text in texts]
+        judging = validator_for(languages(), store)
+        judged = [await validate(origin, text, judging, together) for origin, text in texts]
     named = set(asked.files)
     for one in [one for one in judged if one.is_foreign and one.origin not in named]:
         talk.say(f"{one.origin}: in no language known here; passed over")

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from perdure.cli import arguments as a
 from perdure.cli.conformance_cases import Verdict, read_suite, run_suite
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import load_sources
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     load_sources(asked.load)
     suite = read_suite(asked.folders)
     for name in suite.out_of_scope:

@@ -3,7 +3,7 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk, indented
+from perdure.cli.console import Console, indented
 from perdure.cli.documents import read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
@@ -39,13 +39,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ignore-not-found", action="store_true", help="what is not there needs no removal")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     if bool(asked.what) == bool(asked.files):
         raise BadUsage("name resources, or files that declare them with -f")
     return complete(_delete(asked, talk))
 
 
-async def _delete(asked: argparse.Namespace, talk: Talk) -> int:
+async def _delete(asked: argparse.Namespace, talk: Console) -> int:
     async with open_client(asked, talk, must_exist=True) as client:
         meant = dict(_keys(client, asked))
         there = await client.store.resources(list(meant))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Paint, Talk, indented, width_of
+from perdure.cli.console import Console, Paint, indented, width_of
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_client
@@ -47,11 +47,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_namespace(parser, "of this namespace (default: default)")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_describe(asked, talk))
 
 
-async def _describe(asked: argparse.Namespace, talk: Talk) -> int:
+async def _describe(asked: argparse.Namespace, talk: Console) -> int:
     async with open_client(asked, talk, must_exist=True) as client:
         told = []
         for one in named(client.catalog, asked.what):

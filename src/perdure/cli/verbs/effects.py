@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Paint, Talk, width_of
+from perdure.cli.console import Console, Paint, width_of
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
@@ -41,11 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_run(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_list(asked, talk))
 
 
-async def _list(asked: argparse.Namespace, talk: Talk) -> int:
+async def _list(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         found = await effects.effects(observer, run)

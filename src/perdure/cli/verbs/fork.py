@@ -3,7 +3,7 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.interrupts import complete
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow
 from perdure.engine.client import Client, Handle
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_waiting(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     async def fork(engine: Client) -> Handle:
         run = await engine.resolve(asked.run)
         return await engine.fork(run, None if asked.at is None else await event_at(engine, run, asked.at))

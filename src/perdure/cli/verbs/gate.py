@@ -3,7 +3,7 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.interrupts import complete
 
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     state = STATES[asked.verb]
     body = {"step": asked.step, "state": state, "message": asked.message, "by": asked.by}
     done = f"{asked.step!r} {state.lower()}"

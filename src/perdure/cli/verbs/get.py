@@ -3,7 +3,7 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Paint, Talk
+from perdure.cli.console import Console, Paint
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_client
@@ -41,11 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_get(asked, talk))
 
 
-async def _get(asked: argparse.Namespace, talk: Talk) -> int:
+async def _get(asked: argparse.Namespace, talk: Console) -> int:
     async with open_client(asked, talk, must_exist=True) as client:
         if not asked.what:
             _give_kinds(client, as_json=asked.json)

@@ -3,14 +3,14 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
-from perdure.cli.documents import ProblemsFound, judge, read
+from perdure.cli.console import Console
+from perdure.cli.documents import ProblemsFound, read, validate
 from perdure.cli.exit_codes import Exit
 from perdure.cli.graph_formats import FORMS
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import load_sources
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.document_validation import Judge
+from perdure.engine.document_validation import DocumentValidator
 from perdure.kernel.errors import PerdureError
 from perdure.wiring import languages
 
@@ -39,16 +39,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     load_sources(asked.load)
     return complete(_draw(asked, talk))
 
 
-async def _draw(asked: argparse.Namespace, talk: Talk) -> int:
-    judged = await judge(*read(asked.file), Judge(languages()))
+async def _draw(asked: argparse.Namespace, talk: Console) -> int:
+    judged = await validate(*read(asked.file), DocumentValidator(languages()))
     if judged.errors:
         for line in judged.lines():
-            talk.insist(line)
+            talk.always(line)
         raise ProblemsFound(judged)
     assert judged.language is not None
     if not judged.language.draws_graphs or judged.program is None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Paint, Talk, cut, harmless_json, width_of
+from perdure.cli.console import Console, Paint, cut, harmless_json, width_of
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
@@ -55,11 +55,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="the kernel's events instead of the language's")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_history(asked, talk))
 
 
-async def _history(asked: argparse.Namespace, talk: Talk) -> int:
+async def _history(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         if asked.follow:

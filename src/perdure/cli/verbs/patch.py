@@ -6,12 +6,12 @@ import argparse
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
 from perdure.engine.client import Client
-from perdure.engine.message_sending import Told
+from perdure.engine.message_sending import SendResult
 from perdure.engine.resource_views import find_views
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.values import RunId
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     if asked.patch is None and asked.name is None:
         return _patch_ctx(asked, talk)
     if asked.patch is None or asked.ctx is not None or asked.set:
@@ -58,7 +58,7 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
     return complete(steer(asked, talk, "patched", lambda client, run: _send(client, run, kind, asked)))
 
 
-def _patch_ctx(asked: argparse.Namespace, talk: Talk) -> int:
+def _patch_ctx(asked: argparse.Namespace, talk: Console) -> int:
     members = {} if asked.ctx is None else asked.ctx
     if not isinstance(members, dict):
         raise BadUsage(
@@ -84,7 +84,7 @@ def _check_parts(patch: dict[str, Any], part: str | None) -> None:
         raise BadUsage("the status is changed with --subresource status")
 
 
-async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace) -> Told:
+async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace) -> SendResult:
     """What the language makes of the patch, in order."""
     kind = client.catalog.kind(word)
     language = client.catalog.language_of(kind)
@@ -97,7 +97,7 @@ async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace
     except ValueError as error:
         raise BadUsage(f"{kind.name.lower()} {asked.run}: {error}") from None
     answers = [await client.tell(run, given) for given in told]
-    return Told(
+    return SendResult(
         all(one.is_decided for one in answers),
         all(one.is_live for one in answers),
         any(one.is_new for one in answers),

@@ -7,7 +7,7 @@ from inspect import cleandoc
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Paint, Talk, width_of
+from perdure.cli.console import Console, Paint, width_of
 from perdure.cli.errors import ProviderNotFound
 from perdure.cli.exit_codes import Exit
 from perdure.cli.open_engine import load_sources
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     load_sources(asked.load)
     if asked.name is None:
         _list(asked)

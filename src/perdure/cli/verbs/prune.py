@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
@@ -35,13 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="remove nothing, only count")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     if asked.older_than is None and asked.dry_run:
         raise BadUsage("--dry-run counts what --older-than would remove")
     return complete(_prune(asked, talk) if asked.older_than is not None else _sweep(asked, talk))
 
 
-async def _sweep(asked: argparse.Namespace, talk: Talk) -> int:
+async def _sweep(asked: argparse.Namespace, talk: Console) -> int:
     """By the policies of the runs themselves; in batches, until there is nothing left to do."""
     from perdure.engine.retention import Sweeper
 
@@ -58,7 +58,7 @@ async def _sweep(asked: argparse.Namespace, talk: Talk) -> int:
     return Exit.OK
 
 
-async def _prune(asked: argparse.Namespace, talk: Talk) -> int:
+async def _prune(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         before = observer.clock.now() - asked.older_than
         if asked.dry_run:

@@ -6,7 +6,7 @@ import sys
 from msgspec.structs import replace
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Paint, Talk, width_of
+from perdure.cli.console import Console, Paint, width_of
 from perdure.cli.error_output import complain
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--children", action="store_true", help="also runs that were started by other runs")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     try:
         return complete(_list(asked, talk))
     except StoreMissing as missing:
@@ -86,7 +86,7 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
         return complain(missing, talk, as_json=False)
 
 
-async def _list(asked: argparse.Namespace, talk: Talk) -> int:
+async def _list(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         wanted = Filter(
             statuses=[Status(status) for status in asked.status],
@@ -154,7 +154,7 @@ def _cells(row: RunRow, owners: Ownership, pending: Words, now: Instant) -> list
     ]
 
 
-def _tell_rest(shown: list[RunRow], hidden: int, talk: Talk) -> None:
+def _tell_rest(shown: list[RunRow], hidden: int, talk: Console) -> None:
     if not shown:
         talk.say("no runs")
     if hidden:

@@ -4,11 +4,11 @@ import argparse
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.interrupts import complete
 from perdure.engine.client import Client
-from perdure.engine.message_sending import Told
+from perdure.engine.message_sending import SendResult
 from perdure.kernel.values import RunId
 
 EXAMPLES = """\
@@ -30,11 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(steer(asked, talk, "reopened", lambda client, run: _send(client, run, asked)))
 
 
-async def _send(client: Client, run: RunId, asked: argparse.Namespace) -> Told:
+async def _send(client: Client, run: RunId, asked: argparse.Namespace) -> SendResult:
     said: dict[str, Any] | None = None
     if asked.step or asked.key:
         said = {"step": asked.step, "token": asked.key or ""}

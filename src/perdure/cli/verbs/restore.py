@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.stdout import give_json
 from perdure.wiring import restore_store
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="BACKUP", type=Path, help="what `perdure backup` has made, or any other store")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     size = restore_store(asked.file, asked.db)
     if asked.json:
         give_json({"store": asked.db, "restored_from": str(asked.file), "bytes": size})

@@ -2,7 +2,7 @@
 
 import argparse
 
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
@@ -26,11 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ref", metavar="REF", help="the reference, or the run whose result is meant")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_result(asked, talk))
 
 
-async def _result(asked: argparse.Namespace, talk: Talk) -> int:
+async def _result(asked: argparse.Namespace, talk: Console) -> int:
     scheme, _, path = asked.ref.rpartition("://")
     parts = path.split("/")
     owner = parts[1] if scheme and parts[0] == "execution" and len(parts) > 1 else asked.ref

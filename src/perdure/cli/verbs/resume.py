@@ -4,9 +4,9 @@ import argparse
 import asyncio
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
-from perdure.cli.follow import End, Ended, follow, follow_below, letters_taken, listening
+from perdure.cli.follow import End, Ended, follow, follow_below, listening, messages_taken
 from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_engine
@@ -36,11 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_resume(asked, talk))
 
 
-async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
+async def _resume(asked: argparse.Namespace, talk: Console) -> int:
     progress = progress_for(talk)
     is_taken_up = False
     try:
@@ -55,7 +55,7 @@ async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
             try:
                 with listening(engine, progress):
                     await engine.resume(named or None)
-                    await letters_taken(engine, wanted)
+                    await messages_taken(engine, wanted)
                     ends = await follow(engine, wanted, progress, until_idle=True)
                     for run, end in ends.items():
                         if isinstance(end, Ended):
@@ -72,11 +72,11 @@ async def _resume(asked: argparse.Namespace, talk: Talk) -> int:
     except asyncio.CancelledError:
         command = resume_command(asked, *asked.runs)
         goes_on = "A server takes them up." if is_taken_up else f"Go on with: {command}"
-        talk.insist(f"stopped; the runs are durable. {goes_on}")
+        talk.always(f"stopped; the runs are durable. {goes_on}")
         raise
 
 
-async def _tell(engine: Client, ends: dict[RunId, End], asked: argparse.Namespace, talk: Talk) -> Exit:
+async def _tell(engine: Client, ends: dict[RunId, End], asked: argparse.Namespace, talk: Console) -> Exit:
     codes = [await tell_end(engine, run, end, talk) for run, end in ends.items()]
     if len(asked.runs) == 1 and ends:
         ((run, end),) = ends.items()

@@ -9,8 +9,16 @@ from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli import document_environment
-from perdure.cli.console import Talk
-from perdure.cli.documents import Judged, NothingToRun, ProblemsFound, judge, judge_for, read, read_applied
+from perdure.cli.console import Console
+from perdure.cli.documents import (
+    CheckedDocument,
+    NothingToRun,
+    ProblemsFound,
+    read,
+    read_applied,
+    validate,
+    validator_for,
+)
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import load_sources, store_if_any
@@ -69,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_waiting(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     if asked.runtime == "distributed":
         raise BadUsage("-r distributed: there is no server to hand the run to; leave it out")
     if asked.dry_run:
@@ -82,16 +90,16 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
     return complete(_run(asked, talk, given))
 
 
-async def _run(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
+async def _run(asked: argparse.Namespace, talk: Console, given: Any) -> int:
     applied = read_applied(asked.apply)
     async with store_if_any(asked, talk) as store:
         origin, text, entry = await _find(asked.file, store)
-        judging = judge_for(languages(), store)
-        judged = await judge(origin, text, judging, applied, chosen=asked.name)
+        judging = validator_for(languages(), store)
+        judged = await validate(origin, text, judging, applied, chosen=asked.name)
         if judged.pinned == text and not judged.errors:
             await judging.recorded(applied)  # found in order before a store is made
     for line in judged.lines():
-        talk.insist(line)
+        talk.always(line)
     if judged.errors:
         raise ProblemsFound(judged)
     if judged.program is None:
@@ -105,7 +113,7 @@ async def _run(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
     return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, judged, applied, given, name))
 
 
-def _check_target(judged: Judged, step: str) -> None:
+def _check_target(judged: CheckedDocument, step: str) -> None:
     if judged.language is None or not judged.language.has_entries:
         raise BadUsage("-t: only a Playbook begins with a step of your choice")
     if problem := judged.language.check_entry(judged.program, step):
@@ -129,7 +137,7 @@ async def _find(name: str, store: Callable[[], Client | None]) -> tuple[str, byt
 async def _start(
     engine: Client,
     asked: argparse.Namespace,
-    judged: Judged,
+    judged: CheckedDocument,
     applied: Sequence[Applied],
     given: Any,
     name: str | None,

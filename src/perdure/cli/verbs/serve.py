@@ -5,7 +5,7 @@ import asyncio
 from contextlib import suppress
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.follow import listening
 from perdure.cli.health import health_page
@@ -70,12 +70,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     with serving_policy():
         return complete(_serve(asked, talk))
 
 
-async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
+async def _serve(asked: argparse.Namespace, talk: Console) -> int:
     settings = Settings(serves=True, commit_tries=20, grace=asked.grace / SECOND)
     lease = None if asked.lease is None else asked.lease / SECOND
     most = None if asked.wait is None else asked.wait / SECOND
@@ -94,7 +94,7 @@ async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
             async with engine:
                 page.engine = engine
                 with listening(engine, progress_for(talk)):
-                    talk.insist(f"serving {without_password(asked.db)}; stop with Ctrl-C")
+                    talk.always(f"serving {without_password(asked.db)}; stop with Ctrl-C")
                     try:
                         await _stay(engine, asked, talk)
                     except asyncio.CancelledError:
@@ -102,12 +102,12 @@ async def _serve(asked: argparse.Namespace, talk: Talk) -> int:
                             goes_on = "The other servers go on with them."
                         raise
         except asyncio.CancelledError:
-            talk.insist(f"stopped; the runs are durable. {goes_on}")
+            talk.always(f"stopped; the runs are durable. {goes_on}")
             raise
     return Exit.OK
 
 
-async def _stay(engine: Engine, asked: argparse.Namespace, talk: Talk) -> None:
+async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console) -> None:
     from perdure.services.story.triggers.service import Service
 
     service = asyncio.ensure_future(Service(engine, say=talk.say).run())
@@ -118,7 +118,7 @@ async def _stay(engine: Engine, asked: argparse.Namespace, talk: Talk) -> None:
         service.cancel()
         count = engine.runtime.tasks_in_flight
         if count:
-            talk.insist(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(asked.grace)}")
+            talk.always(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(asked.grace)}")
         if not await engine.runtime.leave():
             talk.say("not all tasks have ended; those are delivered again")
         engine.store.hurry()

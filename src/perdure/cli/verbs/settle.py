@@ -3,7 +3,7 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.interrupts import complete
 from perdure.engine import effects
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     result = None if asked.not_done else jsontext.encode(asked.done)
     done = f"effect {asked.effect!r} settled: {'not done' if asked.not_done else 'done'}"
     return complete(

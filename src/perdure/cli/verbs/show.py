@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Paint, Talk, cut, indented, width_of
+from perdure.cli.console import Console, Paint, cut, indented, width_of
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import resume_command
@@ -25,7 +25,7 @@ from perdure.kernel.values import RunId
 from perdure.stores.protocol import RunRow
 from perdure.views.event_positions import HELP, event_at
 from perdure.views.progress_events import outcome_text, words
-from perdure.views.run_status import Standing, stands
+from perdure.views.run_status import RunStatus, stands
 
 EXAMPLES = """\
 examples:
@@ -51,11 +51,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checksum", action="store_true", help="also a digest of its state")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_show(asked, talk))
 
 
-async def _show(asked: argparse.Namespace, talk: Talk) -> int:
+async def _show(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         at = None if asked.at is None else await event_at(observer, run, asked.at)
@@ -86,7 +86,7 @@ async def _looked_at(client: Client, run: RunId, at: int | None) -> tuple[RunRow
     return row, await run_views.load(client.store, client.languages, row, at), []
 
 
-async def _head(client: Client, stand: Standing, execution: Execution, owner: str) -> list[tuple[str, str]]:
+async def _head(client: Client, stand: RunStatus, execution: Execution, owner: str) -> list[tuple[str, str]]:
     row, state, now = stand.row, execution.state, client.clock.now()
     mask = await run_views.mask_of(client.store, execution)
     is_over = state.status.is_final

@@ -3,7 +3,7 @@
 import argparse
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.interrupts import complete
 
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     done = f"signal {asked.name!r} sent"
     return complete(
         steer(asked, talk, done, lambda client, run: client.signal(run, asked.name, asked.value, key=asked.key))

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk, width_of
+from perdure.cli.console import Console, width_of
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
@@ -15,7 +15,7 @@ from perdure.cli.times import iso
 from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.kernel.execution import Execution
-from perdure.views.run_status import Standing, stands
+from perdure.views.run_status import RunStatus, stands
 
 PIPE_WIDTH = 160
 
@@ -33,11 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_run(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_status(asked, talk))
 
 
-async def _status(asked: argparse.Namespace, talk: Talk) -> int:
+async def _status(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         row, execution, pending = await observer.outlook(run)
@@ -50,7 +50,7 @@ async def _status(asked: argparse.Namespace, talk: Talk) -> int:
         return Exit.OK
 
 
-async def _told(client: Client, stand: Standing, execution: Execution) -> dict[str, Any]:
+async def _told(client: Client, stand: RunStatus, execution: Execution) -> dict[str, Any]:
     state, dialect = execution.state, execution.dialect
     brief = dialect.brief(execution) or {"status": stand.status}
     last_seq = state.seq

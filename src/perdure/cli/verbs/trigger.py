@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     if asked.story is None and asked.impulse is None:
         raise BadUsage("say which Story, or which Impulse has heard of something")
     if asked.story is not None and asked.impulse is not None:
@@ -56,7 +56,7 @@ def perform(asked: argparse.Namespace, talk: Talk) -> int:
     return complete(_trigger(asked, talk, given))
 
 
-async def _trigger(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
+async def _trigger(asked: argparse.Namespace, talk: Console, given: Any) -> int:
     namespace = asked.namespace or "default"
     async with open_engine(asked, talk, must_exist=True) as engine:
         reference = await _reference(engine, asked, namespace) if asked.story is not None else None
@@ -71,10 +71,10 @@ async def _trigger(asked: argparse.Namespace, talk: Talk, given: Any) -> int:
     if not asked.json:
         give_text(f"storytrigger/{decided['metadata']['name']} {status['decision']}" + (f" {run}" if run else ""))
     if status["decision"] == "Rejected":
-        talk.insist(f"{status['reason']}: {status['message']}")
+        talk.always(f"{status['reason']}: {status['message']}")
         return Exit.CONFLICT if status["reason"] == "StoryRunConflict" else Exit.FINDINGS
     if status["decision"] == "Pending":
-        talk.insist(f"the request is durable and waits: {status.get('message', '')}")
+        talk.always(f"the request is durable and waits: {status.get('message', '')}")
     elif status["decision"] == "Created":
         talk.say(f"recorded; {goes_on}")
     return Exit.OK

@@ -9,7 +9,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.execution import Execution
 from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Declared, Judged, Surroundings
+from perdure.kernel.validation import Declared, Validated, ValidationContext
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.provider_catalog import Catalog, Described
@@ -62,10 +62,10 @@ class Flow(Dialect):
         body = {"apiVersion": "mwl.dev/v1", "kind": "Flow", "metadata": {"name": name}, "spec": document}
         return [Declared("Flow", "", name, body, text)] if name else []
 
-    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+    def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         from perdure.dialects.flow.document.reader import read
 
-        return Judged(*read(text, self._catalog), pinned=text)
+        return Validated(*read(text, self._catalog), pinned=text)
 
     def load(self, text: bytes) -> Any:
         from perdure.dialects.flow.plan.compiler import compile_program

@@ -10,10 +10,10 @@ from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.events import Event
 from perdure.kernel.problems import Problem, guess
 from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Declared, Judged, Surroundings
+from perdure.kernel.validation import Declared, Validated, ValidationContext
 
 if TYPE_CHECKING:
-    from perdure.dialects.playbook.document.reader import Surroundings as Reading
+    from perdure.dialects.playbook.document.reader import ToolCatalog as Reading
 
 _PLAYBOOK = "perdure.dialects.playbook"
 
@@ -43,7 +43,7 @@ class Playbook(Dialect):
 
     @cached_property
     def _reading(self) -> "Reading":
-        from perdure.dialects.playbook.document.reader import Surroundings as Reading
+        from perdure.dialects.playbook.document.reader import ToolCatalog as Reading
 
         return Reading(self._provides, lambda: tuple(self._kinds()), self._lacks, self._refusal)
 
@@ -61,12 +61,12 @@ class Playbook(Dialect):
 
         return declares(text)
 
-    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+    def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         from perdure.dialects.playbook.document.reader import read
 
         program, problems = read(text, self._reading)
         lacking = "" if program is None else ", ".join(program.missing)
-        return Judged(program, problems, pinned=text, refusal=lacking and f"this executor lacks: {lacking}")
+        return Validated(program, problems, pinned=text, refusal=lacking and f"this executor lacks: {lacking}")
 
     def load(self, text: bytes) -> Any:
         from perdure.dialects.playbook.document.reader import load

@@ -11,7 +11,7 @@ from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Outcome, Status
 from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Judged, Surroundings
+from perdure.kernel.validation import Validated, ValidationContext
 from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
@@ -129,12 +129,12 @@ class Story(Dialect):
 
     declares = lazy(f"{_STORY}.document.parser:declares")
 
-    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
+    def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         from perdure.dialects.story.document.parser import parse
 
         return parse(text, around, self.load, self.provided, self.has_code, self._settings, self._refusal)
 
-    def foresee(self, text: bytes, around: Surroundings) -> None:
+    def foresee(self, text: bytes, around: ValidationContext) -> None:
         from perdure.dialects.story.document.parser import foresee
 
         foresee(text, around, self.provided)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, declare_type
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 NANOS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,7 +63,7 @@ def time_between(later: Timestamp, earlier: Timestamp) -> Duration:
 
 _LONGEST_TEXT = 1000  # no instant and no duration takes more to write
 
-_RFC3339 = late(
+_RFC3339 = lazy_regex(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
@@ -96,7 +96,7 @@ def format_timestamp(instant: Timestamp) -> str:
 
 
 _UNITS = {"h": 3600 * NANOS, "m": 60 * NANOS, "s": NANOS, "ms": 1_000_000, "us": 1000, "µs": 1000, "ns": 1}
-_PART = late(r"([0-9]*)(?:\.([0-9]*))?(h|ms|m|s|us|µs|ns)")
+_PART = lazy_regex(r"([0-9]*)(?:\.([0-9]*))?(h|ms|m|s|us|µs|ns)")
 
 
 def parse_duration(text: str) -> Duration:

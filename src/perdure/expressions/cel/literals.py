@@ -3,7 +3,7 @@
 import re
 
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 
 class BadLiteral(Exception):
@@ -45,7 +45,7 @@ def read_double(text: str, *, negative: bool) -> float:
     return -value if negative else value
 
 
-_ESCAPE = late(
+_ESCAPE = lazy_regex(
     r"\\(?:(?P<simple>[abfnrtv\\?\"'`])|(?P<octal>[0-3][0-7]{2})|[xX](?P<hex>[0-9a-fA-F]{2})"
     r"|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8}))"
 )

@@ -14,7 +14,7 @@ from perdure.expressions.cel.planner import plan
 from perdure.expressions.cel.values import Value
 from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source
-from perdure.kernel.turn_budget import PORTION, TooDear, current
+from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current
 
 
 class Environment:
@@ -90,7 +90,7 @@ class Program:
             return self._run(frame)
         except Failure as failure:
             if frame[STEPS] < 0 and steps + later < most:
-                raise TooDear("an expression costs more than may be done here") from None
+                raise TurnTooExpensive("an expression costs more than may be done here") from None
             failure.locate(self.source)
             raise
         except RecursionError:

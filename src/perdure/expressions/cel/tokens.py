@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 Report = Callable[[int, str], None]
 
@@ -48,7 +48,7 @@ class Token(msgspec.Struct, frozen=True):
 _QUOTED = r"""'''(?:[^\\]|\\[\s\S])*?'''|\"""(?:[^\\]|\\[\s\S])*?\"""|'(?:[^'\\\r\n]|\\.)*'|"(?:[^"\\\r\n]|\\.)*\""""
 _RAW = r"""'''[\s\S]*?'''|\"""[\s\S]*?\"""|'[^'\r\n]*'|"[^"\r\n]*\""""
 STRING_LITERAL = rf"[bB]?(?:[rR](?:{_RAW})|(?:{_QUOTED}))"  # strings and bytes, for whoever must skip over them
-_TOKEN = late(
+_TOKEN = lazy_regex(
     rf"""
       (?P<blank>[\t\n\f\r\ ]+|//[^\n]*)
     | (?P<bytes>[bB](?:[rR](?:{_RAW})|(?:{_QUOTED})))

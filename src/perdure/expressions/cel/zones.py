@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.instants import Timestamp
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_OFFSET = late(r"([+-]?)([0-9]{1,2}):([0-9]{2})")
-_NAME = late(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
+_OFFSET = lazy_regex(r"([+-]?)([0-9]{1,2}):([0-9]{2})")
+_NAME = lazy_regex(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
 
 
 def civil_time(instant: Timestamp, zone: str) -> datetime:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_OTHER = late(r"[^A-Za-z0-9_]")
+_OTHER = lazy_regex(r"[^A-Za-z0-9_]")
 
 
 def alias_of(name: str) -> str:

@@ -6,7 +6,7 @@ A step is about one operation; work that grows with its operands pays in proport
 import msgspec
 
 from perdure.expressions.gotemplate.errors import LimitExceeded
-from perdure.kernel.turn_budget import PORTION, TooDear, current, rest
+from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current, rest
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Budget:
         self._steps += more
         if self._steps < 0:
             if self._given < self._limits.steps:
-                raise TooDear("a template costs more than may be done here")
+                raise TurnTooExpensive("a template costs more than may be done here")
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
     def charge_text(self, characters: int, so_far: int = 0) -> None:

@@ -1,7 +1,7 @@
 """Spans of time as Go writes them: `1h30m`, `-1.5s`, `250ms`. A span is a number of nanoseconds."""
 
 from perdure.expressions.gotemplate.instants import BadMoment
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 SECOND = 1_000_000_000
 _UNITS = {
@@ -14,7 +14,7 @@ _UNITS = {
     "m": 60 * SECOND,
     "h": 3600 * SECOND,
 }
-_PART = late(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+_PART = lazy_regex(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _LONGEST = 2**63 - 1
 _ROUGHLY = (("y", 365 * 86400), ("mo", 30 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 

@@ -12,11 +12,11 @@ from perdure.expressions.gotemplate.formatting import TextBuilder
 from perdure.expressions.gotemplate.instants import Moment
 from perdure.expressions.gotemplate.layouts import format_moment
 from perdure.expressions.gotemplate.values import Value, require_present
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_SPECIAL = late(r'[\x00-\x1f"\\\u2028\u2029\ud800-\udfff]')
+_SPECIAL = lazy_regex(r'[\x00-\x1f"\\\u2028\u2029\ud800-\udfff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_HTML = late("[<>&]")
+_HTML = lazy_regex("[<>&]")
 _RFC3339 = "2006-01-02T15:04:05.999999999Z07:00"
 
 

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 from perdure.expressions.gotemplate.instants import BadMoment, Moment, zone_abbreviation
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 DEFAULT_LAYOUT = "2006-01-02 15:04:05.999999999 -0700 MST"
 
@@ -15,7 +15,7 @@ _MONTHS = [
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 # Go finds elements by their first match; what is not an element stands for itself.
-_ELEMENT = late(
+_ELEMENT = lazy_regex(
     r"January|Jan(?![a-z])|Monday|Mon(?![a-z])|MST|002|0[1-6]|__2|_2(?!006)|2006|2|15|1|3|4|5|PM|pm"
     r"|[-Z]07:00:00|[-Z]070000|[-Z]07:00|[-Z]0700|[-Z]07|[.,](?:0+|9+)(?![0-9])"
 )
@@ -82,26 +82,26 @@ def _write_offset(element: str, civil: datetime) -> str:
 
 
 def _words(names: list[str], length: int | None) -> "re.Pattern[str]":
-    return late("|".join(name[:length] for name in names), re.IGNORECASE)
+    return lazy_regex("|".join(name[:length] for name in names), re.IGNORECASE)
 
 
 _READERS: dict[str, "re.Pattern[str]"] = {
-    "2006": late(r"[0-9]{4}"),
+    "2006": lazy_regex(r"[0-9]{4}"),
     "January": _words(_MONTHS, None),
     "Jan": _words(_MONTHS, 3),
     "Monday": _words(_DAYS, None),
     "Mon": _words(_DAYS, 3),
-    "_2": late(r" ?[0-9]{1,2}"),
-    "002": late(r"[0-9]{3}"),
-    "__2": late(r" {0,2}[0-9]{1,3}"),
-    "PM": late(r"AM|PM"),
-    "pm": late(r"am|pm"),
-    "MST": late(r"[A-Z]{3,5}|[+-][0-9]{2}"),
-    **dict.fromkeys(("06", "01", "02", "15", "03", "04", "05"), late(r"[0-9]{2}")),
-    **dict.fromkeys(("1", "2", "3", "4", "5"), late(r"[0-9]{1,2}")),
+    "_2": lazy_regex(r" ?[0-9]{1,2}"),
+    "002": lazy_regex(r"[0-9]{3}"),
+    "__2": lazy_regex(r" {0,2}[0-9]{1,3}"),
+    "PM": lazy_regex(r"AM|PM"),
+    "pm": lazy_regex(r"am|pm"),
+    "MST": lazy_regex(r"[A-Z]{3,5}|[+-][0-9]{2}"),
+    **dict.fromkeys(("06", "01", "02", "15", "03", "04", "05"), lazy_regex(r"[0-9]{2}")),
+    **dict.fromkeys(("1", "2", "3", "4", "5"), lazy_regex(r"[0-9]{1,2}")),
 }
-_FRACTION = late(r"[.,][0-9]+")
-_OFFSET = late(r"([+-])([0-9]{2})(?::?([0-9]{2}))?(?::?([0-9]{2}))?")
+_FRACTION = lazy_regex(r"[.,][0-9]+")
+_OFFSET = lazy_regex(r"([+-])([0-9]{2})(?::?([0-9]{2}))?(?::?([0-9]{2}))?")
 
 
 def parse_moment(text: str, layout: str, zone: tzinfo = UTC) -> Moment:

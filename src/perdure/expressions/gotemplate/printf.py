@@ -12,9 +12,9 @@ from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.formatting import TextBuilder, format_scalar, format_value
 from perdure.expressions.gotemplate.values import Value, type_name
 from perdure.expressions.gotemplate.verbs import Directive, format_verb
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_DIRECTIVE = late(
+_DIRECTIVE = lazy_regex(
     r"%([-+# 0]*)(\[[^\]]{0,20}\])?(\*|[0-9]*)(?:(\.)(\[[^\]]{0,20}\])?(\*|[0-9]*))?(\[[^\]]{0,20}\])?([\s\S]?)"
 )
 _PRICE = 3  # steps for a verb

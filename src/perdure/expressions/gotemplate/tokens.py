@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from perdure.expressions.gotemplate.errors import SyntaxFault
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 Refuse = Callable[[int, str], SyntaxFault]
 
@@ -31,9 +31,9 @@ class Token(msgspec.Struct, frozen=True):
         return self.start + len(self.text)
 
 
-_OPEN = late(r"\{\{(-(?=[ \t\r\n]))?")
-_BLANK = late(r"[ \t\r\n]*")
-_WORD = late(
+_OPEN = lazy_regex(r"\{\{(-(?=[ \t\r\n]))?")
+_BLANK = lazy_regex(r"[ \t\r\n]*")
+_WORD = lazy_regex(
     r"""
       (?P<number>[+-]?(?:\.[0-9]|[0-9])(?:[eEpP][+-]|[\w.])*)
     | (?P<char>'(?:[^'\\\n]|\\[^\n])*')

@@ -6,18 +6,18 @@ Knows nothing of templates except the fields an author may read: `Major`, `Minor
 from dataclasses import dataclass
 from functools import total_ordering
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_VERSION = late(
+_VERSION = lazy_regex(
     r"v?([0-9]{1,19})(?:\.([0-9]{1,19}))?(?:\.([0-9]{1,19}))?"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
-_CONSTRAINT = late(
+_CONSTRAINT = lazy_regex(
     r"\s*(=|==|!=|>|<|>=|=>|<=|=<|~|~>|\^)?\s*v?([0-9]{1,19}|[xX*])(?:\.([0-9]{1,19}|[xX*]))?(?:\.([0-9]{1,19}|[xX*]))?"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?\s*"
 )
 _LONGEST = 256
-_HYPHEN_RANGE = late(r"\s*(\S+)\s+-\s+(\S+)\s*")
+_HYPHEN_RANGE = lazy_regex(r"\s*(\S+)\s+-\s+(\S+)\s*")
 
 
 class BadVersion(ValueError):

@@ -10,7 +10,7 @@ import msgspec
 from jinja2 import Undefined
 
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
-from perdure.kernel.turn_budget import PORTION, TooDear, current, rest
+from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current, rest
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Budget:
         self._steps += more
         if self._steps < 0:
             if self._given < self._limits.steps:
-                raise TooDear("a template costs more than may be done here")
+                raise TurnTooExpensive("a template costs more than may be done here")
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
     def spend(self, size: int) -> None:

@@ -12,7 +12,7 @@ from jinja2 import Undefined
 from perdure.expressions.jinja.budget import LARGEST_INTEGER_BITS, Budget, describe, width_of
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.jinja.undefined import fail
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -35,7 +35,7 @@ _COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 _BYTES_OF_A_PART_OF_THE_BODY = 12  # what a round of a loop may leave behind, for each part of its body
 _SCALARS = (str, int, float, bool, type(None))
-_FORMAT = late(r"%(?:\(\w*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
+_FORMAT = lazy_regex(r"%(?:\(\w*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
 
 
 def calculate(budget: Budget, sign: str, left: Any, right: Any) -> Any:

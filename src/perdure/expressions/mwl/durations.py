@@ -5,17 +5,17 @@ A year is 365 days, a month 30, a week 7 and a day 24 hours (O-05).
 
 from perdure.expressions.cel import Duration
 from perdure.expressions.cel.instants import NANOS
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 _DAY = 86_400 * NANOS
 _DATE_UNITS = {"Y": 365 * _DAY, "M": 30 * _DAY, "W": 7 * _DAY, "D": _DAY}
 _TIME_UNITS = {"H": 3600 * NANOS, "M": 60 * NANOS, "S": NANOS}
 _NUMBER = r"[0-9]{1,18}(?:[.,][0-9]{1,30})?"
-_SHAPE = late(
+_SHAPE = lazy_regex(
     rf"(-?)P((?:{_NUMBER}Y)?(?:{_NUMBER}M)?(?:{_NUMBER}W)?(?:{_NUMBER}D)?)"
     rf"(?:T((?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?))?"
 )
-_PART = late(r"([0-9]+)(?:[.,]([0-9]+))?([YMWDHS])")
+_PART = lazy_regex(r"([0-9]+)(?:[.,]([0-9]+))?([YMWDHS])")
 
 
 def parse_iso_duration(text: str) -> Duration:

@@ -7,10 +7,10 @@ Everything else is a literal, used as written.
 import re
 
 from perdure.expressions.cel.tokens import STRING_LITERAL
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_STRING = late(STRING_LITERAL, re.DOTALL)
-_MARK = late(r"[bB]?[rR]?['\"]|[{}]")
+_STRING = lazy_regex(STRING_LITERAL, re.DOTALL)
+_MARK = lazy_regex(r"[bB]?[rR]?['\"]|[{}]")
 
 
 def find_expression(text: str) -> str | None:

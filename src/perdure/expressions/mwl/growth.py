@@ -16,9 +16,9 @@ from perdure.expressions.mwl.expression import Expression, compile_expression
 from perdure.expressions.mwl.functions import ClockPin
 from perdure.expressions.mwl.results import Json, Purse
 from perdure.expressions.source import Source
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_NOT_BLANK = late(r"[^\n]")
+_NOT_BLANK = lazy_regex(r"[^\n]")
 
 Path = tuple[str, ...]
 

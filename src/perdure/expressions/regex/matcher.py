@@ -12,7 +12,7 @@ from perdure.expressions.regex.charset import SMALL_RANGE
 from perdure.expressions.regex.parser import LARGEST_FOLDING, parse
 from perdure.expressions.regex.program import MATCH, Automaton, build
 from perdure.expressions.regex.tree import LARGEST_PROGRAM
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 Charge = Callable[[int], None]
 
@@ -165,10 +165,10 @@ def price_of_compiling(pattern: str) -> int:
     return price + 120 * len(pattern) + 20 * min(_width(pattern), LARGEST_FOLDING)
 
 
-_REPEATED = late(r"(\))?\{(?:[0-9]*,)?([0-9]+),?\}")
-_FOLDS = late(r"\(\?[a-zA-Z]*i")
+_REPEATED = lazy_regex(r"(\))?\{(?:[0-9]*,)?([0-9]+),?\}")
+_FOLDS = lazy_regex(r"\(\?[a-zA-Z]*i")
 _CHARACTER = r"\\x\{[0-9A-Fa-f]{1,8}\}|\\x[0-9A-Fa-f]{2}|\\[0-7]{1,3}|\\.|[^\\]"
-_BETWEEN = late(rf"({_CHARACTER})-(?=({_CHARACTER}))", re.DOTALL)
+_BETWEEN = lazy_regex(rf"({_CHARACTER})-(?=({_CHARACTER}))", re.DOTALL)
 
 
 def _width(pattern: str) -> int:

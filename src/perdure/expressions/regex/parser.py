@@ -26,7 +26,7 @@ from perdure.expressions.regex.tree import (
     repeat,
     sequence,
 )
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 _LARGEST_REPEAT = 1000  # RE2's own bound
 _DEEPEST = 100
@@ -43,9 +43,9 @@ def parse(pattern: str) -> Tree:
     return _Parser(pattern).parse()
 
 
-_COUNTS = late(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
-_NAME = late(r"\?P?<([A-Za-z_][A-Za-z0-9_]*)>")
-_FLAGS = late(r"\?([imsU]*)(?:-([imsU]+))?([:)])")
+_COUNTS = lazy_regex(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
+_NAME = lazy_regex(r"\?P?<([A-Za-z_][A-Za-z0-9_]*)>")
+_FLAGS = lazy_regex(r"\?([imsU]*)(?:-([imsU]+))?([:)])")
 _SIMPLE_ESCAPES = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 

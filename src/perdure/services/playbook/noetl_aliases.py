@@ -28,7 +28,7 @@ catalog list/get/register; `run` takes --payload, -t STEP, -r local and --dry-ru
 """
 
 
-def understood(words: Sequence[str]) -> Words:
+def translate_arguments(words: Sequence[str]) -> Words:
     """The command in our words; one that is no habit comes back as it was."""
     if not words:
         return []

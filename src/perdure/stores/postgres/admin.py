@@ -10,12 +10,12 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from perdure.kernel.values import Instant
-from perdure.stores.admin import Figures, Filling, Owner, Reading, RunCounts, Schema, TableSize
+from perdure.stores.admin import Figures, Owner, RunCounts, Schema, StoreImport, StoreSnapshot, TableSize
 from perdure.stores.errors import StoreInUse, StoreNewer, StoreNotEmpty
 from perdure.stores.postgres.database import Database, PostgresSettings, migration_names
-from perdure.stores.postgres.record_import import Pour, storable_record
+from perdure.stores.postgres.record_import import RecordImport, storable_record
 from perdure.stores.postgres.session import ConnectionLost
-from perdure.stores.record_export import Dump
+from perdure.stores.record_export import RecordExport
 from perdure.stores.records import Record
 
 # Whole tables are read here, by plans that the settings of our other sessions rule out.
@@ -30,7 +30,7 @@ WRITTEN = f"servers, partitions, editions, large_values, snapshots, {', '.join(F
 Connection = psycopg.Connection[Any]
 
 
-class PostgresCaretaker:
+class PostgresAdmin:
     def __init__(self, url: str) -> None:
         self._database = Database(url, PostgresSettings())
         self.address = self._database.shown
@@ -99,13 +99,13 @@ class PostgresCaretaker:
     # All of it.
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[StoreSnapshot]:
         with self._opened() as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield _Moment(connection)
 
     @contextmanager
-    def standstill(self) -> Iterator[Reading]:
+    def exclusive(self) -> Iterator[StoreSnapshot]:
         """Locks on the tables keep everybody from writing, engines that want to begin too."""
         with self._opened() as connection:
             self._refuse_live(connection)  # before anybody has to wait for our locks
@@ -115,7 +115,7 @@ class PostgresCaretaker:
             yield _Moment(connection)
 
     @contextmanager
-    def filling(self) -> Iterator[Filling]:
+    def filling(self) -> Iterator[StoreImport]:
         """One transaction: nothing is to be seen before it is whole, and nothing is left when it breaks off."""
         self.migrate()
         with self._opened() as connection:
@@ -176,7 +176,7 @@ class PostgresCaretaker:
             yield connection
 
 
-class _Moment(Dump):
+class _Moment(RecordExport):
     last_version = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM resource_versions"
 
     def __init__(self, connection: Connection) -> None:
@@ -199,7 +199,7 @@ class _Moment(Dump):
 class _Vessel(_Moment):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self.pour = Pour(connection).pour
+        self.pour = RecordImport(connection).pour
 
     def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
         return [storable_record(record) for record in batch]

@@ -13,7 +13,7 @@ from perdure.stores.postgres.labels import jsonb
 from perdure.stores.postgres.messages import birthplace, delivered, sending
 from perdure.stores.postgres.session import BEGIN, COMMIT, Session, Step
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
-from perdure.stores.protocol import Committed, Delivered, Fenced, Letter, Transition
+from perdure.stores.protocol import Committed, Delivered, Fenced, Message, Transition
 
 PARTITION_SHIFT = 40
 NUMBERS_AT_ONCE = 64  # as the sequence counts
@@ -45,14 +45,14 @@ _SORTED_BY: dict[str, Callable[[Row], Any]] = {
 }
 
 
-class Shipment:
+class CommitStatement:
     """What a batch wants written, as one statement."""
 
     def __init__(self, batch: Sequence[Transition], writer: "BatchWriter", now: Instant) -> None:
         self._batch = batch
         self._writer = writer
         self._rows: dict[str, list[Row]] = {}
-        self._letters: list[Letter] = []
+        self._letters: list[Message] = []
         self._homes = {change.run: change.partition for change in batch}
         self.born: dict[int, RunId] = {}
         self.ended: list[RunId] = []
@@ -124,7 +124,7 @@ class Shipment:
             self._add("titled", new.language, *new.named, change.run)
             self._rows["inherited"] = self._rows["titled"]
 
-    def _take_letter(self, letter: Letter, sender: int, fresh: int) -> None:
+    def _take_letter(self, letter: Message, sender: int, fresh: int) -> None:
         home = self._homes.get(letter.to)
         known = home is not None
         if home is None:
@@ -290,7 +290,7 @@ class BatchWriter:
             self._prepare(session, batch)
             is_ready = self.is_ready_for(batch)
         if is_ready:
-            shipment = Shipment(batch, self, now)
+            shipment = CommitStatement(batch, self, now)
             statement, values = shipment.statement(fence, is_guarded=True)
             answer = shipment.read(session.run(statement, *values))
             if answer is not None:
@@ -352,7 +352,7 @@ class BatchWriter:
     ) -> Committed | Fenced | names.LeftOut:
         """A transaction of a few trips. Its own part goes with the first one, unless runs may turn out to exist."""
         claiming = {change.run for change in batch if change.claims}
-        shipments = [Shipment(piece, self, now) for piece in _pieces(batch)]
+        shipments = [CommitStatement(piece, self, now) for piece in _pieces(batch)]
         writes = [shipment.statement(fence, is_guarded=False) for shipment in shipments]
         first: list[Step] = [*writes] if claiming else [(BEGIN, ()), *writes]
         rest = None if any(change.create is not None for change in batch) else Rest(batch, now)
@@ -407,7 +407,7 @@ class Rest:
         ]
         self.last: list[Step] = []
 
-    def read(self, session: Session, answers: Sequence[Sequence[Row]]) -> list[tuple[Letter, int]]:
+    def read(self, session: Session, answers: Sequence[Sequence[Row]]) -> list[tuple[Message, int]]:
         """Letters that follow from the answers, after a look at who gets a permit; `last` is written with them."""
         letters = self._lost(answers[0]) if self._recalls else []
         scopes, granted = self._permits.read(answers[self._recalls :])
@@ -418,17 +418,17 @@ class Rest:
             letters += told
         return letters
 
-    def _lost(self, recalled: Iterable[Row]) -> list[tuple[Letter, int]]:
+    def _lost(self, recalled: Iterable[Row]) -> list[tuple[Message, int]]:
         """One that nobody has taken yet is simply lost; one that is leased hears of it with its next heartbeat."""
         letters = []
         for run, task, delivery, state in recalled:
             if state == "lost":
                 lost = inputs.TaskLost(task, delivery, "recalled before anyone had taken it")
-                letters.append((Letter(RunId(run), self._now, inputs.encode(lost)), 0))
+                letters.append((Message(RunId(run), self._now, inputs.encode(lost)), 0))
         return letters
 
 
-def _ended(session: Session, last: Sequence[Step], letters: Sequence[tuple[Letter, int]]) -> list[Delivered]:
+def _ended(session: Session, last: Sequence[Step], letters: Sequence[tuple[Message, int]]) -> list[Delivered]:
     """The last trip of a transaction."""
     sends = [sending(letters)] if letters else []
     answers = session.run_all([*last, *sends, (COMMIT, ())])

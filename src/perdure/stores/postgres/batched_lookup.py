@@ -19,7 +19,7 @@ class _Round(Generic[K, V]):
         self.answer: asyncio.Task[Mapping[K, V]] | None = None
 
 
-class Gathering(Generic[K, V]):
+class BatchedLookup(Generic[K, V]):
     def __init__(self, fetch: Callable[[list[K]], Awaitable[Mapping[K, V]]]) -> None:
         """`fetch` answers for those of the keys that there is an answer to."""
         self._fetch = fetch

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 from perdure.kernel.lookups import Memory, Named
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
-from perdure.stores.postgres.batched_lookup import Gathering
+from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.labels import jsonb
 from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, TEXT, TEXTS, Kind, Statement, storable
-from perdure.stores.protocol import Delivered, Edition, Letter, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.protocol import Delivered, Edition, Message, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
 from perdure.stores.rows import RESOURCE_COLUMNS, resource_row
 
 T = TypeVar("T")
@@ -84,8 +84,8 @@ class Catalog(ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self._entries = Gathering(self._entries_named)
-        self._remembered = Gathering(self._memories_under)
+        self._entries = BatchedLookup(self._entries_named)
+        self._remembered = BatchedLookup(self._memories_under)
 
     @abstractmethod
     async def _look(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
@@ -111,7 +111,7 @@ class Catalog(ABC):
                 late = [change.key for change in changes if _version(there, change.key) != change.seen]
                 if late:
                     return Overtaken(late)
-                letters: list[tuple[Letter, int]] = []
+                letters: list[tuple[Message, int]] = []
                 now = self._now()
                 for change in changes:
                     if isinstance(change, ResourceRemoval):
@@ -160,7 +160,7 @@ class Catalog(ABC):
         return {key.decode(): Memory(*rest) for key, *rest in rows}
 
 
-def _put(session: Session, change: ResourceWrite, now: Instant) -> list[tuple[Letter, int]]:
+def _put(session: Session, change: ResourceWrite, now: Instant) -> list[tuple[Message, int]]:
     labels = jsonb(change.labels) if change.labels else None
     session.run(
         _PUT,
@@ -177,7 +177,7 @@ def _put(session: Session, change: ResourceWrite, now: Instant) -> list[tuple[Le
     return [] if change.seen else _open_scope(session, change.key, now)
 
 
-def _open_scope(session: Session, key: Named, now: Instant) -> list[tuple[Letter, int]]:
+def _open_scope(session: Session, key: Named, now: Instant) -> list[tuple[Message, int]]:
     """Whoever waits for the entry is told, and so is whoever asks later."""
     scope = resource_scope(*_bound(key))
     lock(session, [scope])

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.kernel.values import Instant
 from perdure.stores.errors import StoreError
-from perdure.stores.postgres.batch_writer import BatchWriter, Shipment
-from perdure.stores.postgres.connection_threads import Lane
+from perdure.stores.postgres.batch_writer import BatchWriter, CommitStatement
+from perdure.stores.postgres.connection_threads import ConnectionThread
 from perdure.stores.postgres.database import is_passing
 from perdure.stores.postgres.ownership import Ownership
 from perdure.stores.postgres.session import ConnectionLost, Session
@@ -26,7 +26,7 @@ PASSING_TRIES = 10
 class Commits(Ownership):
     """The committing verbs of a store that has a lane for writing."""
 
-    _lane: Lane
+    _lane: ConnectionThread
     _writer: BatchWriter
     _now: Callable[[], Instant]
 
@@ -51,7 +51,7 @@ class Commits(Ownership):
             if (lost := self._lost(batch)) is not None:
                 return lost
             began = time.perf_counter()
-            shipment = Shipment(batch, self._writer, self._now())
+            shipment = CommitStatement(batch, self._writer, self._now())
             statement, values = shipment.statement(self._fence, is_guarded=True)
             if not session.is_one_trip(statement):
                 return None
@@ -78,14 +78,14 @@ class Commits(Ownership):
         return False
 
     async def _answer_later(
-        self, session: Session, shipment: Shipment, batch: Sequence[Transition], began: float
+        self, session: Session, shipment: CommitStatement, batch: Sequence[Transition], began: float
     ) -> CommitAnswer:
         try:
             return await self._lane.hand(lambda: self._answer(session, shipment, began) or self._commit(batch))
         finally:
             self._turn.release()
 
-    def _answer(self, session: Session, shipment: Shipment, began: float) -> CommitAnswer | None:
+    def _answer(self, session: Session, shipment: CommitStatement, began: float) -> CommitAnswer | None:
         """What became of a shipment that was sent; None when it has to be made anew, and nothing happened."""
         try:
             answer = shipment.read(rows_of(session.receive(time.monotonic() + self._database.settings.lease)))

@@ -27,7 +27,7 @@ PASSING_TRIES = 10
 CLOSING = 2.0  # seconds; who waits for a database that does not answer is not waited for
 
 
-class Lane:
+class ConnectionThread:
     def __init__(
         self, database: Database, purpose: str, connected: Callable[[Session], None] = lambda session: None
     ) -> None:
@@ -119,14 +119,16 @@ async def _answered(session: Session) -> None:
             loop.remove_writer(socket)
 
 
-class Readers:
+class ReadPool:
     """A few lanes for reading; whoever is free takes the next question."""
 
     def __init__(self, database: Database, first: Session | None) -> None:
-        self._lanes = [Lane(database, f"reader {number}") for number in range(1, database.settings.readers + 1)]
+        self._lanes = [
+            ConnectionThread(database, f"reader {number}") for number in range(1, database.settings.readers + 1)
+        ]
         self._lanes[0].session = first
         self._free = list(reversed(self._lanes))
-        self._looking: set[Lane] = set()  # lanes whose session the event loop waits for
+        self._looking: set[ConnectionThread] = set()  # lanes whose session the event loop waits for
         self._is_closed = False
         self._turn: asyncio.Semaphore | None = None
 
@@ -160,7 +162,7 @@ class Readers:
             return await lane.run(lambda session, again: session.run(statement, *values))
 
     @asynccontextmanager
-    async def _free_lane(self) -> AsyncIterator[Lane]:
+    async def _free_lane(self) -> AsyncIterator[ConnectionThread]:
         if self._turn is None:
             self._turn = asyncio.Semaphore(len(self._lanes))
         async with self._turn:

@@ -17,7 +17,7 @@ from perdure.kernel.crash_attribution import Loss
 from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
 from perdure.stores.postgres.database import Database, microseconds
-from perdure.stores.postgres.server_lease import Lease, boot_time
+from perdure.stores.postgres.server_lease import ServerLease, boot_time
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, TEXT, Statement
 
@@ -64,7 +64,7 @@ class Membership(ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lease: Lease | None = None
+        self._lease: ServerLease | None = None
         self._epoch = 0
         self._role = ""
         self._machines: list[str] = []  # on which servers were seen when we took something over
@@ -75,14 +75,14 @@ class Membership(ABC):
     @abstractmethod
     async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
 
-    async def _join(self, role: str) -> Lease:
+    async def _join(self, role: str) -> ServerLease:
         if self._lease is None or (self._role != role and role == "serve"):
             await self._write(lambda session, again: self._enter(session, role))
             self._lease_of_us.tell_everyone()
         return self._lease_of_us
 
     @property
-    def _lease_of_us(self) -> Lease:
+    def _lease_of_us(self) -> ServerLease:
         assert self._lease is not None
         return self._lease
 
@@ -93,7 +93,7 @@ class Membership(ABC):
             return
         until = boot_time() + self._database.settings.lease
         server, self._epoch = self._registered(session)
-        self._lease = Lease(self._database, server, until)
+        self._lease = ServerLease(self._database, server, until)
 
     def _registered(self, session: Session) -> tuple[int, int]:
         """Number and epoch of our row, which is made where there is none. It may have been made unheard."""
@@ -147,7 +147,7 @@ class Membership(ABC):
         return self._lease is not None and self._lease.is_over
 
     @property
-    def spoken(self) -> int:
+    def min_record_version(self) -> int:
         return self.reads if self._lease is None else min(self.reads, self._lease.spoken)
 
     def _come_back(self, session: Session) -> int:
@@ -160,5 +160,5 @@ class Membership(ABC):
         if self._lease is None or self._lease.is_over or self._lease.server != server:
             if self._lease is not None:
                 self._lease.end()
-            self._lease = Lease(self._database, server, until)
+            self._lease = ServerLease(self._database, server, until)
         return server

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perdure.kernel.values import RunId
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Delivered, Letter
+from perdure.stores.protocol import Delivered, Message
 
 SHARED = 64
 LETTER_BITS = 20
@@ -51,7 +51,7 @@ def birthplace(run: RunId, sender: int) -> int:
     return 1 + crc32(run.encode()) % SHARED if sender <= SHARED else sender
 
 
-def send(session: Session, letter: Letter, *, stamps: bool, statement: Statement = _SEND) -> Delivered | None:
+def send(session: Session, letter: Message, *, stamps: bool, statement: Statement = _SEND) -> Delivered | None:
     """None when there is no such run. With `stamps` it arrives when the store's clock says that it is written."""
     rows = session.run(statement, None if stamps else letter.at, letter.body, int(letter.is_word), letter.to)
     for position, partition, at in rows:
@@ -59,7 +59,7 @@ def send(session: Session, letter: Letter, *, stamps: bool, statement: Statement
     return None
 
 
-def send_together(session: Session, letters: Sequence[Letter], *, stamps: bool) -> list[Delivered]:
+def send_together(session: Session, letters: Sequence[Message], *, stamps: bool) -> list[Delivered]:
     """In one transaction; to a run that is not there yet, where its start is."""
     sent = []
     with session.transaction():
@@ -71,7 +71,7 @@ def send_together(session: Session, letters: Sequence[Letter], *, stamps: bool) 
     return sent
 
 
-def send_all(session: Session, letters: Sequence[tuple[Letter, int]]) -> list[Delivered]:
+def send_all(session: Session, letters: Sequence[tuple[Message, int]]) -> list[Delivered]:
     """Letters with the partition of their sender, inside a transaction."""
     if not letters:
         return []
@@ -79,7 +79,7 @@ def send_all(session: Session, letters: Sequence[tuple[Letter, int]]) -> list[De
     return delivered(session.run(statement, *values), [letter for letter, _ in letters])
 
 
-def sending(letters: Sequence[tuple[Letter, int]]) -> Step:
+def sending(letters: Sequence[tuple[Message, int]]) -> Step:
     """What sends them; `delivered` understands the answer."""
     return _SEND_ALL, (
         range(len(letters)),
@@ -90,7 +90,7 @@ def sending(letters: Sequence[tuple[Letter, int]]) -> Step:
     )
 
 
-def delivered(rows: Sequence[tuple[int, int]], letters: Sequence[Letter]) -> list[Delivered]:
+def delivered(rows: Sequence[tuple[int, int]], letters: Sequence[Message]) -> list[Delivered]:
     """What positions say of letters that were sent together."""
     mask = (1 << LETTER_BITS) - 1
     return [Delivered(position, partition, letters[position & mask]) for position, partition in sorted(rows)]

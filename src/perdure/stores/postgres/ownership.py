@@ -21,7 +21,7 @@ from perdure.stores.postgres.messages import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.transfer import entrust
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Left, Letter, Server, Share
+from perdure.stores.protocol import Left, Message, Server, Share
 
 FIRST_PRIVATE = 1_001
 
@@ -307,7 +307,7 @@ class Ownership(Membership):
     async def families(self, partitions: Sequence[int]) -> list[RunId]:
         return [RunId(run) for (run,) in await self._read(_FAMILIES, partitions)]
 
-    async def let_go(self, families: Sequence[RunId], home: int) -> None:
+    async def disown_families(self, families: Sequence[RunId], home: int) -> None:
         def work(session: Session, again: bool) -> None:
             with session.transaction():
                 session.run(_LOCK)
@@ -369,6 +369,6 @@ def _settle_orphans(session: Session, now: Instant) -> list[int]:
         homes = [birthplace(run, 1) for run in runs]
         moved = session.run(_SETTLE_RUNS, runs, homes, partition)
         session.run(_SETTLE_LETTERS, runs, homes, partition)
-        send_all(session, [(Letter(run, now, WAKE), home) for run, home, must_wake in moved if must_wake])
+        send_all(session, [(Message(run, now, WAKE), home) for run, home, must_wake in moved if must_wake])
         settled.append(partition)
     return settled

@@ -10,7 +10,7 @@ from perdure.kernel.permits import Request, grant
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
-from perdure.stores.protocol import Letter, Transition
+from perdure.stores.protocol import Message, Transition
 
 # What runs give back: everything when they end, and single ones.
 _RETURNED = (
@@ -116,7 +116,7 @@ class Settlement:
             steps.append((_ASK, list(zip(*rows, strict=True))))
         return steps
 
-    def read(self, answers: Sequence[Sequence[tuple[Any, ...]]]) -> tuple[set[str], list[tuple[Letter, int]]]:
+    def read(self, answers: Sequence[Sequence[tuple[Any, ...]]]) -> tuple[set[str], list[tuple[Message, int]]]:
         """From what the first trip has answered: scopes in which places may be free, and what is granted anyway."""
         rest = list(answers[1:])
         scopes = {scope for (scope,) in rest.pop(0)} if self._gives_back else set()
@@ -134,7 +134,7 @@ def look(scopes: Iterable[str], now: Instant) -> Step:
     return _FOREMOST, (sorted(scopes), now)
 
 
-def grants(foremost: Sequence[tuple[Any, ...]], now: Instant) -> tuple[list[Step], list[tuple[Letter, int]]]:
+def grants(foremost: Sequence[tuple[Any, ...]], now: Instant) -> tuple[list[Step], list[tuple[Message, int]]]:
     """Who gets the free places of the scopes that were looked at: what is written, and the letters."""
     chosen: list[tuple[str, Request]] = []
     for (scope, capacity, held), rows in groupby(sorted(foremost), itemgetter(0, 1, 2)):
@@ -151,7 +151,7 @@ def lock(session: Session, scopes: Iterable[str]) -> None:
     session.run(_LOCK, sorted(scopes))
 
 
-def allocate(session: Session, scope: str, now: Instant) -> list[tuple[Letter, int]]:
+def allocate(session: Session, scope: str, now: Instant) -> list[tuple[Message, int]]:
     """Give the free places of a scope away, which must be locked."""
     statement, values = look([scope], now)
     steps, letters = grants(session.run(statement, *values), now)
@@ -160,5 +160,5 @@ def allocate(session: Session, scope: str, now: Instant) -> list[tuple[Letter, i
     return letters
 
 
-def _told(run: str, permit: int, at: Instant, sender: int) -> tuple[Letter, int]:
-    return Letter(RunId(run), at, inputs.encode(inputs.PermitGrant(permit))), sender
+def _told(run: str, permit: int, at: Instant, sender: int) -> tuple[Message, int]:
+    return Message(RunId(run), at, inputs.encode(inputs.PermitGrant(permit))), sender

@@ -6,10 +6,10 @@ from typing import Any
 
 from perdure.kernel.lookups import Line
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.postgres.batched_lookup import Gathering
+from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.labels import jsonb
 from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement
-from perdure.stores.protocol import Delivered, Filter, Letter, RunRow, Stored
+from perdure.stores.protocol import Delivered, Filter, Message, RunRow, Stored
 from perdure.stores.rows import RUN_COLUMNS, run_row
 
 _COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")
@@ -120,9 +120,9 @@ class Reads(ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows = Gathering(self._find_many)
-        self._runs = Gathering(self._load_many)
-        self._programs = Gathering(self._program_texts)
+        self._rows = BatchedLookup(self._find_many)
+        self._runs = BatchedLookup(self._load_many)
+        self._programs = BatchedLookup(self._program_texts)
 
     @abstractmethod
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
@@ -230,7 +230,7 @@ class Reads(ABC):
         found, strays = [], []
         for position, partition, run, at, body, home in await self._read(_INBOX, partitions, limit, limit):
             if home is None or home == partition:
-                found.append(Delivered(position, partition, Letter(run, at, body)))
+                found.append(Delivered(position, partition, Message(run, at, body)))
             else:
                 strays.append(position)
         if strays:
@@ -240,6 +240,6 @@ class Reads(ABC):
     async def unborn(self, run: RunId) -> list[RunId]:
         return [id for (id,) in await self._read(_UNBORN, f"{run}.", f"{run}.{_LAST}")]
 
-    async def letters(self, run: RunId) -> list[Delivered]:
+    async def messages(self, run: RunId) -> list[Delivered]:
         rows = await self._read(_LETTERS, run)
-        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, at, body in rows]
+        return [Delivered(position, partition, Message(run, at, body)) for position, partition, at, body in rows]

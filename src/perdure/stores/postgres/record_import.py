@@ -16,7 +16,7 @@ from perdure.stores.postgres.wire import storable
 SOMEWHERE_SHARED = 1  # from there runs are spread over all that is shared
 
 
-class Pour:
+class RecordImport:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._numbers: dict[RunId, int] = {}  # of the runs that came last
@@ -67,7 +67,7 @@ class Pour:
             run, *rest = astuple(one)
             yield (self._numbers[run], *rest)
 
-    def _letters(self, batch: Sequence[r.LetterRecord]) -> Iterator[tuple[Any, ...]]:
+    def _letters(self, batch: Sequence[r.MessageRecord]) -> Iterator[tuple[Any, ...]]:
         found = self._connection.execute("SELECT nextval('inbox_positions')").fetchone()
         assert found is not None
         for place, one in enumerate(batch):
@@ -96,7 +96,7 @@ def _typed(columns: str) -> dict[str, str]:
     return dict(pair.split() for pair in columns.split(","))
 
 
-_Rows = Callable[[Pour, Sequence[Any]], Iterator[tuple[Any, ...]]]
+_Rows = Callable[[RecordImport, Sequence[Any]], Iterator[tuple[Any, ...]]]
 
 _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
     r.EntryRecord: (
@@ -105,20 +105,20 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
             "kind text, namespace text, name text, uid text, generation int8, version int8, body bytea, source bytea,"
             " labels jsonb, status bytea, created_at int8, updated_at int8"
         ),
-        Pour._entries,
+        RecordImport._entries,
     ),
     r.EditionRecord: (
         "editions",
         _typed("uid text, generation int8, body bytea, source bytea, created_at int8"),
-        Pour._plain,
+        RecordImport._plain,
     ),
-    r.LimitRecord: ("limits", _typed("scope text, capacity int8"), Pour._plain),
+    r.LimitRecord: ("limits", _typed("scope text, capacity int8"), RecordImport._plain),
     r.MemoryRecord: (
         "memories",
         _typed("key bytea, value bytea, created_at int8, expires_at int8"),
-        Pour._memories,
+        RecordImport._memories,
     ),
-    r.ProgramRecord: ("programs", _typed("digest bytea, language text, text bytea"), Pour._plain),
+    r.ProgramRecord: ("programs", _typed("digest bytea, language text, text bytea"), RecordImport._plain),
     r.RunRecord: (
         "runs",
         _typed(
@@ -126,22 +126,26 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
             " key bytea, status text, has_work bool, due int8, created_at int8, ended_at int8, stuck text,"
             " on_wall int8"
         ),
-        Pour._runs,
+        RecordImport._runs,
     ),
-    r.ValueRecord: ("large_values", _typed("run int8, digest bytea, text bytea"), Pour._of_runs),
-    r.LogRecord: ("log", _typed("run int8, seq int8, body bytea"), Pour._of_runs),
-    r.NameRecord: ("names", _typed("language text, namespace text, name text, run text, heir text"), Pour._plain),
-    r.LetterRecord: (
+    r.ValueRecord: ("large_values", _typed("run int8, digest bytea, text bytea"), RecordImport._of_runs),
+    r.LogRecord: ("log", _typed("run int8, seq int8, body bytea"), RecordImport._of_runs),
+    r.NameRecord: (
+        "names",
+        _typed("language text, namespace text, name text, run text, heir text"),
+        RecordImport._plain,
+    ),
+    r.MessageRecord: (
         "inbox",
         _typed("partition int4, position int8, run text, at int8, body bytea, is_word int2"),
-        Pour._letters,
+        RecordImport._letters,
     ),
     r.PermitRecord: (
         "permits",
         _typed(
             "scope text, run text, permit int8, priority int8, capacity int8, asked_at int8, granted bool, ageing int8"
         ),
-        Pour._plain,
+        RecordImport._plain,
     ),
     r.TaskRecord: (
         "tasks",
@@ -149,6 +153,6 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
             "run text, task int8, delivery int8, pool text, provider text, state text, recalled bool, worker text,"
             " until int8, body bytea, place int2, machine text"
         ),
-        Pour._plain,
+        RecordImport._plain,
     ),
 }

@@ -50,7 +50,7 @@ def boot_time() -> float:
     return sources.boot() / SECOND
 
 
-class Lease:
+class ServerLease:
     def __init__(self, database: Database, server: int, until: float) -> None:
         self.server = server
         self._database = database

@@ -11,16 +11,16 @@ from perdure.stores.postgres.batch_writer import BatchWriter
 from perdure.stores.postgres.catalog import Catalog
 from perdure.stores.postgres.clock_offset import begin
 from perdure.stores.postgres.commits import Commits
-from perdure.stores.postgres.connection_threads import Lane, Readers
+from perdure.stores.postgres.connection_threads import ConnectionThread, ReadPool
 from perdure.stores.postgres.database import Database, PostgresSettings
 from perdure.stores.postgres.messages import send, send_all, send_together
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.reads import Reads
 from perdure.stores.postgres.server_lease import NOTIFY_OWNERS
 from perdure.stores.postgres.session import ConnectionLost, Session
-from perdure.stores.postgres.task_leases import Leases
+from perdure.stores.postgres.task_leases import TaskLeases
 from perdure.stores.postgres.wire import INT, INTS, TEXT, Statement
-from perdure.stores.protocol import Delivered, Letter, Pace
+from perdure.stores.protocol import Delivered, Message, Pace
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _LIMIT = Statement(
 _NO_LIMIT = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
 
 
-class PostgresStore(Commits, Reads, Leases, Catalog):
+class PostgresStore(Commits, Reads, TaskLeases, Catalog):
     def __init__(
         self,
         url: str,
@@ -64,10 +64,10 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
         except BaseException as error:
             session.close()
             raise self._database.explain(error) if isinstance(error, Exception) else error from None
-        self._lane = Lane(self._database, "writer", self._reconnected)
+        self._lane = ConnectionThread(self._database, "writer", self._reconnected)
         if not must_exist:
             self._lane.session = session
-        self._readers = Readers(self._database, session if must_exist else None)
+        self._readers = ReadPool(self._database, session if must_exist else None)
         self._writer = BatchWriter()
         self._looked_at = 0.0
 
@@ -112,13 +112,13 @@ class PostgresStore(Commits, Reads, Leases, Catalog):
 
     # Writing.
 
-    async def send(self, letter: Letter) -> Delivered | None:
+    async def send(self, letter: Message) -> Delivered | None:
         sent = await self._write(lambda session, again: send(session, letter, stamps=self._stamps))
         if sent is not None:
             await self._tell([sent])
         return sent
 
-    async def send_together(self, letters: Sequence[Letter]) -> list[Delivered]:
+    async def send_together(self, letters: Sequence[Message]) -> list[Delivered]:
         sent = await self._write(lambda session, again: send_together(session, letters, stamps=self._stamps))
         if sent:
             await self._tell(sent)

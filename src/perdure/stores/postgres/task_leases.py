@@ -11,7 +11,7 @@ from perdure.stores import clocks
 from perdure.stores.postgres.messages import send, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Delivered, Leased, Letter, Renewal
+from perdure.stores.protocol import Delivered, Leased, Message, Renewal
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ _EXPIRE = Statement(
 )
 
 
-class Leases(ABC):
+class TaskLeases(ABC):
     """The leasing verbs of a store that can read and run a transaction."""
 
     _stamps: bool
@@ -124,7 +124,7 @@ class Leases(ABC):
 
         return await self._write(work) if leases else Renewal(frozenset(), frozenset())
 
-    async def begin(self, worker: str, lease: Leased, place: Place, letter: Letter | None = None) -> bool:
+    async def begin(self, worker: str, lease: Leased, place: Place, letter: Message | None = None) -> bool:
         def work(session: Session, again: bool) -> list[Delivered] | None:
             if again and letter is not None and session.run(_WAS_SENT, letter.to, letter.body):
                 return []
@@ -138,7 +138,7 @@ class Leases(ABC):
         await self._tell(sent or ())
         return sent is not None
 
-    async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
+    async def report(self, worker: str, lease: Leased, letter: Message) -> bool:
         def work(session: Session, again: bool) -> list[Delivered] | None:
             if again and session.run(_WAS_SENT, letter.to, letter.body):
                 return []
@@ -151,7 +151,7 @@ class Leases(ABC):
         await self._tell(sent or ())
         return sent is not None
 
-    def _sent(self, session: Session, letter: Letter) -> list[Delivered]:
+    def _sent(self, session: Session, letter: Message) -> list[Delivered]:
         sent = send(session, letter, stamps=self._stamps)
         return [] if sent is None else [sent]
 
@@ -168,7 +168,7 @@ class Leases(ABC):
                 for run, task, delivery, worker, place, machine in over:
                     reason = f"the lease of worker {worker} ended without a result"
                     lost = inputs.TaskLost(task, delivery, reason, loss_of_lease(place, self.loss_on(machine)))
-                    letters.append((Letter(run, now, inputs.encode(lost)), 0))
+                    letters.append((Message(run, now, inputs.encode(lost)), 0))
                 return send_all(session, letters)
 
         sent = await self._write(work)

@@ -9,7 +9,7 @@ from perdure.stores.postgres.database import NOW
 from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
-from perdure.stores.protocol import Letter
+from perdure.stores.protocol import Message
 
 _FENCE = Statement("SELECT 1 FROM servers WHERE id = {} AND epoch = {} FOR KEY SHARE", INT, INT)
 _THEIRS = Statement(
@@ -57,6 +57,6 @@ def entrust(
         homes = [theirs[crc32(run.encode()) % len(theirs)] for run in runs]
         born = session.run(_MOVE_RUNS, runs, homes, ours)
         session.run(_MOVE_LETTERS, runs, homes, ours)
-        send_all(session, [(Letter(RunId(run), now, _WAKE), home) for run, home in born])
+        send_all(session, [(Message(RunId(run), now, _WAKE), home) for run, home in born])
         gone = {run for (run,) in session.run(_NOT_HERE, runs, ours, ours)}
     return {run: home for run, home in zip(runs, homes, strict=True) if run in gone}

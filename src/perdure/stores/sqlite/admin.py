@@ -8,9 +8,9 @@ from typing import Any
 import apsw
 
 from perdure.kernel.values import Instant
-from perdure.stores.admin import Figures, Filling, Owner, Reading, RunCounts, Schema, Stray, TableSize
+from perdure.stores.admin import Figures, Owner, RunCounts, Schema, StoreImport, StoreSnapshot, Stray, TableSize
 from perdure.stores.errors import StoreInUse, StoreNotEmpty
-from perdure.stores.record_export import Dump
+from perdure.stores.record_export import RecordExport
 from perdure.stores.records import Record
 from perdure.stores.sqlite.database import (
     explained,
@@ -20,12 +20,12 @@ from perdure.stores.sqlite.database import (
     open_for_writing,
 )
 from perdure.stores.sqlite.partition_locks import is_locked
-from perdure.stores.sqlite.record_import import Pour
+from perdure.stores.sqlite.record_import import RecordImport
 
 FILLED = ("runs", "log", "programs", "resources", "inbox", "limits", "permits", "tasks", "memories")
 
 
-class SqliteCaretaker:
+class SqliteAdmin:
     def __init__(self, path: Path, now: Callable[[], Instant]) -> None:
         self.path = path
         self.address = f"sqlite:///{path}"
@@ -100,13 +100,13 @@ class SqliteCaretaker:
         return counts
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[StoreSnapshot]:
         with explained(self.path), _closing(self._open()) as connection:
             connection.execute("BEGIN")
             yield _Moment(connection)
 
     @contextmanager
-    def standstill(self) -> Iterator[Reading]:
+    def exclusive(self) -> Iterator[StoreSnapshot]:
         """The write lock of the file keeps everybody from writing, engines that want to begin too."""
         with explained(self.path), _closing(self._open()) as connection:
             connection.pragma("query_only", False)  # which would take no lock
@@ -115,7 +115,7 @@ class SqliteCaretaker:
             yield _Moment(connection)
 
     @contextmanager
-    def filling(self) -> Iterator[Filling]:
+    def filling(self) -> Iterator[StoreImport]:
         """One transaction: nothing is to be seen before it is whole, and nothing is left when it breaks off."""
         with explained(self.path), _closing(open_for_writing(self.path)) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -141,7 +141,7 @@ class SqliteCaretaker:
             raise StoreInUse(f"{self.path} is in use: a live engine owns runs in it", partitions=owned)
 
 
-class _Moment(Dump):
+class _Moment(RecordExport):
     last_version = "SELECT last FROM catalog_version"
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -166,7 +166,7 @@ class _Moment(Dump):
 class _Vessel(_Moment):
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
-        self.pour = Pour(connection).pour
+        self.pour = RecordImport(connection).pour
 
     def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
         return batch

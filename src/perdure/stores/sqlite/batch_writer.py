@@ -8,7 +8,7 @@ from perdure.kernel import inputs
 from perdure.kernel.ids import RunName, is_family
 from perdure.kernel.permits import Request, grant
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Committed, Delivered, Letter, PermitAsked, Transition
+from perdure.stores.protocol import Committed, Delivered, Message, PermitAsked, Transition
 from perdure.stores.rows import HAS_NO_NAME, elders, may_take, written_labels
 
 MOST_NUMBERS_KEPT = 100_000
@@ -201,7 +201,7 @@ class BatchWriter:
             (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number),
         )
 
-    def send(self, letter: Letter, sender: int) -> Delivered:
+    def send(self, letter: Message, sender: int) -> Delivered:
         """A run that does not exist yet (a child about to start) lives where its sender does."""
         found = self._execute("SELECT partition FROM runs WHERE id = ?", (letter.to,)).get
         partition = sender if found is None else found
@@ -239,7 +239,7 @@ class BatchWriter:
             capacity = self._capacity(asked)
             if capacity is None:
                 body = inputs.encode(inputs.PermitGrant(asked.permit))
-                delivered.append(self.send(Letter(change.run, asked.asked_at, body), change.partition))
+                delivered.append(self.send(Message(change.run, asked.asked_at, body), change.partition))
             else:
                 self._execute(
                     "INSERT INTO permits VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
@@ -278,7 +278,7 @@ class BatchWriter:
                 (scope, request.run, request.permit),
             )
             body = inputs.encode(inputs.PermitGrant(request.permit))
-            sent.append(self.send(Letter(request.run, max(now, request.asked_at), body), 0))
+            sent.append(self.send(Message(request.run, max(now, request.asked_at), body), 0))
         return sent
 
     # Tasks for other processes.
@@ -303,6 +303,6 @@ class BatchWriter:
             ).get
             if row is not None and row[0] == "lost":
                 body = inputs.encode(inputs.TaskLost(task, row[1], "recalled before anyone had taken it"))
-                delivered.append(self.send(Letter(change.run, now, body), change.partition))
+                delivered.append(self.send(Message(change.run, now, body), change.partition))
         if change.ended:
             self._execute("DELETE FROM tasks WHERE run = ?", (change.run,))

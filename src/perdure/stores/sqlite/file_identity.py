@@ -22,7 +22,7 @@ _MAGIC = b"SQLite format 3\x00"
 _WITH_LOG = b"\x02\x02"
 
 
-class Presence:
+class FileIdentity:
     def __init__(self, connection: apsw.Connection, path: Path, vfs: str | None) -> None:
         """Of a file that `connection` has just opened."""
         self._path = path.absolute()

@@ -14,7 +14,7 @@ from perdure.stores.sqlite.partition_locks import PartitionLock, boot_id
 _WITH_WORK = "SELECT id FROM runs WHERE partition = ? AND has_work = 1"
 
 
-class Losses:
+class OwnerLosses:
     def __init__(self, read: Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]) -> None:
         self._read = read
         self._known: dict[RunId, Loss] = {}

@@ -23,7 +23,7 @@ from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
 from perdure.stores.protocol import Left, Server, Share
 from perdure.stores.sqlite.batch_writer import BatchWriter
-from perdure.stores.sqlite.lock_files import Losses
+from perdure.stores.sqlite.lock_files import OwnerLosses
 from perdure.stores.sqlite.partition_locks import PartitionLock, is_locked, try_lock
 
 _log = logging.getLogger("perdure.store")
@@ -59,7 +59,7 @@ class Ownership(ABC):
         self._locks: dict[int, PartitionLock] = {}
         self._epochs: dict[int, int] = {}
         self._is_late = False
-        self._losses = Losses(lambda query, bindings: self._read(query, bindings))
+        self._losses = OwnerLosses(lambda query, bindings: self._read(query, bindings))
 
     @property
     @abstractmethod
@@ -244,7 +244,7 @@ class Ownership(ABC):
                 found |= dict.fromkeys(root_of(id) for (id,) in self._read(query, (partition,)))
         return list(found)
 
-    async def let_go(self, families: Sequence[RunId], home: int) -> None:
+    async def disown_families(self, families: Sequence[RunId], home: int) -> None:
         def work() -> None:
             execute = self._connection.execute
             if execute("SELECT epoch FROM partitions WHERE id = ?", (home,)).get != self._epochs.get(home, -1):
@@ -277,7 +277,7 @@ class Ownership(ABC):
         return self._is_late
 
     @property
-    def spoken(self) -> int:
+    def min_record_version(self) -> int:
         return RECORDS  # owners of a file do not tell what they read
 
     async def rejoin(self) -> list[int]:

@@ -10,7 +10,7 @@ import apsw
 
 from perdure.kernel.lookups import Line
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Delivered, Filter, Letter, RunRow, Stored
+from perdure.stores.protocol import Delivered, Filter, Message, RunRow, Stored
 from perdure.stores.rows import RUN_COLUMNS, run_row
 from perdure.stores.sqlite.database import explain, open_for_reading
 from perdure.stores.sqlite.file_permissions import make_private
@@ -170,7 +170,7 @@ class Reads(ABC):
                 (partition, limit),
             )
         ]
-        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, run, at, body in rows]
+        return [Delivered(position, partition, Message(run, at, body)) for position, partition, run, at, body in rows]
 
     async def unborn(self, run: RunId) -> list[RunId]:
         rows = self._read(
@@ -179,13 +179,13 @@ class Reads(ABC):
         )
         return [id for (id,) in rows]
 
-    async def letters(self, run: RunId) -> list[Delivered]:
+    async def messages(self, run: RunId) -> list[Delivered]:
         rows = self._read(
             "SELECT position, partition, at, body FROM inbox"
             " WHERE partition = (SELECT partition FROM runs WHERE id = ?1) AND run = ?1 ORDER BY position",
             (run,),
         )
-        return [Delivered(position, partition, Letter(run, at, body)) for position, partition, at, body in rows]
+        return [Delivered(position, partition, Message(run, at, body)) for position, partition, at, body in rows]
 
     async def backup(self, target: str) -> None:
         def copy() -> None:

@@ -13,7 +13,7 @@ from perdure.stores import records as r
 HOME = 1  # the partition where everything lives from now on, as if one engine had left it behind
 
 
-class Pour:
+class RecordImport:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._last = 0
@@ -43,7 +43,7 @@ class Pour:
             run, *rest = astuple(one)
             yield (self._numbers[run], *rest)
 
-    def _letters(self, batch: Sequence[r.LetterRecord]) -> Iterator[tuple[Any, ...]]:
+    def _letters(self, batch: Sequence[r.MessageRecord]) -> Iterator[tuple[Any, ...]]:
         return ((HOME, *astuple(one)) for one in batch)
 
 
@@ -55,7 +55,7 @@ def _insert(table: str, columns: str) -> str:
     return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(columns.split(',')))})"
 
 
-_Rows = Callable[[Pour, Sequence[Any]], Iterator[tuple[Any, ...]]]
+_Rows = Callable[[RecordImport, Sequence[Any]], Iterator[tuple[Any, ...]]]
 
 _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
     r.EntryRecord: (
@@ -63,31 +63,31 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
             "resources",
             "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at",
         ),
-        Pour._entries,
+        RecordImport._entries,
     ),
-    r.EditionRecord: (_insert("editions", "uid, generation, body, source, created_at"), Pour._plain),
-    r.CatalogVersionRecord: ("UPDATE catalog_version SET last = ?", Pour._plain),
-    r.LimitRecord: (_insert("limits", "scope, capacity"), Pour._plain),
-    r.MemoryRecord: (_insert("memories", "key, value, created_at, expires_at"), Pour._plain),
-    r.ProgramRecord: (_insert("programs", "digest, language, text"), Pour._plain),
+    r.EditionRecord: (_insert("editions", "uid, generation, body, source, created_at"), RecordImport._plain),
+    r.CatalogVersionRecord: ("UPDATE catalog_version SET last = ?", RecordImport._plain),
+    r.LimitRecord: (_insert("limits", "scope, capacity"), RecordImport._plain),
+    r.MemoryRecord: (_insert("memories", "key, value, created_at, expires_at"), RecordImport._plain),
+    r.ProgramRecord: (_insert("programs", "digest, language, text"), RecordImport._plain),
     r.RunRecord: (
         _insert(
             "runs",
             "number, id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at,"
             " ended_at, stuck, on_wall",
         ),
-        Pour._runs,
+        RecordImport._runs,
     ),
-    r.ValueRecord: (_insert("large_values", "run, digest, text"), Pour._of_runs),
-    r.LogRecord: (_insert("log", "run, seq, body"), Pour._of_runs),
-    r.NameRecord: (_insert("names", "language, namespace, name, run, heir"), Pour._plain),
-    r.LetterRecord: (_insert("inbox", "partition, run, at, body, is_word"), Pour._letters),
+    r.ValueRecord: (_insert("large_values", "run, digest, text"), RecordImport._of_runs),
+    r.LogRecord: (_insert("log", "run, seq, body"), RecordImport._of_runs),
+    r.NameRecord: (_insert("names", "language, namespace, name, run, heir"), RecordImport._plain),
+    r.MessageRecord: (_insert("inbox", "partition, run, at, body, is_word"), RecordImport._letters),
     r.PermitRecord: (
         _insert("permits", "scope, run, permit, priority, capacity, asked_at, granted, ageing"),
-        Pour._plain,
+        RecordImport._plain,
     ),
     r.TaskRecord: (
         _insert("tasks", "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine"),
-        Pour._plain,
+        RecordImport._plain,
     ),
 }

@@ -20,7 +20,7 @@ from perdure.stores.protocol import (
     Committed,
     Delivered,
     Fenced,
-    Letter,
+    Message,
     Pace,
     Transition,
     Unknown,
@@ -36,12 +36,12 @@ from perdure.stores.sqlite.database import (
     open_for_reading,
     open_for_writing,
 )
-from perdure.stores.sqlite.file_identity import Presence
+from perdure.stores.sqlite.file_identity import FileIdentity
 from perdure.stores.sqlite.ownership import Ownership
 from perdure.stores.sqlite.reads import Reads
 from perdure.stores.sqlite.run_removal import Removal
-from perdure.stores.sqlite.task_leases import Leases
-from perdure.stores.sqlite.wal_preallocation import Runway
+from perdure.stores.sqlite.task_leases import TaskLeases
+from perdure.stores.sqlite.wal_preallocation import WalPreallocation
 from perdure.stores.sync_thread import SyncThread
 
 _log = logging.getLogger("perdure.store")
@@ -55,7 +55,7 @@ SAY_EVERY = 10.0  # seconds between two lines about it
 _YES = ctypes.c_int(1)
 
 
-class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
+class SqliteStore(Ownership, Removal, Reads, TaskLeases, Catalog):
     pace = Pace(share=1.0, sweep=1.0)  # a look costs microseconds, and nobody tells
 
     def __init__(
@@ -79,7 +79,7 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         self._now = now or self.timepiece.now
         self._vfs = vfs
         self._patience = patience
-        self._presence: Presence | None = None
+        self._presence: FileIdentity | None = None
         self._is_lost = False  # the file was taken away under us
         self._is_full = False  # there is no room but to remove something
         self._turn = asyncio.Lock()  # one write transaction at a time
@@ -122,16 +122,16 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         connection.set_wal_hook(self._count_pages)
         self._sync_cost = 0.0  # seconds, a moving average
         self._wal_pages = 0
-        self._runway = Runway(self.path, self._vfs)
+        self._runway = WalPreallocation(self.path, self._vfs)
         self._writing = (connection, BatchWriter(connection))
         if self._runway.is_small:
             with suppress(apsw.Error):  # whoever writes is told
                 self._checkpoint()
         return self._writing
 
-    def _found(self, connection: apsw.Connection) -> Presence:
+    def _found(self, connection: apsw.Connection) -> FileIdentity:
         with explained(self.path):
-            found = Presence(connection, self.path, self._vfs)
+            found = FileIdentity(connection, self.path, self._vfs)
         if self._presence is not None and found.identity != self._presence.identity:
             raise StoreMoved(f"{self.path} was replaced by another file while it was in use")
         return found
@@ -217,7 +217,7 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
         ]
         return Fenced(sorted(lost)) if lost else self._writer.write(batch, self._epochs, self._now())
 
-    async def send(self, letter: Letter) -> Delivered | None:
+    async def send(self, letter: Message) -> Delivered | None:
         def work() -> Delivered | None:
             if self._connection.execute("SELECT 1 FROM runs WHERE id = ?", (letter.to,)).get is None:
                 return None
@@ -225,7 +225,7 @@ class SqliteStore(Ownership, Removal, Reads, Leases, Catalog):
 
         return await self._explained_transaction(work)
 
-    async def send_together(self, letters: Sequence[Letter]) -> list[Delivered]:
+    async def send_together(self, letters: Sequence[Message]) -> list[Delivered]:
         def work() -> list[Delivered]:
             sent = []
             for letter in letters:

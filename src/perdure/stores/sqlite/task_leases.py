@@ -10,13 +10,13 @@ from perdure.kernel import inputs
 from perdure.kernel.crash_attribution import Loss, Place, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
-from perdure.stores.protocol import Leased, Letter, Renewal
+from perdure.stores.protocol import Leased, Message, Renewal
 from perdure.stores.sqlite.batch_writer import BatchWriter
 
 T = TypeVar("T")
 
 
-class Leases(ABC):
+class TaskLeases(ABC):
     """The leasing verbs of a store that can read and run a transaction."""
 
     @property
@@ -81,7 +81,7 @@ class Leases(ABC):
 
         return await self._explained_transaction(work)
 
-    async def begin(self, worker: str, lease: Leased, place: Place, letter: Letter | None = None) -> bool:
+    async def begin(self, worker: str, lease: Leased, place: Place, letter: Message | None = None) -> bool:
         def work() -> bool:
             self._connection.execute(
                 "UPDATE tasks SET place = ?, machine = ? WHERE run = ? AND task = ? AND delivery = ? AND worker = ?"
@@ -96,7 +96,7 @@ class Leases(ABC):
 
         return await self._explained_transaction(work)
 
-    async def report(self, worker: str, lease: Leased, letter: Letter) -> bool:
+    async def report(self, worker: str, lease: Leased, letter: Message) -> bool:
         def work() -> bool:
             self._connection.execute(
                 "DELETE FROM tasks WHERE run = ? AND task = ? AND delivery = ? AND worker = ? AND state = 'leased'",
@@ -124,7 +124,7 @@ class Leases(ABC):
             for run, task, delivery, worker, place, machine in ended:
                 reason = f"the lease of worker {worker} ended without a result"
                 lost = inputs.TaskLost(task, delivery, reason, loss_of_lease(place, self.loss_on(machine)))
-                self._writer.send(Letter(run, now, inputs.encode(lost)), 0)
+                self._writer.send(Message(run, now, inputs.encode(lost)), 0)
             return len(ended)
 
         return await self._explained_transaction(work)

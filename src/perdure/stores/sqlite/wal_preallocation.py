@@ -36,7 +36,7 @@ def _writable(folder: Path) -> float:
     return (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
 
 
-class Runway:
+class WalPreallocation:
     def __init__(self, database: Path, vfs: str | None) -> None:
         self._folder = database.absolute().parent
         self._log = f"{database.absolute()}-wal"

@@ -10,7 +10,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.resource_kinds import Kind
 from perdure.kernel.turn import Needs, Turn
-from perdure.kernel.validation import Declared, Judged, Surroundings
+from perdure.kernel.validation import Declared, Validated, ValidationContext
 from perdure.kernel.values import Payload
 from perdure.testing.drill import body as b
 from perdure.testing.drill import moves
@@ -42,8 +42,8 @@ class Drill(Dialect):
         body = {"apiVersion": "testing.perdure/v1", "kind": "Drill", "metadata": {"name": program.name}}
         return [Declared("Drill", "", program.name, {**body, "spec": jsontext.decode(text)}, text)]
 
-    def parse(self, text: bytes, around: Surroundings | None = None) -> Judged:
-        return Judged(*read(text), pinned=text)
+    def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
+        return Validated(*read(text), pinned=text)
 
     def title(self, program: Program) -> str:
         return program.name

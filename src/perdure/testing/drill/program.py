@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.kernel import jsontext
 from perdure.kernel.json_positions import place_of, repeated_member
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.problems import Problem, guess
 from perdure.kernel.values import SECOND, Instant
 
@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 """Every kind of step, with what may stand beside it."""
 
 _NAMING = frozenset(("call", "signal", "fail", "permit", "draw", "trip", "resource", "recall", "remember"))
-_DURATION = late(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
+_DURATION = lazy_regex(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 _UNITS = {"us": 1, "ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND, "d": 86_400 * SECOND}
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from perdure.dialects.story.document import judge
+from perdure.dialects.story.document import validate
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.resources.kinds import KINDS
-from perdure.dialects.story.resources.resource import NOTHING, Known, Resource, Shelf
+from perdure.dialects.story.resources.resource import NOTHING, Known, Resource, ResourceIndex
 from perdure.kernel.problems import Problem, Severity
 
 HEAD = "apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {name: tale}\nspec:\n"
@@ -39,7 +39,7 @@ def engram(**spec: Any) -> Resource:
 
 
 def problems(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -> list[Problem]:
-    return list(judge(text.encode(), known, settings).problems)
+    return list(validate(text.encode(), known, settings).problems)
 
 
 def errors(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -> list[tuple[str, str, str]]:
@@ -53,5 +53,5 @@ def warnings(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -
     return [(one.path, one.message, one.code) for one in found if one.severity is Severity.WARNING]
 
 
-def shelf(*resources: Resource, also: Iterable[Resource] = ()) -> Shelf:
-    return Shelf([*resources, *also])
+def shelf(*resources: Resource, also: Iterable[Resource] = ()) -> ResourceIndex:
+    return ResourceIndex([*resources, *also])

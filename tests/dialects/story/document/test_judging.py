@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.document import judge, judge_resource
-from perdure.dialects.story.resources.resource import Shelf
+from perdure.dialects.story.document import validate, validate_resource
+from perdure.dialects.story.resources.resource import ResourceIndex
 from perdure.kernel.problems import Severity
 from tests.dialects.story.document.reading import engram, errors, resource, shelf, steps, story, template, warnings
 
@@ -36,7 +36,7 @@ spec: {version: 1.0.0, supportedModes: [job]}
 
 def test_resources_of_one_text_know_each_other_in_any_order() -> None:
     """STY-001"""
-    judged = judge(TOGETHER.encode())
+    judged = validate(TOGETHER.encode())
 
     assert judged.problems == ()
     assert [one["kind"] for one in judged.resources] == ["Story", "Engram", "EngramTemplate"]
@@ -46,7 +46,7 @@ def test_problems_of_several_documents_stand_in_the_order_of_the_text() -> None:
     """STY-019"""
     text = TOGETHER.replace("supportedModes: [job]", "suportedModes: [job]").replace("name: a,", "name: A,")
 
-    found = judge(text.encode()).problems
+    found = validate(text.encode()).problems
 
     assert [(one.line, one.path) for one in found] == [
         (6, "spec.steps[0].name"),
@@ -101,7 +101,7 @@ def test_what_is_no_resource(text: str, path: str, message: str) -> None:
 
 
 def test_text_that_is_no_yaml_says_where() -> None:
-    judged = judge(b"a: [1\nb: {{ x }}\n")
+    judged = validate(b"a: [1\nb: {{ x }}\n")
 
     assert judged.resources == ()
     assert judged.has_errors
@@ -137,7 +137,7 @@ def test_documents_without_namespace_live_where_they_are_applied() -> None:
     text = steps("{name: a, ref: e}")
     known = shelf(engram(namespace="far"), template())
 
-    judged = judge(text.encode(), known, namespace="far")
+    judged = validate(text.encode(), known, namespace="far")
 
     assert judged.problems == ()
     assert judged.resources[0]["metadata"] == {"namespace": "far", "name": "tale"}
@@ -146,25 +146,25 @@ def test_documents_without_namespace_live_where_they_are_applied() -> None:
 def test_an_update_that_changes_nothing_is_not_judged_again() -> None:
     """STY-020: what was accepted under older rules stays, however it is written."""
     bad = story("steps: [{name: A}]\npattern: null")
-    stored = Shelf([resource("Story", "tale", {"steps": [{"name": "A"}]})])
+    stored = ResourceIndex([resource("Story", "tale", {"steps": [{"name": "A"}]})])
 
-    assert judge(bad.encode(), stored=stored).problems == ()
-    assert judge(bad.encode(), known=stored).has_errors
+    assert validate(bad.encode(), stored=stored).problems == ()
+    assert validate(bad.encode(), known=stored).has_errors
     changed = bad.replace("name: A", "name: B")
-    assert judge(changed.encode(), stored=stored).has_errors
+    assert validate(changed.encode(), stored=stored).has_errors
 
 
 def test_one_resource_without_text() -> None:
     """STY-019, STY-020"""
     given = resource("Story", "tale", {"steps": [{"name": "a"}], "pattern": "realtime"})
 
-    kept, problems = judge_resource(given)
+    kept, problems = validate_resource(given)
 
     assert kept is not None
     assert kept["spec"]["pattern"] == "streaming"
     assert [(one.path, one.line, one.severity) for one in problems] == [("spec.steps[0]", None, Severity.ERROR)]
-    assert judge_resource(given, stored=given) == (kept, [])
-    assert judge_resource({"kind": "Pod", "apiVersion": "v1"})[0] is None
+    assert validate_resource(given, stored=given) == (kept, [])
+    assert validate_resource({"kind": "Pod", "apiVersion": "v1"})[0] is None
 
 
 def test_wild_shapes_are_told_and_never_raise() -> None:
@@ -187,7 +187,7 @@ def test_wild_shapes_are_told_and_never_raise() -> None:
     told: list[bool] = []
 
     def judged(given: dict[str, Any], **more: Any) -> None:
-        kept, problems = judge_resource(given, **more)
+        kept, problems = validate_resource(given, **more)
         told.append(bool(problems))
         assert all(one.message for one in problems)
         assert kept is not None or any(one.severity is Severity.ERROR for one in problems)

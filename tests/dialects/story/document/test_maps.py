@@ -1,6 +1,6 @@
 """Stories that a map runs, named or written in place: judged where the map is (STY-271, STY-042, STY-079)."""
 
-from perdure.dialects.story.document import judge
+from perdure.dialects.story.document import validate
 from tests.dialects.story.document.reading import errors, resource, shelf, steps, warnings
 
 ADAPTER = resource("Engram", "m", {"templateRef": {"name": "map-reduce-adapter"}})
@@ -62,4 +62,4 @@ def test_a_story_of_another_namespace_is_refused() -> None:
 def test_a_map_may_start_its_own_story_with_less() -> None:
     text = mapping("{storyRef: {name: tale}}")
 
-    assert judge(text.encode(), KNOWN).problems == ()
+    assert validate(text.encode(), KNOWN).problems == ()

@@ -10,9 +10,9 @@ from perdure.dialects.story import Story
 from perdure.dialects.story.document.parser import declares, foresee, parse
 from perdure.dialects.story.plan.bundle import bundle, open_bundle
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
-from perdure.dialects.story.resources.resource import Resource, Shelf
+from perdure.dialects.story.resources.resource import Resource, ResourceIndex
 from perdure.kernel.lookups import Named, Within
-from perdure.kernel.validation import Declared, Surroundings
+from perdure.kernel.validation import Declared, ValidationContext
 from tests.dialects.story.document.reading import engram, resource, story, template
 
 
@@ -32,7 +32,7 @@ def calls(name: str, *targets: str) -> Resource:
     return tale(name, *given)
 
 
-def pinned(text: bytes, around: Surroundings | None = None, **also: Any) -> Any:
+def pinned(text: bytes, around: ValidationContext | None = None, **also: Any) -> Any:
     judged = parse(text, around, json.loads, **also)
     assert not judged.has_errors, judged.problems
     return judged.program
@@ -46,7 +46,7 @@ def test_a_bundle_holds_everything_a_run_needs() -> None:
     branch = {"name": "b", "ref": {"name": "e", "version": "v1"}}
     outer = tale("outer", {"name": "p", "type": "parallel", "with": {"steps": [branch]}})
     outer["spec"]["finally"] = [{"name": "x", "type": "executeStory", "with": {"storyRef": {"name": "inner"}}}]
-    known = Shelf([engram(version="v1"), template(), inner, outer])
+    known = ResourceIndex([engram(version="v1"), template(), inner, outer])
 
     held = json.loads(bundle(outer, known, DEFAULTS))
 
@@ -62,14 +62,14 @@ def test_a_bundle_holds_everything_a_run_needs() -> None:
 
 def test_what_is_missing_is_absent() -> None:
     """STY-255: the run will wait for it."""
-    held = json.loads(bundle(calls("outer", "zzz"), Shelf([]), DEFAULTS))
+    held = json.loads(bundle(calls("outer", "zzz"), ResourceIndex([]), DEFAULTS))
 
     assert (held["engrams"], held["templates"], held["stories"]) == ({}, {}, {})
 
 
 def test_a_bundle_of_a_sub_story_comes_out_of_the_bundle_around_it() -> None:
     """STY-255"""
-    known = Shelf([engram(), template(), tale("inner"), calls("outer", "inner")])
+    known = ResourceIndex([engram(), template(), tale("inner"), calls("outer", "inner")])
     outer = bundle(calls("outer", "inner"), known, DEFAULTS)
 
     inside = open_bundle(json.loads(outer))
@@ -85,13 +85,15 @@ def test_equal_resources_give_equal_bytes_whatever_was_stored_with_them() -> Non
     other["status"] = {"phase": "x"}
     other["spec"]["steps"] = [{"ref": "e", "if": None, "name": "a"}]
 
-    assert bundle(one, Shelf([]), DEFAULTS) == bundle(other, Shelf([]), DEFAULTS)
+    assert bundle(one, ResourceIndex([]), DEFAULTS) == bundle(other, ResourceIndex([]), DEFAULTS)
 
 
 def test_grants_and_settings_come_along_where_they_count() -> None:
     """STY-255"""
     spec = {"from": [{"group": "x", "kind": "y", "namespace": "z"}], "to": [{"group": "x", "kind": "y"}]}
-    known = Shelf([resource("ReferenceGrant", "g", spec, "far"), resource("ReferenceGrant", "h", spec, "other")])
+    known = ResourceIndex(
+        [resource("ReferenceGrant", "g", spec, "far"), resource("ReferenceGrant", "h", spec, "other")]
+    )
     far = tale("tale", {"name": "a", "ref": {"name": "e", "namespace": "far"}})
     settings = Settings.read({"references.cross-namespace-policy": "grant", "retry.max-retries": 3})
 
@@ -129,11 +131,11 @@ def test_problems_leave_no_program() -> None:
 )
 def test_which_of_several_stories_is_meant(resources: tuple[Resource, ...], chosen: str, name: str) -> None:
     """The one that is named, else the one that no other starts, else the first."""
-    assert pinned(texts(*resources), Surroundings(chosen=chosen))["story"]["metadata"]["name"] == name
+    assert pinned(texts(*resources), ValidationContext(chosen=chosen))["story"]["metadata"]["name"] == name
 
 
 def test_a_name_that_no_story_has_is_a_problem() -> None:
-    judged = parse(texts(tale("one")), Surroundings(chosen="on"), json.loads)
+    judged = parse(texts(tale("one")), ValidationContext(chosen="on"), json.loads)
 
     assert judged.program is None or judged.has_errors
     assert [one.message for one in judged.problems if one.code == "ValidationFailed"] == [
@@ -149,8 +151,8 @@ def test_a_text_without_a_story_is_in_order_but_nothing_to_run() -> None:
 
 def test_surroundings_are_asked_and_then_what_loaded_code_stands_for() -> None:
     """STY-009: what is applied comes before what code brings along."""
-    beside = Surroundings([Declared("Engram", "default", "e", engram(version="v9"))], answers=Answered())
-    provided = Shelf([engram(version="v1"), template()])
+    beside = ValidationContext([Declared("Engram", "default", "e", engram(version="v9"))], answers=Answered())
+    provided = ResourceIndex([engram(version="v1"), template()])
 
     judged = parse(texts(tale()), beside, json.loads, provided.find, lambda name, version: False)
     assert judged.program is not None
@@ -171,7 +173,7 @@ class Answered(dict[Any, Any]):
 
 
 def test_what_is_not_at_hand_is_asked_for() -> None:
-    around = Surroundings()
+    around = ValidationContext()
 
     parse(texts(tale()), around, json.loads)
 
@@ -189,7 +191,7 @@ def test_what_many_branches_share_is_looked_for_once(width: int) -> None:
 
     branches = [{"name": f"b{number}", "ref": {"name": "e"}} for number in range(width)]
     text = texts(tale("wide", {"name": "p", "type": "parallel", "with": {"steps": branches}}))
-    around = Surroundings()
+    around = ValidationContext()
     foresee(text, around, provided)
     read = around.reading
     pinned(text, around, provided=provided)

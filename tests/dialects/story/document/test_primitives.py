@@ -4,7 +4,7 @@
 
 import pytest
 
-from perdure.dialects.story.document import judge
+from perdure.dialects.story.document import validate
 from tests.dialects.story.document.reading import HEAD, errors, resource, shelf, steps, story, warnings
 
 INVALID = "ValidationFailed"
@@ -296,7 +296,7 @@ def test_stories_of_the_published_contract_are_in_order(name: str) -> None:
     """STY-270, STY-271: all that is said of them is that their Engrams are not here."""
     text = HEAD.replace("tale", name).replace("spec:\n", "spec:") + CONTRACT[name]
 
-    judged = judge(text.encode())
+    judged = validate(text.encode())
 
     assert {one.code for one in judged.problems} <= {"ReferenceNotFound"}
     assert judged.resources[0]["metadata"]["name"] == name

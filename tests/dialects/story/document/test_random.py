@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.dialects.story.document import judge, judge_resource
+from perdure.dialects.story.document import validate, validate_resource
 from perdure.dialects.story.plan.bundle import bundle
 from perdure.dialects.story.plan.settings import DEFAULTS
 from perdure.dialects.story.plan.step_graph import StepGraph
-from perdure.dialects.story.resources.resource import Shelf
+from perdure.dialects.story.resources.resource import ResourceIndex
 from perdure.kernel.problems import Severity
 from tests.dialects.story.document.reading import engram, resource, template
 
@@ -100,10 +100,10 @@ def test_whatever_a_document_holds_the_judge_answers(data: st.DataObject) -> Non
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from(places(given_one)))
         given_one = put(given_one, path, data.draw(VALUES))
-    known = Shelf([STORY, *OTHERS])
+    known = ResourceIndex([STORY, *OTHERS])
     stored = data.draw(st.sampled_from([None, kept_before(given_one)]))
 
-    kept, problems = judge_resource(given_one, known, DEFAULTS, stored)
+    kept, problems = validate_resource(given_one, known, DEFAULTS, stored)
 
     assert all(one.message and one.code for one in problems)
     is_good = kept is not None and not any(one.severity is Severity.ERROR for one in problems)
@@ -125,6 +125,6 @@ def test_problems_of_a_text_stand_inside_of_it(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from([place for place in places(STORY) if place]))
     text = yaml.safe_dump(put(STORY, path, data.draw(VALUES)))
 
-    for problem in judge(text.encode(), Shelf(OTHERS)).problems:
+    for problem in validate(text.encode(), ResourceIndex(OTHERS)).problems:
         assert problem.line is not None
         assert 1 <= problem.line <= text.count("\n") + 1

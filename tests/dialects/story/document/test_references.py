@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.plan.settings import Settings
-from perdure.dialects.story.resources.resource import Resource, Shelf
+from perdure.dialects.story.resources.resource import Resource, ResourceIndex
 from tests.dialects.story.document.reading import engram, errors, resource, shelf, steps, template, warnings
 
 INVALID = "ValidationFailed"
@@ -129,7 +129,7 @@ def test_runtime_in_batch_needs_an_engram_that_stays() -> None:
     ]
 
 
-class Bare(Shelf):
+class Bare(ResourceIndex):
     """Nothing is implemented here."""
 
     def implements(self, template: str, version: str) -> bool | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.document import judge
+from perdure.dialects.story.document import validate
 from perdure.dialects.story.plan.settings import Settings
 from tests.dialects.story.document.reading import HEAD, errors, problems, steps, story, warnings
 
@@ -369,7 +369,7 @@ def test_streaming_is_stored_for_realtime_and_a_bare_name_is_a_reference() -> No
         "pattern: realtime\nsteps: [{name: a, ref: e, if: null}, {name: s, type: executeStory, with: {storyRef: o}}, {name: p, type: parallel, with: {steps: [{name: b, ref: f}]}}]"
     )
 
-    (kept,) = judge(text.encode()).resources
+    (kept,) = validate(text.encode()).resources
 
     assert kept["spec"] == {
         "pattern": "streaming",
@@ -446,7 +446,7 @@ def test_kubernetes_fields_are_one_warning_for_the_whole_resource() -> None:
         )
     ]
     assert errors(text) == []
-    (kept,) = judge(text.encode()).resources
+    (kept,) = validate(text.encode()).resources
     assert kept["spec"]["steps"][0]["execution"]["job"] == {"backoffLimit": 3}
     assert errors(story("steps: [{name: a, ref: e, execution: {resources: 3}}]")) == [
         ("spec.steps[0].execution.resources", "spec.steps[0].execution.resources must be a JSON object", INVALID)

@@ -4,7 +4,7 @@ import argparse
 from importlib import import_module
 
 from perdure.cli.arguments import add_shared_again
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.main import EXIT_CODES, Formatter
 
 ACTIONS: dict[str, str] = {
@@ -43,5 +43,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action.epilog = f"{action.epilog}\n{EXIT_CODES}"
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     return int(import_module(f"{__name__}.{asked.action}").perform(asked, talk))

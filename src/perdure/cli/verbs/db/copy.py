@@ -2,16 +2,16 @@
 
 import argparse
 
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.log_output import log_to
 from perdure.cli.stdout import give_json
-from perdure.cli.throttle import Pace
+from perdure.cli.throttle import Throttle
 from perdure.engine.clock import SystemClock
 from perdure.stores.records import Tally
 from perdure.stores.store_copy import copy
-from perdure.wiring import open_caretaker
+from perdure.wiring import open_admin
 
 EXAMPLES = """\
 examples:
@@ -34,13 +34,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     log_to(talk, asked.verbose)
     clock = SystemClock()
-    source, target = open_caretaker(asked.source, clock), open_caretaker(asked.target, clock)
+    source, target = open_admin(asked.source, clock), open_admin(asked.target, clock)
     if source.identity == target.identity:
         raise BadUsage(f"{source.address} cannot be copied into itself")
-    pace = Pace(talk)
+    pace = Throttle(talk)
 
     def heard(stage: str, tally: Tally) -> None:
         runs, rows = tally.counts["runs"], tally.counts["log rows"]

@@ -2,12 +2,12 @@
 
 import argparse
 
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.log_output import log_to
 from perdure.cli.stdout import give_json
 from perdure.engine.clock import SystemClock
-from perdure.wiring import open_caretaker
+from perdure.wiring import open_admin
 
 EXAMPLES = """\
 examples:
@@ -25,9 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="apply nothing, only say what is missing")
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     log_to(talk, asked.verbose)
-    caretaker = open_caretaker(asked.db, SystemClock())
+    caretaker = open_admin(asked.db, SystemClock())
     before = caretaker.schema()
     if before.missing and not asked.dry_run:
         caretaker.migrate()

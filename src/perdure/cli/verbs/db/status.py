@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from perdure.cli.console import Talk, width_of
+from perdure.cli.console import Console, width_of
 from perdure.cli.exit_codes import Exit
 from perdure.cli.log_output import log_to
 from perdure.cli.outline import outline
@@ -13,7 +13,7 @@ from perdure.cli.times import iso, span
 from perdure.engine.clock import SystemClock
 from perdure.kernel.values import SECOND
 from perdure.stores.admin import Figures, Owner, TableSize
-from perdure.wiring import open_caretaker
+from perdure.wiring import open_admin
 
 EXAMPLES = """\
 examples:
@@ -30,9 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     log_to(talk, asked.verbose)
-    caretaker = open_caretaker(asked.db, SystemClock())
+    caretaker = open_admin(asked.db, SystemClock())
     told = _told(caretaker.address, caretaker.figures())
     if asked.json:
         give_json(told)

@@ -4,16 +4,16 @@ import argparse
 from typing import Any
 
 from perdure.cli.arguments import add_load
-from perdure.cli.console import Talk
+from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.log_output import log_to
 from perdure.cli.open_engine import load_sources
 from perdure.cli.stdout import give_json, give_text
-from perdure.cli.throttle import Pace
+from perdure.cli.throttle import Throttle
 from perdure.engine.clock import SystemClock
-from perdure.engine.store_validation import Validator
+from perdure.engine.store_validation import StoreValidator
 from perdure.stores.admin import Stray
-from perdure.wiring import languages, open_caretaker
+from perdure.wiring import languages, open_admin
 
 MOST_TOLD = 200
 
@@ -34,15 +34,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Talk) -> int:
+def perform(asked: argparse.Namespace, talk: Console) -> int:
     log_to(talk, asked.verbose)
     load_sources(asked.load)
-    caretaker = open_caretaker(asked.db, SystemClock())
-    pace = Pace(talk)
+    caretaker = open_admin(asked.db, SystemClock())
+    pace = Throttle(talk)
     told: list[Stray] = []
     count = 0
     with caretaker.reading() as reading:
-        validator = Validator(
+        validator = StoreValidator(
             reading, languages(), lambda read: pace.say(f"{read.runs:,} runs, {read.events:,} events read")
         )
         read = validator.read

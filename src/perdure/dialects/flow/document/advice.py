@@ -13,18 +13,18 @@ from perdure.dialects.flow.plan.provider_catalog import Catalog
 from perdure.dialects.flow.state.failures import Fault, code_matches
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin, Expression, find_expression
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.problems import Severity
-from perdure.kernel.turn_budget import Effort, TooDear
+from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 
 _CLOCK = ClockPin(as_datetime(0), as_datetime(0))
 _EFFORT, _EFFORT_FOR_ONE, _EFFORT_TO_TRY = 1_000_000, 20_000, 100  # of trying expressions while checking
-_CALENDAR = late(r"-?P[^T]*[YM]")
+_CALENDAR = lazy_regex(r"-?P[^T]*[YM]")
 
 
 def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list[Found]:
     found: list[Found] = []
-    effort = Effort(_EFFORT)
+    effort = TurnBudget(_EFFORT)
     for field in program.fields():
         found += _expressions(field, effort)
     for flow in program.flows.values():
@@ -57,7 +57,7 @@ def _path_in(document: Any, path: Path) -> Path:
     return tuple(made)
 
 
-def _expressions(field: Field | Predicate, effort: Effort) -> Iterator[Found]:
+def _expressions(field: Field | Predicate, effort: TurnBudget) -> Iterator[Found]:
     if isinstance(field, Field):
         expressions = field.template.expressions
     else:
@@ -70,11 +70,11 @@ def _expressions(field: Field | Predicate, effort: Effort) -> Iterator[Found]:
             yield _warn("MWL-048", f"this expression always fails: {message}", site)
 
 
-def _always_fails(expression: Expression, is_predicate: bool, effort: Effort) -> str | None:
+def _always_fails(expression: Expression, is_predicate: bool, effort: TurnBudget) -> str | None:
     """An expression that reads nothing is the same every time, so it can be tried now, with the little effort left."""
     if re.search(r"\b(vars|execution|frame|failure|step|call|flow|provider|match|middleware)\b", expression.body):
         return None
-    one = Effort(min(effort.left, _EFFORT_FOR_ONE))
+    one = TurnBudget(min(effort.left, _EFFORT_FOR_ONE))
     given = one.left
     try:
         with one:
@@ -84,7 +84,7 @@ def _always_fails(expression: Expression, is_predicate: bool, effort: Effort) ->
                 expression.evaluate({}, _CLOCK)
     except mwl.Fault as fault:
         return fault.message
-    except TooDear:
+    except TurnTooExpensive:
         return None  # a run will tell
     finally:
         effort.left -= given - one.left + _EFFORT_TO_TRY

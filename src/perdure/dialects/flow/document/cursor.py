@@ -14,7 +14,7 @@ from perdure.expressions.mwl import find_expression
 from perdure.kernel.problems import Severity, guess
 
 Path = tuple[str | int, ...]
-Rule = Callable[["Look"], None]
+Rule = Callable[["Cursor"], None]
 
 ALL_STEP_MEMBERS = (
     *("input", "output", "assign", "middleware", "catch", "next", "call", "calls", "over", "completion"),
@@ -38,7 +38,7 @@ class Found(msgspec.Struct, frozen=True):
     severity: Severity = Severity.ERROR
 
 
-class Findings(msgspec.Struct):
+class Report(msgspec.Struct):
     """What a walk over a document gathers: problems, and which Flow calls which."""
 
     catalog: Catalog
@@ -46,22 +46,22 @@ class Findings(msgspec.Struct):
     edges: dict[Path, list[tuple[Path, Path]]] = msgspec.field(default_factory=dict)  # caller → (callee, where)
 
 
-class Around(msgspec.Struct, frozen=True):
+class Context(msgspec.Struct, frozen=True):
     """The Flow a value stands in: its place, its content, and the Flow around that one."""
 
     path: Path
     raw: dict[str, Any]
-    outer: "Around | None" = None
+    outer: "Context | None" = None
 
 
-class Look(msgspec.Struct, frozen=True):
-    findings: Findings
+class Cursor(msgspec.Struct, frozen=True):
+    findings: Report
     value: Any
     path: Path
-    around: Around | None = None
+    around: Context | None = None
     level: str = "step"
 
-    def at(self, *steps: str | int) -> "Look":
+    def at(self, *steps: str | int) -> "Cursor":
         """The look at a value further in, which must be there."""
         value = self.value
         for step in steps:
@@ -142,6 +142,6 @@ class Look(msgspec.Struct, frozen=True):
         return False
 
 
-def comment(look: Look) -> None:
+def comment(look: Cursor) -> None:
     """Text for people, wherever the language allows it (MWL-013); never looked into."""
     look.is_or_report("a string")

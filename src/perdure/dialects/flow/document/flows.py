@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.document.cursor import Around, Findings, Look, Path, comment
+from perdure.dialects.flow.document.cursor import Context, Cursor, Path, Report, comment
 from perdure.dialects.flow.plan.schemas import BadSchema, Parameters
 from perdure.dialects.flow.steps import ACTIONS
 from perdure.expressions.mwl import find_expression
@@ -13,10 +13,10 @@ from perdure.expressions.mwl import find_expression
 FLOW_SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
 
 
-def flow(look: Look, is_root: bool) -> None:
+def flow(look: Cursor, is_root: bool) -> None:
     if not look.has("an object", "MWL-021" if is_root else "MWL-022"):
         return
-    look = replace(look, around=Around(look.path, look.value, look.around), level="step")
+    look = replace(look, around=Context(look.path, look.value, look.around), level="step")
     members = {
         "entrypoint": _entrypoint,
         "steps": _steps,
@@ -33,30 +33,30 @@ def flow(look: Look, is_root: bool) -> None:
         look.closed(members, ("entrypoint", "steps"), what="a Flow", foreign={"$schema": "MWL-021"})
 
 
-def _schema(look: Look) -> None:
+def _schema(look: Cursor) -> None:
     if look.value != FLOW_SCHEMA:
         look.problem("MWL-021", f"'$schema' must be {FLOW_SCHEMA!r}")
 
 
-def _entrypoint(look: Look) -> None:
+def _entrypoint(look: Cursor) -> None:
     assert look.around is not None
     steps = look.around.raw.get("steps")
     if look.has("a string") and isinstance(steps, dict) and look.value not in steps:
         look.problem("MWL-023", f"there is no Step {look.value!r}{look.guess(look.value, list(steps))}")
 
 
-def _stack(look: Look) -> None:
+def _stack(look: Cursor) -> None:
     parts.flow_stack(replace(look, level="flow"))
 
 
-def _flows(look: Look) -> None:
+def _flows(look: Cursor) -> None:
     if look.has("an object"):
         for name in look.value:
             _plain_name(look, name, "a Flow")
             flow(look.at(name), is_root=False)
 
 
-def _steps(look: Look) -> None:
+def _steps(look: Cursor) -> None:
     if not look.has("an object"):
         return
     if not look.value:
@@ -66,12 +66,12 @@ def _steps(look: Look) -> None:
         _step(look.at(name))
 
 
-def _plain_name(look: Look, name: str, what: str) -> None:
+def _plain_name(look: Cursor, name: str, what: str) -> None:
     if find_expression(name) is not None:
         look.problem("MWL-042", f"the name of {what} cannot be an expression", name)
 
 
-def _step(look: Look) -> None:
+def _step(look: Cursor) -> None:
     if not look.has("an object"):
         return
     if "action" not in look.value:
@@ -88,7 +88,7 @@ def _step(look: Look) -> None:
         action.check(look)
 
 
-def _parameters(look: Look) -> None:
+def _parameters(look: Cursor) -> None:
     if not look.has("an object", "MWL-033"):
         return
     if look.value.get("type") != "object":
@@ -104,7 +104,7 @@ def _parameters(look: Look) -> None:
         look.problem("MWL-033", f"'parameters' is no valid JSON Schema: {error}", *_existing(look, error.path))
 
 
-def _existing(look: Look, path: Path) -> Path:
+def _existing(look: Cursor, path: Path) -> Path:
     """As much of a path as the document has; the validator may point at what we added ourselves."""
     value: Any = look.value
     found: list[str | int] = []
@@ -117,7 +117,7 @@ def _existing(look: Look, path: Path) -> Path:
     return tuple(found)
 
 
-def report_cycles(findings: Findings, root: Look) -> None:
+def report_cycles(findings: Report, root: Cursor) -> None:
     """No Flow may reach itself (MWL-030, MWL-052): one problem for each call that closes a circle."""
     done: set[Path] = set()
     for start in list(findings.edges):

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from perdure.dialects.flow.document.cursor import Around, Look, Rule, comment
+from perdure.dialects.flow.document.cursor import Context, Cursor, Rule, comment
 from perdure.dialects.flow.middleware.protocol import PHASES
 from perdure.dialects.flow.plan.provider_catalog import uri_type
 from perdure.dialects.flow.plan.secrets import secret_places
 from perdure.dialects.flow.run.subrun import NAME as RUN
 
 
-def anything(look: Look) -> None:
+def anything(look: Cursor) -> None:
     """A literal or an expression, of any type."""
     refuse_secrets(look)
 
@@ -17,7 +17,7 @@ def anything(look: Look) -> None:
 def _typed(kind: str) -> Rule:
     """An expression, or a literal of this kind (O-30)."""
 
-    def rule(look: Look) -> None:
+    def rule(look: Cursor) -> None:
         if not look.is_expression:
             look.is_or_report(kind)
 
@@ -29,7 +29,7 @@ array = _typed("an array")
 arguments = _typed("an object")
 
 
-def _middleware_arguments(look: Look) -> None:
+def _middleware_arguments(look: Cursor) -> None:
     arguments(look)
     if "call" not in (look.value if isinstance(look.value, dict) else ()):
         refuse_secrets(look)
@@ -47,12 +47,12 @@ ENVELOPE: dict[str, Rule] = {
 }
 
 
-def assign(look: Look) -> None:
+def assign(look: Cursor) -> None:
     if look.has("an object"):
         refuse_secrets(look)
 
 
-def next_step(look: Look) -> None:
+def next_step(look: Cursor) -> None:
     if not look.has("a string"):
         return
     assert look.around is not None
@@ -65,16 +65,16 @@ def next_step(look: Look) -> None:
 # Clauses.
 
 
-def catch(look: Look) -> None:
+def catch(look: Cursor) -> None:
     _each(look, _catch_clause)
 
 
-def _catch_clause(look: Look) -> None:
+def _catch_clause(look: Cursor) -> None:
     members = {"match": matcher, "output": anything, "assign": assign, "next": next_step, "comment": comment}
     look.closed(members, ("match", "next"), what="a catch clause")
 
 
-def matcher(look: Look) -> None:
+def matcher(look: Cursor) -> None:
     if not look.closed(
         {"codes": _patterns, "types": _types, "retryable": _retryable}, code="MWL-041", what="a failure matcher"
     ):
@@ -83,7 +83,7 @@ def matcher(look: Look) -> None:
         look.problem("MWL-041", "a failure matcher needs at least one of 'codes', 'types' and 'retryable'")
 
 
-def _patterns(look: Look) -> None:
+def _patterns(look: Cursor) -> None:
     if not look.has("an array", "MWL-041"):
         return
     if not look.value:
@@ -92,44 +92,44 @@ def _patterns(look: Look) -> None:
         look.at(index).has("a string", "MWL-041")
 
 
-def _types(look: Look) -> None:
+def _types(look: Cursor) -> None:
     _patterns(look)
     if isinstance(look.value, list) and "success" in look.value:
         look.problem("MWL-041", "a success is no failure: 'types' cannot hold 'success'")
 
 
-def _retryable(look: Look) -> None:
+def _retryable(look: Cursor) -> None:
     look.has("a boolean", "MWL-041")
 
 
-def match_cases(look: Look) -> None:
+def match_cases(look: Cursor) -> None:
     _each(look, _match_case, code="MWL-039")
 
 
-def _match_case(look: Look) -> None:
+def _match_case(look: Cursor) -> None:
     members = {"when": _predicate, "output": anything, "assign": assign, "next": next_step, "comment": comment}
     if look.closed(members, ("next",), what="a Match case") and "when" not in look.value:
         look.problem("MWL-039", "a Match case lacks 'when'")
 
 
-def _predicate(look: Look) -> None:
+def _predicate(look: Cursor) -> None:
     if not look.is_expression:
         look.problem("MWL-039", "'when' of a Match case must be an expression", hint='Write "{{ … }}".')
 
 
-def match_default(look: Look) -> None:
+def match_default(look: Cursor) -> None:
     members = {"output": anything, "assign": assign, "next": next_step, "comment": comment}
     look.closed(members, ("next",), "MWL-022", "a Match default", foreign={"when": "MWL-039"})
 
 
-def raised(look: Look) -> None:
+def raised(look: Cursor) -> None:
     if look.closed(ENVELOPE, what="a Raise result"):
         if "code" not in look.value:
             look.problem("MWL-040", "a Raise result lacks 'code'")
         _no_success(look)
 
 
-def _no_success(look: Look) -> None:
+def _no_success(look: Cursor) -> None:
     if look.value.get("type") == "success":
         look.problem("MWL-040", "a failure cannot have the type 'success'", "type")
 
@@ -137,7 +137,7 @@ def _no_success(look: Look) -> None:
 # Gather.
 
 
-def scatter(look: Look) -> None:
+def scatter(look: Cursor) -> None:
     if not look.has("an array", "MWL-035"):
         return
     if not look.value:
@@ -146,21 +146,21 @@ def scatter(look: Look) -> None:
         call(look.at(index))
 
 
-def completion(look: Look) -> None:
+def completion(look: Cursor) -> None:
     if look.closed({"successes": _successes, "wait": _wait}, what="'completion'") and "successes" not in look.value:
         look.problem("MWL-037", "'completion' lacks 'successes'")
 
 
-def _successes(look: Look) -> None:
+def _successes(look: Cursor) -> None:
     if not look.is_expression and not _is_whole(look.value):
         look.problem("MWL-037", "'successes' must be an integer or an expression")
 
 
-def _wait(look: Look) -> None:
+def _wait(look: Cursor) -> None:
     look.has("a boolean", "MWL-037")
 
 
-def concurrency(look: Look) -> None:
+def concurrency(look: Cursor) -> None:
     if look.is_expression:
         look.problem("MWL-042", "'concurrency' is literal: an expression cannot stand here")
     elif look.value is not None and not (_is_whole(look.value) and look.value >= 1):
@@ -171,7 +171,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
 
 
-def gather_form(look: Look) -> None:
+def gather_form(look: Cursor) -> None:
     """`over` with `call`, or `calls` (MWL-034)."""
     present = [name for name in ("over", "call", "calls") if name in look.value]
     if present not in (["over", "call"], ["calls"]):
@@ -182,7 +182,7 @@ def gather_form(look: Look) -> None:
 # Calls.
 
 
-def call(look: Look) -> None:
+def call(look: Cursor) -> None:
     members: dict[str, Rule] = {
         "provider": _call_provider,
         "flow": _flow_target,
@@ -201,7 +201,7 @@ def call(look: Look) -> None:
             refuse_secrets(look.at("with"))
 
 
-def refuse_secrets(look: Look) -> None:
+def refuse_secrets(look: Cursor) -> None:
     """A secret goes to a provider, and nowhere else: anywhere else it would become data."""
     for path, name in secret_places(look.value):
         at = look
@@ -211,15 +211,15 @@ def refuse_secrets(look: Look) -> None:
         at.problem("SECRET", f"the secret {name!r} would become data here", hint=hint)
 
 
-def _success_arm(look: Look) -> None:
+def _success_arm(look: Cursor) -> None:
     look.closed({"value": anything, "assign": assign}, what="'onSuccess' of a call")
 
 
-def _failure_arm(look: Look) -> None:
+def _failure_arm(look: Cursor) -> None:
     look.closed({"assign": assign}, what="'onFailure' of a call")
 
 
-def _call_provider(look: Look) -> None:
+def _call_provider(look: Cursor) -> None:
     if not _is_uri(look, "provider.call"):
         return
     catalog = look.findings.catalog
@@ -231,7 +231,7 @@ def _call_provider(look: Look) -> None:
         look.problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
 
 
-def _is_uri(look: Look, wanted: str) -> bool:
+def _is_uri(look: Cursor, wanted: str) -> bool:
     if not look.has("a string"):
         return False
     kind = uri_type(look.value)
@@ -242,7 +242,7 @@ def _is_uri(look: Look, wanted: str) -> bool:
     return kind == wanted
 
 
-def _flow_target(look: Look) -> None:
+def _flow_target(look: Cursor) -> None:
     from perdure.dialects.flow.document.flows import flow
 
     assert look.around is not None
@@ -250,7 +250,7 @@ def _flow_target(look: Look) -> None:
         _edge(look, look.path)
         flow(look, is_root=False)
     elif look.has("a string"):
-        around: Around | None = look.around
+        around: Context | None = look.around
         while around is not None:
             flows = around.raw.get("flows")
             if isinstance(flows, dict) and look.value in flows:
@@ -260,7 +260,7 @@ def _flow_target(look: Look) -> None:
         look.problem("MWL-029", f"no Flow is called {look.value!r} here{look.guess(look.value, _names(look))}")
 
 
-def _names(look: Look) -> list[str]:
+def _names(look: Cursor) -> list[str]:
     names: list[str] = []
     around = look.around
     while around is not None:
@@ -270,7 +270,7 @@ def _names(look: Look) -> list[str]:
     return names
 
 
-def _edge(look: Look, callee: tuple[str | int, ...]) -> None:
+def _edge(look: Cursor, callee: tuple[str | int, ...]) -> None:
     assert look.around is not None
     look.findings.edges.setdefault(look.around.path, []).append((callee, look.path))
 
@@ -278,14 +278,14 @@ def _edge(look: Look, callee: tuple[str | int, ...]) -> None:
 # Middleware.
 
 
-def step_stack(look: Look) -> None:
+def step_stack(look: Cursor) -> None:
     _each(look, _entry)
 
 
 flow_stack = step_stack
 
 
-def _entry(look: Look) -> None:
+def _entry(look: Cursor) -> None:
     blocks: dict[str, Rule] = {"provider": _middleware, "comment": comment, **dict.fromkeys(PHASES, anything)}
     if not look.closed(blocks, ("provider",), what="a middleware entry"):
         return
@@ -304,7 +304,7 @@ def _entry(look: Look) -> None:
             look.problem("MWL-043", f"this middleware needs '{phase}.{key}'")
 
 
-def _middleware(look: Look) -> None:
+def _middleware(look: Cursor) -> None:
     if not _is_uri(look, "provider.middleware"):
         return
     known = look.findings.catalog.middleware
@@ -315,7 +315,7 @@ def _middleware(look: Look) -> None:
         look.problem("MWL-032", f"{look.value!r} cannot be attached at the {look.level} level")
 
 
-def _phase(look: Look, name: str, is_structural: bool) -> None:
+def _phase(look: Cursor, name: str, is_structural: bool) -> None:
     members: dict[str, Rule] = {"when": boolean, "with": _middleware_arguments, "assign": assign}
     match name:
         case "onEntry":
@@ -332,7 +332,7 @@ def _phase(look: Look, name: str, is_structural: bool) -> None:
         _no_success(look)
 
 
-def _structural(look: Look) -> None:
+def _structural(look: Cursor) -> None:
     """The cleanup of `finally` is a part of the document, not a value (MWL-044)."""
     block = look.value.get("onAlways")
     written = block.get("with") if isinstance(block, dict) else None
@@ -343,7 +343,7 @@ def _structural(look: Look) -> None:
     inside.closed({"call": call, "middleware": step_stack}, ("call",), "MWL-044", "'onAlways.with'")
 
 
-def _each(look: Look, rule: Rule, code: str = "MWL-022") -> None:
+def _each(look: Cursor, rule: Rule, code: str = "MWL-022") -> None:
     if look.has("an array", code):
         for index in range(len(look.value)):
             rule(look.at(index))

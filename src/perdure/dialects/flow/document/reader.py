@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from perdure.dialects.flow.document.advice import advise
-from perdure.dialects.flow.document.cursor import Findings, Found, Look, Path
+from perdure.dialects.flow.document.cursor import Cursor, Found, Path, Report
 from perdure.dialects.flow.document.flows import FLOW_SCHEMA, flow, report_cycles
 from perdure.dialects.flow.plan.compiler import compile_program
 from perdure.dialects.flow.plan.program import Program
@@ -37,8 +37,8 @@ def read(text: bytes, catalog: Catalog) -> tuple[Program | None, list[Problem]]:
     if (deep := _too_deep(document)) is not None:
         message = f"nested more than {DEEPEST} levels deep"
         return None, [Problem("MWL-020", message, pretty(deep[:5]), *(place_of(text.decode(), deep[:5]) or (1, 1)))]
-    findings = Findings(catalog)
-    root = Look(findings, document, ())
+    findings = Report(catalog)
+    root = Cursor(findings, document, ())
     flow(root, is_root=True)
     report_cycles(findings, root)
     if findings.found:

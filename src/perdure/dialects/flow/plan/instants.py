@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from perdure.expressions.cel import EvaluationFault
 from perdure.expressions.mwl import parse_iso_duration
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.values import SECOND, Instant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -15,7 +15,9 @@ FIRST: Instant = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICRO
 LAST: Instant = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICRO
 """The last instant that can be written down: a wait that would end later does not end."""
 
-_TIMESTAMP = late(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
+_TIMESTAMP = lazy_regex(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
+)
 
 
 def clamp(instant: int) -> Instant:

@@ -16,7 +16,7 @@ from perdure.dialects.flow.plan.schemas import NO_PARAMETERS, Parameters
 from perdure.dialects.flow.plan.secrets import Place
 from perdure.expressions.mwl import Expression, Growth, Template, compile_expression, find_expression, find_growth
 from perdure.kernel import jsontext
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 Roots = frozenset[str]
 AMBIENT: Roots = frozenset({"vars", "execution", "frame", "failure"})
@@ -29,7 +29,7 @@ def pointer(site: str, *steps: str | int) -> str:
 
 CLOCK_FUNCTIONS = ("now", "wallTime")
 
-_VARIABLE = late(r"(?<![\w.`])vars\b(?:\s*\.\s*([A-Za-z_]\w*))?")
+_VARIABLE = lazy_regex(r"(?<![\w.`])vars\b(?:\s*\.\s*([A-Za-z_]\w*))?")
 
 
 class Reading:

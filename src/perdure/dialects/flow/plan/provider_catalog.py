@@ -9,12 +9,12 @@ from perdure.dialects.flow.middleware import KNOWN
 from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.run import mock, subrun
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 MOCK = "mwl:provider.call/mwl/mock/v1"
-OURS = late(r"mwl:provider\.call/perdure/(?P<name>.+)/v1")
+OURS = lazy_regex(r"mwl:provider\.call/perdure/(?P<name>.+)/v1")
 
-_URI = late(r"mwl:(?P<type>provider\.(?:call|middleware))/(?P<rest>[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)")
+_URI = lazy_regex(r"mwl:(?P<type>provider\.(?:call|middleware))/(?P<rest>[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)")
 
 
 def uri_type(uri: str) -> str | None:

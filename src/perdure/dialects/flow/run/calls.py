@@ -193,7 +193,7 @@ def _arm(move: Move, call: Call) -> f.CallLeft:
         return f.CallLeft(move.number, call.index, False, move.superseding(fault.envelope, result))
 
 
-def settle(move: Move, index: int, outcome: Outcome | None, status: Status | None, accepted: Instant) -> None:
+def on_result(move: Move, index: int, outcome: Outcome | None, status: Status | None, accepted: Instant) -> None:
     """Something that a call waited for has come: a delay ended, a task or a child run did."""
     call = find_call(move.frame, index)
     ok = True

@@ -31,7 +31,7 @@ def _on_end(turn: Turn) -> None:
     if landed.is_bound:
         deadlines.reach(turn, landed.frame, landed.index)
     else:
-        calls.settle(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
+        calls.on_result(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
 
 
 def end_exhausted(turn: Turn, reason: str, count: int) -> None:

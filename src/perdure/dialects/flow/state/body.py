@@ -179,7 +179,7 @@ class Frame(msgspec.Struct, gc=False, array_like=True):
         return step
 
 
-class Landed(msgspec.Struct, gc=False):
+class EndedCall(msgspec.Struct, gc=False):
     """Something a frame waited for has come: for the call `index`, or for the bound at that depth."""
 
     frame: int
@@ -200,13 +200,13 @@ class Body(msgspec.Struct, gc=False):
     steps: int = 0
     input: Cell = NOTHING
     result: Result | None = None
-    landed: "Landed | None" = None  # what just arrived, until the same turn has reacted to it
+    landed: "EndedCall | None" = None  # what just arrived, until the same turn has reacted to it
 
-    def wake(self, frame: int) -> None:
+    def enqueue(self, frame: int) -> None:
         self.agenda.pop(frame, None)
         self.agenda[frame] = None
 
-    def rest(self, frame: int) -> None:
+    def dequeue(self, frame: int) -> None:
         self.agenda.pop(frame, None)
 
     def cell(self, frame: Frame, carried: Carried) -> Cell:

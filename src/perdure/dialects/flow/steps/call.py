@@ -14,7 +14,7 @@ from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
@@ -30,7 +30,7 @@ class Own(msgspec.Struct, frozen=True):
 class CallAction:
     name = "Call"
 
-    def check(self, look: "Look") -> None:
+    def check(self, look: "Cursor") -> None:
         members = {
             "call": parts.call,
             "input": parts.anything,

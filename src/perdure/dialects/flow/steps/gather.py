@@ -30,7 +30,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 _CANCELLED = jsontext.encode(cancellation(DISPATCH_CANCELLED))
@@ -53,7 +53,7 @@ class Own(msgspec.Struct, frozen=True):
 class GatherAction(Plain):
     name = "Gather"
 
-    def check(self, look: "Look") -> None:
+    def check(self, look: "Cursor") -> None:
         members = {
             "over": parts.array,
             "call": parts.call,

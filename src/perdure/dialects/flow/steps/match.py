@@ -17,7 +17,7 @@ from perdure.dialects.flow.steps.protocol import Plain
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
@@ -33,7 +33,7 @@ class Own(msgspec.Struct, frozen=True):
 class MatchAction(Plain):
     name = "Match"
 
-    def check(self, look: "Look") -> None:
+    def check(self, look: "Cursor") -> None:
         members = {"input": parts.anything, "cases": parts.match_cases, "default": parts.match_default}
         look.step(members, required=("cases", "default"), code="MWL-039")
 

@@ -10,14 +10,14 @@ from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.flow.steps.protocol import Plain
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
 class PassAction(Plain):
     name = "Pass"
 
-    def check(self, look: "Look") -> None:
+    def check(self, look: "Cursor") -> None:
         members = {"output": parts.anything, "assign": parts.assign, "next": parts.next_step}
         look.step(members, required=("next",))
 

@@ -6,7 +6,7 @@ from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state.body import Step
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
@@ -14,7 +14,7 @@ class Action(Protocol):
     @property
     def name(self) -> str: ...
 
-    def check(self, look: "Look") -> None:
+    def check(self, look: "Cursor") -> None:
         """Report what is wrong with a Step of this kind."""
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Any:

@@ -12,14 +12,14 @@ from perdure.dialects.flow.state.values import FAILURE
 from perdure.dialects.flow.steps.protocol import Plain
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
 class RaiseAction(Plain):
     name = "Raise"
 
-    def check(self, look: "Look") -> None:
+    def check(self, look: "Cursor") -> None:
         look.step({"result": parts.raised})
 
     def compile(

@@ -12,14 +12,14 @@ from perdure.dialects.flow.state.values import STEP_INPUT
 from perdure.dialects.flow.steps.protocol import Plain
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
 class ReturnAction(Plain):
     name = "Return"
 
-    def check(self, look: "Look") -> None:
+    def check(self, look: "Cursor") -> None:
         look.step({"value": parts.anything})
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Field | None:

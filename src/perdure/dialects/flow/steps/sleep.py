@@ -16,7 +16,7 @@ from perdure.kernel.inputs import CALENDAR_RANK
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Look
+    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
@@ -31,7 +31,7 @@ class Own(msgspec.Struct, frozen=True):
 class SleepAction(Plain):
     name = "Sleep"
 
-    def check(self, look: "Look") -> None:
+    def check(self, look: "Cursor") -> None:
         look.step({"for": parts.string, "until": parts.string, "next": parts.next_step}, required=("next",))
         look.exactly_one("for", "until", code="MWL-038")
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.plan.program import OnDeny, Program, Step
 
 FIXED = frozenset({"workload", "args", "event", "execution_id"})
 
 
-def advise(look: Look, program: Program) -> None:
+def advise(look: Cursor, program: Program) -> None:
     """`look` is at the workflow of a document without errors."""
     written = {name for step in program.steps.values() for name in _written(step)}
     reached = _reachable(program)
@@ -51,7 +51,7 @@ def _reachable(program: Program) -> set[str]:
     return found
 
 
-def _look_at_join(look: Look, step: Step, program: Program) -> None:
+def _look_at_join(look: Cursor, step: Step, program: Program) -> None:
     if step.join is None:
         return
     routers = {name: one.router for name, one in program.steps.items() if one.router is not None}
@@ -62,7 +62,7 @@ def _look_at_join(look: Look, step: Step, program: Program) -> None:
         look.at("spec").at("join").warn("PBK-130", f"tokens from {listed} do not wait here: 'from' does not name it")
 
 
-def _look_at_gate(look: Look, step: Step, written: set[str]) -> None:
+def _look_at_gate(look: Cursor, step: Step, written: set[str]) -> None:
     gate = step.admission
     if gate is None:
         return
@@ -86,7 +86,7 @@ def _look_at_gate(look: Look, step: Step, written: set[str]) -> None:
         )
 
 
-def _look_at_loop(look: Look, step: Step) -> None:
+def _look_at_loop(look: Cursor, step: Step) -> None:
     if step.loop is not None and step.loop.is_parallel:
         keys = set(_written_by_tasks(step)) - set(step.loop.reduce)
         if keys:
@@ -94,7 +94,7 @@ def _look_at_loop(look: Look, step: Step) -> None:
             look.at("loop").warn("PBK-033", message, hint="Name a reducer for the key in loop.spec.reduce.")
 
 
-def _look_at_arcs(look: Look, step: Step) -> None:
+def _look_at_arcs(look: Cursor, step: Step) -> None:
     router = step.router
     if router is None or router.is_inclusive:
         return

@@ -8,7 +8,7 @@ import msgspec
 from perdure.kernel.problems import Severity, guess
 
 Path = tuple[str | int, ...]
-Rule = Callable[["Look"], object]
+Rule = Callable[["Cursor"], object]
 
 KINDS: dict[str, tuple[type, ...]] = {
     "a map": (dict,),
@@ -29,7 +29,7 @@ class Found(msgspec.Struct, frozen=True):
     is_key: bool = False
 
 
-class Findings(msgspec.Struct):
+class Report(msgspec.Struct):
     found: list[Found] = msgspec.field(default_factory=list)
     is_io: bool = False  # the document is written in profile "io" (PBK-158)
 
@@ -38,13 +38,13 @@ class Findings(msgspec.Struct):
         return any(one.severity is Severity.ERROR for one in self.found)
 
 
-class Look(msgspec.Struct, frozen=True):
-    findings: Findings
+class Cursor(msgspec.Struct, frozen=True):
+    findings: Report
     value: Any
     path: Path = ()
 
-    def at(self, step: str | int) -> "Look":
-        return Look(self.findings, self.value[step], (*self.path, step))
+    def at(self, step: str | int) -> "Cursor":
+        return Cursor(self.findings, self.value[step], (*self.path, step))
 
     def problem(self, code: str, message: str, *, hint: str = "") -> None:
         self.findings.found.append(Found(code, message, self.path, hint))
@@ -103,9 +103,9 @@ class Look(msgspec.Struct, frozen=True):
             near = "" if remedy else guess(str(name), known)
             self.problem_of_key(legacy, f"{what} has no member {name!r}{near}", name, hint=hint)
 
-    def items(self) -> Iterator["Look"]:
+    def items(self) -> Iterator["Cursor"]:
         return (self.at(index) for index in range(len(self.value)))
 
 
-def anything(look: Look) -> None:
+def anything(look: Cursor) -> None:
     """No rule: knobs are extensible (PBK-009)."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.playbook.document import words
-from perdure.dialects.playbook.document.cursor import Findings, Look, Path
+from perdure.dialects.playbook.document.cursor import Cursor, Path, Report
 from perdure.dialects.playbook.document.root import entries
 from perdure.dialects.playbook.document.tool_forms import tasks_of
 
@@ -36,7 +36,7 @@ class Reading(msgspec.Struct):
         return path
 
 
-def reading(data: Any, findings: Findings) -> Reading:
+def reading(data: Any, findings: Report) -> Reading:
     """The document itself, or its canonical form when it is written in profile "io"."""
     workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
     if not words.is_io(data, workbook):
@@ -45,8 +45,8 @@ def reading(data: Any, findings: Findings) -> Reading:
 
 
 class _Translation:
-    def __init__(self, data: dict[str, Any], findings: Findings) -> None:
-        self.look = Look(findings, data)
+    def __init__(self, data: dict[str, Any], findings: Report) -> None:
+        self.look = Cursor(findings, data)
         self.data = dict(data)
         self.moved: dict[Path, Path] = {}
 
@@ -65,7 +65,7 @@ class _Translation:
         return Reading(self.data, True, self.moved)
 
     def _problem(self, path: Path, message: str, hint: str = "") -> None:
-        Look(self.look.findings, None, path).problem(CODE, message, hint=hint)
+        Cursor(self.look.findings, None, path).problem(CODE, message, hint=hint)
 
     def _refuse_mixture(self, found: words.Words, where: str) -> None:
         if found.is_mixed:

@@ -1,6 +1,6 @@
 """Tasks that are jobs of their own: a script outside of the document, and how it runs (PBK-092, 098)."""
 
-from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.document.texts import plain
 
 SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them
@@ -9,7 +9,7 @@ RUNTIME = ("image", "namespace", "command", "args", "env", "timeoutSeconds", "cl
 HINT = "Write script: {uri: path/or/address, source: {type: file or http}}."
 
 
-def script(look: Look) -> None:
+def script(look: Cursor) -> None:
     """Program text, or where it is."""
     if isinstance(look.value, str) or not look.has("a map", "PBK-092", HINT):
         return
@@ -23,7 +23,7 @@ def script(look: Look) -> None:
         look.at("source").at("type").is_one_of(SOURCES, "PBK-092")
 
 
-def runtime(look: Look, *, needs_image: bool) -> None:
+def runtime(look: Cursor, *, needs_image: bool) -> None:
     """What is written as a map; a template that gives one is judged when it runs."""
     if not isinstance(look.value, dict):
         return
@@ -32,7 +32,7 @@ def runtime(look: Look, *, needs_image: bool) -> None:
         look.problem("PBK-098", "a container needs an image", hint="Write runtime: {image: name}.")
 
 
-def libraries(look: Look) -> None:
+def libraries(look: Cursor) -> None:
     """What `python` imports under names of its own: a module, or something of a module (PBK-094)."""
     hint = "Write libs: {name: module}, or libs: {name: {from: module, import: name}}."
     if plain(look) or not isinstance(look.value, dict | str):

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.kernel.problems import guess
 
 MODES = ("all", "any", "n")
 HINT = "Write join: {from: [a, b], mode: all}."
 
 
-def joins(look: Look) -> None:
+def joins(look: Cursor) -> None:
     """`look` is at the workflow."""
     arcs = {item["step"]: _targets(item) for item in look.value if isinstance(item, dict) and _is_named(item)}
     for item in look.items():
@@ -29,7 +29,7 @@ def _targets(step: Mapping[str, Any]) -> Sequence[Any]:
     return [arc.get("step") for arc in arcs if isinstance(arc, dict)] if isinstance(arcs, list) else []
 
 
-def _join(look: Look, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
+def _join(look: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
     if not look.has("a map", "PBK-130", HINT):
         return
     look.closed(("from", "mode", "n"), "PBK-130", "'join'")
@@ -46,7 +46,7 @@ def _join(look: Look, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
         look.problem_of_key("PBK-130", "'n' belongs to `mode: n`", "n")
 
 
-def _branches(look: Look, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
+def _branches(look: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
     if not look.value:
         look.problem("PBK-130", "'from' needs at least one step")
     for index, item in enumerate(look.items()):
@@ -63,7 +63,7 @@ def _branches(look: Look, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
             item.problem("PBK-130", f"{source!r} is named twice")
 
 
-def _count(look: Look) -> None:
+def _count(look: Cursor) -> None:
     if "n" not in look.value:
         look.problem("PBK-130", "`mode: n` needs 'n', how many branches are waited for")
     elif look.at("n").is_at_least(1, "PBK-130") and isinstance(look.value.get("from"), list):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.dialects.playbook.document import texts
-from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.plan.keychain_declarations import (
     COMMON,
     KINDS,
@@ -24,7 +24,7 @@ def names_of(keychain: Any) -> frozenset[str]:
     return frozenset(one["name"] for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str))
 
 
-def keychain(look: Look) -> None:
+def keychain(look: Cursor) -> None:
     if not look.has("a list", "PBK-010", "Write keychain: [{name: api, kind: bearer, …}]."):
         return
     seen: list[str] = []
@@ -35,7 +35,7 @@ def keychain(look: Look) -> None:
                 seen.append(item.value["name"])
 
 
-def _entry(look: Look, seen: Sequence[str]) -> None:
+def _entry(look: Cursor, seen: Sequence[str]) -> None:
     entry = look.value
     name = entry.get("name")
     if "name" not in entry:
@@ -63,7 +63,7 @@ def _entry(look: Look, seen: Sequence[str]) -> None:
             _field(look.at(field), field, seen)
 
 
-def _scope(look: Look) -> None:
+def _scope(look: Cursor) -> None:
     meant = OLD_SCOPES.get(look.value) if isinstance(look.value, str) else None
     if meant is not None:
         hint = f"Use `{meant}`: it is what {look.value!r} was called."
@@ -72,7 +72,7 @@ def _scope(look: Look) -> None:
         look.is_one_of(tuple(LIFETIMES), "PBK-182")
 
 
-def _of_kind(look: Look, kind: str) -> None:
+def _of_kind(look: Cursor, kind: str) -> None:
     entry = look.value
     for name in entry:
         if name not in COMMON and name not in KINDS[kind]:
@@ -92,7 +92,7 @@ def _of_kind(look: Look, kind: str) -> None:
             look.at(name).warn("PBK-185", message, hint=hint)
 
 
-def _field(look: Look, name: str, seen: Sequence[str]) -> None:
+def _field(look: Cursor, name: str, seen: Sequence[str]) -> None:
     texts.data(look, READABLE)
     reads = Template(look.value).reads.members
     if "keychain" in reads:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perdure.dialects.playbook.document.advice import advise
-from perdure.dialects.playbook.document.cursor import Findings, Found, Look, Path
+from perdure.dialects.playbook.document.cursor import Cursor, Found, Path, Report
 from perdure.dialects.playbook.document.io import Reading, reading
 from perdure.dialects.playbook.document.keychain import names_of
 from perdure.dialects.playbook.document.root import document, entries
@@ -21,7 +21,7 @@ PLACED = 200  # problems that are shown; nobody repairs more at a time
 PRIVATE = "playbook."
 
 
-class Surroundings:
+class ToolCatalog:
     """What a document may rely on: the providers that can be tool kinds. Those of the language itself are not."""
 
     def __init__(
@@ -43,15 +43,15 @@ class Surroundings:
         return Known(self.provides, self.kinds, bodies, self.lacks, keychain, self.refusal)
 
 
-def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Problem]]:
+def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem]]:
     try:
         found = read_document(text)
     except UnreadableText as unreadable:
         return None, list(unreadable.problems)
-    findings = Findings()
+    findings = Report()
     seen = reading(found.data, findings)
     findings.is_io = seen.is_io
-    look = Look(findings, seen.data)
+    look = Cursor(findings, seen.data)
     document(look, around.known(seen.data))
     step_names(look, found)
     if findings.has_errors:
@@ -61,9 +61,9 @@ def read(text: bytes, around: Surroundings) -> tuple[Program | None, list[Proble
     return program, _placed(found, seen, findings.found)
 
 
-def load(text: bytes, around: Surroundings) -> Program:
+def load(text: bytes, around: ToolCatalog) -> Program:
     """A pinned document: judged when it was started, and never again."""
-    seen = reading(read_document(text).data, Findings())
+    seen = reading(read_document(text).data, Report())
     return compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)
 
 

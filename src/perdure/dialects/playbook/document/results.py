@@ -1,6 +1,6 @@
 """What a document says of results: when they are held by reference, where, how long (PBK-170 to 177)."""
 
-from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.values.jsonpath import BadPath, JsonPath
 
@@ -10,7 +10,7 @@ SCOPES = ("step", "execution", "workflow", "permanent")
 COMPRESSIONS = ("none", "gzip", "zstd", "lz4")
 
 
-def results(look: Look) -> None:
+def results(look: Cursor) -> None:
     """The knob `result` of an executor, a step, a loop or a task."""
     if not look.has("a map", "PBK-171"):
         return
@@ -24,19 +24,19 @@ def results(look: Look) -> None:
     )
 
 
-def _store(look: Look) -> None:
+def _store(look: Cursor) -> None:
     if not look.has("a map", "PBK-171", "Write store: {kind: auto, scope: execution, ttl: 2h}."):
         return
     look.members({"kind": _kind, "scope": lambda scope: scope.is_one_of(SCOPES, "PBK-177"), "ttl": _ttl})
     look.members({"compression": _compression})
 
 
-def _compression(look: Look) -> None:
+def _compression(look: Cursor) -> None:
     if look.is_one_of(COMPRESSIONS, "PBK-171") and look.value != "none":
         look.warn("PBK-171", "bodies are kept as they are: nothing is compressed here")
 
 
-def _kind(look: Look) -> None:
+def _kind(look: Cursor) -> None:
     if look.value in ELSEWHERE:
         hint = "Use `auto` or `disk`; to put a body into a cloud store, let a task of its own upload it."
         look.problem("PBK-171", f"the result store {look.value!r} is not available here", hint=hint)
@@ -44,12 +44,12 @@ def _kind(look: Look) -> None:
         look.is_one_of(STORES, "PBK-171")
 
 
-def _ttl(look: Look) -> None:
+def _ttl(look: Cursor) -> None:
     if look.value is not None and look.value != "forever" and read_seconds(look.value) is None:
         look.problem("PBK-177", f"'ttl' must be a time like 30m, 2h, 1d or `forever`, not {look.value!r}")
 
 
-def _select(look: Look) -> None:
+def _select(look: Cursor) -> None:
     if not look.has("a list", "PBK-173", "Write select: [{path: $.data.next, as: next}]."):
         return
     names: set[str] = set()

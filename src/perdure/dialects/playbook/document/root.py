@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.playbook.document import joins, keychain, legacy, steps, tasks, texts
-from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
 from perdure.dialects.playbook.plan.durations import read_seconds
@@ -16,7 +16,7 @@ VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 PROFILES = {"local": "local", "distributed": "distributed", "auto": "auto", "hybrid": "auto"}
 
 
-def document(look: Look, known: tasks.Known) -> None:
+def document(look: Cursor, known: tasks.Known) -> None:
     if not look.has("a map", "PBK-001", "A playbook begins with apiVersion, kind and metadata."):
         return
     look.closed(ROOT, "PBK-001", "a playbook", legacy.ROOT)
@@ -40,7 +40,7 @@ def document(look: Look, known: tasks.Known) -> None:
         _executor(look.at("executor"), names)
 
 
-def _metadata(look: Look) -> None:
+def _metadata(look: Cursor) -> None:
     if not look.has("a map", "PBK-003"):
         return
     for name in ("name", "path"):
@@ -59,12 +59,12 @@ def _metadata(look: Look) -> None:
     )
 
 
-def _is(look: Look, kinds: tuple[type, ...], what: str) -> None:
+def _is(look: Cursor, kinds: tuple[type, ...], what: str) -> None:
     if not isinstance(look.value, kinds) or isinstance(look.value, bool):
         look.problem("PBK-003", f"{look.name} must be {what}")
 
 
-def _workload(look: Look) -> None:
+def _workload(look: Cursor) -> None:
     if look.has("a map", "PBK-011"):
         texts.data(look, texts.START)
 
@@ -86,7 +86,7 @@ def entries(workbook: Any) -> dict[str, tuple[tuple[str | int, ...], Any]]:
     return found
 
 
-def _workbook(look: Look, known: tasks.Known) -> None:
+def _workbook(look: Cursor, known: tasks.Known) -> None:
     if isinstance(look.value, dict):
         look.closed(("tasks",), "PBK-013", "the workbook")
     elif not isinstance(look.value, list):
@@ -104,7 +104,7 @@ def _workbook(look: Look, known: tasks.Known) -> None:
                 _refuse_circles(entry, name, known)
 
 
-def _refuse_circles(look: Look, name: str, known: tasks.Known) -> None:
+def _refuse_circles(look: Cursor, name: str, known: tasks.Known) -> None:
     seen = {name}
     body = look.value
     while isinstance(body, dict) and body.get("kind") == "workbook":
@@ -124,7 +124,7 @@ def step_names(workflow: Any) -> tuple[str, ...]:
     return tuple(item["step"] for item in listed if isinstance(item, dict) and isinstance(item.get("step"), str))
 
 
-def _workflow(look: Look, known: tasks.Known, names: tuple[str, ...]) -> None:
+def _workflow(look: Cursor, known: tasks.Known, names: tuple[str, ...]) -> None:
     if not look.has("a list", "PBK-004"):
         return
     if not look.value:
@@ -149,7 +149,7 @@ def _workflow(look: Look, known: tasks.Known, names: tuple[str, ...]) -> None:
 # The executor.
 
 
-def _executor(look: Look, names: tuple[str, ...]) -> None:
+def _executor(look: Cursor, names: tuple[str, ...]) -> None:
     if not look.has("a map", "PBK-006"):
         return
     executor = look.value
@@ -169,13 +169,13 @@ def _executor(look: Look, names: tuple[str, ...]) -> None:
         _executor_spec(look.at("spec"), names)
 
 
-def _are_texts(look: Look, code: str) -> None:
+def _are_texts(look: Cursor, code: str) -> None:
     if look.has("a list", code):
         for item in look.items():
             item.has("a text", code)
 
 
-def _executor_spec(look: Look, names: tuple[str, ...]) -> None:
+def _executor_spec(look: Cursor, names: tuple[str, ...]) -> None:
     for name in ("entry_step", "final_step"):
         if name in look.value:
             _step_name(look.at(name), names)
@@ -195,24 +195,24 @@ def _executor_spec(look: Look, names: tuple[str, ...]) -> None:
     steps.refuse_directives(look)
 
 
-def _step_name(look: Look, names: tuple[str, ...]) -> None:
+def _step_name(look: Cursor, names: tuple[str, ...]) -> None:
     if not isinstance(look.value, str):
         look.problem("PBK-007", f"{look.name} must be the name of a step, not {look.value!r}")
     elif look.value not in names:
         look.problem("PBK-007", f"{look.name}: there is no step {look.value!r}{guess(look.value, names)}")
 
 
-def _queue_ttl(look: Look) -> None:
+def _queue_ttl(look: Cursor) -> None:
     if look.value is not None:
         _seconds(look, "PBK-101")
 
 
-def _pool(look: Look) -> None:
+def _pool(look: Cursor) -> None:
     if look.value is not None:
         look.is_text("PBK-197")
 
 
-def _fanout(look: Look) -> None:
+def _fanout(look: Cursor) -> None:
     if look.has("a map", "PBK-135"):
         look.closed(("fail_fast", "allow_partial", "max_job_retries", "max_shards"), "PBK-135", "'fanout'")
         for name in ("fail_fast", "allow_partial"):
@@ -226,12 +226,12 @@ def _fanout(look: Look) -> None:
         )
 
 
-def _policy(look: Look) -> None:
+def _policy(look: Cursor) -> None:
     if look.has("a map", "PBK-009"):
         look.members({"completion": _completion, "limits": _limits, "lifecycle": _lifecycle})
 
 
-def _completion(look: Look) -> None:
+def _completion(look: Cursor) -> None:
     if not look.has("a map", "PBK-009"):
         return
     look.closed(("on_failure", "on_stranded", "on_final_failure", "wait_timeout_s"), "PBK-009", "'completion'")
@@ -242,17 +242,17 @@ def _completion(look: Look) -> None:
         _seconds(look.at("wait_timeout_s"), "PBK-230")
 
 
-def _lifecycle(look: Look) -> None:
+def _lifecycle(look: Cursor) -> None:
     if look.has("a map", "PBK-193"):
         look.members({"timeout_s": lambda time: _seconds(time, "PBK-193")})
 
 
-def _seconds(look: Look, code: str) -> None:
+def _seconds(look: Cursor, code: str) -> None:
     if read_seconds(look.value) is None:
         look.problem(code, f"{look.name} must be a number of seconds, not {look.value!r}")
 
 
-def _limits(look: Look) -> None:
+def _limits(look: Cursor) -> None:
     if look.has("a map", "PBK-009"):
         for name in ("max_payload_bytes", "max_step_runs", "max_task_visits"):
             if name in look.value:

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
 from perdure.kernel.problems import guess
 
 HINT = "Use it in the fields of a later task of this step."
 
 
-def field(look: Look, kind: str, declared: frozenset[str]) -> None:
+def field(look: Cursor, kind: str, declared: frozenset[str]) -> None:
     """A field of a task: does it name secrets that exist, and may it have one?"""
     reads = Template(look.value).reads.members
     if "keychain" in reads:
@@ -35,7 +35,7 @@ def field(look: Look, kind: str, declared: frozenset[str]) -> None:
         look.warn("PBK-186", message, hint=f"Then it must be a stored credential: PERDURE_CREDENTIAL_{name}.")
 
 
-def rules(tasks: Sequence[Look], labels: Sequence[str]) -> None:
+def rules(tasks: Sequence[Cursor], labels: Sequence[str]) -> None:
     """Rules of a pipeline in which a task reads a secret: what they read and set is recorded."""
     secret = {label for look, label in zip(tasks, labels, strict=True) if _is_secret(look)}
     if not secret:
@@ -46,12 +46,12 @@ def rules(tasks: Sequence[Look], labels: Sequence[str]) -> None:
             _judge(place, _reads(value, is_guard), secret, is_own=_is_secret(look), is_after=after)
 
 
-def _is_secret(look: Look) -> bool:
+def _is_secret(look: Cursor) -> bool:
     kind = look.value.get("kind") if isinstance(look.value, dict) else None
     return isinstance(kind, str) and tools.kind_of(kind).is_sensitive
 
 
-def _judge(look: Look, reads: Reads, secret: set[str], *, is_own: bool, is_after: bool) -> None:
+def _judge(look: Cursor, reads: Reads, secret: set[str], *, is_own: bool, is_after: bool) -> None:
     members = reads.members
     named = [f"results.{label}" for label in sorted(secret) if label in (members.get("results") or ())]
     for scope, member in (("outcome", "result"), ("output", "data"), ("output", "ref")):
@@ -72,7 +72,7 @@ def _reads(value: Any, is_guard: bool) -> Reads:
         return Reads()  # it is told where guards are judged
 
 
-def _templates(look: Look) -> Iterator[tuple[Look, Any, bool]]:
+def _templates(look: Cursor) -> Iterator[tuple[Cursor, Any, bool]]:
     """Guards, delays and assignments of a task's rules, as far as they have their shape."""
     match look.value:
         case {"spec": {"policy": {"rules": list(listed)}}}:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from perdure.dialects.playbook.document import legacy, tasks, texts
-from perdure.dialects.playbook.document.cursor import Look, anything
+from perdure.dialects.playbook.document.cursor import Cursor, anything
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.run.ctx_merge import REDUCERS
@@ -14,7 +14,7 @@ ROUTER_HINT = "Write next: {spec: {mode: exclusive}, arcs: [{step: name, when: �
 BOUND_NAMES = ("index", "count", "parent", "id")
 
 
-def step(look: Look, known: tasks.Known, names: Sequence[str]) -> None:
+def step(look: Cursor, known: tasks.Known, names: Sequence[str]) -> None:
     body = look.value
     allowed = (*STEP, "set") if look.findings.is_io else STEP
     look.closed(allowed, "PBK-014", "a step", legacy.STEP)
@@ -38,7 +38,7 @@ def step(look: Look, known: tasks.Known, names: Sequence[str]) -> None:
         router(look.at("next"), names)
 
 
-def _spec(look: Look) -> None:
+def _spec(look: Cursor) -> None:
     spec = look.value
     if "next_mode" in spec:
         look.problem_of_key("PBK-031", "a step's spec has no 'next_mode'", "next_mode", hint="Use `next.spec.mode`.")
@@ -56,16 +56,16 @@ def _spec(look: Look) -> None:
     refuse_directives(look, ("policy", "admit"))
 
 
-def _seconds(look: Look) -> None:
+def _seconds(look: Cursor) -> None:
     if read_seconds(look.value) is None:
         look.problem("PBK-193", f"{look.name} must be a number of seconds or a text like 30s, not {look.value!r}")
 
 
-def _policy(look: Look) -> None:
+def _policy(look: Cursor) -> None:
     look.members({"admit": admission, "lifecycle": _lifecycle, "failure": _failure, "emit": anything})
 
 
-def _lifecycle(look: Look) -> None:
+def _lifecycle(look: Cursor) -> None:
     if look.has("a map", "PBK-193"):
         look.members(
             {
@@ -76,12 +76,12 @@ def _lifecycle(look: Look) -> None:
         )
 
 
-def _failure(look: Look) -> None:
+def _failure(look: Cursor) -> None:
     if look.has("a map", "PBK-109"):
         look.members({"mode": lambda mode: mode.is_one_of(("fail_fast", "best_effort"), "PBK-109")})
 
 
-def admission(look: Look) -> None:
+def admission(look: Cursor) -> None:
     hint = "Write admit: {rules: [{when: …, then: {allow: true}}, {else: {then: {allow: false}}}]}."
     if not look.has("a map", "PBK-027", hint):
         return
@@ -98,7 +98,7 @@ def admission(look: Look) -> None:
     tasks.rules(look.at("rules"), "PBK-027", _allow, texts.CONTROL)
 
 
-def _allow(look: Look) -> None:
+def _allow(look: Cursor) -> None:
     look.closed(("allow",), "PBK-027", "'then' of an admission rule")
     if "allow" not in look.value:
         look.problem("PBK-027", "'then' of an admission rule lacks 'allow'")
@@ -106,7 +106,7 @@ def _allow(look: Look) -> None:
         look.at("allow").has("true or false", "PBK-027", "A literal: the guard decides, not the answer.")
 
 
-def refuse_directives(look: Look, leaving_out: tuple[str, ...] = ()) -> None:
+def refuse_directives(look: Cursor, leaving_out: tuple[str, ...] = ()) -> None:
     """Task control belongs to tasks (PBK-009, 031)."""
     value = look.value
     if isinstance(value, dict):
@@ -125,7 +125,7 @@ def refuse_directives(look: Look, leaving_out: tuple[str, ...] = ()) -> None:
 # Loops.
 
 
-def _loop(look: Look) -> None:
+def _loop(look: Cursor) -> None:
     if not look.has("a map", "PBK-030", "Write loop: {in: …, iterator: name, spec: {mode: sequential}}."):
         return
     loop = look.value
@@ -150,7 +150,7 @@ def _loop(look: Look) -> None:
         _loop_spec(look.at("spec"))
 
 
-def _loop_spec(look: Look) -> None:
+def _loop_spec(look: Cursor) -> None:
     refuse_directives(look)
     look.members(
         {
@@ -164,7 +164,7 @@ def _loop_spec(look: Look) -> None:
     )
 
 
-def _in_flight(look: Look) -> None:
+def _in_flight(look: Cursor) -> None:
     if texts.plain(look):
         message = f"'max_in_flight' must be a whole number or a template that gives one, not {look.value!r}"
         look.problem("PBK-030", message)
@@ -174,12 +174,12 @@ def _in_flight(look: Look) -> None:
         look.is_at_least(1, "PBK-030")
 
 
-def _loop_policy(look: Look) -> None:
+def _loop_policy(look: Cursor) -> None:
     if look.has("a map", "PBK-030"):
         look.members({"exec": lambda where: where.is_one_of(("local", "distributed"), "PBK-030")})
 
 
-def _reduce(look: Look) -> None:
+def _reduce(look: Cursor) -> None:
     if look.has("a map", "PBK-113"):
         for name in look.value:
             look.at(name).is_one_of(REDUCERS, "PBK-113")
@@ -188,7 +188,7 @@ def _reduce(look: Look) -> None:
 # Routers.
 
 
-def router(look: Look, names: Sequence[str]) -> None:
+def router(look: Cursor, names: Sequence[str]) -> None:
     if not isinstance(look.value, dict) or ("arcs" not in look.value and "step" in look.value):
         look.problem("PBK-028", "'next' must be a router with 'arcs'", hint=ROUTER_HINT)
         return
@@ -203,7 +203,7 @@ def router(look: Look, names: Sequence[str]) -> None:
             _arc(arc, names)
 
 
-def _arc(look: Look, names: Sequence[str]) -> None:
+def _arc(look: Cursor, names: Sequence[str]) -> None:
     if not look.has("a map", "PBK-028", ROUTER_HINT):
         return
     takes_set = look.findings.is_io and "set" in look.value

@@ -7,7 +7,7 @@ import msgspec
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document import jobs, legacy, sensitive, texts
-from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.document.tool_forms import lone_label, tasks_of
 from perdure.dialects.playbook.plan.durations import read_seconds
@@ -32,7 +32,7 @@ class Known(msgspec.Struct, frozen=True):
     refusal: Callable[[str], str | None] = lambda name: None  # why the operator does not allow a provider
 
 
-def pipeline(look: Look, step: str, known: Known, iterator: str | None) -> None:
+def pipeline(look: Cursor, step: str, known: Known, iterator: str | None) -> None:
     tool = look.value
     if isinstance(tool, list):
         _check_list(look)
@@ -51,13 +51,13 @@ def pipeline(look: Look, step: str, known: Known, iterator: str | None) -> None:
     sensitive.rules([_called(_at(look, one.path), known) for one in written], labels)
 
 
-def _at(look: Look, path: Sequence[str | int]) -> Look:
+def _at(look: Cursor, path: Sequence[str | int]) -> Cursor:
     for part in path:
         look = look.at(part)
     return look
 
 
-def _called(look: Look, known: Known) -> Look:
+def _called(look: Cursor, known: Known) -> Cursor:
     """The body that a call of the workbook stands for: its rules are judged where they are used."""
     body, seen = look.value, 0
     while isinstance(body, dict) and body.get("kind") == tools.WORKBOOK and seen <= len(known.workbook):
@@ -66,10 +66,10 @@ def _called(look: Look, known: Known) -> Look:
             break
         body = overlaid(entry, {name: body[name] for name in ("args", "spec") if name in body})
         seen += 1
-    return Look(look.findings, body, look.path)
+    return Cursor(look.findings, body, look.path)
 
 
-def _check_list(look: Look) -> None:
+def _check_list(look: Cursor) -> None:
     if not look.value:
         look.problem("PBK-018", "a pipeline needs at least one task")
     for item in look.items():
@@ -79,7 +79,7 @@ def _check_list(look: Look) -> None:
             item.problem("PBK-017", "a task is {name: label, kind: …} or {label: {kind: …}} with exactly one label")
 
 
-def task(look: Look, known: Known) -> None:
+def task(look: Cursor, known: Known) -> None:
     """A task body, in a pipeline or in the workbook."""
     body = look.value
     if "kind" not in body:
@@ -131,7 +131,7 @@ def _refusal(kind: str, known: Known) -> str | None:
     return None if refusal is None or known.refusal(kind) is None else refusal
 
 
-def _unknown_kind(look: Look, kind: str, known: Known) -> None:
+def _unknown_kind(look: Cursor, kind: str, known: Known) -> None:
     remedy = legacy.KINDS.get(kind)
     if remedy is not None:
         look.problem("PBK-032", f"{kind!r} is no tool kind", hint=f"Use {remedy}.")
@@ -141,7 +141,7 @@ def _unknown_kind(look: Look, kind: str, known: Known) -> None:
     look.problem("PBK-019", f"there is no tool kind {kind!r}{guess(kind, names)}", hint=hint)
 
 
-def _fields(look: Look, kind: str, rules: tools.Kind) -> None:
+def _fields(look: Cursor, kind: str, rules: tools.Kind) -> None:
     body = look.value
     for group in rules.required:
         if not any(body.get(name) is not None for name in group):
@@ -161,7 +161,7 @@ def _fields(look: Look, kind: str, rules: tools.Kind) -> None:
             look.problem_of_key("PBK-020", f"a {kind} task has no field {name!r}{near}", name, hint=hint)
 
 
-def _call_of_workbook(look: Look, known: Known) -> None:
+def _call_of_workbook(look: Cursor, known: Known) -> None:
     body = look.value
     name = body.get("task")
     if not isinstance(name, str):
@@ -171,12 +171,12 @@ def _call_of_workbook(look: Look, known: Known) -> None:
         look.at("task").problem("PBK-099", message)
 
 
-def in_doubt(look: Look) -> None:
+def in_doubt(look: Cursor) -> None:
     """Of effects: whether one that may have happened is performed again, or waits for an operator."""
     look.is_one_of(("repeat", "hold"), "PBK-035")
 
 
-def _spec(look: Look) -> None:
+def _spec(look: Cursor) -> None:
     look.members({"result": results, "effects_in_doubt": in_doubt})
     timeout = look.value.get("timeout")
     for value in timeout.values() if isinstance(timeout, dict) else (timeout,):
@@ -187,7 +187,7 @@ def _spec(look: Look) -> None:
 # Rules.
 
 
-def _policy(look: Look, labels: Sequence[str], index: int, iterator: str | None) -> None:
+def _policy(look: Cursor, labels: Sequence[str], index: int, iterator: str | None) -> None:
     spec = look.value.get("spec")
     if not isinstance(spec, dict) or "policy" not in spec:
         return
@@ -211,7 +211,7 @@ def _policy(look: Look, labels: Sequence[str], index: int, iterator: str | None)
         policy.warn("PBK-033", "no rule says `else`: an outcome that no rule matches continues, even an error")
 
 
-def rules(look: Look, code: str, then: Callable[[Look], None], scope: frozenset[str]) -> None:
+def rules(look: Cursor, code: str, then: Callable[[Cursor], None], scope: frozenset[str]) -> None:
     """A list of `{when, then}`, the last perhaps `{else: {then}}`."""
     for index, rule in enumerate(look.items()):
         if not rule.has("a map", code):
@@ -238,7 +238,7 @@ def rules(look: Look, code: str, then: Callable[[Look], None], scope: frozenset[
                     then(inner.at("then"))
 
 
-def _then(look: Look, labels: Sequence[str], index: int, iterator: str | None) -> None:
+def _then(look: Cursor, labels: Sequence[str], index: int, iterator: str | None) -> None:
     then = look.value
     writes = ("set_ctx", "set_iter", "set") if look.findings.is_io else ("set_ctx", "set_iter")
     look.closed(("do", *RETRY_ONLY, "to", *writes), "PBK-024", "'then'", legacy.THEN)
@@ -265,7 +265,7 @@ def _then(look: Look, labels: Sequence[str], index: int, iterator: str | None) -
                 _iter_only(look.at(name), iterator)
 
 
-def _delay(look: Look) -> None:
+def _delay(look: Cursor) -> None:
     if texts.plain(look):
         look.problem("PBK-023", f"'delay' must be a number of seconds or a template that gives one, not {look.value!r}")
     elif isinstance(look.value, str):
@@ -274,7 +274,7 @@ def _delay(look: Look) -> None:
         look.problem("PBK-023", "'delay' must not be negative")
 
 
-def _jump(look: Look, labels: Sequence[str], index: int) -> None:
+def _jump(look: Cursor, labels: Sequence[str], index: int) -> None:
     then = look.value
     if then["do"] != "jump":
         if "to" in then:
@@ -292,14 +292,14 @@ def _jump(look: Look, labels: Sequence[str], index: int) -> None:
         )
 
 
-def assignments(look: Look, scope: frozenset[str]) -> None:
+def assignments(look: Cursor, scope: frozenset[str]) -> None:
     for name in look.value:
         if not all(name.split(".")):
             look.problem_of_key("PBK-152", f"{name!r} is no name: parts of a dotted key must not be empty", name)
         texts.data(look.at(name), scope)
 
 
-def _iter_only(look: Look, iterator: str | None) -> None:
+def _iter_only(look: Cursor, iterator: str | None) -> None:
     if iterator is None:
         look.problem("PBK-024", "'set_iter' needs a loop: this step has none", hint="Use set_ctx.")
     for name in look.value:

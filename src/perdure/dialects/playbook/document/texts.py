@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from perdure.dialects.playbook.document.cursor import Found, Look
+from perdure.dialects.playbook.document.cursor import Cursor, Found
 from perdure.dialects.playbook.state.task_errors import said
 from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 CONTROL = frozenset({"workload", "ctx", "args", "execution_id", "event", "steps", "fanin"})
 FIELDS = frozenset(
@@ -18,10 +18,10 @@ POLICY = (FIELDS | {"outcome"}) - {"keychain"}
 START = frozenset({"workload", "execution_id", "env"})
 STATUS = r"""\b(?:outcome|output)(?:\.status\b|\[['"]status['"]\])"""
 SUCCESS = r"""(?:'success'|"success")"""
-OLD_STATUS = late(rf"{STATUS}\s*[!=]=\s*{SUCCESS}|{SUCCESS}\s*[!=]=\s*{STATUS}")
+OLD_STATUS = lazy_regex(rf"{STATUS}\s*[!=]=\s*{SUCCESS}|{SUCCESS}\s*[!=]=\s*{STATUS}")
 
 
-def guard(look: Look, scope: frozenset[str]) -> None:
+def guard(look: Cursor, scope: frozenset[str]) -> None:
     """A boolean, or a text with a template in it."""
     value = look.value
     if isinstance(value, bool):
@@ -40,7 +40,7 @@ def guard(look: Look, scope: frozenset[str]) -> None:
         look.problem("PBK-029", f"{look.name}: {said(fault)}")
 
 
-def data(look: Look, scope: frozenset[str]) -> None:
+def data(look: Cursor, scope: frozenset[str]) -> None:
     """A value whose texts may be templates."""
     template = Template(look.value)
     for fault in template.faults:
@@ -50,12 +50,12 @@ def data(look: Look, scope: frozenset[str]) -> None:
             _check_names(text, Template(text.value).reads, scope)
 
 
-def plain(look: Look) -> bool:
+def plain(look: Cursor) -> bool:
     """Whether the value is a text that no template is in."""
     return isinstance(look.value, str) and not has_template(look.value)
 
 
-def _texts(look: Look) -> Iterator[Look]:
+def _texts(look: Cursor) -> Iterator[Cursor]:
     if isinstance(look.value, str):
         yield look
     elif isinstance(look.value, dict | list):
@@ -63,13 +63,13 @@ def _texts(look: Look) -> Iterator[Look]:
             yield from _texts(look.at(part))
 
 
-def _check_words(look: Look) -> None:
+def _check_words(look: Cursor) -> None:
     if OLD_STATUS.search(look.value):
         hint = "Write `outcome.status == 'ok'`."
         look.problem("PBK-032", "an outcome's status is 'ok' or 'error', never 'success'", hint=hint)
 
 
-def _check_names(look: Look, reads: Reads, scope: frozenset[str]) -> None:
+def _check_names(look: Cursor, reads: Reads, scope: frozenset[str]) -> None:
     for name in sorted(reads.names - scope):
         if name == "keychain":
             look.problem("PBK-184", "keychain exists only in the fields of a task")

@@ -1,12 +1,12 @@
 """Step names that other readers of YAML take for a boolean: `on`, `yes` and their like, without quotes (PBK-005)."""
 
-from perdure.dialects.playbook.document.cursor import Look
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.documents import Document
 
 SWITCHES = frozenset(form for word in ("yes", "no", "on", "off") for form in (word, word.title(), word.upper()))
 
 
-def step_names(look: Look, written: Document) -> None:
+def step_names(look: Cursor, written: Document) -> None:
     """This reader keeps them as text (YAML 1.2), but the same document must mean the same everywhere."""
     workflow = look.value.get("workflow") if isinstance(look.value, dict) else None
     for index, step in enumerate(workflow if isinstance(workflow, list) else ()):

@@ -12,9 +12,9 @@ import msgspec
 from perdure.dialects.playbook.document.cursor import Path
 from perdure.dialects.playbook.document.tool_forms import tasks_of
 from perdure.expressions.jinja import Template
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-OLD_EVENT = late(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)""")
+OLD_EVENT = lazy_regex(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)""")
 PROFILES = ("io", "none")
 
 

@@ -12,7 +12,7 @@ from perdure.dialects.playbook.plan.keychain_declarations import compile_keychai
 from perdure.dialects.playbook.plan.workload import overlaid
 from perdure.dialects.playbook.values.jsonpath import JsonPath
 from perdure.expressions.jinja import Guard, Template, has_template
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 FEATURES = frozenset(
     {
@@ -57,7 +57,7 @@ def compile_program(
 
 
 _LONGEST_NAME = 1_000  # of a secret, in characters
-_QUOTED = late(r"'[^']*'|\"[^\"]*\"")
+_QUOTED = lazy_regex(r"'[^']*'|\"[^\"]*\"")
 
 
 def _written(value: Any) -> Iterator[str]:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.values import SECOND, Instant
 
 BOUND_RANK = 1
 """Of timers that bound something: at one instant the end of a wait comes first."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_TEXT = late(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*")
+_TEXT = lazy_regex(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*")
 _LONGEST = 100 * 365 * 86_400.0
 
 

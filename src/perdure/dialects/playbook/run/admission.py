@@ -14,7 +14,7 @@ from perdure.kernel.turn import Turn
 FIXED = frozenset({"workload", "args", "event", "execution_id"})
 
 
-def judge(turn: Turn, number: int) -> None:
+def decide_admission(turn: Turn, number: int) -> None:
     """Ask the gate of one token, for the first time or again."""
     body: b.Body = turn.body
     program: Program = turn.program

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.document.reader import Surroundings, load
+from perdure.dialects.playbook.document.reader import ToolCatalog, load
 from perdure.dialects.playbook.plan.program import SCOPES, Program, Task
 from perdure.dialects.playbook.plan.secret_inputs import secret_inputs
 from perdure.dialects.playbook.run.keychain import Chain, as_map, check_name, check_names, rendered
@@ -27,7 +27,7 @@ SECRET_LIFETIME = 3600.0  # what a secrets task has read, in memory; later it is
 @lru_cache(maxsize=32)
 def program_of(document: bytes) -> Program:
     """The program as far as a worker needs it: which providers there are does not matter to it."""
-    return load(document, Surroundings(lambda name: True, tuple))
+    return load(document, ToolCatalog(lambda name: True, tuple))
 
 
 def open_envelope(body: Body, run: RunId) -> Asking[dict[str, Any]]:

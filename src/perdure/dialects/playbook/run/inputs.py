@@ -51,7 +51,7 @@ def _on_end(turn: Turn) -> None:
     """A task or child has ended: say what that means in the language's words."""
     event = turn.events[-1] if turn.events else None
     if isinstance(event, e.TaskEnded) and keychain_resolution.is_awaited(turn, event.task):
-        keychain_resolution.land(turn, event.outcome)
+        keychain_resolution.on_result(turn, event.outcome)
         return
     if isinstance(event, e.TaskRedelivered):
         _begin_again(turn, event)
@@ -69,7 +69,7 @@ def _on_end(turn: Turn) -> None:
         return
     if thread.language and isinstance(event.outcome, Succeeded):
         child = turn.execution.child_id(thread.number)
-        landed = tools.Landed(result=enveloped(child, turn.text(event.outcome.value)))
+        landed = tools.ToolResult(result=enveloped(child, turn.text(event.outcome.value)))
     extras = jsontext.encode(landed.extras) if landed.extras else None
     if landed.error is not None and landed.error.code == Code.DELIVERIES_EXHAUSTED:
         ended = results.failed(turn, number, _worn_out(thread, event.outcome), extras)

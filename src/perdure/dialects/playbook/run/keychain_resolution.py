@@ -34,7 +34,7 @@ def is_awaited(turn: Turn, task: int) -> bool:
     return asked is not None and not turn.body.begun and asked.task == task
 
 
-def land(turn: Turn, outcome: Outcome) -> None:
+def on_result(turn: Turn, outcome: Outcome) -> None:
     body: b.Body = turn.body
     program: Program = turn.program
     match outcome:

@@ -17,7 +17,7 @@ def advance(turn: Turn) -> bool:
     if not body.begun:
         return _start(turn, body)
     if body.stale:
-        admission.judge(turn, _first(body.stale))
+        admission.decide_admission(turn, _first(body.stale))
     elif body.arriving:
         joins.arrive(turn, _first(body.arriving))
     elif body.closing:

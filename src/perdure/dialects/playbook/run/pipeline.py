@@ -6,7 +6,7 @@ begin ──▶ the tool works ──▶ end ──▶ judge ──▶ next task
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.plan.program import Program, Task
 from perdure.dialects.playbook.run import sealed_tasks
-from perdure.dialects.playbook.run.task_rules import Judgement
+from perdure.dialects.playbook.run.task_rules import RuleDecision
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import error, said
 from perdure.dialects.playbook.values import io_names
@@ -31,7 +31,7 @@ def move(turn: Turn, number: int) -> None:
         if program.is_io:
             args = io_names.task_args(task.fields.get("args"), lambda template: gather(makers, template.reads))
             makers = with_task_args(makers, args)
-        Judgement(turn, number, thread, step, task, makers).pass_on()
+        RuleDecision(turn, number, thread, step, task, makers).pass_on()
 
 
 def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:

@@ -23,7 +23,7 @@ LONGEST_WAIT: Instant = 300 * SECOND  # PBK-087
 _BACKOFF = {"none": Backoff.CONSTANT, "linear": Backoff.LINEAR, "exponential": Backoff.EXPONENTIAL}
 
 
-class Judgement:
+class RuleDecision:
     """Which rule applies to an outcome, and what it does."""
 
     def __init__(self, turn: Turn, number: int, thread: b.Thread, step: Step, task: Task, makers: Makers) -> None:

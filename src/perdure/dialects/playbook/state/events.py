@@ -1,6 +1,7 @@
 """What a Playbook's run has decided. Rendered values, matched rules and directives are inside.
 
-The canonical event names of the language are a view of these (see `views.history`). What always comes together in the plain
+The canonical event names of the language are a view of these (see `views.history`). What always comes together in
+the plain
 case is one event, which `unfolding` tells as the several that it stands for.
 """
 

@@ -19,10 +19,21 @@ from perdure.dialects.playbook.tools import (
     shell,
     sqlite,
 )
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, reads_nothing, seconds
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, reads_nothing, seconds
 from perdure.dialects.playbook.tools.provided import PROVIDED
 
-__all__ = ["AS_IT_IS", "KINDS", "WORKBOOK", "Call", "Kind", "Landed", "kind_of", "reads_nothing", "seconds", "start"]
+__all__ = [
+    "AS_IT_IS",
+    "KINDS",
+    "WORKBOOK",
+    "Call",
+    "Kind",
+    "ToolResult",
+    "kind_of",
+    "reads_nothing",
+    "seconds",
+    "start",
+]
 
 KINDS: Mapping[str, Kind] = {
     "noop": noop.KIND,

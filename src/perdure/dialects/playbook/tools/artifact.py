@@ -10,7 +10,7 @@ from typing import Any
 from perdure.dialects.playbook.state.events import AttemptEnded
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed
+from perdure.dialects.playbook.tools.kind import Call, Kind, ToolResult
 from perdure.dialects.playbook.values import references, results
 from perdure.dialects.playbook.values.reference_reads import NotResolved, resolve
 from perdure.kernel import jsontext
@@ -72,7 +72,7 @@ def _put(call: Call, fields: dict[str, Any]) -> None:
     call.end(AttemptEnded(call.thread, turn.now, None, "given", kept, None, stored.reference, stored=(stored,)))
 
 
-def _land(outcome: Outcome, text: Reader) -> Landed:
+def _land(outcome: Outcome, text: Reader) -> ToolResult:
     raise AssertionError("an artifact task ends where it begins")
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure
-from perdure.dialects.playbook.tools.scripts import kind_of_failure, located, spoken
+from perdure.dialects.playbook.tools.kind import Call, Kind, ToolResult, details_of, failure
+from perdure.dialects.playbook.tools.scripts import failure_code, kind_of_failure, located
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 TEXTS = ("command", "commands", "query", "command_b64", "commands_b64", "query_b64", "script")
@@ -45,13 +45,13 @@ def database(name: str, connection: tuple[str, ...]) -> Kind:
             arguments["timeout"] = timeout
         call.perform(name, arguments)
 
-    def land(outcome: Outcome, text: Reader) -> Landed:
+    def land(outcome: Outcome, text: Reader) -> ToolResult:
         state = details_of(outcome).get("sqlstate")
         extras = {"pg": {"code": state, "sqlstate": state}} if name == "postgres" else {}
         if isinstance(outcome, Succeeded):
-            return Landed(extras=extras)
+            return ToolResult(extras=extras)
         kind = kind_of_failure(outcome, _KINDS)
-        return Landed(failure(outcome, kind, state or spoken(outcome), source=name), None, extras)
+        return ToolResult(failure(outcome, kind, state or failure_code(outcome), source=name), None, extras)
 
     fields = frozenset({*TEXTS, "auth", "params", "args", *connection})
     return Kind(start, land, required=(TEXTS,), fields=fields, text=frozenset({"script"}), provider=name)

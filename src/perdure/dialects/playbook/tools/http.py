@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import Call, Kind, Landed, details_of, failure
+from perdure.dialects.playbook.tools.kind import Call, Kind, ToolResult, details_of, failure
 from perdure.kernel import jsontext
 from perdure.kernel.credentials import for_http
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
@@ -59,13 +59,13 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else jsontext.encode(value).decode()
 
 
-def _land(outcome: Outcome, text: Reader) -> Landed:
+def _land(outcome: Outcome, text: Reader) -> ToolResult:
     if isinstance(outcome, Succeeded):
         answer = jsontext.decode(text(outcome.value))
         result = {"status_code": answer["status"], "headers": answer["headers"], "data": answer["body"]}
         if "body_encoding" in answer:
             result["data_encoding"] = answer["body_encoding"]
-        return Landed(None, jsontext.encode(result), {"http": _helper(answer["status"], answer["headers"])})
+        return ToolResult(None, jsontext.encode(result), {"http": _helper(answer["status"], answer["headers"])})
     facts = details_of(outcome)
     status = facts.get("status")
     found = failure(outcome, _kind(outcome, status), status, source="http")
@@ -73,7 +73,7 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
         found = Error(
             found.kind, found.message, found.code, found.retryable, "http", found.details, float(facts["retry_after"])
         )
-    return Landed(found, None, {"http": _helper(status, facts.get("headers") or {})})
+    return ToolResult(found, None, {"http": _helper(status, facts.get("headers") or {})})
 
 
 def _kind(outcome: Outcome, status: int | None) -> str:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure
-from perdure.dialects.playbook.tools.scripts import kind_of_failure, located, spoken
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, details_of, failure
+from perdure.dialects.playbook.tools.scripts import failure_code, kind_of_failure, located
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 _KINDS = {
@@ -29,11 +29,11 @@ def job(name: str, required: str) -> Kind:
             arguments["timeout"] = limit
         call.perform(name, arguments)
 
-    def land(outcome: Outcome, text: Reader) -> Landed:
+    def land(outcome: Outcome, text: Reader) -> ToolResult:
         if isinstance(outcome, Succeeded):
             return AS_IT_IS
-        code = details_of(outcome).get("exit_code", spoken(outcome))
-        return Landed(failure(outcome, kind_of_failure(outcome, _KINDS), code, source=name))
+        code = details_of(outcome).get("exit_code", failure_code(outcome))
+        return ToolResult(failure(outcome, kind_of_failure(outcome, _KINDS), code, source=name))
 
     fields = frozenset({"runtime", "script", "args"})
     return Kind(start, land, required=((required,),), fields=fields, text=frozenset({"script"}), provider=name)

@@ -27,7 +27,7 @@ def reads_nothing(task: Task) -> Reads:
     return NO_READS
 
 
-class Landed(msgspec.Struct, gc=False, frozen=True):
+class ToolResult(msgspec.Struct, gc=False, frozen=True):
     """An outcome in the language's words. Without `result` an ok result is what the kernel's event brought."""
 
     error: Error | None = None
@@ -37,10 +37,10 @@ class Landed(msgspec.Struct, gc=False, frozen=True):
     whole: Any = None  # where some of them are found
 
 
-AS_IT_IS = Landed()
+AS_IT_IS = ToolResult()
 """It went well, and there is nothing to add."""
 
-Landing = Callable[[Outcome, Reader], Landed]
+Landing = Callable[[Outcome, Reader], ToolResult]
 
 
 class Kind(msgspec.Struct, frozen=True):

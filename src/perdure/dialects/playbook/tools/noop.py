@@ -2,7 +2,7 @@
 
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, failure
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome, Succeeded
 
@@ -19,11 +19,11 @@ def _start(call: Call) -> None:
     call.give(text)
 
 
-def _land(outcome: Outcome, text: Reader) -> Landed:
+def _land(outcome: Outcome, text: Reader) -> ToolResult:
     """It ends where it begins, unless a secret had to be fetched for it; then the mask has been over its result."""
     if isinstance(outcome, Succeeded):
         return AS_IT_IS
-    return Landed(failure(outcome, "unknown", None, source="noop"))
+    return ToolResult(failure(outcome, "unknown", None, source="noop"))
 
 
 KIND = Kind(_start, _land, fields=frozenset({"result", "args"}), provider="echo")

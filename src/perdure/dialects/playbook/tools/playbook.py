@@ -10,7 +10,7 @@ from perdure.dialects.playbook.plan.durations import BOUND_RANK
 from perdure.dialects.playbook.run import keychain
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, brief
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, brief
 from perdure.dialects.playbook.values import lent_references
 from perdure.kernel import jsontext, subruns
 from perdure.kernel.lookups import Callee
@@ -74,18 +74,20 @@ def _with_bodies(call: Call, given: dict[str, Any], options: dict[str, Any]) -> 
     return {"workload": given, "references": lent}
 
 
-def _land(outcome: Outcome, text: Reader) -> Landed:
+def _land(outcome: Outcome, text: Reader) -> ToolResult:
     match outcome:
         case Succeeded(value):
             said = jsontext.decode(text(value))
             if not lent_references.is_envelope(said):
                 return AS_IT_IS
             seen, lent = lent_references.welcome(said)
-            return Landed(None, jsontext.encode(seen), lent=tuple(lent), whole=said["result"])
+            return ToolResult(None, jsontext.encode(seen), lent=tuple(lent), whole=said["result"])
         case Failed(code, message):
-            return Landed(Error("child_failed", message, code, False, "playbook", brief(_chain(outcome))))
+            return ToolResult(Error("child_failed", message, code, False, "playbook", brief(_chain(outcome))))
         case Cancelled(reason):
-            return Landed(Error("child_failed", reason or "the child was cancelled", "cancelled", False, "playbook"))
+            return ToolResult(
+                Error("child_failed", reason or "the child was cancelled", "cancelled", False, "playbook")
+            )
 
 
 def _chain(failed: Failed) -> bytes | None:

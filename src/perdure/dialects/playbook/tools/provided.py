@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure, general_kind
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, failure, general_kind
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
 
@@ -14,11 +14,11 @@ def _start(call: Call) -> None:
     call.perform(call.task.kind, arguments, timeout=call.task.timeout)
 
 
-def _land(outcome: Outcome, text: Reader) -> Landed:
+def _land(outcome: Outcome, text: Reader) -> ToolResult:
     if isinstance(outcome, Succeeded):
         return AS_IT_IS
     code = outcome.code if isinstance(outcome, Failed) else ""
-    return Landed(failure(outcome, general_kind(code), code, source="provider"))
+    return ToolResult(failure(outcome, general_kind(code), code, source="provider"))
 
 
 def _credential(kind: str, value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from perdure.dialects.playbook.plan.program import Task
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, details_of, failure
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, details_of, failure
 from perdure.dialects.playbook.tools.scripts import kind_of_failure, located
 from perdure.dialects.playbook.values.template_scopes import gather
 from perdure.expressions.jinja import Reads
@@ -108,7 +108,7 @@ def _member(node: ast.AST) -> str | None:
     return None
 
 
-def _land(outcome: Outcome, text: Reader) -> Landed:
+def _land(outcome: Outcome, text: Reader) -> ToolResult:
     if isinstance(outcome, Succeeded):
         return AS_IT_IS
     code = outcome.code if isinstance(outcome, Failed) else ""
@@ -117,7 +117,7 @@ def _land(outcome: Outcome, text: Reader) -> Landed:
     name = code.rpartition(".")[2] if kind == "exception" else None
     trace = facts.get("traceback")
     helper = {"exception_type": name, "traceback": "\n".join(trace) if isinstance(trace, list) else trace}
-    return Landed(failure(outcome, kind, name or code or None, source="python"), None, {"py": helper})
+    return ToolResult(failure(outcome, kind, name or code or None, source="python"), None, {"py": helper})
 
 
 KIND = Kind(

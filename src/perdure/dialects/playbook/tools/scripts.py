@@ -40,7 +40,7 @@ def kind_of_failure(outcome: Outcome, kinds: dict[str, str]) -> str:
     return known.get(last) or ("client_error" if known is _SOURCE_KINDS else general_kind(outcome.code))
 
 
-def spoken(outcome: Outcome) -> str | None:
+def failure_code(outcome: Outcome) -> str | None:
     """The end of a provider's code in the language's spelling: `MissingExtra` is MISSING_EXTRA."""
     if not isinstance(outcome, Failed):
         return None

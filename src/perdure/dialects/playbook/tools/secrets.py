@@ -5,7 +5,7 @@ pipeline may use it; where it is not in memory any more, after a restart or on a
 """
 
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, Landed, failure
+from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, failure
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 FIELDS = ("provider", "name", "key", "secret_name", "path", "map", "project", "version", "vault", "endpoint", "auth")
@@ -15,10 +15,10 @@ def _start(call: Call) -> None:
     raise AssertionError("opening its envelope is all of a secrets task")
 
 
-def _land(outcome: Outcome, text: Reader) -> Landed:
+def _land(outcome: Outcome, text: Reader) -> ToolResult:
     if isinstance(outcome, Succeeded):
         return AS_IT_IS
-    return Landed(failure(outcome, "auth", None, source="secrets"))
+    return ToolResult(failure(outcome, "auth", None, source="secrets"))
 
 
 KIND = Kind(

@@ -8,7 +8,7 @@ from perdure.dialects.playbook.tools.kind import (
     AS_IT_IS,
     Call,
     Kind,
-    Landed,
+    ToolResult,
     details_of,
     failure,
     general_kind,
@@ -39,11 +39,11 @@ def _start(call: Call) -> None:
     call.perform("shell", arguments)
 
 
-def _land(outcome: Outcome, text: Reader) -> Landed:
+def _land(outcome: Outcome, text: Reader) -> ToolResult:
     if isinstance(outcome, Succeeded):
         return AS_IT_IS
     kind = general_kind(outcome.code) if isinstance(outcome, Failed) else "unknown"
-    return Landed(failure(outcome, kind, details_of(outcome).get("exit_code"), source="shell"))
+    return ToolResult(failure(outcome, kind, details_of(outcome).get("exit_code"), source="shell"))
 
 
 KIND = Kind(_start, _land, required=(("cmds",),), fields=frozenset({"cmds", "env", "cwd", "args"}), provider="shell")

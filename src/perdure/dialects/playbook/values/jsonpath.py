@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 Step = Callable[[Any], Iterator[Any]]
 
-_TOKEN = late(
+_TOKEN = lazy_regex(
     r"""(?P<deep>\.\.)(?=[\w*\[])            # then a name, a wildcard or a bracket
     | \.?\*                                   # .* and, after `..`, *
     | \.?(?P<name>[^\W\d][\w-]*)

@@ -1,5 +1,5 @@
 """Resources in texts: read, judged beside each other, and every problem named with its place and its remedy."""
 
-from perdure.dialects.story.document.validation import Judged, judge, judge_resource, tidied
+from perdure.dialects.story.document.validation import ValidatedResources, tidied, validate, validate_resource
 
-__all__ = ["Judged", "judge", "judge_resource", "tidied"]
+__all__ = ["ValidatedResources", "tidied", "validate", "validate_resource"]

@@ -4,18 +4,18 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.document.cursor import Look
+from perdure.dialects.story.document.cursor import Cursor
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.resources.reference_grants import refuse
 from perdure.dialects.story.resources.resource import NOTHING, Known, Reference, Resource, name_of, namespace_of
 
 
-class Around(msgspec.Struct, frozen=True):
+class Context(msgspec.Struct, frozen=True):
     known: Known = NOTHING
     settings: Settings = DEFAULTS
     uses: dict[Reference, Any] = msgspec.field(default_factory=dict)  # by `usage`: what was found out of an Engram
 
-    def may_name(self, look: Look, referrer: str, namespace: str, kind: str, target: Reference, code: str) -> bool:
+    def may_name(self, look: Cursor, referrer: str, namespace: str, kind: str, target: Reference, code: str) -> bool:
         """Whether a reference into another namespace is allowed; reports if not (STY-042, STY-250)."""
         refusal = refuse(referrer, namespace, kind, target, self.known, self.settings)
         if refusal is not None:
@@ -30,13 +30,13 @@ class Around(msgspec.Struct, frozen=True):
 class Case(msgspec.Struct, frozen=True):
     """One resource before the judge: as it was written, and as it is kept. `stored` is what it would replace."""
 
-    root: Look
+    root: Cursor
     resource: Resource
-    around: Around
+    around: Context
     stored: Resource | None = None
 
     @property
-    def spec(self) -> Look:
+    def spec(self) -> Cursor:
         return self.root.at("spec")
 
     @property

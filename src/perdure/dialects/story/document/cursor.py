@@ -35,7 +35,7 @@ class Found(msgspec.Struct, frozen=True):
     is_key: bool = False
 
 
-class Findings(msgspec.Struct):
+class Report(msgspec.Struct):
     """What a walk over one resource gathers. `ignored` are its fields that only mean something to Kubernetes."""
 
     settings: Settings = DEFAULTS
@@ -47,12 +47,12 @@ class Findings(msgspec.Struct):
         return any(one.severity is Severity.ERROR for one in self.found)
 
 
-class Look(msgspec.Struct, frozen=True, gc=False):
-    findings: Findings
+class Cursor(msgspec.Struct, frozen=True, gc=False):
+    findings: Report
     value: Any
     path: Path = ()
 
-    def at(self, *steps: str | int) -> "Look":
+    def at(self, *steps: str | int) -> "Cursor":
         """Further in; what is not there is None."""
         value = self.value
         for step in steps:
@@ -61,15 +61,15 @@ class Look(msgspec.Struct, frozen=True, gc=False):
             except (KeyError, IndexError, TypeError):
                 value = None
                 break
-        return Look(self.findings, value, (*self.path, *steps))
+        return Cursor(self.findings, value, (*self.path, *steps))
 
-    def items(self) -> Iterator["Look"]:
+    def items(self) -> Iterator["Cursor"]:
         for index, item in enumerate(self.value if isinstance(self.value, list) else ()):
-            yield Look(self.findings, item, (*self.path, index))
+            yield Cursor(self.findings, item, (*self.path, index))
 
-    def members(self) -> Iterator[tuple[str, "Look"]]:
+    def members(self) -> Iterator[tuple[str, "Cursor"]]:
         for name, member in self.value.items() if isinstance(self.value, dict) else ():
-            yield str(name), Look(self.findings, member, (*self.path, name))
+            yield str(name), Cursor(self.findings, member, (*self.path, name))
 
     @property
     def spelled(self) -> str:

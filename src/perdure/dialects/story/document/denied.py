@@ -1,12 +1,12 @@
 """Functions no template may call, looked for where a template need not be right otherwise (STY-050, STY-100)."""
 
-from perdure.dialects.story.document.cursor import Look
+from perdure.dialects.story.document.cursor import Cursor
 from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, Structure
 
 _ANYTHING = Environment(library=RUNTIME)
 
 
-def check(look: Look) -> None:
+def check(look: Cursor) -> None:
     try:
         Structure(look.value, _ANYTHING)
     except BadStructure as bad:

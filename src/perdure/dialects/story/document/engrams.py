@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.context import Around, Case
-from perdure.dialects.story.document.cursor import Look
+from perdure.dialects.story.document.context import Case, Context
+from perdure.dialects.story.document.cursor import Cursor
 from perdure.dialects.story.document.policies import MODES, OVERRIDES, POLICY, SECRETS, TEMPLATE_EXECUTION
 from perdure.dialects.story.document.shapes import (
     Fields,
@@ -72,7 +72,7 @@ ENGRAM = Fields(
 )
 
 
-def judge_template(case: Case) -> None:
+def validate_template(case: Case) -> None:
     """STY-009: what its annotations say of its code."""
     for name, problem in engram_code.problems(case.resource):
         case.root.at("metadata", "annotations", f"{engram_code.PREFIX}{name}").problem(problem)
@@ -81,7 +81,7 @@ def judge_template(case: Case) -> None:
         findings.ignored[:] = [path for path in findings.ignored if path != ("spec", "image")]
 
 
-def judge_engram(case: Case) -> None:
+def validate_engram(case: Case) -> None:
     """STY-044"""
     look, around = case.spec, case.around
     template = find_template(look, "EngramTemplate", around)
@@ -96,7 +96,7 @@ def judge_engram(case: Case) -> None:
     check_secrets(look, template)
 
 
-def find_template(look: Look, kind: str, around: Around) -> Resource | None:
+def find_template(look: Cursor, kind: str, around: Context) -> Resource | None:
     """The template an Engram or Impulse is made from; reports when there is none, or another version of it."""
     at = look.at("templateRef")
     target = read_reference(at.value, "")
@@ -111,14 +111,14 @@ def find_template(look: Look, kind: str, around: Around) -> Resource | None:
     return found
 
 
-def check_mode(look: Look, mode: Any, template: Resource) -> None:
+def check_mode(look: Cursor, mode: Any, template: Resource) -> None:
     supported = spec_of(template).get("supportedModes")
     if isinstance(supported, list) and mode in MODES and mode not in supported:
         known = ", ".join(map(str, supported))
         look.problem(f"workload mode {shown(mode)} is not supported by template (supportedModes: {known})")
 
 
-def check_settings(look: Look, template: Resource, around: Around) -> None:
+def check_settings(look: Cursor, template: Resource, around: Context) -> None:
     given = {} if look.value is None else look.value
     if not isinstance(given, dict):
         return
@@ -128,7 +128,7 @@ def check_settings(look: Look, template: Resource, around: Around) -> None:
     check_fit(look, given, spec_of(template).get("configSchema"), "config")
 
 
-def check_fit(look: Look, given: Mapping[str, Any], schema: Any, what: str, before: str = "") -> None:
+def check_fit(look: Cursor, given: Mapping[str, Any], schema: Any, what: str, before: str = "") -> None:
     """Whether some data can fit a schema of the template, whatever the templates in them will turn out to be."""
     if schema is None:
         return
@@ -139,7 +139,7 @@ def check_fit(look: Look, given: Mapping[str, Any], schema: Any, what: str, befo
         look.at(*misfit.path).problem(f"{before}the template's {what} schema refuses it: {misfit}")
 
 
-def check_secrets(look: Look, template: Resource) -> None:
+def check_secrets(look: Cursor, template: Resource) -> None:
     known = spec_of(template).get("secretSchema")
     known = known if isinstance(known, dict) else {}
     given = look.at("secrets").value

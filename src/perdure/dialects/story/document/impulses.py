@@ -1,8 +1,8 @@
 """Impulses and their templates (STY-045)."""
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.context import Around, Case
-from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, Look
+from perdure.dialects.story.document.context import Case, Context
+from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, Cursor
 from perdure.dialects.story.document.engrams import (
     REQUIRED,
     TEMPLATE,
@@ -57,11 +57,11 @@ IMPULSE = Fields(
 )
 
 
-def judge_impulse_template(case: Case) -> None:
+def validate_impulse_template(case: Case) -> None:
     _delivery(case.spec.at("deliveryPolicy"))
 
 
-def judge_impulse(case: Case) -> None:
+def validate_impulse(case: Case) -> None:
     """STY-045"""
     look, around = case.spec, case.around
     template = find_template(look, "ImpulseTemplate", around)
@@ -84,7 +84,7 @@ def judge_impulse(case: Case) -> None:
             look.at("with").problem(str(refusal))
 
 
-def _target(look: Look, namespace: str, around: Around) -> None:
+def _target(look: Cursor, namespace: str, around: Context) -> None:
     at = look.at("storyRef")
     target = read_reference(at.value, namespace)
     if target is None:
@@ -99,7 +99,7 @@ def _target(look: Look, namespace: str, around: Around) -> None:
         at.warn(misfit, code=STORY_REFERENCE)
 
 
-def _delivery(look: Look) -> None:
+def _delivery(look: Cursor) -> None:
     """How triggers are told apart and tried again (STY-045)."""
     mode, key = look.at("dedupe", "mode").value, look.at("dedupe", "keyTemplate")
     has_key = isinstance(key.value, str) and bool(key.value.strip())

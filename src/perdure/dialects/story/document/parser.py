@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perdure.dialects.story.document.cursor import INVALID
-from perdure.dialects.story.document.validation import judge, tidied
+from perdure.dialects.story.document.validation import tidied, validate
 from perdure.dialects.story.plan.bundle import bundle, references, template_of
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.resources.kinds import KINDS
 from perdure.dialects.story.resources.resource import (
     DEFAULT_NAMESPACE,
     Resource,
-    Shelf,
+    ResourceIndex,
     key_of,
     metadata_of,
     name_of,
@@ -24,7 +24,7 @@ from perdure.dialects.story.resources.resource import (
 )
 from perdure.documents import UnreadableText, read_documents
 from perdure.kernel.problems import Problem, guess
-from perdure.kernel.validation import Declared, Judged, Surroundings
+from perdure.kernel.validation import Declared, Validated, ValidationContext
 
 Find = Callable[[str, str, str], Resource | None]
 Implements = Callable[[str, str], bool]
@@ -45,7 +45,7 @@ class Beside:
     """`Known`, as a judgement has it: its surroundings, and beneath them what loaded code stands for."""
 
     def __init__(
-        self, around: Surroundings, provided: Find, implements: Implements | None, refusal: Refusal = _no_refusal
+        self, around: ValidationContext, provided: Find, implements: Implements | None, refusal: Refusal = _no_refusal
     ) -> None:
         self._around = around
         self._provided = provided
@@ -63,10 +63,10 @@ class Beside:
         return None if self._implements is None else self._implements(template, version)
 
 
-class Stored(Shelf):
+class Stored(ResourceIndex):
     """What requests would replace. Other kinds are judged anew whenever somebody looks at them."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: ValidationContext) -> None:
         super().__init__()
         self._around = around
 
@@ -76,29 +76,29 @@ class Stored(Shelf):
 
 def parse(
     text: bytes,
-    around: Surroundings | None,
+    around: ValidationContext | None,
     load: Callable[[bytes], Any],
     provided: Find = _nothing,
     implements: Implements | None = None,
     settings: Settings = DEFAULTS,
     refusal: Refusal = _no_refusal,
-) -> Judged:
+) -> Validated:
     """Every problem, and if there are no errors the program `load` makes of the bundle of the Story that is meant."""
-    around = around or Surroundings()
+    around = around or ValidationContext()
     known = Beside(around, provided, implements, refusal)
-    found = judge(text, known, settings, stored=Stored(around), namespace=around.namespace, read=around.reading)
+    found = validate(text, known, settings, stored=Stored(around), namespace=around.namespace, read=around.reading)
     problems = list(found.problems)
     stories = [resource for resource in found.resources if resource["kind"] == "Story"]
     story = _chosen(stories, around.chosen)
     if around.chosen and story is None:
         problems.append(_absent(around.chosen, stories))
     if story is None or found.has_errors:
-        return Judged(None, problems)
-    pinned = bundle(story, Shelf(found.resources, known), settings)
-    return Judged(load(pinned), problems, pinned, _identity(story))
+        return Validated(None, problems)
+    pinned = bundle(story, ResourceIndex(found.resources, known), settings)
+    return Validated(load(pinned), problems, pinned, _identity(story))
 
 
-def foresee(text: bytes, around: Surroundings, provided: Find = _nothing) -> None:
+def foresee(text: bytes, around: ValidationContext, provided: Find = _nothing) -> None:
     """Look up what `parse` will: Engrams and Stories that the text's Stories name in their own namespace."""
     try:
         around.reading = read_documents(text)
@@ -106,7 +106,7 @@ def foresee(text: bytes, around: Surroundings, provided: Find = _nothing) -> Non
         return
     documents = [one.data for one in around.reading if isinstance(one.data, dict)]
     resources = [{**one, "metadata": {"namespace": around.namespace, **metadata_of(one)}} for one in documents]
-    shelf = Shelf(resources, Beside(around, provided, None))
+    shelf = ResourceIndex(resources, Beside(around, provided, None))
     for story in resources:
         if story.get("kind") == "Story":
             named = {(kind, target.namespace, target.name) for kind, target in references(story)}

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.document.cursor import Look
+from perdure.dialects.story.document.cursor import Cursor
 from perdure.dialects.story.document.shapes import (
     Either,
     Fields,
@@ -66,8 +66,8 @@ _STORAGE = Fields(
 class Storage(msgspec.Struct, frozen=True):
     """Where large values go. S3 only where there is a driver for it (STY-007)."""
 
-    def judge(self, look: Look) -> None:
-        _STORAGE.judge(look)
+    def validate(self, look: Cursor) -> None:
+        _STORAGE.validate(look)
         if not isinstance(look.value, dict):
             return
         if look.value.get("s3") is not None and "s3" not in look.findings.settings.storage_drivers:

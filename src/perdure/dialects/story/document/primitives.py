@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from perdure.dialects.story.document.cursor import INVALID, Look, listed
+from perdure.dialects.story.document.cursor import INVALID, Cursor, listed
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import ReferenceShape, shown
 from perdure.dialects.story.document.templates import check_condition, is_literal
@@ -15,7 +15,7 @@ STOP_PHASES = ("Succeeded", "Failed", "Finished", "Canceled")
 STOP_MODES = ("success", "failure", "cancel")
 
 
-def execute_story(look: Look, name: str) -> None:
+def execute_story(look: Cursor, name: str) -> None:
     given = look.at("with")
     if given.value is None:
         look.problem(f"step '{name}' of type 'executeStory' requires a 'with' block")
@@ -25,7 +25,7 @@ def execute_story(look: Look, name: str) -> None:
     _members(given, ("storyRef", "waitForCompletion", "with"))
     target = given.at("storyRef")
     if target.value is not None:
-        ReferenceShape().judge(target)
+        ReferenceShape().validate(target)
     if read_reference(target.value, "") is None:
         given.problem(f"step '{name}' of type 'executeStory' requires 'with.storyRef.name' to be set")
     waits = given.at("waitForCompletion")
@@ -36,7 +36,7 @@ def execute_story(look: Look, name: str) -> None:
     refuse_secrets(given.at("with"), f"step '{name}': ")
 
 
-def wait(look: Look, name: str) -> None:
+def wait(look: Cursor, name: str) -> None:
     given = look.at("with")
     if given.value is None:
         look.problem(f"step '{name}' of type 'wait' requires a 'with' block")
@@ -54,14 +54,14 @@ def wait(look: Look, name: str) -> None:
     _pause(given, name, "wait")
 
 
-def gate(look: Look, name: str) -> None:
+def gate(look: Cursor, name: str) -> None:
     given = look.at("with")
     if isinstance(given.value, dict):
         _members(given, ("timeout", "pollInterval", "onTimeout"))
         _pause(given, name, "gate")
 
 
-def _pause(given: Look, name: str, kind: str) -> None:
+def _pause(given: Cursor, name: str, kind: str) -> None:
     for word in ("timeout", "pollInterval"):
         span = given.at(word)
         if span.value in (None, ""):
@@ -80,7 +80,7 @@ def _pause(given: Look, name: str, kind: str) -> None:
         end.problem(f"step '{name}' has invalid {kind} onTimeout: {unsupported}")
 
 
-def sleep(look: Look, name: str) -> None:
+def sleep(look: Cursor, name: str) -> None:
     given = look.at("with")
     _members(given, ("duration",))
     span = given.at("duration")
@@ -93,7 +93,7 @@ def sleep(look: Look, name: str) -> None:
         span.problem(f"step '{name}' has invalid sleep duration: {refusal}")
 
 
-def stop(look: Look, name: str) -> None:
+def stop(look: Cursor, name: str) -> None:
     given = look.at("with")
     _members(given, ("phase", "mode", "message"))
     for word, known in (("phase", STOP_PHASES), ("mode", STOP_MODES)):
@@ -107,7 +107,7 @@ def stop(look: Look, name: str) -> None:
         message.problem(f"must be a text, not {shown(message.value)}")
 
 
-def parallel(look: Look, name: str) -> None:
+def parallel(look: Cursor, name: str) -> None:
     """Each branch is judged as a step; here only what a branch may not have."""
     branches = look.at("with", "steps")
     if not isinstance(branches.value, list) or not branches.value:
@@ -127,11 +127,11 @@ def parallel(look: Look, name: str) -> None:
             branch.at("needs").problem(f"{called} must not set needs: all branches start together")
 
 
-def condition(look: Look, name: str) -> None:
+def condition(look: Cursor, name: str) -> None:
     """Nothing but its `if`."""
 
 
-PRIMITIVES: dict[str, Callable[[Look, str], None]] = {
+PRIMITIVES: dict[str, Callable[[Cursor, str], None]] = {
     "condition": condition,
     "parallel": parallel,
     "sleep": sleep,
@@ -144,13 +144,13 @@ PRIMITIVES: dict[str, Callable[[Look, str], None]] = {
 REMOVED = ("switch", "throttle", "batch")
 
 
-def _is_template(look: Look) -> bool:
+def _is_template(look: Cursor) -> bool:
     if isinstance(look.value, dict):
         return "$bubuTemplate" in look.value
     return isinstance(look.value, str) and is_template(look.value)
 
 
-def _members(given: Look, known: tuple[str, ...]) -> None:
+def _members(given: Cursor, known: tuple[str, ...]) -> None:
     """`with` is free-form (STY-003), but what a built-in step does not know has no effect."""
     for name, member in given.members():
         if name not in known:
@@ -160,7 +160,7 @@ def _members(given: Look, known: tuple[str, ...]) -> None:
 class StepType:
     """The `type` of a step (STY-023)."""
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         word = look.value
         if word == "" or (isinstance(word, str) and word in PRIMITIVES):
             return

@@ -17,18 +17,18 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 RULES: dict[str, Rules] = {
-    "Story": Rules(story.STORY, story.judge_story),
-    "Engram": Rules(engrams.ENGRAM, engrams.judge_engram),
-    "EngramTemplate": Rules(engrams.ENGRAM_TEMPLATE, engrams.judge_template),
-    "Impulse": Rules(impulses.IMPULSE, impulses.judge_impulse),
-    "ImpulseTemplate": Rules(impulses.IMPULSE_TEMPLATE, impulses.judge_impulse_template),
-    "Transport": Rules(transports.TRANSPORT, transports.judge_transport),
+    "Story": Rules(story.STORY, story.validate_story),
+    "Engram": Rules(engrams.ENGRAM, engrams.validate_engram),
+    "EngramTemplate": Rules(engrams.ENGRAM_TEMPLATE, engrams.validate_template),
+    "Impulse": Rules(impulses.IMPULSE, impulses.validate_impulse),
+    "ImpulseTemplate": Rules(impulses.IMPULSE_TEMPLATE, impulses.validate_impulse_template),
+    "Transport": Rules(transports.TRANSPORT, transports.validate_transport),
     "TransportBinding": Rules(transports.BINDING),
     "ReferenceGrant": Rules(transports.GRANT),
-    "StoryRun": Rules(runs.STORY_RUN, runs.judge_story_run, is_run_object=True),
-    "StepRun": Rules(runs.STEP_RUN, runs.judge_step_run, is_run_object=True),
-    "StoryTrigger": Rules(triggers.STORY_TRIGGER, triggers.judge_story_trigger, is_run_object=True),
-    "EffectClaim": Rules(triggers.EFFECT_CLAIM, triggers.judge_effect_claim, is_run_object=True),
+    "StoryRun": Rules(runs.STORY_RUN, runs.validate_story_run, is_run_object=True),
+    "StepRun": Rules(runs.STEP_RUN, runs.validate_step_run, is_run_object=True),
+    "StoryTrigger": Rules(triggers.STORY_TRIGGER, triggers.validate_story_trigger, is_run_object=True),
+    "EffectClaim": Rules(triggers.EFFECT_CLAIM, triggers.validate_effect_claim, is_run_object=True),
 }
 
 _METADATA = Fields(

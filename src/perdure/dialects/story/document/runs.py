@@ -2,7 +2,7 @@
 
 from perdure.dialects.story.document import denied
 from perdure.dialects.story.document.context import Case
-from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INPUT_SCHEMA, STORY_REFERENCE, Look
+from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INPUT_SCHEMA, STORY_REFERENCE, Cursor
 from perdure.dialects.story.document.policies import RETRY, STEP_RUN_OVERRIDES
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.secrets import refuse_secrets
@@ -68,7 +68,7 @@ STRUCTURED_ERROR = Fields(  # STY-256
 )
 
 
-def judge_story_run(case: Case) -> None:
+def validate_story_run(case: Case) -> None:
     if case.stored is not None:
         _update(case, case.stored)
         return
@@ -145,7 +145,7 @@ def _has_references(value: object) -> bool:
     return isinstance(value, list) and any(map(_has_references, value))
 
 
-def check_inputs(look: Look, case: Case, most: int) -> None:
+def check_inputs(look: Cursor, case: Case, most: int) -> None:
     """An object within the limit, whose references are well-formed (STY-047)."""
     if not isinstance(look.value, dict):
         return
@@ -158,7 +158,7 @@ def check_inputs(look: Look, case: Case, most: int) -> None:
             look.at(*path).problem(problem)
 
 
-def find_pinned(case: Case, kind: str, look: Look, target: Reference, code: str) -> Resource | None:
+def find_pinned(case: Case, kind: str, look: Cursor, target: Reference, code: str) -> Resource | None:
     """The resource a run object names; reports when it may not, or there is none, or another version of it."""
     referrer = str(case.resource.get("kind"))
     if not case.around.may_name(look, referrer, case.namespace, kind, target, code):
@@ -172,7 +172,7 @@ def find_pinned(case: Case, kind: str, look: Look, target: Reference, code: str)
     return found
 
 
-def _fits(look: Look, story: Resource) -> None:
+def _fits(look: Cursor, story: Resource) -> None:
     """STY-210: what the Story asks for, once its defaults are filled in. References are read later."""
     schema = spec_of(story).get("inputsSchema")
     given = {} if look.value is None else look.value
@@ -188,7 +188,7 @@ def _fits(look: Look, story: Resource) -> None:
         look.at(*misfit.path).problem(f"StoryRun inputs failed schema validation: {misfit}", code=INPUT_SCHEMA)
 
 
-def judge_step_run(case: Case) -> None:
+def validate_step_run(case: Case) -> None:
     """STY-050"""
     spec = case.spec
     size = len(jsontext.encode(case.resource))
@@ -232,7 +232,7 @@ def _status(case: Case) -> None:
     if isinstance(needs, list) and case.name in needs:
         status.at("needs").problem("status.needs must not name the StepRun itself")
     if status.at("error").value is not None:
-        STRUCTURED_ERROR.judge(status.at("error"))
+        STRUCTURED_ERROR.validate(status.at("error"))
     check_generation(case)
 
 

@@ -1,6 +1,6 @@
 """References to secrets and config maps, where a document may not have them (STY-283)."""
 
-from perdure.dialects.story.document.cursor import INVALID, Look
+from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.values.references import CONFIG, SECRET, places
 from perdure.expressions.gotemplate import is_template
 from perdure.kernel import jsontext
@@ -8,7 +8,7 @@ from perdure.kernel import jsontext
 HINT = "They count in `with` of steps with a `ref`, of Engrams and of templates, as texts without templates."
 
 
-def refuse_secrets(look: Look, before: str = "") -> None:
+def refuse_secrets(look: Cursor, before: str = "") -> None:
     """Where a reference would become data of a run: the value that it stands for would be recorded."""
     for path in places(look.value, is_written=False):
         at = look.at(*path)
@@ -16,7 +16,7 @@ def refuse_secrets(look: Look, before: str = "") -> None:
         at.problem(f"{before}{name} would become data here", code=INVALID, hint=HINT)
 
 
-def refuse_computed(look: Look, before: str = "") -> None:
+def refuse_computed(look: Cursor, before: str = "") -> None:
     """A name that a template gives comes from data, and data name no secret."""
     for path in places(look.value, is_written=False):
         at = look.at(*path)

@@ -9,18 +9,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.dialects.story.document.cursor import Findings, Look, listed
+from perdure.dialects.story.document.cursor import Cursor, Report, listed
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.values.schemas import BadSchema, Schema
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.problems import guess
 
-NAME = late(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+NAME = lazy_regex(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 NAME_RULE = "small letters, digits and dashes, with a letter or digit at both ends"
 
 
 class Shape(Protocol):
-    def judge(self, look: Look) -> None: ...
+    def validate(self, look: Cursor) -> None: ...
 
     def tidy(self, value: Any) -> Any: ...
 
@@ -38,7 +38,7 @@ class Text(_Plain, msgspec.Struct, frozen=True):
     least: int = 0
     most: int | None = None
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         if not isinstance(look.value, str):
             look.problem(f"must be a text, not {shown(look.value)}")
         elif len(look.value.strip()) < self.least:
@@ -52,7 +52,7 @@ class Name(_Plain, msgspec.Struct, frozen=True):
 
     most: int = 63
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         value = look.value
         if not isinstance(value, str):
             look.problem(f"must be a name, not {shown(value)}")
@@ -66,7 +66,7 @@ class Whole(_Plain, msgspec.Struct, frozen=True):
     least: int | None = None
     most: int | None = None
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         value = look.value
         if isinstance(value, bool) or not isinstance(value, int):
             look.problem(f"must be a whole number, not {shown(value)}")
@@ -77,7 +77,7 @@ class Whole(_Plain, msgspec.Struct, frozen=True):
 
 
 class Flag(_Plain, msgspec.Struct, frozen=True):
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         if not isinstance(look.value, bool):
             look.problem(f"must be true or false, not {shown(look.value)}")
 
@@ -88,7 +88,7 @@ class OneOf(_Plain, msgspec.Struct, frozen=True):
     words: tuple[str, ...]
     other: tuple[tuple[str, str], ...] = ()
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         known = (*self.words, *(word for word, _ in self.other))
         if look.value in known or look.value == "":
             return
@@ -102,7 +102,7 @@ class OneOf(_Plain, msgspec.Struct, frozen=True):
 class Span(_Plain, msgspec.Struct, frozen=True):
     """A duration that the run passes over when it is none (STY-127, STY-133): worth a warning."""
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         if not isinstance(look.value, str):
             look.problem(f"must be a text such as 30s, not {shown(look.value)}")
             return
@@ -115,7 +115,7 @@ class Span(_Plain, msgspec.Struct, frozen=True):
 class Moment(_Plain, msgspec.Struct, frozen=True):
     """An instant as RFC 3339 has it."""
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         if read_moment(look.value) is None:
             look.problem(f"must be a time such as 2026-01-31T12:00:00Z, not {shown(look.value)}")
 
@@ -129,20 +129,20 @@ def read_moment(written: Any) -> datetime | None:
         return None
 
 
-_MOMENT = late(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_MOMENT = lazy_regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
 class Anything(_Plain, msgspec.Struct, frozen=True):
     """Free-form: any value, members of any name (STY-003)."""
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         pass
 
 
 class Object(_Plain, msgspec.Struct, frozen=True):
     """Free-form, but an object."""
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         look.is_object()
 
 
@@ -151,7 +151,7 @@ class JsonSchema(_Plain, msgspec.Struct, frozen=True):
 
     what: str
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         try:
             Schema(look.value)
         except BadSchema as refusal:
@@ -163,7 +163,7 @@ class ListOf(msgspec.Struct, frozen=True):
     least: int = 0
     most: int | None = None
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         if not isinstance(look.value, list):
             look.problem(f"must be a list, not {shown(look.value)}")
             return
@@ -172,7 +172,7 @@ class ListOf(msgspec.Struct, frozen=True):
             bounds = f"between {self.least} and {self.most}" if self.most is not None else f"at least {self.least}"
             look.problem(f"must have {bounds} items, not {count}")
         for one in look.items():
-            self.item.judge(one)
+            self.item.validate(one)
 
     def tidy(self, value: Any) -> Any:
         return [self.item.tidy(one) for one in value] if isinstance(value, list) else value
@@ -181,10 +181,10 @@ class ListOf(msgspec.Struct, frozen=True):
 class MapOf(msgspec.Struct, frozen=True):
     member: Shape
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         if look.is_object():
             for _, one in look.members():
-                self.member.judge(one)
+                self.member.validate(one)
 
     def tidy(self, value: Any) -> Any:
         return {name: self.member.tidy(one) for name, one in value.items()} if isinstance(value, dict) else value
@@ -196,7 +196,7 @@ class Fields(msgspec.Struct, frozen=True):
     members: Mapping[str, Shape]
     required: Sequence[str] = ()
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         if not look.is_object():
             return
         for name in self.required:
@@ -207,7 +207,7 @@ class Fields(msgspec.Struct, frozen=True):
             if shape is None:
                 look.unknown(name, tuple(self.members))
             elif one.value is not None:
-                shape.judge(one)
+                shape.validate(one)
 
     def tidy(self, value: Any) -> Any:
         if not isinstance(value, dict):
@@ -224,9 +224,9 @@ class Kubernetes(msgspec.Struct, frozen=True):
 
     shape: Shape = Object()
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         look.ignore()
-        self.shape.judge(look)
+        self.shape.validate(look)
 
     def tidy(self, value: Any) -> Any:
         return self.shape.tidy(value)
@@ -239,10 +239,10 @@ class Either(msgspec.Struct, frozen=True):
     second: Shape
     what: str
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         for shape in (self.first, self.second):
-            trial = Look(Findings(), look.value, look.path)
-            shape.judge(trial)
+            trial = Cursor(Report(), look.value, look.path)
+            shape.validate(trial)
             if not trial.findings.has_errors:
                 return
         look.problem(f"must be {self.what}, not {shown(look.value)}")
@@ -257,13 +257,13 @@ REFERENCE = Fields({"name": Name(253), "namespace": Name(63), "version": Text(mo
 class ReferenceShape(msgspec.Struct, frozen=True):
     """A name alone, or an object with one (STY-002). That there is a name is checked where its sentence is known."""
 
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         if isinstance(look.value, str):
             if look.value.strip():
-                Name(253).judge(look)
+                Name(253).validate(look)
         elif isinstance(look.value, dict):
             written = {name: member for name, member in look.value.items() if member != ""}
-            REFERENCE.judge(Look(look.findings, written, look.path))
+            REFERENCE.validate(Cursor(look.findings, written, look.path))
         else:
             look.problem(f"must be a name or an object with one, not {shown(look.value)}")
 

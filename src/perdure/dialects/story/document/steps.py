@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.context import Around
-from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, TRANSPORT_REFERENCE, Look
+from perdure.dialects.story.document.context import Context
+from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, TRANSPORT_REFERENCE, Cursor
 from perdure.dialects.story.document.policies import OVERRIDES, SECRETS, TEXTS
 from perdure.dialects.story.document.primitives import PRIMITIVES, StepType
 from perdure.dialects.story.document.shapes import (
@@ -57,11 +57,11 @@ _STEP = Fields(
 class StepShape:
     """The form of a step; branches of a parallel one have it too."""
 
-    def judge(self, look: Look) -> None:
-        _STEP.judge(look)
+    def validate(self, look: Cursor) -> None:
+        _STEP.validate(look)
         if look.at("type").value == "parallel":
             for branch in look.at("with", "steps").items():
-                _STEP.judge(branch)
+                _STEP.validate(branch)
 
     def tidy(self, value: Any) -> Any:
         step = _STEP.tidy(value)
@@ -75,7 +75,7 @@ class StepShape:
         return step
 
 
-class Tale(msgspec.Struct, frozen=True):
+class StoryContext(msgspec.Struct, frozen=True):
     """The Story a step belongs to, as far as its steps have to know."""
 
     name: str
@@ -83,15 +83,15 @@ class Tale(msgspec.Struct, frozen=True):
     is_streaming: bool
     graph: StepGraph
     transports: tuple[str, ...]
-    around: Around
-    judge_inline: Callable[[Look, str, "Tale"], None]
+    around: Context
+    judge_inline: Callable[[Cursor, str, "StoryContext"], None]
 
     def streams(self, block: str) -> bool:
         """Cleanup is batch also in streaming Stories (STY-139)."""
         return self.is_streaming and block == "steps"
 
 
-def judge_step(look: Look, block: str, tale: Tale) -> None:
+def validate_step(look: Cursor, block: str, tale: StoryContext) -> None:
     if not isinstance(look.value, dict):
         return
     step = look.value
@@ -121,12 +121,12 @@ def judge_step(look: Look, block: str, tale: Tale) -> None:
         check_step(branch, own, tale.namespace, tale.streams(block), tale.around)
 
 
-def _branches(look: Look) -> Iterator[Look]:
+def _branches(look: Cursor) -> Iterator[Cursor]:
     if look.value.get("type") == "parallel":
         yield from (branch for branch in look.at("with", "steps").items() if isinstance(branch.value, dict))
 
 
-def _kind(look: Look, name: str, tale: Tale) -> None:
+def _kind(look: Cursor, name: str, tale: StoryContext) -> None:
     ref, kind = look.value.get("ref"), look.value.get("type")
     if ref is not None and kind:
         look.problem(f"step '{name}' must not set both ref and type")
@@ -136,7 +136,7 @@ def _kind(look: Look, name: str, tale: Tale) -> None:
         look.at("type").problem(f"step '{name}' of type '{kind}' is only supported for batch stories")
 
 
-def _needs(look: Look, name: str, block: str, tale: Tale) -> None:
+def _needs(look: Cursor, name: str, block: str, tale: StoryContext) -> None:
     visible = tale.graph.visible(block)
     for one in look.at("needs").items():
         if not isinstance(one.value, str):
@@ -150,7 +150,7 @@ def _needs(look: Look, name: str, block: str, tale: Tale) -> None:
             one.problem(f"step '{name}' lists unknown dependency '{one.value}' in needs{near}", hint=hint)
 
 
-def _requires(look: Look, name: str, block: str, tale: Tale) -> None:
+def _requires(look: Cursor, name: str, block: str, tale: StoryContext) -> None:
     """STY-038: of a branch, `name` is the step it stands in."""
     if not look.value.get("requires"):
         return
@@ -171,11 +171,11 @@ def _requires(look: Look, name: str, block: str, tale: Tale) -> None:
             one.problem(f"requires references step {step} which is not upstream (add it to needs or needs chain)")
 
 
-def _sizes(look: Look, tale: Tale) -> None:
+def _sizes(look: Cursor, tale: StoryContext) -> None:
     check_size(look.at("with"), "with", tale.around.settings.max_with_bytes)
 
 
-def check_size(look: Look, what: str, most: int) -> None:
+def check_size(look: Cursor, what: str, most: int) -> None:
     """STY-029"""
     if look.value is None:
         return
@@ -184,7 +184,7 @@ def check_size(look: Look, what: str, most: int) -> None:
         look.problem(f"'{what}' block size of {size} bytes exceeds maximum allowed size of {most} bytes")
 
 
-def _transport(look: Look, name: str, tale: Tale) -> None:
+def _transport(look: Cursor, name: str, tale: StoryContext) -> None:
     if look.value.get("transport") is None:
         return
     lane = look.at("transport")
@@ -193,7 +193,7 @@ def _transport(look: Look, name: str, tale: Tale) -> None:
         lane.problem(message, code=TRANSPORT_REFERENCE)
 
 
-def _cache(look: Look) -> None:
+def _cache(look: Cursor) -> None:
     """STY-229"""
     if look.value.get("sideEffects") is not True:
         return
@@ -212,7 +212,7 @@ _OF_ENGRAMS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def _idle(look: Look, name: str, kind: Any) -> None:
+def _idle(look: Cursor, name: str, kind: Any) -> None:
     """What says something of Engrams alone (STY-130, STY-224), and what a stop cannot wait for."""
     if not isinstance(kind, str) or kind not in PRIMITIVES or look.value.get("ref") is not None:
         return
@@ -228,7 +228,7 @@ def _comes_from_data(told: Any) -> bool:
     return isinstance(told, str) or (isinstance(told, dict) and isinstance(told.get("story"), str))
 
 
-def _map(look: Look, name: str, tale: Tale) -> None:
+def _map(look: Cursor, name: str, tale: StoryContext) -> None:
     """The Stories that a map runs for its items and over their results, named or written in place (STY-271)."""
     if not maps(look.value.get("ref"), tale.namespace, tale.around):
         return
@@ -245,7 +245,7 @@ def _map(look: Look, name: str, tale: Tale) -> None:
             _sub_story(at, name, tale, may_be_itself=True)
 
 
-def _sub_story(at: Look, name: str, tale: Tale, *, may_be_itself: bool = False) -> None:
+def _sub_story(at: Cursor, name: str, tale: StoryContext, *, may_be_itself: bool = False) -> None:
     """The Story that a step starts (STY-031, STY-042). A map may start its own: fewer items may be left each time."""
     target = read_reference(at.value, tale.namespace)
     if target is None or not tale.around.may_name(at, "Story", tale.namespace, "Story", target, STORY_REFERENCE):
@@ -264,7 +264,7 @@ def _sub_story(at: Look, name: str, tale: Tale, *, may_be_itself: bool = False) 
 # Templates.
 
 
-def _templates(look: Look, name: str, block: str, tale: Tale) -> None:
+def _templates(look: Cursor, name: str, block: str, tale: StoryContext) -> None:
     """`name` is the step that waits for what is read: of a branch, its parent."""
     streams = tale.streams(block)
     step = look.value
@@ -273,9 +273,9 @@ def _templates(look: Look, name: str, block: str, tale: Tale) -> None:
     given = template_roots.STREAMING_STATIC if streams else template_roots.BATCH
     sight = _Sight(name, block, tale)
     if step.get("type") == "parallel":
-        look = Look(look.findings, {**step, "with": _without_branches(step)}, look.path)
+        look = Cursor(look.findings, {**step, "with": _without_branches(step)}, look.path)
     elif inline_stories(step.get("with")):
-        look = Look(look.findings, {**step, "with": without_stories(step["with"])}, look.path)
+        look = Cursor(look.findings, {**step, "with": without_stories(step["with"])}, look.path)
     sight.check(look, "if", runtime if streams else template_roots.BATCH, is_edge=True)
     templates.check_condition(look.at("if"))
     sight.check(look, "with", given, is_edge=makes_edges)
@@ -293,7 +293,7 @@ def _templates(look: Look, name: str, block: str, tale: Tale) -> None:
     sight.check(look, "runtime", runtime)
 
 
-def _verification(look: Look, own: str) -> None:
+def _verification(look: Cursor, own: str) -> None:
     """STY-216"""
     for other in sorted(templates.check(look, template_roots.BATCH).steps - {own}):
         if find_aliased({own: None}, other) is None:
@@ -305,7 +305,7 @@ def _without_branches(step: Any) -> Any:
     return {name: member for name, member in given.items() if name != "steps"} if isinstance(given, dict) else given
 
 
-def _is_bridged(look: Look, tale: Tale) -> bool:
+def _is_bridged(look: Cursor, tale: StoryContext) -> bool:
     """STY-037"""
     if isinstance(look.value.get("transport"), str) and look.value["transport"].strip():
         return True
@@ -319,14 +319,14 @@ class _Sight(msgspec.Struct, frozen=True):
 
     name: str
     block: str
-    tale: Tale
+    tale: StoryContext
 
-    def check(self, step: Look, member: str, scope: Environment, *, is_edge: bool = False) -> None:
+    def check(self, step: Cursor, member: str, scope: Environment, *, is_edge: bool = False) -> None:
         if step.value.get(member) is not None:
             look = step.at(member)
             self._steps(look, templates.check(look, scope), is_edge)
 
-    def _steps(self, look: Look, read: References, is_edge: bool) -> None:
+    def _steps(self, look: Cursor, read: References, is_edge: bool) -> None:
         if not read.steps:
             return
         graph = self.tale.graph

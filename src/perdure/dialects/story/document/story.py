@@ -3,8 +3,8 @@
 from typing import Any
 
 from perdure.dialects.story.document import streaming, templates
-from perdure.dialects.story.document.context import Around, Case
-from perdure.dialects.story.document.cursor import Look
+from perdure.dialects.story.document.context import Case, Context
+from perdure.dialects.story.document.cursor import Cursor
 from perdure.dialects.story.document.policies import POLICY, RETRY, Storage
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
@@ -19,7 +19,7 @@ from perdure.dialects.story.document.shapes import (
     Whole,
     shown,
 )
-from perdure.dialects.story.document.steps import StepShape, Tale, check_size, judge_step
+from perdure.dialects.story.document.steps import StepShape, StoryContext, check_size, validate_step
 from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.resources.resource import Resource
@@ -77,28 +77,28 @@ def too_large(resource: Resource) -> str | None:
     return f"story size of {size} bytes exceeds maximum allowed size of {LARGEST} bytes" if size > LARGEST else None
 
 
-def judge_story(case: Case) -> None:
-    _judge_spec(case.spec, case.name, case.namespace, case.around)
+def validate_story(case: Case) -> None:
+    _validate_spec(case.spec, case.name, case.namespace, case.around)
 
 
-def _judge_inline(look: Look, name: str, tale: Tale) -> None:
+def _validate_inline(look: Cursor, name: str, tale: StoryContext) -> None:
     """A Story written inside of a step (STY-271): it is started as any other, so it is judged as any other."""
-    STORY.judge(look)
-    _judge_spec(look, name, tale.namespace, tale.around)
+    STORY.validate(look)
+    _validate_spec(look, name, tale.namespace, tale.around)
     if look.value.get("pattern") in ("streaming", "realtime"):
         look.at("pattern").problem("a Story inside of a step must be a batch story")
 
 
-def _judge_spec(look: Look, name: str, namespace: str, around: Around) -> None:
+def _validate_spec(look: Cursor, name: str, namespace: str, around: Context) -> None:
     spec = look.value
     graph = StepGraph(spec)
     transports = tuple(_transports(look, graph))
     is_streaming = spec.get("pattern") in ("streaming", "realtime")
-    tale = Tale(name, namespace, is_streaming, graph, transports, around, _judge_inline)
+    tale = StoryContext(name, namespace, is_streaming, graph, transports, around, _validate_inline)
     _names(look)
     for block in BLOCKS:
         for step in look.at(block).items():
-            judge_step(step, block, tale)
+            validate_step(step, block, tale)
         if cycle := graph.cycle(block):
             steps = ", ".join(cycle)
             look.at(block).problem(f"{block} contains a dependency cycle involving step(s): {steps}")
@@ -108,7 +108,7 @@ def _judge_spec(look: Look, name: str, namespace: str, around: Around) -> None:
         look.at("concurrency").warn("spec.concurrency is for streaming stories: it has no effect here")
 
 
-def _names(look: Look) -> None:
+def _names(look: Cursor) -> None:
     """STY-024: once over the three blocks, branches included."""
     seen: set[str] = set()
     for block in BLOCKS:
@@ -123,7 +123,7 @@ def _names(look: Look) -> None:
                 seen.add(name)
 
 
-def _output(look: Look, graph: StepGraph, around: Around) -> None:
+def _output(look: Cursor, graph: StepGraph, around: Context) -> None:
     if look.value is None:
         return
     check_size(look, "output", around.settings.max_with_bytes)
@@ -135,7 +135,7 @@ def _output(look: Look, graph: StepGraph, around: Around) -> None:
             look.warn(f"the output references unknown step '{written}' in a template{near}")
 
 
-def _policy(look: Look, graph: StepGraph, around: Around) -> None:
+def _policy(look: Cursor, graph: StepGraph, around: Context) -> None:
     for word in ("story", "step", "gracefulShutdownTimeout"):
         span = look.at("timeouts", word)
         if not isinstance(span.value, str) or not span.value.strip():
@@ -154,7 +154,7 @@ def _policy(look: Look, graph: StepGraph, around: Around) -> None:
     templates.check(look.at("execution", "cache", "key"), template_roots.CACHE_KEY)
 
 
-def _transports(look: Look, graph: StepGraph) -> dict[str, Any]:
+def _transports(look: Cursor, graph: StepGraph) -> dict[str, Any]:
     """STY-040"""
     declared: dict[str, Any] = {}
     for one in look.at("transports").items():
@@ -166,7 +166,7 @@ def _transports(look: Look, graph: StepGraph) -> dict[str, Any]:
         elif name in declared:
             one.at("name").problem(f"transport name {shown(name)} is duplicated; names must be unique per story")
         else:
-            Name().judge(one.at("name"))
+            Name().validate(one.at("name"))
             declared[name] = one.value
         target = one.value.get("transportRef")
         if target is None or (isinstance(target, str) and not target.strip()):

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.cursor import Look
+from perdure.dialects.story.document.cursor import Cursor
 from perdure.dialects.story.document.shapes import Fields, Flag, ListOf, Name, OneOf, Shape, Text, Whole, shown
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
 from perdure.dialects.story.values import template_roots
@@ -14,7 +14,7 @@ from perdure.kernel.problems import guess
 
 
 class PositiveSpan(msgspec.Struct, frozen=True):
-    def judge(self, look: Look) -> None:
+    def validate(self, look: Cursor) -> None:
         try:
             read_positive(look.value)
         except BadDuration as refusal:
@@ -142,7 +142,7 @@ SETTINGS = Fields(
 )
 
 
-def check(look: Look, steps: Collection[str] | None) -> None:
+def check(look: Cursor, steps: Collection[str] | None) -> None:
     """What the parts have to do with each other. `steps` may be targets of rules; None when nobody knows them."""
     _lanes(look.at("lanes"))
     _quorum(look.at("fanIn"))
@@ -152,7 +152,7 @@ def check(look: Look, steps: Collection[str] | None) -> None:
         _targets(rule.at("target", "steps"), steps)
 
 
-def _lanes(look: Look) -> None:
+def _lanes(look: Cursor) -> None:
     seen: dict[str, set[str]] = {"name": set(), "kind": set()}
     for lane in look.items():
         for word, values in seen.items():
@@ -165,7 +165,7 @@ def _lanes(look: Look) -> None:
                 values.add(value)
 
 
-def _quorum(look: Look) -> None:
+def _quorum(look: Cursor) -> None:
     quorum = look.at("quorum")
     if look.at("mode").value == "quorum":
         if quorum.value is None:
@@ -174,7 +174,7 @@ def _quorum(look: Look) -> None:
         quorum.problem("quorum is only valid when mode=quorum")
 
 
-def _targets(look: Look, steps: Collection[str] | None) -> None:
+def _targets(look: Cursor, steps: Collection[str] | None) -> None:
     seen: set[str] = set()
     for target in look.items():
         name = target.value

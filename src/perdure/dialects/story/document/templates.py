@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from perdure.dialects.story.document.cursor import INVALID, Found, Look
+from perdure.dialects.story.document.cursor import INVALID, Cursor, Found
 from perdure.dialects.story.document.shapes import shown
 from perdure.dialects.story.plan.step_graph import NO_REFERENCES, references_in
 from perdure.dialects.story.values.template_roots import under
 from perdure.expressions.gotemplate import BadStructure, Environment, References, Structure, is_condition, is_template
 
 
-def check_condition(look: Look) -> None:
+def check_condition(look: Cursor) -> None:
     """A plain text is a literal, and only a few of them mean anything (STY-061, STY-281)."""
     text = look.value
     if isinstance(text, str) and not is_template(text) and not is_condition(text):
@@ -17,7 +17,7 @@ def check_condition(look: Look) -> None:
         look.warn(message, hint="Write a template such as {{ eq inputs.kind 'x' }}, or true or false.")
 
 
-def check(look: Look, scope: Environment) -> References:
+def check(look: Cursor, scope: Environment) -> References:
     """Every template in a value; returns what they read, as far as they are templates at all."""
     if look.value is None:
         return NO_REFERENCES

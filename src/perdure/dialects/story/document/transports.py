@@ -4,7 +4,7 @@ import re
 
 from perdure.dialects.story.document import streaming
 from perdure.dialects.story.document.context import Case
-from perdure.dialects.story.document.cursor import Look
+from perdure.dialects.story.document.cursor import Cursor
 from perdure.dialects.story.document.shapes import (
     Fields,
     JsonSchema,
@@ -63,7 +63,7 @@ GRANT = Fields(
 )
 
 
-def judge_transport(case: Case) -> None:
+def validate_transport(case: Case) -> None:
     """STY-046"""
     look = case.spec
     driver = look.at("driver").value
@@ -82,7 +82,7 @@ def judge_transport(case: Case) -> None:
         streaming.check(settings, None)
 
 
-def _unique(looks: list[Look], what: str) -> None:
+def _unique(looks: list[Cursor], what: str) -> None:
     seen: set[str] = set()
     for one in looks:
         if one.value is None or (isinstance(one.value, str) and not one.value.strip()):

@@ -53,7 +53,7 @@ _IDENTITY = ("stepRunRef", "effectKey", "idempotencyKey")
 _LEASE = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
 
 
-def judge_story_trigger(case: Case) -> None:
+def validate_story_trigger(case: Case) -> None:
     spec = case.spec
     if case.stored is not None and not same(spec_of(case.stored), spec_of(case.resource)):
         spec.problem("spec of a StoryTrigger is immutable")
@@ -83,7 +83,7 @@ def judge_story_trigger(case: Case) -> None:
         find_pinned(case, "Story", spec.at("storyRef"), target, STORY_REFERENCE)
 
 
-def judge_effect_claim(case: Case) -> None:
+def validate_effect_claim(case: Case) -> None:
     spec = case.spec
     target = read_reference(spec.at("stepRunRef").value, case.namespace)
     if target is None:

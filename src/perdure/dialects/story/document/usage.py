@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.document.context import Around
-from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, NO_TEMPLATE, NOT_FOUND, Look
+from perdure.dialects.story.document.context import Context
+from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, NO_TEMPLATE, NOT_FOUND, Cursor
 from perdure.dialects.story.document.engrams import check_fit
 from perdure.dialects.story.document.secrets import refuse_computed
 from perdure.dialects.story.plan.engram_code import WAYS, place_of, provider_for
@@ -16,7 +16,7 @@ from perdure.dialects.story.resources.resource import Reference, Resource, read_
 REFUSED = "PolicyRefused"
 
 
-def check_step(look: Look, name: str, namespace: str, is_streaming: bool, around: Around) -> None:
+def check_step(look: Cursor, name: str, namespace: str, is_streaming: bool, around: Context) -> None:
     at = look.at("ref")
     if at.value is None:
         return
@@ -52,7 +52,7 @@ def check_step(look: Look, name: str, namespace: str, is_streaming: bool, around
     _input(look, name, use.engram, use.template)
 
 
-def maps(ref: Any, namespace: str, around: Around) -> bool:
+def maps(ref: Any, namespace: str, around: Context) -> bool:
     """Whether a step's Engram runs Stories over items."""
     target = read_reference(ref, namespace)
     use = None if target is None else _use(target, around)
@@ -70,7 +70,7 @@ class Use(msgspec.Struct, frozen=True):
     lacks_code: bool  # STY-009: nothing to run is no error, the step waits
 
 
-def _use(target: Reference, around: Around) -> Use | None:
+def _use(target: Reference, around: Context) -> Use | None:
     if target not in around.uses:
         engram = around.find("Engram", target)
         around.uses[target] = None if engram is None else _found(target, engram, around)
@@ -78,7 +78,7 @@ def _use(target: Reference, around: Around) -> Use | None:
     return found
 
 
-def _found(target: Reference, engram: Resource, around: Around) -> Use:
+def _found(target: Reference, engram: Resource, around: Context) -> Use:
     wanted = read_reference(spec_of(engram).get("templateRef"), "")
     template = None if wanted is None else around.find("EngramTemplate", wanted)
     return Use(
@@ -93,7 +93,7 @@ def _found(target: Reference, engram: Resource, around: Around) -> Use:
     )
 
 
-def _input(look: Look, name: str, engram: Resource, template: Resource) -> None:
+def _input(look: Cursor, name: str, engram: Resource, template: Resource) -> None:
     schema = spec_of(template).get("inputSchema")
     if schema is None:
         return

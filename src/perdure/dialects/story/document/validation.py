@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.document.context import Around, Case
-from perdure.dialects.story.document.cursor import INVALID, KUBERNETES_ONLY, Findings, Found, Look
+from perdure.dialects.story.document.context import Case, Context
+from perdure.dialects.story.document.cursor import INVALID, KUBERNETES_ONLY, Cursor, Found, Report
 from perdure.dialects.story.document.rules import RULES, whole
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.shapes import shown
@@ -18,7 +18,7 @@ from perdure.dialects.story.resources.resource import (
     NOTHING,
     Known,
     Resource,
-    Shelf,
+    ResourceIndex,
     key_of,
     metadata_of,
     name_of,
@@ -30,7 +30,7 @@ from perdure.kernel.problems import Problem, Severity, guess
 SHOWN = 200  # problems of one text; nobody repairs more at a time
 
 
-class Judged(msgspec.Struct, frozen=True):
+class ValidatedResources(msgspec.Struct, frozen=True):
     """The resources of a text in order, those with problems too, and the problems sorted by place."""
 
     resources: tuple[Resource, ...]
@@ -41,7 +41,7 @@ class Judged(msgspec.Struct, frozen=True):
         return any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
-def judge(
+def validate(
     text: bytes,
     known: Known = NOTHING,
     settings: Settings = DEFAULTS,
@@ -49,7 +49,7 @@ def judge(
     stored: Known = NOTHING,
     namespace: str = DEFAULT_NAMESPACE,
     read: Sequence[Document] | None = None,
-) -> Judged:
+) -> ValidatedResources:
     """All resources of a text, each beside the others and what is known; `stored` holds what they would replace.
 
     `namespace` is that of resources that name none. `read` are the text's documents, where they were read before.
@@ -57,45 +57,45 @@ def judge(
     try:
         documents = read_documents(text) if read is None else read
     except UnreadableText as unreadable:
-        return Judged((), unreadable.problems)
+        return ValidatedResources((), unreadable.problems)
     if not documents:
-        return Judged(
+        return ValidatedResources(
             (), (Problem(INVALID, "there is no resource: the text is empty or all comment", line=1, column=1),)
         )
-    shelf = Shelf(beneath=known)
+    shelf = ResourceIndex(beneath=known)
     seen: set[tuple[str, str, str]] = set()
-    readable: list[tuple[Document, Resource, Findings]] = []
+    readable: list[tuple[Document, Resource, Report]] = []
     problems: list[Problem] = []
     for document in documents:
-        findings = Findings(settings)
-        resource = _recognized(Look(findings, document.data), namespace)
+        findings = Report(settings)
+        resource = _recognized(Cursor(findings, document.data), namespace)
         if resource is None:
             problems += _placed(document, findings)
             continue
         key = key_of(resource)
         if key in seen and key[2]:
-            Look(findings, document.data).at("metadata", "name").problem(f"{_called(key)} stands twice in this text")
+            Cursor(findings, document.data).at("metadata", "name").problem(f"{_called(key)} stands twice in this text")
         seen.add(key)
         shelf.put(resource)
         readable.append((document, resource, findings))
-    around = Around(shelf, settings)
+    around = Context(shelf, settings)
     for document, resource, findings in readable:
         older = stored.find(*key_of(resource)) if name_of(resource) else None
-        _judge(Look(findings, document.data), resource, around, older)
+        _validate(Cursor(findings, document.data), resource, around, older)
         problems += _placed(document, findings)
     problems.sort(key=lambda one: (one.line or 0, one.column or 0))
-    return Judged(tuple(resource for _, resource, _ in readable), tuple(problems[:SHOWN]))
+    return ValidatedResources(tuple(resource for _, resource, _ in readable), tuple(problems[:SHOWN]))
 
 
-def judge_resource(
+def validate_resource(
     data: Any, known: Known = NOTHING, settings: Settings = DEFAULTS, stored: Resource | None = None
 ) -> tuple[Resource | None, list[Problem]]:
     """One resource without a text, `stored` the one it would replace: how it is kept, and its problems."""
-    findings = Findings(settings)
-    root = Look(findings, data)
+    findings = Report(settings)
+    root = Cursor(findings, data)
     resource = _recognized(root)
     if resource is not None:
-        _judge(root, resource, Around(Shelf([resource], known), settings), stored)
+        _validate(root, resource, Context(ResourceIndex([resource], known), settings), stored)
     return resource, [
         Problem(one.code, one.message, spell(one.path), hint=one.hint, severity=one.severity) for one in findings.found
     ]
@@ -107,7 +107,7 @@ def tidied(data: Resource) -> Resource:
     return kept
 
 
-def _recognized(root: Look, namespace: str = DEFAULT_NAMESPACE) -> Resource | None:
+def _recognized(root: Cursor, namespace: str = DEFAULT_NAMESPACE) -> Resource | None:
     """The resource, if it is of a kind that exists; reports if not (STY-001)."""
     data = root.value
     if not isinstance(data, dict):
@@ -129,7 +129,7 @@ def _recognized(root: Look, namespace: str = DEFAULT_NAMESPACE) -> Resource | No
     return kept
 
 
-def _unknown(root: Look, word: str, known: Sequence[str]) -> None:
+def _unknown(root: Cursor, word: str, known: Sequence[str]) -> None:
     value = root.value.get(word)
     if value is None:
         root.problem(f"{word} is required", hint=f"One of: {', '.join(known)}.")
@@ -138,7 +138,7 @@ def _unknown(root: Look, word: str, known: Sequence[str]) -> None:
     root.at(word).problem(f"unknown {word} {shown(value)}{near}", hint=f"There are: {', '.join(known)}.")
 
 
-def _judge(root: Look, resource: Resource, around: Around, stored: Resource | None) -> None:
+def _validate(root: Cursor, resource: Resource, around: Context, stored: Resource | None) -> None:
     kind = resource["kind"]
     rules = RULES[kind]
     stored = None if stored is None else tidied(stored)
@@ -147,7 +147,7 @@ def _judge(root: Look, resource: Resource, around: Around, stored: Resource | No
     if kind == "Story" and (problem := too_large(root.value)) is not None:
         root.problem(problem)
         return
-    whole(kind).judge(root)
+    whole(kind).validate(root)
     _metadata(root, resource)
     if isinstance(root.value.get("spec"), dict):
         rules.judge(Case(root, resource, around, stored))
@@ -156,7 +156,7 @@ def _judge(root: Look, resource: Resource, around: Around, stored: Resource | No
         _keep_first(root.findings)
 
 
-def _metadata(root: Look, resource: Resource) -> None:
+def _metadata(root: Cursor, resource: Resource) -> None:
     metadata = metadata_of(resource)
     if not metadata.get("name") and not metadata.get("generateName"):
         root.at("metadata").problem("metadata.name is required")
@@ -165,7 +165,7 @@ def _metadata(root: Look, resource: Resource) -> None:
         at.warn(f"a {resource['kind']} belongs to no namespace: this one is ignored")
 
 
-def _ignored(root: Look) -> None:
+def _ignored(root: Cursor) -> None:
     """STY-004: one warning, however many fields."""
     paths = root.findings.ignored
     if paths:
@@ -174,13 +174,13 @@ def _ignored(root: Look) -> None:
         at.warn(f"only Kubernetes gives these a meaning, here they are ignored: {named}", code=KUBERNETES_ONLY)
 
 
-def _keep_first(findings: Findings) -> None:
+def _keep_first(findings: Report) -> None:
     """Run objects stop at the first problem (STY-019)."""
     errors = [one for one in findings.found if one.severity is Severity.ERROR]
     findings.found[:] = [one for one in findings.found if one.severity is not Severity.ERROR or one is errors[0]]
 
 
-def _placed(document: Document, findings: Findings) -> list[Problem]:
+def _placed(document: Document, findings: Report) -> list[Problem]:
     return [_place(document, one) for one in findings.found[:SHOWN]]
 
 

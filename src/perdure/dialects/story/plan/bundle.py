@@ -19,7 +19,7 @@ from perdure.dialects.story.resources.resource import (
     Known,
     Reference,
     Resource,
-    Shelf,
+    ResourceIndex,
     key_of,
     metadata_of,
     namespace_of,
@@ -67,9 +67,9 @@ def bundle(story: Resource, known: Known, settings: Settings) -> bytes:
     return jsontext.canonical(found)
 
 
-def open_bundle(held: Mapping[str, Any]) -> Shelf:
+def open_bundle(held: Mapping[str, Any]) -> ResourceIndex:
     """What a bundle holds, its Story included, to be found again by kind and name."""
-    shelf = Shelf([held["story"], *held["grants"]])
+    shelf = ResourceIndex([held["story"], *held["grants"]])
     for part in ("engrams", "templates", "stories"):
         for resource in held[part].values():
             shelf.put(resource)

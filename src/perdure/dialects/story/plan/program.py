@@ -14,7 +14,7 @@ import msgspec
 from perdure.dialects.story.plan.bundle import open_bundle
 from perdure.dialects.story.plan.offload_policy import injects, reads_in_process
 from perdure.dialects.story.plan.settings import Settings
-from perdure.dialects.story.resources.resource import Shelf
+from perdure.dialects.story.resources.resource import ResourceIndex
 from perdure.dialects.story.values.references import may_refer, named_secrets
 from perdure.dialects.story.values.template_roots import BATCH, OUTPUT, under
 from perdure.expressions.gotemplate import Environment, References, Structure
@@ -206,7 +206,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
-    def shelf(self) -> Shelf:
+    def shelf(self) -> ResourceIndex:
         """Everything the bundle holds."""
         return open_bundle(self.bundle)
 

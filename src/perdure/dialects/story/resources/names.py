@@ -10,13 +10,13 @@ from typing import Any
 
 from perdure.expressions.gotemplate.floats import format_json_float
 from perdure.expressions.gotemplate.json_text import quote
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 LONGEST_NAME = 253
 LONGEST_LABEL = 63
 LONGEST_KEY = 256
 
-_OTHER = late(r"[^a-z0-9]+")
+_OTHER = lazy_regex(r"[^a-z0-9]+")
 _KEPT, _HASHED = 50, 12  # of a composed name that is too long
 _DIGITS = 16  # of SHA-1 in derived names
 

@@ -30,7 +30,7 @@ class Known(Protocol):
         """Why the operator does not let a namespace use a provider; None where it may."""
 
 
-class Shelf:
+class ResourceIndex:
     """Resources by kind, namespace and name; what is not here is looked for in what lies beneath."""
 
     def __init__(self, resources: Iterable[Resource] = (), beneath: Known | None = None) -> None:
@@ -60,7 +60,7 @@ class Shelf:
         return None if self._beneath is None else self._beneath.refusal(provider, namespace)
 
 
-NOTHING: Known = Shelf()
+NOTHING: Known = ResourceIndex()
 
 
 def key_of(resource: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -83,7 +83,7 @@ def expire(turn: Turn, step: Step, state: StepState) -> None:
         turn.cancel_task(state.task, "its time is up")
 
 
-def land(turn: Turn, name: str, ended: e.TaskEnded) -> None:
+def on_result(turn: Turn, name: str, ended: e.TaskEnded) -> None:
     """A task of the step has ended."""
     body: Body = turn.body
     program: Program = turn.program

@@ -43,13 +43,13 @@ def _on_end(turn: Turn) -> None:
     body: Body = turn.body
     match turn.events[-1] if turn.events else None:
         case e.TaskEnded() as ended if ended.task in body.tasks:
-            attempts.land(turn, body.tasks[ended.task], ended)
+            attempts.on_result(turn, body.tasks[ended.task], ended)
         case e.ChildEnded() as ended if ended.child in body.tasks:
             name = body.tasks[ended.child]
             if body.steps[name].fan is not None:
-                map_reduce.land(turn, turn.program.steps[name], body.steps[name], ended)
+                map_reduce.on_child_end(turn, turn.program.steps[name], body.steps[name], ended)
             else:
-                execute_story.land(turn, name, ended)
+                execute_story.on_child_end(turn, name, ended)
         case e.TaskRedelivered(task, delivery, reason) if task in body.tasks:
             message = f"execution {delivery} begins: {reason}"
             turn.emit(s.Noted(body.tasks[task], "JobRestarted", message, turn.now))
@@ -62,6 +62,6 @@ def _on_timer(turn: Turn) -> None:
     if name:
         step, state = turn.program.step(name), body.steps[name]
         if is_deadline:
-            KINDS[step.kind].ring(turn, step, state)
+            KINDS[step.kind].on_timer(turn, step, state)
     elif is_deadline:
         interruption.time_out(turn)

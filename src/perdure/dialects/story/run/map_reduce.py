@@ -197,7 +197,7 @@ def _launch(
     turn.emit(s.FanChildStarted(step.name, index, child, name))
 
 
-def land(turn: Turn, step: Step, state: StepState, ended: e.ChildEnded) -> None:
+def on_child_end(turn: Turn, step: Step, state: StepState, ended: e.ChildEnded) -> None:
     """A child has ended. One that failed may be the end of the others (`failFast`)."""
     fan = state.fan
     assert fan is not None

@@ -25,7 +25,7 @@ def end_step(
 ) -> None:
     """`landed`: its output is what its task has just given; otherwise `output`, if any."""
     body: Body = turn.body
-    let_go(turn, body.steps.get(name))
+    release(turn, body.steps.get(name))
     turn.emit(
         s.StepEnded(
             name,
@@ -43,7 +43,7 @@ def end_step(
     )
 
 
-def let_go(turn: Turn, state: StepState | None) -> None:
+def release(turn: Turn, state: StepState | None) -> None:
     """Give back permits and timers."""
     if state is None:
         return
@@ -62,7 +62,7 @@ def skip(turn: Turn, names: list[str], message: str, *, follows_failure: bool = 
         return
     names = names + [one for name in names for one in body.plan.helpers(name) if _is_held_up(body, one)]
     for name in names:
-        let_go(turn, body.steps.get(name))
+        release(turn, body.steps.get(name))
     turn.emit(s.StepsSkipped(tuple(names), message, turn.now, follows_failure))
 
 

@@ -234,7 +234,7 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     helping: Queue = msgspec.field(default_factory=dict)
     launched: dict[str, list[int]] = msgspec.field(default_factory=dict)  # sub-runs of this life, by step
 
-    def wake(self, name: str) -> None:
+    def enqueue(self, name: str) -> None:
         """The step can move. Most come in story order; who does not is put in its place."""
         if name in self.agenda:
             return

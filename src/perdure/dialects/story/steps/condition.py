@@ -13,5 +13,5 @@ class Condition:
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """It waits for nothing."""
 
-    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         """It has no deadline."""

@@ -57,7 +57,7 @@ class EngramStep:
         else:
             attempts.repeat(turn, step, state)
 
-    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         if state.fan is not None:
             map_reduce.expire(turn, step, state)
         else:

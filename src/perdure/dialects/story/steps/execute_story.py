@@ -52,7 +52,7 @@ class ExecuteStory:
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """Its child's end is taken up where it arrives."""
 
-    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         """It has no deadline of its own."""
 
 
@@ -99,7 +99,7 @@ def _inputs(step: Step, scope: Scope, story: Resource) -> dict[str, Any]:
     return inputs
 
 
-def land(turn: Turn, name: str, ended: e.ChildEnded) -> None:
+def on_child_end(turn: Turn, name: str, ended: e.ChildEnded) -> None:
     """The child's phase and message are the step's; its output only if it succeeded (STY-089)."""
     told = child_runs.read_end(turn, ended)
     state: StepState = turn.body.steps[name]

@@ -33,7 +33,7 @@ class GateStep:
         if not self._decided(turn, step):
             turn.emit(s.WaitChecked(step.name))
 
-    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         """The decision is read before the deadline (STY-103)."""
         if not self._decided(turn, step):
             time_out(turn, step)

@@ -30,5 +30,5 @@ class Parallel:
         if verified(turn, step, Scope(turn, step).outputs_of(step)):
             end_step(turn, step.name, Phase.SUCCEEDED, message)
 
-    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         """It has no deadline."""

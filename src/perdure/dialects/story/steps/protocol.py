@@ -14,5 +14,5 @@ class Kind(Protocol):
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """It has begun, and something it waited for has come: go on."""
 
-    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         """Its deadline has passed."""

@@ -39,5 +39,5 @@ class Sleep:
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """It waits for its deadline only."""
 
-    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         succeed(turn, step, COMPLETED)

@@ -35,7 +35,7 @@ class Stop:
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         """It ends where it starts."""
 
-    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         """It has no deadline."""
 
 

@@ -71,7 +71,7 @@ class Wait:
             materialize.ask(turn, asked)
         turn.emit(s.WaitChecked(step.name, turn.set_timer(turn.now + _interval(step)) if rang else 0))
 
-    def ring(self, turn: Turn, step: Step, state: StepState) -> None:
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         """A condition that is true at the deadline wins (STY-098); one that would take longer to look at does not."""
         try:
             if self._holds(turn, step):

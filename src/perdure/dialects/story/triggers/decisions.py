@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from perdure.dialects.story.document.validation import judge_resource
+from perdure.dialects.story.document.validation import validate_resource
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.names import input_hash, trigger_name
@@ -103,7 +103,7 @@ def refuse_run(run: Resource, known: Known, settings: Settings) -> Decision | No
             message = "the inputs are above the inline limit and there is no storage to put them into"
             return Decision(Answer.PENDING, Why.NO_STORAGE, message)
         settings = replace(settings, max_inline_inputs_size=len(jsontext.encode(spec_of(run).get("inputs"))))
-    _, problems = judge_resource(run, known, settings)
+    _, problems = validate_resource(run, known, settings)
     errors = [problem.message for problem in problems if problem.severity is Severity.ERROR]
     return _reject(Why.INVALID, errors[0]) if errors else None
 

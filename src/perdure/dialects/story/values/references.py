@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 STORAGE = "$bubuStorageRef"
 CONFIG = "$bubuConfigMapRef"
@@ -25,7 +25,7 @@ STORAGE_MEMBERS = (
 INSTEAD = "Put large values into storage and pass references to them."  # of inputs that are too large
 FORMATS = ("auto", "json", "raw")
 
-_SUBPATH = late(r"(?:[^.\[\]]+|\[(?:\d+|\*)\])(?:\.[^.\[\]]+|\[(?:\d+|\*)\])*")
+_SUBPATH = lazy_regex(r"(?:[^.\[\]]+|\[(?:\d+|\*)\])(?:\.[^.\[\]]+|\[(?:\d+|\*)\])*")
 _NAMES = {CONFIG: "config map reference", SECRET: "secret reference"}
 
 

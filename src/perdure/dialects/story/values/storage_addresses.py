@@ -15,15 +15,15 @@ import msgspec
 
 from perdure.dialects.story.values.references import STORAGE
 from perdure.kernel import jsontext
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
 CONTENT_TYPE = "$bubuStorageContentType"
 LARGEST_CONTAINER = 256 * 1024  # one with references inside that is larger goes whole
 DEEPEST = 32  # STY-080
 
-_ADDRESS = late(r"(?P<run>[^/]+/[^/]+)/steps/(?P<step>[^/]+)/(?P<input>input/)?(?P<path>[^/]+)\.json")
-_OF_RUN = late(r"(?P<run>[^/]+/[^/]+)/inputs/(?P<path>[^/]+)\.json")
-_KEY = late(r"[^.\[\]/]+")
+_ADDRESS = lazy_regex(r"(?P<run>[^/]+/[^/]+)/steps/(?P<step>[^/]+)/(?P<input>input/)?(?P<path>[^/]+)\.json")
+_OF_RUN = lazy_regex(r"(?P<run>[^/]+/[^/]+)/inputs/(?P<path>[^/]+)\.json")
+_KEY = lazy_regex(r"[^.\[\]/]+")
 
 
 class Address(msgspec.Struct, frozen=True):

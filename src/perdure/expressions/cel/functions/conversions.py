@@ -19,9 +19,9 @@ from perdure.expressions.cel.instants import (
     parse_timestamp,
 )
 from perdure.expressions.cel.values import TypeValue, Uint, Value, type_of
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_DECIMAL = late(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DECIMAL = lazy_regex(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _LONGEST_NUMBER = 100_000
 _WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")

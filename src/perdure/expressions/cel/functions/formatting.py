@@ -22,9 +22,9 @@ from perdure.expressions.cel.frame import (
 from perdure.expressions.cel.functions.conversions import encode_text, format_double, plain_double
 from perdure.expressions.cel.instants import Duration, Timestamp, format_duration, format_timestamp
 from perdure.expressions.cel.values import CelList, CelMap, TypeValue, Uint, Value, type_name
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_CLAUSE = late(r"%(?:\.([0-9]{1,9}))?(.?)", re.DOTALL)
+_CLAUSE = lazy_regex(r"%(?:\.([0-9]{1,9}))?(.?)", re.DOTALL)
 _MOST_DIGITS = 1000
 
 

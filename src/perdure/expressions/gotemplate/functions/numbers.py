@@ -13,10 +13,10 @@ from perdure.expressions.gotemplate.formatting import format_scalar
 from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, SLOW, TEXT, takes
 from perdure.expressions.gotemplate.literals import INT_MAX, INT_MIN
 from perdure.expressions.gotemplate.values import Value, float_to_int, wrap_int64
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_WHOLE = late(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]*|[1-9][0-9]*)(?:\.0*)?")
-_DECIMAL = late(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
+_WHOLE = lazy_regex(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]*|[1-9][0-9]*)(?:\.0*)?")
+_DECIMAL = lazy_regex(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
 _LONGEST = 400  # characters of a number
 _PRECISE = Context(prec=800)
 _QUOTIENT_PLACES = Decimal(1).scaleb(-16)

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 from perdure.expressions.gotemplate.functions.letters import lower, to_lower, upper
 from perdure.expressions.gotemplate.functions.library import takes_letters
-from perdure.kernel.lazy_regex import late
+from perdure.kernel.lazy_regex import lazy_regex
 
-_JOINTS = late(r"[\s_-]+")
+_JOINTS = lazy_regex(r"[\s_-]+")
 
 
 def join_words(text: str, joint: str) -> str:

@@ -14,14 +14,14 @@ from perdure.providers.context import BlockingContext, TaskContext
 from perdure.services.story.engrams import storage
 from perdure.services.story.engrams.hydration import families_of
 from perdure.services.story.engrams.secrets import EngramSecrets
-from perdure.services.story.engrams.step_log import Logbook
+from perdure.services.story.engrams.step_log import StepLog
 
 
 class EngramContext:
     def __init__(self, inner: TaskContext | BlockingContext, task: Mapping[str, Any]) -> None:
         self._inner = inner
         self._task = task
-        self.logbook = Logbook()
+        self.logbook = StepLog()
         self.secrets = EngramSecrets(inner.secrets, task.get("secrets") or {})
 
     @property

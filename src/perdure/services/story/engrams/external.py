@@ -16,7 +16,7 @@ from perdure.providers.context import TaskContext
 from perdure.services.story.engrams.context import EngramContext
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.engrams.hydration import fill, hydrate_inputs
-from perdure.services.story.engrams.step_log import Logbook
+from perdure.services.story.engrams.step_log import StepLog
 
 
 def told(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def filled(context: TaskContext, task: dict[str, Any], members: dict[str, Any] |
 
 async def tell_errors(context: TaskContext, said: dict[str, Any]) -> None:
     """What a process writes to standard error is its log."""
-    book = Logbook()
+    book = StepLog()
     book.add_text(said.get("stderr") or "")
     await book.tell(context)
 

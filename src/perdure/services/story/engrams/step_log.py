@@ -20,7 +20,7 @@ MOST_HELD = 32 * MOST_BYTES
 """Until it is told: whole lines, since secrets are taken out of a line before anything else is."""
 
 
-class Logbook:
+class StepLog:
     def __init__(self) -> None:
         self._lines: deque[dict[str, Any]] = deque()
         self._size = 0

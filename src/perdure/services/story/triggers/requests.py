@@ -13,7 +13,14 @@ from typing import Any, cast
 
 from perdure.dialects.story.language import Story
 from perdure.dialects.story.resources.kinds import KINDS
-from perdure.dialects.story.resources.resource import Resource, Shelf, name_of, namespace_of, read_reference, spec_of
+from perdure.dialects.story.resources.resource import (
+    Resource,
+    ResourceIndex,
+    name_of,
+    namespace_of,
+    read_reference,
+    spec_of,
+)
 from perdure.dialects.story.triggers import impulse_counts
 from perdure.dialects.story.triggers.decisions import (
     Answer,
@@ -213,17 +220,17 @@ class Requests:
     async def _resource(self, run: RunId) -> Resource:
         return self._language.resources(await self._client.show(run))[0]
 
-    async def _known(self, trigger: Resource) -> Shelf:
+    async def _known(self, trigger: Resource) -> ResourceIndex:
         target = read_reference(spec_of(trigger).get("storyRef"), namespace_of(trigger))
         if target is None:
-            return Shelf()
+            return ResourceIndex()
         asked: list[Question] = [
             Named("Story", target.namespace, target.name),
             Within("ReferenceGrant", target.namespace),
         ]
-        found = await self._client.judge.fetch(asked)
+        found = await self._client.validator.fetch(asked)
         story, grants = (found[one] for one in asked)
-        return Shelf([*([story] if story else []), *grants])
+        return ResourceIndex([*([story] if story else []), *grants])
 
     async def _row(self, key: Named) -> ResourceRow | None:
         return (await self._client.store.resources([key])).get(key)

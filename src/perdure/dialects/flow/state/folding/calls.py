@@ -62,7 +62,7 @@ def _call_entered(body: Body, event: f.CallEntered) -> None:
 def rest_unless_busy(body: Body, number: int, frame: Frame) -> None:
     top = frame.stack[-1]
     if isinstance(top, Call) or (isinstance(top, Step) and top.fan is not None and not top.fan.can_move):
-        body.rest(number)
+        body.dequeue(number)
 
 
 def _call_faulted(body: Body, event: f.CallFaulted) -> None:
@@ -96,7 +96,7 @@ def _step_answered(body: Body, event: f.StepAnswered) -> None:
     result = Result(True, body.cell(frame, LANDED))
     body.waits.pop(find_call(frame, SINGLE).target, None)
     body.landed = None
-    body.wake(event.frame)
+    body.enqueue(event.frame)
     _rise(frame, result)
     step_left(body, event)
 
@@ -111,7 +111,7 @@ def settle(body: Body, number: int, frame: Frame, call: Call, result: Result, at
     call.accepted = max(at, call.at)
     call.prepared = None
     if call.index == SINGLE:
-        body.wake(number)
+        body.enqueue(number)
         return
     fan = fan_of(frame)
     fan.resolved += 1
@@ -121,9 +121,9 @@ def settle(body: Body, number: int, frame: Frame, call: Call, result: Result, at
         others = (fan.cleanup_failed, call.index)
         fan.cleanup_failed = call.index if fan.cleanup_failed < 0 else min(others)
     if fan.can_move:
-        body.wake(number)
+        body.enqueue(number)
     else:
-        body.rest(number)
+        body.dequeue(number)
 
 
 def _call_left(body: Body, event: f.CallLeft) -> None:

@@ -74,7 +74,7 @@ def _gap_began(body: Body, event: f.GapBegan) -> None:
     entry.timer = event.timer
     entry.woken = False
     body.waits[event.timer] = (event.frame, GAP)
-    body.rest(event.frame)
+    body.dequeue(event.frame)
 
 
 def _run_again(body: Body, event: f.RunAgain) -> None:
@@ -138,7 +138,7 @@ def _bound_reached(body: Body, event: f.BoundReached) -> None:
     assert isinstance(owner, Entry)
     imposed = Cell(event.imposed)
     if put_in_flight(frame, event.depth, imposed):
-        body.wake(event.frame)
+        body.enqueue(event.frame)
     owner.fired = imposed
     owner.timer = 0
 

@@ -25,12 +25,12 @@ def _frame_opened(body: Body, event: f.FrameOpened) -> None:
         frame.rising = Result(False, Cell(event.failure))
     body.frames[event.frame] = frame
     body.opened = event.frame
-    body.wake(event.frame)
+    body.enqueue(event.frame)
 
 
 def _frame_closed(body: Body, event: f.FrameClosed) -> None:
     frame = body.frames.pop(event.frame)
-    body.rest(event.frame)
+    body.dequeue(event.frame)
     assert frame.rising is not None
     if frame.owner < 0:
         body.result = frame.rising
@@ -45,7 +45,7 @@ def _frame_interrupted(body: Body, event: f.FrameInterrupted) -> None:
     frame = body.frames[event.frame]
     imposed = Cell(event.imposed)
     if put_in_flight(frame, BOTTOM, imposed):
-        body.wake(event.frame)
+        body.enqueue(event.frame)
     frame.interrupted = imposed
 
 

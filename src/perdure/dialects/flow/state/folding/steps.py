@@ -75,7 +75,7 @@ def _step_ended(body: Body, event: f.StepEnded) -> None:
 def _step_slept(body: Body, event: f.StepSlept) -> None:
     top_step(body.frames[event.frame]).timer = event.timer
     body.waits[event.timer] = (event.frame, SLEEP)
-    body.rest(event.frame)
+    body.dequeue(event.frame)
 
 
 def _step_dropped(body: Body, event: f.StepDropped) -> None:

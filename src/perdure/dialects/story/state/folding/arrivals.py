@@ -38,7 +38,7 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
     _forget_timer(body, event.timer)
     body.rang = (step or "", is_deadline)
     if step is not None and not is_deadline:
-        body.wake(step)
+        body.enqueue(step)
 
 
 def _timer_dropped(body: Body, event: e.TimerDropped) -> None:
@@ -63,7 +63,7 @@ def _permit_granted(body: Body, event: e.PermitGranted) -> None:
         state = body.steps[step]
         state.permits.append(event.permit)
         state.awaited = 0
-        body.wake(step)
+        body.enqueue(step)
 
 
 def _permit_released(body: Body, event: e.PermitReleased) -> None:

@@ -86,7 +86,7 @@ def _retry_hastened(body: Body, event: s.RetryHastened) -> None:
     state = body.steps[event.step]
     body.timers.pop(state.poll, None)
     state.poll = 0
-    body.wake(event.step)
+    body.enqueue(event.step)
 
 
 def _expired(body: Body, event: s.StepExpired) -> None:

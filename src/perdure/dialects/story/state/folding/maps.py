@@ -87,7 +87,7 @@ def _stop(body: Body, step: str) -> None:
 
 def _queue(body: Body, step: str, fan: Fan) -> None:
     if not fan.children if fan.recalled else fan.full or fan.can_start or fan.is_mapped:
-        body.wake(step)
+        body.enqueue(step)
     else:
         body.agenda.pop(step, None)
 

@@ -34,7 +34,7 @@ def _effect(body: Body, event: s.EffectRecorded) -> None:
 def _gate(body: Body, event: s.GateDecided) -> None:
     body.gates[event.step] = Gate(event.state, event.message, event.at, event.by)
     if event.step in body.steps:
-        body.wake(event.step)
+        body.enqueue(event.step)
 
 
 def _wait_checked(body: Body, event: s.WaitChecked) -> None:

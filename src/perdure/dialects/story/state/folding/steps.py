@@ -75,7 +75,7 @@ def _step_started(body: Body, event: s.StepStarted) -> None:
     branches = body.plan.branches.get(event.step, ())
     for branch in branches:
         body.unstarted[branch] = None
-        body.wake(branch)
+        body.enqueue(branch)
     state.open = len(branches)
 
 
@@ -125,7 +125,7 @@ def _help_wanted(body: Body, event: s.HelpWanted) -> None:
     body.help[event.step], body.help_inputs[event.step] = event.key, event.inputs
     body.helping[event.step] = None
     body.agenda.pop(event.target, None)
-    body.wake(event.step)
+    body.enqueue(event.step)
     if event.target in body.unstarted and event.purpose != IF:
         _waiting(body, event.target, Phase.PENDING, Reason.PENDING, event.message, event.at)
 
@@ -136,7 +136,7 @@ def _helped(body: Body, helper: str) -> None:
     body.helping.pop(helper, None)
     state = body.steps.get(target)
     if target in body.unstarted or (state is not None and not state.phase.is_terminal):
-        body.wake(target)
+        body.enqueue(target)
 
 
 def _settle(body: Body, name: str, state: StepState) -> None:
@@ -156,7 +156,7 @@ def _settle(body: Body, name: str, state: StepState) -> None:
         owner = body.steps[parent]
         owner.open -= 1
         if not owner.open:
-            body.wake(parent)
+            body.enqueue(parent)
         return
     body.open -= 1
     fails = state.phase.is_failure and name not in plan.allowed and not state.interrupted
@@ -166,7 +166,7 @@ def _settle(body: Body, name: str, state: StepState) -> None:
         body.waiting[dependent] -= 1
         is_doomed = (fails or state.follows_failure) and body.block == "steps"
         if dependent in body.unstarted and (is_doomed or not body.waiting[dependent]):
-            body.wake(dependent)
+            body.enqueue(dependent)
 
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {

@@ -16,7 +16,7 @@ from perdure.expressions.gotemplate import (
     TemplateError,
     holds,
 )
-from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, Effort, TooDear
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
 from perdure.services.story.engrams.catalog_entries import template
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.engrams.registry import as_provider
@@ -64,10 +64,10 @@ def materialize(inputs: dict[str, Any]) -> dict[str, Any]:
     )
     ambient = Ambient(datetime.now(UTC), random.random)
     try:
-        with Effort(WORK):  # all templates together
+        with TurnBudget(WORK):  # all templates together
             result = Structure(inputs["template"], environment).render({"inputs": {}, "steps": {}, **roots}, ambient)
             return {"result": holds(result) if inputs.get("mode") == "condition" else result}
-    except TooDear:
+    except TurnTooExpensive:
         message = "the templates cost more than may be spent on one evaluation"
         raise EngramError(message, type="execution_error", exit_class="terminal") from None
     except TemplateError as error:
