@@ -6,8 +6,8 @@ import pytest
 from tests.cli.commandline import CommandLine
 from tests.dialects.playbook.world import playbook
 
-from perdure.cli.document_environment import readable
 from perdure.cli.errors import BadUsage
+from perdure.cli.verbs.run import readable
 
 BOOK = playbook("""
 workload: {region: "{{ env.REGION | default('nowhere') }}", home: "{{ env.HOME | default('hidden') }}"}

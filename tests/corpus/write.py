@@ -22,9 +22,9 @@ import psycopg
 import perdure
 from perdure.cli.conformance_cases import read_suite
 from perdure.kernel import jsontext
+from perdure.stores.admin import copy
 from perdure.stores.protocol import Filter
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.store_copy import copy
 from perdure.testing import FakeClock
 from perdure.testing.opening import worlds_on
 from perdure.wiring import Observer, open_admin

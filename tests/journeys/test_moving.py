@@ -10,8 +10,8 @@ import pytest
 from perdure.engine.store_validation import StoreValidator
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
+from perdure.stores.admin import copy
 from perdure.stores.protocol import Filter, Store
-from perdure.stores.store_copy import copy
 from perdure.testing.world import World
 from perdure.wiring import languages, open_store
 from tests.dialects.differences import differences

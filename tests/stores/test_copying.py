@@ -18,7 +18,7 @@ from perdure.kernel.lookups import Memory, Named
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
-from perdure.stores.admin import StoreAdmin, StoreImport
+from perdure.stores.admin import StoreAdmin, StoreImport, copy
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
 from perdure.stores.postgres import record_import as postgres_pouring
 from perdure.stores.protocol import (
@@ -35,7 +35,6 @@ from perdure.stores.protocol import (
 from perdure.stores.sqlite import record_import as sqlite_pouring
 from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.store_copy import copy
 from perdure.testing.transitions import created
 from tests.postgres import Server
 from tests.stores.places import NOW, WAYS, File, Place, place

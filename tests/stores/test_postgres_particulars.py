@@ -14,7 +14,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.values import SECOND, RunId, digest
 from perdure.stores.errors import StoreFull
 from perdure.stores.postgres import batch_writer
-from perdure.stores.postgres.database_url import parameters_of
+from perdure.stores.postgres.database import parameters_of
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import (
     Committed,

@@ -8,10 +8,9 @@ import pytest
 
 from perdure.stores.errors import BadStoreUrl, StoreCorrupt, StoreMissing
 from perdure.stores.protocol import Filter, Store
-from perdure.stores.sqlite.database import migration_names, open_for_reading, path_of
+from perdure.stores.sqlite.database import FIRST_PAGES, WalPreallocation, migration_names, open_for_reading, path_of
 from perdure.stores.sqlite.partition_locks import is_locked, lock_path, try_lock
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.sqlite.wal_preallocation import FIRST_PAGES, WalPreallocation
 from perdure.testing.store_suite import StoreSuite
 from perdure.testing.transitions import created
 

@@ -14,8 +14,8 @@ import pytest
 from perdure.kernel.outcomes import Status
 from perdure.stores.errors import StoreFull
 from perdure.stores.protocol import Committed, Filter, Summary, Unknown
+from perdure.stores.sqlite.database import FIRST_PAGES, FOLDED_AT, FRAME_BYTES, WalPreallocation
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.sqlite.wal_preallocation import FIRST_PAGES, FOLDED_AT, FRAME_BYTES, WalPreallocation
 from perdure.testing.transitions import created
 
 

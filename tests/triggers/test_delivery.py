@@ -5,9 +5,18 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.triggers.delivery import BadDelivery, Policy, map_event, token_for
+from perdure.dialects.story.triggers.delivery import (
+    LEASE,
+    RENEW_EVERY,
+    BadDelivery,
+    Policy,
+    Throttle,
+    leave,
+    map_event,
+    renew,
+    token_for,
+)
 from perdure.dialects.story.triggers.impulse_counts import decided, refused, throttled
-from perdure.dialects.story.triggers.throttle import LEASE, RENEW_EVERY, Throttle, leave, renew
 from perdure.kernel.values import SECOND
 from tests.triggers.scenes import impulse, impulse_template
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.triggers import throttle
+from perdure.dialects.story.triggers import delivery
 from perdure.kernel.values import SECOND
 from perdure.services.story.triggers.impulses import DeliveryRefused, Impulses
 from perdure.services.story.triggers.sessions import SessionActive, Sessions
@@ -213,7 +213,7 @@ async def test_a_place_is_held_until_its_delivery_is_over_however_long_that_take
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """STY-157 STY-156: longer than a lease, while another delivery waits before the door and takes nothing from it."""
-    monkeypatch.setattr(throttle, "LOOK_AGAIN", 5 * SECOND)
+    monkeypatch.setattr(delivery, "LOOK_AGAIN", 5 * SECOND)
     policy = {"retry": {"maxAttempts": 9, "baseDelay": "50s", "backoff": "constant"}}
     stores: list[Locked] = []
 
@@ -238,7 +238,7 @@ async def test_a_place_is_held_until_its_delivery_is_over_however_long_that_take
             assert stores[0].tries > 4 or (held == [holder] and not second.done())  # while it is being delivered
             _move(world, began + 3600 * SECOND)
         assert (await first)["status"]["decision"] == "Created"
-        assert world.clock.now() - began >= 200 * SECOND > 3 * throttle.LEASE
+        assert world.clock.now() - began >= 200 * SECOND > 3 * delivery.LEASE
         for _ in range(500):
             await asyncio.sleep(0.005)
             if second.done():
@@ -266,7 +266,7 @@ async def test_a_place_that_cannot_be_given_back_spoils_no_delivery(tmp_path: Pa
         assert decided["status"]["decision"] == "Created"
         assert len((await status(world))["throttle"]["inFlight"]) == 1
         engine_of(world).store.write_catalog = inner  # type: ignore[method-assign]
-        world.clock.move_to(world.clock.now() + throttle.LEASE + 1)
+        world.clock.move_to(world.clock.now() + delivery.LEASE + 1)
         decided = await asyncio.wait_for(Impulses(engine_of(world)).deliver("hook", {"n": 2}), 10)
         assert decided["status"]["decision"] == "Created"
 

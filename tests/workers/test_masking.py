@@ -11,7 +11,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import RunId
-from perdure.workers.masks import Masks
+from perdure.workers.secrets import Masks
 
 SECRET = 'a"b/ç d+e'
 

@@ -9,8 +9,7 @@ What a document means is for the language it is written in.
 """
 
 from perdure.documents.document import Document
-from perdure.documents.errors import UnreadableText
-from perdure.documents.limits import DEFAULT_LIMITS, Limits
+from perdure.documents.errors import DEFAULT_LIMITS, Limits, UnreadableText
 from perdure.documents.paths import Path, Step, spell
 from perdure.documents.reader import read_document, read_documents
 from perdure.documents.writer import write_document

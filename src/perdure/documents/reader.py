@@ -3,8 +3,7 @@
 from typing import Any
 
 from perdure.documents.document import Document
-from perdure.documents.errors import COUNT, ENCODING, LIMIT, UnreadableText
-from perdure.documents.limits import DEFAULT_LIMITS, Limits
+from perdure.documents.errors import COUNT, DEFAULT_LIMITS, ENCODING, LIMIT, Limits, UnreadableText
 from perdure.kernel import jsontext
 from perdure.kernel.json_positions import line_and_column
 from perdure.kernel.problems import Problem

@@ -18,8 +18,7 @@ from yaml import (
     StreamEndEvent,
 )
 
-from perdure.documents.errors import ALIAS, DUPLICATE_KEY, KEY, LIMIT, UNQUOTED_TEMPLATE, VALUE, UnreadableText
-from perdure.documents.limits import Limits
+from perdure.documents.errors import ALIAS, DUPLICATE_KEY, KEY, LIMIT, UNQUOTED_TEMPLATE, VALUE, Limits, UnreadableText
 from perdure.documents.paths import Step, spell
 from perdure.documents.positions import place_of_mark
 from perdure.documents.scalars import (

@@ -4,8 +4,7 @@ from yaml import YAMLError
 from yaml._yaml import CParser
 
 from perdure.documents.document import Document
-from perdure.documents.errors import LIMIT, UnreadableText
-from perdure.documents.limits import Limits
+from perdure.documents.errors import LIMIT, Limits, UnreadableText
 from perdure.documents.yaml_builder import EMPTY, Builder
 from perdure.documents.yaml_errors import explain
 from perdure.kernel.problems import Problem

@@ -9,7 +9,7 @@ process that cannot do a run must not be its live owner, or whoever can would be
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from perdure.engine import run_views
 from perdure.engine.run_removal import descendants
@@ -20,6 +20,23 @@ from perdure.kernel.permits import RESOURCES, resource_of
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import RunRow, Store
+
+# Runs that wait for a resource which loaded code stands for: nobody applies it, so nobody else tells them.
+
+
+async def brought_by_code(
+    store: Store, dialects: Iterable[Dialect], partitions: Sequence[int]
+) -> list[tuple[RunId, int]]:
+    """Runs of these partitions, and the permits under which each waits for something that is loaded here (STY-118)."""
+    providing = [dialect for dialect in dialects if dialect.provides_resources]
+    asked = await store.awaited(RESOURCES, partitions) if providing else []
+    is_here: dict[str, bool] = {}
+    for _, _, scope in asked:
+        if scope not in is_here:
+            wanted = resource_of(scope)
+            is_here[scope] = wanted is not None and any(dialect.provided(*wanted) is not None for dialect in providing)
+    return [(run, permit) for run, permit, scope in asked if is_here[scope]]
+
 
 _log = logging.getLogger("perdure.engine")
 

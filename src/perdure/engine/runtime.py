@@ -23,10 +23,9 @@ from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
 from perdure.engine.incompatible_runs import IncompatibleRuns
 from perdure.engine.large_values import lighten
-from perdure.engine.loaded import brought_by_code
 from perdure.engine.lookup_answers import answer
 from perdure.engine.partitions import Partitions, runs_of
-from perdure.engine.recovery import Recovery
+from perdure.engine.recovery import Recovery, brought_by_code
 from perdure.engine.resident_runs import ResidentRuns
 from perdure.engine.run_removal import RunRemoval, descendants
 from perdure.engine.run_waiters import Ended, RunWaiters

@@ -1,16 +1,49 @@
 """Secrets of one task: resolved just before it runs, and taken out of everything it says."""
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from perdure.kernel.assignments import Claim, Port
+from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Code
 from perdure.kernel.sealed_arguments import REDACTED, CannotOpen
 from perdure.kernel.secret_masking import Mask
+from perdure.kernel.values import RunId
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import is_file_name
+
+# Taking secrets out of everything that tasks say: results, failures, log lines, heartbeats, effects, signals.
+
+
+class Masks:
+    """The masks of the families that this process works for; of those that hide something the last used are kept."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
+        self._masks: OrderedDict[str, Mask] = OrderedDict()
+
+    def of(self, run: RunId) -> Mask:
+        """For a task that begins; it says `leave` when it has ended."""
+        family = family_of(run)
+        mask = self._masks.get(family)
+        if mask is None:
+            mask = self._masks[family] = Mask()
+            if len(self._masks) > self._most:
+                self._masks.popitem(last=False)
+        else:
+            self._masks.move_to_end(family)
+        mask.holders += 1
+        return mask
+
+    def leave(self, run: RunId, mask: Mask) -> None:
+        """Most runs have no secret: nothing of them stays in memory."""
+        mask.holders -= 1
+        if not mask.holders and not mask.hides and self._masks.get(family := family_of(run)) is mask:
+            del self._masks[family]
+
 
 __all__ = ["REDACTED", "MaskingPort", "Resolver", "SecretMissing", "Secrets", "from_environment", "values_named"]
 

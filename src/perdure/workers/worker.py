@@ -26,10 +26,8 @@ from perdure.kernel.values import SECOND, Instant
 from perdure.providers.policy import refusal_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.task_outcomes import RESULT_LIMIT, settle
-from perdure.workers.group_limit import LONG, GroupLimit
-from perdure.workers.language_limit import LanguageLimit
-from perdure.workers.masks import Masks
-from perdure.workers.secrets import Resolver, Secrets, from_environment, values_named
+from perdure.workers.concurrency_limits import LONG, GroupLimit, LanguageLimit
+from perdure.workers.secrets import Masks, Resolver, Secrets, from_environment, values_named
 from perdure.workers.task_execution import PROCESS, Done, TaskExecution, is_isolated, not_open
 from perdure.workers.threads import Threads
 

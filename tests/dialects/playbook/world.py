@@ -4,7 +4,7 @@ from itertools import chain
 from typing import Any
 
 from perdure.dialects.playbook import Playbook
-from perdure.dialects.playbook.state.composite_events import unfolded
+from perdure.dialects.playbook.views.history import unfolded
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext

@@ -2,13 +2,12 @@
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perdure.cli import arguments as a
-from perdure.cli import document_environment
 from perdure.cli.console import Console
 from perdure.cli.documents import (
     CheckedDocument,
@@ -28,6 +27,25 @@ from perdure.engine.client import Client, Handle
 from perdure.kernel.errors import InvalidDocument, UnfitInput
 from perdure.kernel.validation import Applied
 from perdure.wiring import languages
+
+# Which variables of the environment a document may read: those that somebody has named for it, and no others.
+
+PREFIX = "PERDURE_ENV_"
+
+
+def readable(named: Sequence[str], environment: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` and `NAME` as given with --env, and `PERDURE_ENV_NAME`; only what a text mentions beside `env`."""
+    allowed = {name.removeprefix(PREFIX): value for name, value in environment.items() if name.startswith(PREFIX)}
+    for one in named:
+        name, equals, value = one.partition("=")
+        if not name.isidentifier():
+            raise BadUsage(f"--env {one}: {name!r} is no name of a variable")
+        if not equals and name not in environment:
+            raise BadUsage(f"--env {name}: there is no such variable", hint="Set it, or write --env NAME=VALUE.")
+        allowed[name] = value if equals else environment[name]
+    reading = [text for text in texts if "env" in text]
+    return {name: value for name, value in sorted(allowed.items()) if any(name in text for text in reading)}
+
 
 EXAMPLES = """\
 examples:
@@ -145,9 +163,7 @@ async def _start(
     options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
     if asked.target is not None:
         options["entry_step"] = asked.target
-    if env := document_environment.readable(
-        asked.env, os.environ, [judged.text.decode(), *(one.text for one in applied)]
-    ):
+    if env := readable(asked.env, os.environ, [judged.text.decode(), *(one.text for one in applied)]):
         options["env"] = env
     if asked.file != "-" and b"script" in judged.text:
         # Where scripts beside the document are found. Others need no place, and start the same from any folder.

@@ -57,7 +57,7 @@ class Playbook(Dialect):
         return str(program.name)
 
     def declares(self, text: bytes, file: str = "") -> list[Declared]:
-        from perdure.dialects.playbook.document.declaration import declares
+        from perdure.dialects.playbook.document.reader import declares
 
         return declares(text)
 

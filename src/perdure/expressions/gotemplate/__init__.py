@@ -9,7 +9,6 @@ planner, and then values at work: access, comparison, formatting, functions. `st
 
 from perdure.expressions.gotemplate.aliases import alias_of
 from perdure.expressions.gotemplate.budget import Limits
-from perdure.expressions.gotemplate.conditions import holds, is_condition
 from perdure.expressions.gotemplate.environment import Environment
 from perdure.expressions.gotemplate.errors import (
     BadStructure,
@@ -26,7 +25,7 @@ from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.functions import DETERMINISTIC, RUNTIME, Library
 from perdure.expressions.gotemplate.references import References
 from perdure.expressions.gotemplate.structure import Structure
-from perdure.expressions.gotemplate.template import Template, compile_template, is_template
+from perdure.expressions.gotemplate.template import Template, compile_template, holds, is_condition, is_template
 from perdure.expressions.problems import Finding
 
 __all__ = [

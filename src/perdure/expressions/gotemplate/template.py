@@ -1,12 +1,11 @@
 """The door of this room: compile a template once, render it many times."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from perdure.expressions.gotemplate.access import follow_path
-from perdure.expressions.gotemplate.checks import check
-from perdure.expressions.gotemplate.environment import DEFAULT, Environment
+from perdure.expressions.gotemplate.environment import DEFAULT, KNOWN_ROOTS, Environment
 from perdure.expressions.gotemplate.errors import EvaluationFault, Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.gotemplate.frame import Ambient, Frame
 from perdure.expressions.gotemplate.functions import GO_BUILTINS
@@ -14,10 +13,63 @@ from perdure.expressions.gotemplate.json_text import NotJson, decode
 from perdure.expressions.gotemplate.parser import parse
 from perdure.expressions.gotemplate.paths import known_path
 from perdure.expressions.gotemplate.planner import plan
-from perdure.expressions.gotemplate.references import collect, find_mentions
+from perdure.expressions.gotemplate.references import Mention, collect, find_mentions
 from perdure.expressions.gotemplate.syntax import Action, Block, Text
 from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source
+
+# When a rendered `if` or `until` holds (STY-061).
+
+_TRUE = frozenset({"true", "1", "yes", "y"})
+_FALSE = frozenset({"false", "0", "no", "n", ""})
+
+
+def is_condition(text: str) -> bool:
+    """Whether a text without braces is one of the words that a condition may be."""
+    return text.strip().lower() in _TRUE | _FALSE
+
+
+def holds(result: Any) -> bool:
+    """A bool as it is, a few words in any case; anything else is an error."""
+    if isinstance(result, bool):
+        return result
+    word = result.strip().lower() if isinstance(result, str) else None
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    shown = "" if word is None else f": {result[:60]!r}"
+    raise EvaluationFault(f"condition did not resolve to boolean{shown}")
+
+
+# What is wrong with a template that parses: functions it may not call, roots it may not read. Lists every problem.
+
+
+def check(mentions: Iterable[Mention], source: Source, environment: Environment) -> tuple[Finding, ...]:
+    findings = []
+    for mention in mentions:
+        if isinstance(mention.what, str):
+            problem = _refuse_function(mention.what, mention.offset, source, environment)
+        else:
+            problem = _refuse_root(mention.what[0], environment) if mention.what else None
+        if problem is not None:
+            findings.append(Finding.at(source, mention.offset, problem))
+    return tuple(findings)
+
+
+def _refuse_function(name: str, offset: int, source: Source, environment: Environment) -> str | None:
+    problem = environment.library.refuse(name)
+    follows = source.text[offset + len(name) : offset + len(name) + 1]
+    if problem is not None and name not in environment.library.denied and follows in (".", "["):
+        return f"unknown context {name!r} is not allowed for {environment.scope} templates"
+    return problem
+
+
+def _refuse_root(root: str | int, environment: Environment) -> str | None:
+    if environment.allows(root):
+        return None
+    unknown = "" if root in KNOWN_ROOTS else "unknown "
+    return f"{unknown}context {root!r} is not allowed for {environment.scope} templates"
 
 
 def is_template(text: str) -> bool:

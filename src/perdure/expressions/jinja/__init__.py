@@ -17,11 +17,10 @@ from perdure.expressions.jinja.errors import (
     SyntaxFault,
     TemplateError,
 )
-from perdure.expressions.jinja.guard import Guard
 from perdure.expressions.jinja.program import Program, compile_condition, compile_text, has_template
 from perdure.expressions.jinja.reads import Reads
 from perdure.expressions.jinja.results import Json
-from perdure.expressions.jinja.template import Template
+from perdure.expressions.jinja.template import Guard, Template
 from perdure.expressions.jinja.truth import is_true
 
 __all__ = [

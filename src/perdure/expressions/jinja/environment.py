@@ -5,7 +5,7 @@ can point at the exact place. Two environments exist, one for values and one for
 undefined, and in nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from jinja2 import TemplateSyntaxError, Undefined, pass_context
@@ -15,12 +15,72 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Cycler, Joiner, Namespace
 
 from perdure.expressions.jinja import filters
-from perdure.expressions.jinja.access import call, member
+from perdure.expressions.jinja.access import call, call_method, member
 from perdure.expressions.jinja.budget import BYTES_OF_AN_ELEMENT, Budget
 from perdure.expressions.jinja.errors import EvaluationFault
-from perdure.expressions.jinja.meter import operations
-from perdure.expressions.jinja.operators import BINARY_OPERATORS, calculate, iterate, negate
+from perdure.expressions.jinja.operators import (
+    BINARY_OPERATORS,
+    calculate,
+    compare,
+    iterate,
+    join_texts,
+    negate,
+    take_slice,
+)
 from perdure.expressions.jinja.undefined import Harmless, Strict
+
+# The filters behind rewritten operations. Their names begin with `$`, so no template can call them.
+
+
+@pass_context
+def _iterate(context: Any, value: Any, weight: int) -> Any:
+    return iterate(context.budget, value, weight)
+
+
+@pass_context
+def _toll(context: Any, weight: int) -> None:
+    context.budget.charge(weight)
+
+
+@pass_context
+def _method(context: Any, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    return call_method(context.budget, context.environment.missing, value, name, args, kwargs)
+
+
+@pass_context
+def _compare(context: Any, left: Any, *links: Any) -> bool:
+    """`left < middle < right`: operators and operands in turn, each pair compared until one fails."""
+    for name, right in zip(links[::2], links[1::2], strict=True):
+        if not compare(context.budget, name, left, right):
+            return False
+        left = right
+    return True
+
+
+@pass_context
+def _concat(context: Any, *values: Any) -> str:
+    return join_texts(context.budget, list(values))
+
+
+@pass_context
+def _slice(context: Any, value: Any, start: Any, stop: Any, step: Any) -> Any:
+    return take_slice(context.budget, value, start, stop, step)
+
+
+@pass_context
+def _nothing(context: Any, _: None) -> Any:
+    return context.environment.undefined("the `if` has no `else` and its condition is false")
+
+
+operations: dict[str, Callable[..., Any]] = {
+    "$compare": _compare,
+    "$concat": _concat,
+    "$iterate": _iterate,
+    "$method": _method,
+    "$nothing": _nothing,
+    "$slice": _slice,
+    "$toll": _toll,
+}
 
 
 class MeteredContext(Context):

@@ -14,10 +14,11 @@ from perdure.expressions.mwl.expression import (
     UNREPRESENTABLE_VALUE,
     Expression,
     Fault,
+    Growth,
     compile_expression,
+    find_growth,
 )
 from perdure.expressions.mwl.functions import ClockPin
-from perdure.expressions.mwl.growth import Growth, find_growth
 from perdure.expressions.mwl.results import Json, Purse
 from perdure.expressions.mwl.template import Template
 

@@ -4,7 +4,7 @@ Answers one question: does the pattern occur in the text? No groups are extracte
 and every search pays for its steps through the `charge` it is given.
 """
 
-from perdure.expressions.regex.errors import BadPattern
+from perdure.expressions.regex.charset import BadPattern
 from perdure.expressions.regex.matcher import Pattern, compile_pattern, price_of_compiling
 
 __all__ = ["BadPattern", "Pattern", "compile_pattern", "price_of_compiling"]

@@ -6,7 +6,12 @@ from functools import lru_cache
 
 import msgspec
 
-from perdure.expressions.regex.errors import BadPattern
+# Why a pattern was refused.
+
+
+class BadPattern(Exception):
+    """The pattern is not RE2 syntax, or would need too large a program."""
+
 
 Range = tuple[int, int]
 _LAST = 0x10FFFF

@@ -9,6 +9,7 @@ from perdure.expressions.regex.charset import (
     PERL_CLASSES,
     POSIX_CLASSES,
     SMALL_RANGE,
+    BadPattern,
     CharSet,
     Range,
     joined,
@@ -16,7 +17,6 @@ from perdure.expressions.regex.charset import (
     single,
     unicode_class,
 )
-from perdure.expressions.regex.errors import BadPattern
 from perdure.expressions.regex.tree import (
     LARGEST_PROGRAM,
     Assertion,

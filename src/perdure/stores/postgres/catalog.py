@@ -8,11 +8,10 @@ from perdure.kernel.lookups import Memory, Named
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
 from perdure.stores.postgres.batched_lookup import BatchedLookup
-from perdure.stores.postgres.labels import jsonb
 from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.session import Session
-from perdure.stores.postgres.wire import BLOB, BLOBS, INT, TEXT, TEXTS, Kind, Statement, storable
+from perdure.stores.postgres.wire import BLOB, BLOBS, INT, TEXT, TEXTS, Kind, Statement, jsonb, storable
 from perdure.stores.protocol import Delivered, Edition, Message, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
 from perdure.stores.rows import RESOURCE_COLUMNS, resource_row
 

@@ -16,10 +16,9 @@ from perdure.kernel.crash_attribution import Loss
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.postgres.clock_offset import JUMP
 from perdure.stores.postgres.database import NOW, Database
-from perdure.stores.postgres.membership import Membership
+from perdure.stores.postgres.membership import Membership, entrust
 from perdure.stores.postgres.messages import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
-from perdure.stores.postgres.transfer import entrust
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import Left, Message, Server, Share
 

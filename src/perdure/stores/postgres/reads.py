@@ -7,8 +7,7 @@ from typing import Any
 from perdure.kernel.lookups import Line
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.postgres.batched_lookup import BatchedLookup
-from perdure.stores.postgres.labels import jsonb
-from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement
+from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
 from perdure.stores.protocol import Delivered, Filter, Message, RunRow, Stored
 from perdure.stores.rows import RUN_COLUMNS, run_row
 

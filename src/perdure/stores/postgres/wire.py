@@ -4,7 +4,8 @@ A commit is a handful of arrays. Packing them here costs a few microseconds; a g
 database does.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -127,3 +128,10 @@ _READERS: dict[int, Callable[[bytes], Any]] = {
     1043: _text,
     2278: lambda value: None,  # void
 }
+
+
+# Labels as `jsonb`, so that they can be searched by what they contain.
+
+
+def jsonb(labels: Mapping[str, str]) -> str:
+    return json.dumps({storable(name): storable(value) for name, value in labels.items()})

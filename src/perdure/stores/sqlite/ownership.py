@@ -23,8 +23,31 @@ from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
 from perdure.stores.protocol import Left, Server, Share
 from perdure.stores.sqlite.batch_writer import BatchWriter
-from perdure.stores.sqlite.lock_files import OwnerLosses
-from perdure.stores.sqlite.partition_locks import PartitionLock, is_locked, try_lock
+from perdure.stores.sqlite.partition_locks import PartitionLock, boot_id, is_locked, try_lock
+
+# What can be said of the end of a dead owner, from the lock file that it left beside the store (invariant 27).
+
+_WITH_WORK = "SELECT id FROM runs WHERE partition = ? AND has_work = 1"
+
+
+class OwnerLosses:
+    def __init__(self, read: Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]) -> None:
+        self._read = read
+        self._known: dict[RunId, Loss] = {}
+
+    def look(self, lock: PartitionLock, partition: int) -> None:
+        """A partition of a dead owner is locked by us: what it left is looked at before anything of it is touched."""
+        if not lock.left:
+            return
+        if lock.left != boot_id():
+            self._known.update((run, Loss.STOPPED) for (run,) in self._read(_WITH_WORK, (partition,)))
+        elif len(runs := self._read(f"{_WITH_WORK} LIMIT 2", (partition,))) == 1:
+            self._known[runs[0][0]] = Loss.ONLY
+
+    def tell(self, run: RunId) -> Loss:
+        """Once: what comes later is another loss."""
+        return self._known.pop(run, Loss.PROCESS)
+
 
 _log = logging.getLogger("perdure.store")
 

@@ -27,21 +27,21 @@ from perdure.stores.protocol import (
 )
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.catalog import Catalog
-from perdure.stores.sqlite.clock_offset import set_count
 from perdure.stores.sqlite.database import (
     BUSY_MILLISECONDS,
+    WalPreallocation,
     explain,
     explained,
     needs_migration,
     open_for_reading,
     open_for_writing,
+    set_count,
 )
 from perdure.stores.sqlite.file_identity import FileIdentity
 from perdure.stores.sqlite.ownership import Ownership
 from perdure.stores.sqlite.reads import Reads
 from perdure.stores.sqlite.run_removal import Removal
 from perdure.stores.sqlite.task_leases import TaskLeases
-from perdure.stores.sqlite.wal_preallocation import WalPreallocation
 from perdure.stores.sync_thread import SyncThread
 
 _log = logging.getLogger("perdure.store")

@@ -9,8 +9,8 @@ from perdure.cli.log_output import log_to
 from perdure.cli.stdout import give_json
 from perdure.cli.throttle import Throttle
 from perdure.engine.clock import SystemClock
+from perdure.stores.admin import copy
 from perdure.stores.records import Tally
-from perdure.stores.store_copy import copy
 from perdure.wiring import open_admin
 
 EXAMPLES = """\

@@ -14,15 +14,28 @@ from perdure.dialects.flow.run.expression_roots import call_record, element, set
 from perdure.dialects.flow.run.interruption import boundary_of
 from perdure.dialects.flow.run.mock import Mocked, mocked
 from perdure.dialects.flow.run.move import Move
-from perdure.dialects.flow.run.step_tail import tail
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import SINGLE, Call, Kind, Step, find_call
+from perdure.dialects.flow.state.events import Bindings
 from perdure.dialects.flow.state.failures import Fault
-from perdure.dialects.flow.state.values import LANDED, Carried, Result
+from perdure.dialects.flow.state.values import LANDED, RISING, Carried, Result
 from perdure.kernel import jsontext, subruns
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.sealed_arguments import seal_by_place
 from perdure.kernel.values import NULL, SECOND, Instant, Payload
+
+# The tail of a Step that succeeded: what it hands on, and what it binds.
+
+
+def tail(move: Move, step: Step, result: Result) -> tuple[Carried | None, Bindings]:
+    """`output` and `assign` of a Call, evaluated with its Result in sight; raises their `Fault`."""
+    program = move.step_program(step)
+    if program.output is None and not program.assign:
+        return RISING, {}
+    scope = move.step_scope(step, move.now, result)
+    output = RISING if program.output is None else scope.carried(program.output)
+    return output, scope.bindings(program.assign)
+
 
 GRACE: Instant = 10 * SECOND  # what a task has too: between the wish that it stops and its end
 

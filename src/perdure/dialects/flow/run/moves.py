@@ -5,20 +5,127 @@ Result rising?  into the entry, Step or call on top; at the bottom the frame is 
 otherwise       descend: the next entry, the Step, its action, its call
 """
 
+from typing import Any
+
 from perdure.dialects.flow.plan.program import Call as CallProgram
 from perdure.dialects.flow.plan.program import Entry as EntryProgram
+from perdure.dialects.flow.plan.program import Program
 from perdure.dialects.flow.run import calls, deadlines, middleware_phases
-from perdure.dialects.flow.run.interruption import boundary_of
+from perdure.dialects.flow.run.interruption import boundary_of, imposed_at
 from perdure.dialects.flow.run.move import Move
-from perdure.dialects.flow.run.root_frame import root_bindings
-from perdure.dialects.flow.run.unwinding import unwind
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Body, Call, Entry, Position, Step
-from perdure.dialects.flow.state.failures import Envelope, cancellation
-from perdure.dialects.flow.steps import ACTIONS, catching
+from perdure.dialects.flow.state.failures import Envelope, Fault, cancellation, invalid, matches
+from perdure.dialects.flow.state.values import FAILURE, RISING, Result
+from perdure.dialects.flow.steps import ACTIONS
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.turn import Turn
+from perdure.kernel.values import Payload
+
+# A Step that resolved to a failure: its catch clauses in order, the first match wins (MWL-505).
+
+
+def catch(move: Move, step: Step) -> None:
+    assert step.failed is not None and step.exited is not None
+    clauses = move.step_program(step).catch
+    envelope = step.failed.head(move.turn) if clauses else {}
+    for index, clause in enumerate(clauses):
+        if not matches(clause.match or {}, envelope):
+            continue
+        scope = move.step_scope(step, step.exited, Result(False, step.failed))
+        try:
+            output, bound = scope.carried(clause.output), scope.bindings(clause.assign)
+        except Fault as fault:
+            # A new failure over the one being handled; this Step's clauses do not see it (O-09).
+            move.emit(f.StepEnded(move.number, False, move.following(fault.envelope, "failure")))
+        else:
+            move.turn.caught += 1
+            move.emit(f.StepCaught(move.number, index, clause.next, move.now, move.next_step, output, bound))
+        return
+    move.emit(f.StepEnded(move.number, False, FAILURE))
+
+
+# Leaving what was interrupted, innermost outward: targets stop, established entries run `onAlways`, nothing else.
+
+
+def unwind(move: Move, boundary: int) -> None:
+    """One move outward, up to the owner of the interruption."""
+    top = move.top
+    if len(move.frame.stack) - 1 == boundary:
+        assert isinstance(top, Entry)
+        _arrive(move, top, boundary)
+        return
+    match top:
+        case Entry():
+            middleware_phases.leave(move, top)
+        case Call():
+            _leave_call(move, top)
+        case Step():
+            _leave_step(move, top)
+
+
+def _arrive(move: Move, owner: Entry, boundary: int) -> None:
+    """The conversion seam (MWL-555): a bare cancellation of one's own becomes what it explained.
+
+    When something further out interrupts as well, that takes over here, and nothing is converted (MWL-712).
+    """
+    arrived = move.frame.rising
+    assert arrived is not None and owner.fired is not None and owner.explanation is not None
+    is_bare = owner.fired.is_same(arrived.cell)
+    outer = boundary_of(move.frame, below=boundary)
+    if not is_bare:
+        content = arrived.cell.kept(move.turn)
+    elif outer is None:
+        content = owner.explanation.payload
+    else:
+        content = imposed_at(move.frame, outer).kept(move.turn)
+    move.emit(f.BoundConverted(move.number, content))
+
+
+def _leave_call(move: Move, call: Call) -> None:
+    if call.result is None:
+        calls.interrupt(move, call, RISING)
+        return
+    # A Result accepted before the interruption is dropped with its scope; one that came out of the target's own
+    # unwind goes on upward, for a failed cleanup must not hide behind a converted timeout (O-25).
+    content = call.result.cell.kept(move.turn) if call.imposed is not None else None
+    move.emit(f.CallDropped(move.number, content))
+
+
+def _leave_step(move: Move, step: Step) -> None:
+    fan = step.fan
+    if fan is None:
+        if step.timer:
+            move.turn.drop_timer(step.timer)
+        move.emit(f.StepDropped(move.number))
+    elif not fan.unwinding:
+        move.emit(f.FanInterrupted(move.number))
+    elif fan.running:
+        calls.interrupt(move, fan.calls[next(reversed(fan.running))], RISING)
+    else:
+        failed = fan.calls.get(fan.cleanup_failed)
+        content = None if failed is None or failed.result is None else failed.result.cell.kept(move.turn)
+        move.emit(f.StepDropped(move.number, content))
+
+
+# The root frame: the platform is its caller, and may have supplied arguments (MWL-075).
+
+
+def root_bindings(turn: Turn) -> tuple[dict[str, Payload], Payload | None]:
+    program: Program = turn.program
+    options: dict[str, Any] = jsontext.decode(turn.state.options)
+    arguments = options.get("args", {})
+    parameters = program.root.parameters
+    try:
+        if not isinstance(arguments, dict):
+            raise invalid("arguments must be an object", "", arguments)
+        parameters.validate(arguments, "arguments of the run")
+    except Fault as fault:
+        return {}, turn.keep(jsontext.encode(fault.envelope))
+    bound = {**parameters.defaults, **arguments}
+    return {name: turn.keep(jsontext.encode(value)) for name, value in bound.items()}, None
+
 
 ROOT = 1
 
@@ -88,7 +195,7 @@ def _go_on(move: Move) -> None:
             else:
                 _descend(move, program.cleanup if top.position is Position.CLEANING else program.inner)
         case Step() if top.failed is not None:
-            catching.catch(move, top)
+            catch(move, top)
         case Step():
             ACTIONS[move.step_program(top).action].advance(move, top)
         case Call():

@@ -7,8 +7,8 @@ import msgspec
 from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.plan.program import AMBIENT, Call, Entry, Field, pointer
 from perdure.dialects.flow.run import calls, middleware_phases
+from perdure.dialects.flow.run.calls import tail
 from perdure.dialects.flow.run.move import Move
-from perdure.dialects.flow.run.step_tail import tail
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault

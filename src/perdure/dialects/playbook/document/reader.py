@@ -9,11 +9,50 @@ from perdure.dialects.playbook.document.io import Reading, reading
 from perdure.dialects.playbook.document.keychain import names_of
 from perdure.dialects.playbook.document.root import document, entries
 from perdure.dialects.playbook.document.tasks import Known
-from perdure.dialects.playbook.document.unquoted import step_names
 from perdure.dialects.playbook.plan.compiler import compile_program
 from perdure.dialects.playbook.plan.program import Program
 from perdure.documents import Document, UnreadableText, read_document
 from perdure.kernel.problems import Problem
+from perdure.kernel.validation import Declared
+
+# Step names that other readers of YAML take for a boolean: `on`, `yes` and their like, without quotes (PBK-005).
+
+SWITCHES = frozenset(form for word in ("yes", "no", "on", "off") for form in (word, word.title(), word.upper()))
+
+
+def step_names(look: Cursor, written: Document) -> None:
+    """This reader keeps them as text (YAML 1.2), but the same document must mean the same everywhere."""
+    workflow = look.value.get("workflow") if isinstance(look.value, dict) else None
+    for index, step in enumerate(workflow if isinstance(workflow, list) else ()):
+        name = step.get("step") if isinstance(step, dict) else None
+        if isinstance(name, str) and name in SWITCHES and _is_plain(written, ("workflow", index, "step"), name):
+            message = f"{name} without quotes is a boolean to many readers of YAML, not a name"
+            look.at("workflow").at(index).at("step").problem("PBK-005", message, hint=f'Put it in quotes: "{name}".')
+
+
+def _is_plain(written: Document, path: tuple[str | int, ...], name: str) -> bool:
+    line, column = written.place_of(path)
+    return written.text.split("\n")[line - 1][column - 1 :].startswith(name)
+
+
+# A playbook as a resource: what the catalog knows it by.
+
+
+def declares(text: bytes) -> list[Declared]:
+    """Its key is its path (PBK-210)."""
+    found = _playbook(text)
+    path = None if found is None else found["metadata"].get("path") or found["metadata"].get("name")
+    return [Declared("Playbook", "", str(path), found, text)] if found is not None and path else []
+
+
+def _playbook(text: bytes) -> dict[str, Any] | None:
+    try:
+        data = read_document(text).data
+    except UnreadableText:
+        return None
+    is_playbook = isinstance(data, dict) and data.get("kind") == "Playbook" and isinstance(data.get("metadata"), dict)
+    return data if is_playbook else None
+
 
 PLACED = 200  # problems that are shown; nobody repairs more at a time
 

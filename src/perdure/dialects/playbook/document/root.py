@@ -1,14 +1,83 @@
 """The document as a whole: root members, metadata, executor, workbook (PBK-001 to 013)."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.dialects.playbook.document import joins, keychain, legacy, steps, tasks, texts
+from perdure.dialects.playbook.document import keychain, legacy, steps, tasks, texts
 from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.document.results import results
 from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.plan.program import OnFailure, OnFinalFailure, OnStranded
 from perdure.kernel.problems import guess
+
+# `step.spec.join`: where branches come together (PBK-130).
+
+MODES = ("all", "any", "n")
+HINT = "Write join: {from: [a, b], mode: all}."
+
+
+def joins(look: Cursor) -> None:
+    """`look` is at the workflow."""
+    arcs = {item["step"]: _targets(item) for item in look.value if isinstance(item, dict) and _is_named(item)}
+    for item in look.items():
+        spec = item.value.get("spec") if isinstance(item.value, dict) else None
+        if isinstance(spec, dict) and "join" in spec and _is_named(item.value):
+            _join(item.at("spec").at("join"), item.value["step"], arcs)
+
+
+def _is_named(step: Mapping[str, Any]) -> bool:
+    return isinstance(step.get("step"), str)
+
+
+def _targets(step: Mapping[str, Any]) -> Sequence[Any]:
+    router = step.get("next")
+    arcs = router.get("arcs") if isinstance(router, dict) else None
+    return [arc.get("step") for arc in arcs if isinstance(arc, dict)] if isinstance(arcs, list) else []
+
+
+def _join(look: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
+    if not look.has("a map", "PBK-130", HINT):
+        return
+    look.closed(("from", "mode", "n"), "PBK-130", "'join'")
+    if "from" not in look.value:
+        look.problem("PBK-130", "'join' lacks 'from'", hint=HINT)
+    elif look.at("from").has("a list", "PBK-130", HINT):
+        _branches(look.at("from"), name, arcs)
+    mode = look.value.get("mode", "all")
+    if "mode" in look.value and not look.at("mode").is_one_of(MODES, "PBK-130"):
+        return
+    if mode == "n":
+        _count(look)
+    elif "n" in look.value:
+        look.problem_of_key("PBK-130", "'n' belongs to `mode: n`", "n")
+
+
+def _branches(look: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
+    if not look.value:
+        look.problem("PBK-130", "'from' needs at least one step")
+    for index, item in enumerate(look.items()):
+        source: Any = item.value
+        if not isinstance(source, str) or source not in arcs:
+            near = guess(source, tuple(arcs)) if isinstance(source, str) else ""
+            item.problem("PBK-130", f"there is no step {source!r}{near}")
+        elif source == name:
+            item.problem("PBK-130", "a step cannot join itself")
+        elif name not in arcs[source]:
+            hint = f"Give it an arc to {name!r}, or leave it out."
+            item.warn("PBK-130", f"no arc of step {source!r} leads here: it never delivers", hint=hint)
+        elif source in look.value[:index]:
+            item.problem("PBK-130", f"{source!r} is named twice")
+
+
+def _count(look: Cursor) -> None:
+    if "n" not in look.value:
+        look.problem("PBK-130", "`mode: n` needs 'n', how many branches are waited for")
+    elif look.at("n").is_at_least(1, "PBK-130") and isinstance(look.value.get("from"), list):
+        most = len(look.value["from"])
+        if look.value["n"] > most:
+            look.at("n").problem("PBK-130", f"'n' is {look.value['n']}, and only {most} branches are named")
+
 
 ROOT = ("apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow", "workbook")
 REQUIRED = ("apiVersion", "kind", "metadata", "workflow")
@@ -143,7 +212,7 @@ def _workflow(look: Cursor, known: tasks.Known, names: tuple[str, ...]) -> None:
                 item.at("step").problem("PBK-004", f"there are two steps named {name!r}")
             seen.add(name)
         steps.step(item, known, names)
-    joins.joins(look)
+    joins(look)
 
 
 # The executor.

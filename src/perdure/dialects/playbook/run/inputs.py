@@ -3,14 +3,15 @@
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.plan.program import Program
-from perdure.dialects.playbook.run import ctx_patches, ends, fast_path, keychain_resolution
+from perdure.dialects.playbook.plan.program import Program, Step, Task
+from perdure.dialects.playbook.run import ctx_patches, ends, keychain_resolution
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.tools.playbook import enveloped
 from perdure.dialects.playbook.values import lent_references, results
+from perdure.dialects.playbook.values.references import attempt_uri
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -19,6 +20,35 @@ from perdure.kernel.input_recording import ended
 from perdure.kernel.outcomes import Code, Failed, Outcome, Status, Succeeded
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
+
+# The plain way: a task without rules went well. What that makes of its pipeline is decided at once, as one event.
+
+
+def pass_plainly(turn: Turn, number: int, step: Step, task: Task) -> bool:
+    """Take the result of a thread's task as it landed, if nothing else is to be said of it; whether it was."""
+    program: Program = turn.program
+    thread: b.Thread = turn.body.threads[number]
+    run: b.StepRun = turn.body.runs[thread.run]
+    assert thread.outcome is not None
+    result = thread.outcome.result
+    if task.policy is not None or result.size > task.result.inline_max:
+        return False
+    to = thread.position + 1
+    is_last = to == len(step.tasks)
+    if not is_last and thread.visits >= program.bounds.max_task_visits:
+        return False
+    if thread.timer:
+        turn.drop_timer(thread.timer)
+    if not is_last or step.loop is not None or step.set or run.timers:
+        turn.emit(p.TaskPassed(number, task.label, turn.now, to, is_last))
+        return True
+    uri, keeps = "", False
+    if not result.is_null:
+        uri = attempt_uri(turn.execution.id, task, thread.run, b.ALONE, thread.visits, thread.attempt)
+        keeps = program.reads_references
+    turn.emit(p.StepPassed(thread.run, number, task.label, turn.now, to, uri, keeps))
+    return True
+
 
 TIMED_OUT = "EXECUTION_TIMEOUT"
 ENDS = (e.TaskEnded, e.ChildEnded)
@@ -65,7 +95,7 @@ def _on_end(turn: Turn) -> None:
     step = program.steps[body.runs[thread.run].step]
     task = step.tasks[thread.position]
     landed = tools.kind_of(task.kind).land(event.outcome, turn.text)
-    if landed is tools.AS_IT_IS and not thread.language and fast_path.pass_plainly(turn, number, step, task):
+    if landed is tools.AS_IT_IS and not thread.language and pass_plainly(turn, number, step, task):
         return
     if thread.language and isinstance(event.outcome, Succeeded):
         child = turn.execution.child_id(thread.number)

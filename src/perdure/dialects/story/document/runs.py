@@ -1,6 +1,5 @@
 """StoryRuns and StepRuns (STY-047 to 050). The first problem ends the look: these are written by programs."""
 
-from perdure.dialects.story.document import denied
 from perdure.dialects.story.document.context import Case
 from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INPUT_SCHEMA, STORY_REFERENCE, Cursor
 from perdure.dialects.story.document.policies import RETRY, STEP_RUN_OVERRIDES
@@ -30,7 +29,22 @@ from perdure.dialects.story.resources.resource import (
 from perdure.dialects.story.state.step_errors import EXIT_CLASSES, TYPES
 from perdure.dialects.story.values.references import INSTEAD, is_reference, malformed, names_secret
 from perdure.dialects.story.values.schemas import BadSchema, Schema
+from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, Structure
 from perdure.kernel import jsontext
+
+# Functions no template may call, looked for where a template need not be right otherwise (STY-050, STY-100).
+
+_ANYTHING = Environment(library=RUNTIME)
+
+
+def check(look: Cursor) -> None:
+    try:
+        Structure(look.value, _ANYTHING)
+    except BadStructure as bad:
+        for problem in bad.problems:
+            if problem.finding is not None and problem.finding.message in RUNTIME.denied.values():
+                look.at(*problem.path).problem(problem.finding.message)
+
 
 LARGEST = 1_048_576
 
@@ -214,7 +228,7 @@ def _work(case: Case, run: Reference | None) -> None:
     if engram is not None:
         find_pinned(case, "Engram", spec.at("engramRef"), engram, ENGRAM_REFERENCE)
     check_inputs(spec.at("input"), case, case.around.settings.max_inline_size)
-    denied.check(spec.at("input"))
+    check(spec.at("input"))
 
 
 def _one_step(case: Case, stored: Resource) -> None:

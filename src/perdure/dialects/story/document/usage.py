@@ -10,8 +10,7 @@ from perdure.dialects.story.document.engrams import check_fit
 from perdure.dialects.story.document.secrets import refuse_computed
 from perdure.dialects.story.plan.engram_code import WAYS, place_of, provider_for
 from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE
-from perdure.dialects.story.resources.merge import merged
-from perdure.dialects.story.resources.resource import Reference, Resource, read_reference, spec_of, version_of
+from perdure.dialects.story.resources.resource import Reference, Resource, merged, read_reference, spec_of, version_of
 
 REFUSED = "PolicyRefused"
 

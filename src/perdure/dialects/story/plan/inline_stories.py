@@ -6,7 +6,7 @@ Their templates are theirs: the Story around them renders nothing in them and wa
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.dialects.story.resources.merge import merged
+from perdure.dialects.story.resources.resource import merged
 
 MAP_TEMPLATE = "map-reduce-adapter"
 STAGES = ("map", "reduce")

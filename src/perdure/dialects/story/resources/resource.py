@@ -10,6 +10,15 @@ import msgspec
 
 from perdure.dialects.story.resources.kinds import KINDS
 
+# Objects laid over objects: members merge by key, everything else is replaced (STY-010).
+
+
+def merged(base: Any, over: Any) -> Any:
+    if not (isinstance(base, dict) and isinstance(over, dict)):
+        return over
+    return {**base, **{name: merged(base[name], value) if name in base else value for name, value in over.items()}}
+
+
 Resource = dict[str, Any]
 
 DEFAULT_NAMESPACE = "default"

@@ -14,10 +14,9 @@ from perdure.dialects.story.run import output_cache
 from perdure.dialects.story.run.engram_lookup import Engram, find_engram
 from perdure.dialects.story.run.post_execution import verified
 from perdure.dialects.story.run.step_end import end_step
-from perdure.dialects.story.run.timer_order import BOUND_RANK
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import BOUND_RANK, Phase, Reason
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.values.engram_contract import Verdict, verdict
 from perdure.dialects.story.values.schema_fit import misfits

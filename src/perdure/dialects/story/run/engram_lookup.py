@@ -13,9 +13,8 @@ from perdure.dialects.story.plan.engram_code import CODE, WAYS, place_of, provid
 from perdure.dialects.story.plan.execution_policy import Execution
 from perdure.dialects.story.plan.inline_stories import inline_stories, without_stories
 from perdure.dialects.story.plan.program import Program, Step, part
-from perdure.dialects.story.resources.merge import merged
 from perdure.dialects.story.resources.reference_grants import refuse
-from perdure.dialects.story.resources.resource import Reference, Resource, read_reference, spec_of, version_of
+from perdure.dialects.story.resources.resource import Reference, Resource, merged, read_reference, spec_of, version_of
 from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState

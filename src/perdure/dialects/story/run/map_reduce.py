@@ -20,10 +20,9 @@ from perdure.dialects.story.resources.step_run_names import step_run_name
 from perdure.dialects.story.run import child_runs, engram_lookup
 from perdure.dialects.story.run.post_execution import verified
 from perdure.dialects.story.run.step_end import end_step
-from perdure.dialects.story.run.timer_order import BOUND_RANK
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import FAN_PAGE, REDUCE, Body, Fan, StepState
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import BOUND_RANK, Phase, Reason
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.values import materialize
 from perdure.dialects.story.values.references import CONFIG, SECRET, STORAGE

@@ -8,9 +8,9 @@ reset are removed, those that are open once they have stopped.
 from perdure.dialects.story.plan.program import Plan, Program
 from perdure.dialects.story.plan.step_graph import BLOCKS
 from perdure.dialects.story.run import interruption
-from perdure.dialects.story.run.timer_order import BOUND_RANK
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
+from perdure.dialects.story.state.phases import BOUND_RANK
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn

@@ -5,10 +5,9 @@ from typing import Any
 from perdure.dialects.story.plan.program import Program
 from perdure.dialects.story.resources.labels import RUN
 from perdure.dialects.story.run.run_end import end_run
-from perdure.dialects.story.run.timer_order import BOUND_RANK
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import BOUND_RANK, Phase, Reason
 from perdure.dialects.story.values.references import INSTEAD
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.kernel import jsontext

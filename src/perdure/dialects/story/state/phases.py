@@ -2,6 +2,11 @@
 
 from enum import StrEnum
 
+# How timers of one instant are ordered.
+
+BOUND_RANK = 1
+"""A deadline comes after everything else that happens at its instant: who is in time is in time."""
+
 
 class Phase(StrEnum):
     PENDING = "Pending"

@@ -7,9 +7,8 @@ from typing import Any
 
 from perdure.dialects.story.plan.helper_steps import INPUTS, TARGET
 from perdure.dialects.story.plan.program import Step, part
-from perdure.dialects.story.resources.merge import merged
 from perdure.dialects.story.resources.names import compose
-from perdure.dialects.story.resources.resource import Reference, Resource, spec_of
+from perdure.dialects.story.resources.resource import Reference, Resource, merged, spec_of
 from perdure.dialects.story.run import child_runs, engram_lookup
 from perdure.dialects.story.run.engram_lookup import Invalid, Missing
 from perdure.dialects.story.run.post_execution import succeed

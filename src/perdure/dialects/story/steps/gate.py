@@ -7,7 +7,7 @@ from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Phase
-from perdure.dialects.story.steps.wait_timeout import time_out, timeout_of
+from perdure.dialects.story.steps.wait import time_out, timeout_of
 from perdure.kernel import jsontext
 from perdure.kernel.inputs import WORD_RANK
 from perdure.kernel.turn import Turn

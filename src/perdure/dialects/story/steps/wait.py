@@ -8,11 +8,10 @@ from perdure.dialects.story.plan.helper_steps import WAIT
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources.durations import SHORTEST_POLL, BadDuration, read_positive
 from perdure.dialects.story.run.post_execution import succeed
-from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.run.step_end import end_step, said, skip
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import StepState
 from perdure.dialects.story.state.phases import Phase, Reason
-from perdure.dialects.story.steps.wait_timeout import time_out, timeout_of
 from perdure.dialects.story.values import materialize
 from perdure.dialects.story.values.materialize import Asked
 from perdure.dialects.story.values.template_scope import Scope
@@ -28,6 +27,24 @@ from perdure.expressions.gotemplate import (
 from perdure.kernel.inputs import WORD_RANK
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
+
+# What `wait` and `gate` share: a deadline, and what it means when it passes (STY-096, 098, 104).
+
+
+def timeout_of(step: Step) -> Instant | None:
+    try:
+        return read_positive(step.given.get("timeout"))
+    except BadDuration:
+        return None
+
+
+def time_out(turn: Turn, step: Step) -> None:
+    policy = step.given.get("onTimeout")
+    if isinstance(policy, str) and policy.strip().lower() == "skip":
+        skip(turn, [step.name], f"{step.kind} step timed out and was skipped.")
+    else:
+        end_step(turn, step.name, Phase.TIMEOUT, f"{step.kind} step timed out.")
+
 
 CADENCE: Instant = 2 * SECOND  # of looks by the clock, where the author says nothing
 

@@ -1,16 +1,50 @@
 """The standard library beside conversions: sizes, string tests, parts of times."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 
 from perdure.expressions import bounded_calls
+from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, charge
 from perdure.expressions.cel.functions.library import LIST, MAP, Function, Library
 from perdure.expressions.cel.functions.patterns import search
 from perdure.expressions.cel.functions.strings import charge_search
 from perdure.expressions.cel.instants import NANOS, Duration, Timestamp
 from perdure.expressions.cel.values import Value
-from perdure.expressions.cel.zones import civil_time
+from perdure.kernel.lazy_regex import lazy_regex
+
+# A timestamp as civil time in a zone: `Europe/Oslo`, `UTC`, `+02:00`, `-03:30`, `02:00`.
+
+_OFFSET = lazy_regex(r"([+-]?)([0-9]{1,2}):([0-9]{2})")
+_NAME = lazy_regex(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
+
+
+def civil_time(instant: Timestamp, zone: str) -> datetime:
+    try:
+        return instant.to_datetime().astimezone(_find_zone(zone))
+    except OverflowError:
+        raise EvaluationFault(f"in {zone!r} this instant is not between the years 1 and 9999") from None
+
+
+@lru_cache(maxsize=256)
+def _find_zone(zone: str) -> tzinfo:
+    if zone in ("UTC", "Z", ""):
+        return UTC
+    if offset := _OFFSET.fullmatch(zone):
+        minutes = int(offset[2]) * 60 + int(offset[3])
+        if int(offset[2]) < 24 and int(offset[3]) < 60:
+            return timezone(timedelta(minutes=-minutes if offset[1] == "-" else minutes))
+    elif len(zone) < 100 and _NAME.fullmatch(zone):
+        try:
+            from zoneinfo import ZoneInfo
+
+            return ZoneInfo(zone)
+        except (OSError, ValueError):  # unknown name; a folder of the database; a file that is no zone
+            pass
+        except KeyError:  # ZoneInfoNotFoundError
+            pass
+    raise EvaluationFault(f"{zone[:60]!r} is no time zone")
 
 
 def _size(_: Frame, value: Value) -> int:

@@ -10,7 +10,7 @@ from perdure.expressions.cel.errors import EvaluationFault, Failure
 from perdure.expressions.cel.frame import FIRST_LOCAL, Closure, Frame, spend
 from perdure.expressions.cel.functions import Library
 from perdure.expressions.cel.names import Scope, dotted_path, qualified_function
-from perdure.expressions.cel.planner import calls, logic, loops, matching, operators, paths
+from perdure.expressions.cel.planner import calls, logic, loops, operators, paths
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import NONE, CelList, CelMap, Optional, Value, type_denotations, type_name
 
@@ -143,9 +143,9 @@ class _Planner:
 
     def _matches(self, node: syntax.Call, text: Closure, pattern: Node, planned: Closure) -> Closure:
         if isinstance(pattern, syntax.Literal) and type(pattern.value) is str:
-            return matching.match_constant(node, text, pattern.value)
+            return calls.match_constant(node, text, pattern.value)
         (slot,) = self._new_slots(1)
-        return matching.match_variable(node, text, planned, slot)
+        return calls.match_variable(node, text, planned, slot)
 
     # Aggregates ------------------------------------------------------------------------------------------------------
 

@@ -18,9 +18,17 @@ from perdure.dialects.story.resources.resource import Resource, name_of, namespa
 from perdure.dialects.story.resources.timestamps import moment
 from perdure.dialects.story.triggers import impulse_counts
 from perdure.dialects.story.triggers.decisions import Answer, answer_of
-from perdure.dialects.story.triggers.delivery import BadDelivery, Policy, map_event, token_for
+from perdure.dialects.story.triggers.delivery import (
+    RENEW_EVERY,
+    BadDelivery,
+    Policy,
+    Throttle,
+    leave,
+    map_event,
+    renew,
+    token_for,
+)
 from perdure.dialects.story.triggers.requests import Delivery, compose_trigger
-from perdure.dialects.story.triggers.throttle import RENEW_EVERY, Throttle, leave, renew
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.expressions.gotemplate import Ambient
