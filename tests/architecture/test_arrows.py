@@ -36,15 +36,34 @@ ARROWS: dict[str, tuple[set[str], str]] = {
         {"kernel", "stores"},
         "the engine meets dialects, stores and workers as protocols, handed in by wiring",
     ),
-    "providers": ({"kernel", "expressions"}, "a provider sees its task's context, never an execution"),
-    "workers": ({"kernel", "providers", "stores"}, "a worker does tasks; it knows no runs and decides nothing"),
-    "triggers": (
-        {"engine", "kernel", "dialects", "stores", "expressions", "wiring"},
-        "what starts runs is a client of the engine; how requests are decided is the language's business",
+    "providers": ({"kernel", "expressions", "services"}, "a provider sees its task's context, never an execution"),
+    "workers": (
+        {"kernel", "providers", "services", "stores"},
+        "a worker does tasks; it knows no runs and decides nothing",
+    ),
+    "services": (
+        {"engine", "kernel", "dialects", "documents", "stores", "expressions", "providers", "wiring"},
+        "what a language brings beside its pure part: what starts its runs, and what its tasks may call",
+    ),
+    "views": (
+        {"cli", "engine", "kernel", "stores"},
+        "what is shown of runs is the same for the command line and an API",
     ),
     "testing": ({"kernel", "engine", "stores", "wiring", "workers"}, "what users test with stands outside the engine"),
     "cli": (
-        {"engine", "kernel", "wiring", "providers", "stores", "testing", "dialects", "documents", "triggers"},
+        {
+            "engine",
+            "kernel",
+            "wiring",
+            "providers",
+            "stores",
+            "testing",
+            "dialects",
+            "documents",
+            "services",
+            "views",
+            "workers",
+        },
         "the command line is a client of the engine",
     ),
 }
@@ -103,7 +122,7 @@ def test_pure_rooms_import_nothing_impure() -> None:
 
 
 def test_the_engine_knows_only_the_protocol_of_stores() -> None:
-    known = {f"perdure.stores.{name}" for name in ("protocol", "errors", "caring", "clocks", "records")}
+    known = {f"perdure.stores.{name}" for name in ("protocol", "errors", "admin", "clocks", "records")}
     wrong = [
         f"{here}:{line} imports {module}: a database special case belongs into its store"
         for here, module, line in _imports()

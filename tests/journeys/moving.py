@@ -14,7 +14,7 @@ from perdure.testing.world import World
 from perdure.wiring import Engine, languages
 from tests.dialects.playbook.world import playbook
 from tests.dialects.story.world import engram, story, template
-from tests.triggers.scenes import impulse, impulse_template, texts
+from tests.services.scenes import impulse, impulse_template, texts
 
 MOCK = "mwl:provider.call/mwl/mock/v1"
 ECHO = "engram:echo@1.0.0"

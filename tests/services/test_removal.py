@@ -11,7 +11,7 @@ from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter
 from perdure.testing.world import RunInWorld, World
 from tests.dialects.story.world import story
-from tests.triggers.scenes import NEEDED, WORK, DyingStore, engine_of, texts
+from tests.services.scenes import NEEDED, WORK, DyingStore, engine_of, texts
 
 LEAF = story("steps: [{name: a, ref: {name: echo}}]", "leaf")
 INNER = story("steps: [{name: deep, type: executeStory, with: {storyRef: {name: leaf}}}]", "inner")

@@ -18,7 +18,7 @@ from perdure.stores.protocol import Filter, ResourceWrite, Store
 from perdure.testing.world import World
 from perdure.wiring import Engine
 from tests.dialects.story.world import story
-from tests.triggers.scenes import NEEDED, ORDERS, SAY, WORK, DyingStore, engine_of, runs, story_run, texts
+from tests.services.scenes import NEEDED, ORDERS, SAY, WORK, DyingStore, engine_of, runs, story_run, texts
 
 TOKEN = "storyrun.bubustack.io/trigger-token"
 HASH = "storyrun.bubustack.io/trigger-input-hash"

@@ -12,7 +12,7 @@ from perdure.services.story.triggers.impulses import DeliveryRefused, Impulses
 from perdure.services.story.triggers.sessions import SessionActive, Sessions
 from perdure.stores.errors import StoreLocked
 from perdure.testing.world import World
-from tests.triggers.scenes import (
+from tests.services.scenes import (
     NEEDED,
     WORK,
     DyingStore,

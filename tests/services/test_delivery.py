@@ -18,7 +18,7 @@ from perdure.dialects.story.triggers.delivery import (
 )
 from perdure.dialects.story.triggers.impulse_counts import decided, refused, throttled
 from perdure.kernel.values import SECOND
-from tests.triggers.scenes import impulse, impulse_template
+from tests.services.scenes import impulse, impulse_template
 
 NOW = 1_800_000_000 * SECOND
 

@@ -13,7 +13,7 @@ from perdure.kernel.values import SECOND, Instant
 from perdure.services.story.triggers.cron_service import CronKeeper
 from perdure.testing.clock import FakeClock
 from perdure.testing.world import World
-from tests.triggers.scenes import NEEDED, WORK, engine_of, impulse, runs, texts
+from tests.services.scenes import NEEDED, WORK, engine_of, impulse, runs, texts
 
 
 def at(text: str) -> Instant:
