@@ -19,7 +19,7 @@ from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
 if TYPE_CHECKING:
     from perdure.engine.catalog_entries import Change, Finding
     from perdure.engine.dispatch import Executor
-    from perdure.kernel.validation import Applied
+    from perdure.kernel.validation import AppliedDocument
     from perdure.stores.admin import StoreAdmin
     from perdure.stores.protocol import Store
     from perdure.workers.worker import Limits
@@ -263,7 +263,9 @@ class Engine(Client):
         await Requests(self).settle_pending()
         return True
 
-    async def apply(self, texts: "Sequence[Applied]", namespace: str = "") -> "tuple[list[Change], list[Finding]]":
+    async def apply(
+        self, texts: "Sequence[AppliedDocument]", namespace: str = ""
+    ) -> "tuple[list[Change], list[Finding]]":
         """Put what these texts declare into the catalog; what they ask for begins."""
         from perdure.services.story.triggers.request_apply import apply, asks_for_runs
 

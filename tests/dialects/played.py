@@ -18,12 +18,12 @@ from typing import Any, Self
 from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, Port
-from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.assignments import Assignment, RunPort
+from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict
 from perdure.kernel.execution import Limits
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.validation import Resource
@@ -60,7 +60,7 @@ class Outside(ScriptedHands):
     def can_perform(self, provider: str) -> bool:
         return provider in self._work
 
-    def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
+    def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         self.performed.append(assignment)
         task = asyncio.get_running_loop().create_task(self._perform(assignment, port, done))
         self._under_way.add(task)
@@ -70,7 +70,7 @@ class Outside(ScriptedHands):
     def is_busy(self) -> bool:
         return bool(self._under_way)
 
-    async def _perform(self, one: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
+    async def _perform(self, one: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         attempt = (one.run, one.task, one.attempt)
         if attempt not in self._answers:
             answer = await self._answer(one)
@@ -206,7 +206,7 @@ class Stage:
         assert engine is not None
         if await engine.store.find(RUN) is not None:
             return  # it was on disk before the crash
-        answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
         program = engine.languages[start.language].load(text)
         engine.runtime.create(
             RUN, start, text, program, lambda said: None if answer.done() else answer.set_result(said)
@@ -256,13 +256,15 @@ class Stage:
             return  # it was lost once more when its engine left, and has ended of that
         self.outside.forget(RUN, number)
         with suppress(Conflict):  # heard before an engine died, and said again to the next: it has ended the run
-            await self.tell(i.TaskLost(number, tasks[number].delivery, "its process ended before it did", Loss.ALONE))
+            await self.tell(
+                i.TaskLost(number, tasks[number].delivery, "its process ended before it did", LossKind.ALONE)
+            )
 
     async def apply(self, resource: Resource) -> None:
         """Into the catalog as it is, whatever a judge would say of it."""
         metadata = resource["metadata"]
         namespace = "" if resource["kind"].endswith("Template") else metadata.get("namespace", "default")
-        key = Named(resource["kind"], namespace, metadata["name"])
+        key = ResourceKey(resource["kind"], namespace, metadata["name"])
         body = jsontext.encode(resource)
         assert self.world.engine is not None
         await self.world.engine.store.write_catalog([ResourceWrite(key, metadata["name"], 1, body, body, {}, None, 0)])

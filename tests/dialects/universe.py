@@ -20,18 +20,18 @@ from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.lookups import (
-    Cached,
-    Called,
-    InLine,
-    Line,
-    Memory,
-    Named,
-    Question,
-    Stranded,
-    Untaken,
+    CachedValue,
+    CacheLookup,
+    CalleeLookup,
+    Lookup,
+    PermitQueue,
+    PermitQueueLookup,
+    QueuedTaskLookup,
+    ResourceKey,
+    StrandedRunLookup,
 )
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.permits import Request, grant, resource_scope
+from perdure.kernel.permits import PermitRequest, grant, resource_scope
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.turn import Turn
 from perdure.kernel.validation import Resource
@@ -93,13 +93,13 @@ class Life:
         universe = self.universe
         turn = Turn(self.execution, given, arrived, universe.now)
         while (needs := decide(turn, universe.limits)) is not None:
-            missing = {name for name in needs.wanted if name not in universe.values}
+            missing = {name for name in needs.digests if name not in universe.values}
             assert needs.may_be_absent or not missing
             turn.absent |= missing
-            turn.texts |= {name: universe.values[name] for name in needs.wanted if name not in missing}
-            turn.answers |= {question: universe.answer(question) for question in needs.asked}
+            turn.texts |= {name: universe.values[name] for name in needs.digests if name not in missing}
+            turn.answers |= {question: universe.answer(question) for question in needs.lookups}
         universe.values |= turn.values
-        universe.memories |= turn.remembered
+        universe.memories |= turn.cache_writes
         universe.programs |= turn.programs
         self.moves += turn.moves
         self.events += turn.events
@@ -154,7 +154,7 @@ class Universe:
         self.limits = limits or Limits()
         self.now = START
         self.values: dict[bytes, bytes] = {}
-        self.memories: dict[str, Memory] = {}
+        self.memories: dict[str, CachedValue] = {}
         self.programs: dict[bytes, tuple[str, bytes]] = {}
         self.catalog: dict[tuple[str, str, str], Resource] = {}
         self.lives: dict[RunId, Life] = {}
@@ -238,7 +238,7 @@ class Universe:
             self._perform(*self.queued.pop(0))
         return turn
 
-    def ask(self, life: Life, given: i.Input) -> i.Answer:
+    def ask(self, life: Life, given: i.Input) -> i.InputAnswer:
         return self.take(life, given, self.now).answer
 
     # The outside obeys.
@@ -315,7 +315,7 @@ class Universe:
             limit = ENOUGH
         held = sum(key in self.granted for key in asked)
         waiting = [
-            Request(run, permit, one.priority, at, one.ageing)
+            PermitRequest(run, permit, one.priority, at, one.ageing)
             for (run, permit), (one, at) in asked.items()
             if (run, permit) not in self.granted
         ]
@@ -323,14 +323,14 @@ class Universe:
             self.granted.add((request.run, request.permit))
             self.offer(self.now, 0, request.run, i.PermitGrant(request.permit))
 
-    def _line(self, scope: str, run: RunId) -> Line:
+    def _line(self, scope: str, run: RunId) -> PermitQueue:
         asked = {key: one for key, one in self.permits.items() if one[0].scope == scope}
         highest = None
         for key, (one, at) in asked.items():
             if key[0] != run:
                 aged = (self.now - at) // one.ageing if one.ageing and key not in self.granted else 0
                 highest = max(one.priority + aged, highest or 0)
-        return Line(sum(key in self.granted for key in asked), highest)
+        return PermitQueue(sum(key in self.granted for key in asked), highest)
 
     def apply(self, resource: Resource) -> None:
         metadata = resource["metadata"]
@@ -338,19 +338,19 @@ class Universe:
         self.catalog[(resource["kind"], namespace, metadata["name"])] = resource
         self.allocate(resource_scope(resource["kind"], namespace, metadata["name"]))
 
-    def answer(self, question: Question) -> Any:
+    def answer(self, question: Lookup) -> Any:
         match question:
-            case Named(kind, namespace, name):
+            case ResourceKey(kind, namespace, name):
                 return self.catalog.get((kind, namespace, name))
-            case Cached(key):
+            case CacheLookup(key):
                 return self.memories.get(key)
-            case Called():
+            case CalleeLookup():
                 return None
-            case InLine(scope, run):
+            case PermitQueueLookup(scope, run):
                 return self._line(scope, run)
-            case Stranded(_, run):
+            case StrandedRunLookup(_, run):
                 return run in self.stranded
-            case Untaken():
+            case QueuedTaskLookup():
                 return True  # nobody works for pools here
             case _:
                 return []

@@ -10,22 +10,25 @@ from perdure.engine.catalog_entries import Rejected
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
 from perdure.kernel.problems import Problem, Severity
-from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Applied, Declared, Validated, ValidationContext
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.validation import AppliedDocument, DeclaredResource, Validated, ValidationContext
 from perdure.kernel.values import INLINE_BYTES
 from perdure.testing import World
 from perdure.testing.drill import Drill
 
 pytestmark = pytest.mark.every_store
 
-BOX, SEAL = Kind("Box", "boxes", "things.io", ("bx",), has_namespace=True), Kind("Seal", "seals", "things.io")
+BOX, SEAL = (
+    ResourceKind("Box", "boxes", "things.io", ("bx",), has_namespace=True),
+    ResourceKind("Seal", "seals", "things.io"),
+)
 
 
 class Things(Drill):
     """A language for tests, whose documents are resources: a box may need a seal."""
 
     name = "things"
-    kinds = (BOX, SEAL, Kind("BoxRun", "boxruns", "things.io", of_runs=True))
+    kinds = (BOX, SEAL, ResourceKind("BoxRun", "boxruns", "things.io", of_runs=True))
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,9 +37,9 @@ class Things(Drill):
     def recognizes(self, text: bytes) -> bool:
         return b"things.io" in text
 
-    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+    def declares(self, text: bytes, file: str = "") -> list[DeclaredResource]:
         return [
-            Declared(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"], one)
+            DeclaredResource(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"], one)
             for one in jsontext.decode(text)
         ]
 
@@ -57,8 +60,8 @@ def thing(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: 
     return {"apiVersion": "things.io/v1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec or {}}
 
 
-def file(name: str, *things: dict[str, Any]) -> Applied:
-    return Applied(name, jsontext.encode(list(things)).decode())
+def file(name: str, *things: dict[str, Any]) -> AppliedDocument:
+    return AppliedDocument(name, jsontext.encode(list(things)).decode())
 
 
 PLAYBOOK = """\
@@ -77,13 +80,13 @@ class Universe(World):
         self.things = Things()
         self._languages = {"things": self.things, **self._languages}
 
-    async def apply(self, *files: Applied, namespace: str = "") -> list[tuple[str, str, int]]:
+    async def apply(self, *files: AppliedDocument, namespace: str = "") -> list[tuple[str, str, int]]:
         assert self.engine is not None
         changes, self.findings = await self.engine.apply(files, namespace)
         await self.settle()
         return [(one.kind.title(one.key.name), one.outcome.value, one.generation) for one in changes]
 
-    async def get(self, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
+    async def get(self, kind: ResourceKind, name: str, namespace: str = "") -> dict[str, Any]:
         assert self.engine is not None
         return await self.engine.catalog.get(kind, name, namespace)
 
@@ -138,7 +141,7 @@ async def test_every_problem_is_told_at_once_and_nothing_is_stored(tmp_path: Pat
         bad = file("bad", thing("Box", "red", {"seal": "wax"}), thing("Box", "red"))
         run = file("run", thing("BoxRun", "r1"))
         with pytest.raises(Rejected) as rejected:
-            await world.apply(good, bad, run, Applied("what", "what is this?"))
+            await world.apply(good, bad, run, AppliedDocument("what", "what is this?"))
 
         told = sorted((one.file, one.problem.code, one.problem.severity.value) for one in rejected.value.findings)
         assert told == [
@@ -217,12 +220,12 @@ async def test_a_playbook_is_kept_by_path_and_changed_content_is_the_next_versio
     async with Universe(tmp_path) as world:
         assert world.engine is not None
         (kind,) = (kind for kind in world.engine.catalog.kinds if kind.name == "Playbook")
-        first = await world.apply(Applied("sums.yaml", PLAYBOOK))
-        same = await world.apply(Applied("sums.yaml", PLAYBOOK))
+        first = await world.apply(AppliedDocument("sums.yaml", PLAYBOOK))
+        same = await world.apply(AppliedDocument("sums.yaml", PLAYBOOK))
         changed = PLAYBOOK.replace("noop", "noop, spec: {}")
         with pytest.raises(Rejected):
-            await world.apply(Applied("sums.yaml", PLAYBOOK.replace("workflow", "werkflow")))
-        second = await world.apply(Applied("sums.yaml", changed))
+            await world.apply(AppliedDocument("sums.yaml", PLAYBOOK.replace("workflow", "werkflow")))
+        second = await world.apply(AppliedDocument("sums.yaml", changed))
 
         assert first == [("playbook.noetl.io/math/sums", "created", 1)]
         assert same == [("playbook.noetl.io/math/sums", "unchanged", 1)]

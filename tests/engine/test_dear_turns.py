@@ -19,7 +19,7 @@ from perdure.engine.client import RunFailed
 from perdure.engine.slot import Slot
 from perdure.kernel import jsontext
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.providers.registry import shared
 from perdure.testing import World
@@ -241,7 +241,7 @@ async def test_a_long_document_is_applied_in_a_thread(tmp_path: Path) -> None:
         assert world.engine is not None
         for length in (300, 3):
             language.seen["declares"].clear()
-            await world.engine.apply([Applied(f"flow{length}.json", json.dumps(chain(length)))])
+            await world.engine.apply([AppliedDocument(f"flow{length}.json", json.dumps(chain(length)))])
             assert set(language.seen["declares"]) == {length == 300}
 
 

@@ -8,7 +8,7 @@ import pytest
 from perdure.engine import effects
 from perdure.engine.client import Client
 from perdure.kernel import inputs as i
-from perdure.kernel.assignments import Port
+from perdure.kernel.assignments import RunPort
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Code, Failed, Succeeded
 from perdure.testing import RunInWorld, World
@@ -20,7 +20,7 @@ HELD = drill({"call": "slow", "hold_effects": True, "save": "x"}, {"return": "$x
 REPEATED = drill({"call": "slow", "save": "x"}, {"return": "$x"})
 
 
-def in_hand(world: World) -> Port:
+def in_hand(world: World) -> RunPort:
     _, port, _ = next(iter(world.hands.waiting.values()))
     return port
 

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.values import RunId
 from perdure.services.story.triggers.service import Service
 from perdure.stores.postgres.database import PostgresSettings
@@ -149,7 +149,9 @@ async def test_a_change_of_the_catalog_by_another_process_is_heard_of(is_told: b
         assert engine.store.catalog_mark() == mark
         if is_told:
             other = opened(url)
-            await other.write_catalog([ResourceWrite(Named("Thing", "n", "a"), "uid", 1, b"{}", b"", {}, None, 0)])
+            await other.write_catalog(
+                [ResourceWrite(ResourceKey("Thing", "n", "a"), "uid", 1, b"{}", b"", {}, None, 0)]
+            )
             await other.close()
         else:
             with psycopg.connect(url, autocommit=True) as connection:

@@ -6,9 +6,9 @@ from typing import Any
 
 from perdure.engine.document_validation import DocumentValidator
 from perdure.kernel import jsontext
-from perdure.kernel.lookups import Answers, Named, Question, Within
+from perdure.kernel.lookups import Lookup, LookupAnswers, ResourceKey, ResourcesInNamespace
 from perdure.kernel.problems import Problem
-from perdure.kernel.validation import Applied, Declared, Validated, ValidationContext
+from perdure.kernel.validation import AppliedDocument, DeclaredResource, Validated, ValidationContext
 from perdure.testing.drill import Drill
 
 
@@ -24,9 +24,9 @@ class Chain(Drill):
     def recognizes(self, text: bytes) -> bool:
         return text.startswith(b"{")
 
-    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+    def declares(self, text: bytes, file: str = "") -> list[DeclaredResource]:
         body = jsontext.decode(text)
-        return [Declared("Link", "", body["metadata"]["name"], body)]
+        return [DeclaredResource("Link", "", body["metadata"]["name"], body)]
 
     def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         assert around is not None
@@ -49,11 +49,14 @@ class Shelf:
 
     def __init__(self, *links: dict[str, Any]) -> None:
         self.links = {one["metadata"]["name"]: one for one in links}
-        self.asked: list[Sequence[Question]] = []
+        self.asked: list[Sequence[Lookup]] = []
 
-    async def fetch(self, asked: Sequence[Question]) -> Answers:
+    async def fetch(self, asked: Sequence[Lookup]) -> LookupAnswers:
         self.asked.append(asked)
-        return {one: self.links.get(one.name) if isinstance(one, Named) else list(self.links.values()) for one in asked}
+        return {
+            one: self.links.get(one.name) if isinstance(one, ResourceKey) else list(self.links.values())
+            for one in asked
+        }
 
 
 async def test_what_a_language_asks_for_is_fetched_until_nothing_is_open() -> None:
@@ -61,21 +64,21 @@ async def test_what_a_language_asks_for_is_fetched_until_nothing_is_open() -> No
     judged = await DocumentValidator({"chain": chain}, shelf.fetch).validate(chain, jsontext.encode(link("a", "b")))
 
     assert (judged.program, judged.problems) == (3, [])
-    assert shelf.asked == [[Named("Link", "", "b")], [Named("Link", "", "c")]]
+    assert shelf.asked == [[ResourceKey("Link", "", "b")], [ResourceKey("Link", "", "c")]]
     assert jsontext.decode(judged.pinned) == [link("a", "b"), link("b", "c"), link("c")]
 
 
 async def test_what_was_applied_comes_before_the_catalog() -> None:
     shelf, chain = Shelf(link("b", "nowhere")), Chain()
-    applied = [Applied("b.json", jsontext.encode(link("b")).decode())]
+    applied = [AppliedDocument("b.json", jsontext.encode(link("b")).decode())]
     judging = DocumentValidator({"chain": chain}, shelf.fetch)
 
     assert (await judging.validate(chain, jsontext.encode(link("a", "b")), applied)).program == 2
     assert shelf.asked == []
     around = ValidationContext(
-        judging.declared(applied), answers={Within("Link", ""): [link("b", "nowhere"), link("a")]}
+        judging.declared(applied), answers={ResourcesInNamespace("Link", ""): [link("b", "nowhere"), link("a")]}
     )
-    assert around.within("Link", "") == [link("a"), link("b")]
+    assert around.list_resources("Link", "") == [link("a"), link("b")]
 
 
 async def test_absence_is_an_answer_and_a_problem_is_not_kept() -> None:
@@ -99,7 +102,7 @@ async def test_a_text_is_judged_again_only_when_its_surroundings_changed() -> No
     assert chain.judgements == before
     shelf.links |= {"b": link("b", "c"), "c": link("c")}
     assert (await judging.validate(chain, text)).program == 3
-    applied = [Applied("b.json", jsontext.encode(link("b")).decode())]
+    applied = [AppliedDocument("b.json", jsontext.encode(link("b")).decode())]
     assert (await judging.validate(chain, text, applied)).program == 2
 
 
@@ -107,7 +110,7 @@ async def test_a_hundred_who_ask_at_once_have_it_judged_once() -> None:
     chain = Chain()
 
     class SlowShelf(Shelf):
-        async def fetch(self, asked: Sequence[Question]) -> Answers:
+        async def fetch(self, asked: Sequence[Lookup]) -> LookupAnswers:
             await asyncio.sleep(0)
             return await super().fetch(asked)
 

@@ -10,7 +10,7 @@ import pytest
 from perdure.engine.client import Client
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import CommitAnswer, Filter, Store, Transition
 from perdure.testing import World
@@ -85,8 +85,8 @@ class Beside(World):
         return False
 
 
-def applied(*resources: dict[str, Any]) -> list[Applied]:
-    return [Applied(f"{one['metadata']['name']}.yaml", jsontext.encode(one).decode()) for one in resources]
+def applied(*resources: dict[str, Any]) -> list[AppliedDocument]:
+    return [AppliedDocument(f"{one['metadata']['name']}.yaml", jsontext.encode(one).decode()) for one in resources]
 
 
 @pytest.mark.every_store

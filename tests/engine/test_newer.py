@@ -309,7 +309,7 @@ class Careful(Blessing):
     """A newer program that says in old words what not everybody understands."""
 
     def advance(self, turn: Turn) -> bool:
-        return super().advance(turn) if turn.spoken > RECORDS else Drill.advance(self, turn)
+        return super().advance(turn) if turn.record_version > RECORDS else Drill.advance(self, turn)
 
 
 @ON_POSTGRES

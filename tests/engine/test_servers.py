@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.kernel import inputs as i
-from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.outcomes import Failed, Succeeded
 from tests.engine.documents import drill
 from tests.engine.servers import Servers, names, until
@@ -354,7 +354,7 @@ async def test_a_server_that_was_taken_over_speaks_for_the_task_that_was_alone_w
         first = one.hands.performed[0]
         one.hands.waiting.clear()
         for delivery in (1, 2):  # it was lost twice, and is begun alone
-            await one.runtime.ask(run.id, i.TaskLost(first.task, delivery, "told so", Loss.BESIDE_OTHERS))
+            await one.runtime.ask(run.id, i.TaskLost(first.task, delivery, "told so", LossKind.BESIDE_OTHERS))
         await until(lambda: bool(one.hands.waiting))
 
         one.store.is_late = True

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.kernel.assignments import Assignment
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.testing import World
 from perdure.testing.hands import ScriptedHands
@@ -30,8 +30,8 @@ class Stubborn(ScriptedHands):
         self.cancelled.append(assignment)
 
 
-def kid(*steps: dict[str, Any]) -> list[Applied]:
-    return [Applied("folder/kid.json", json.dumps({"drill": 1, "name": "kid", "steps": steps}))]
+def kid(*steps: dict[str, Any]) -> list[AppliedDocument]:
+    return [AppliedDocument("folder/kid.json", json.dumps({"drill": 1, "name": "kid", "steps": steps}))]
 
 
 @pytest.mark.every_store

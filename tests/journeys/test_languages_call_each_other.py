@@ -11,7 +11,7 @@ import pytest
 import perdure
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.outcomes import Status
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.stores.protocol import Filter
 from tests.dialects.playbook.world import playbook
 
@@ -49,7 +49,7 @@ def parent(task: str) -> str:
 
 async def play(folder: Path, text: str, given: Any = None, **applied: str) -> dict[str, Any]:
     """What `run --json` would print."""
-    files = [Applied(f"folder/{name}.json", kid) for name, kid in applied.items()]
+    files = [AppliedDocument(f"folder/{name}.json", kid) for name, kid in applied.items()]
     async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
         handle = await engine.start(text.encode(), given, applied=files)
         async with asyncio.timeout(20):
@@ -165,7 +165,7 @@ async def test_cancelling_reaches_children_of_every_language(tmp_path: Path) -> 
         'workflow: [{step: g, spec: {policy: {admit: {rules: [{when: "{{ ctx.go }}", then: {allow: true}}]}}},'
         " tool: {kind: noop}}]"
     ).replace("tests/test", "waiting")
-    files = [Applied("middle.json", calling("waiting")), Applied("waiting.yaml", waiting)]
+    files = [AppliedDocument("middle.json", calling("waiting")), AppliedDocument("waiting.yaml", waiting)]
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
         handle = await engine.start(parent("path: middle").encode(), applied=files)
         async with asyncio.timeout(20):
@@ -182,7 +182,7 @@ async def test_cancelling_reaches_children_of_every_language(tmp_path: Path) -> 
 async def test_a_document_that_is_not_in_order_is_refused_before_anything_starts(tmp_path: Path) -> None:
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
         with pytest.raises(InvalidDocument, match=r"kid\.yaml:.*no member 'tol'"):
-            await engine.start(ECHO.encode(), applied=[Applied("kid.yaml", KID.replace("tool:", "tol:"))])
+            await engine.start(ECHO.encode(), applied=[AppliedDocument("kid.yaml", KID.replace("tool:", "tol:"))])
         assert await engine.search(Filter()) == []
 
 
@@ -190,8 +190,8 @@ async def test_the_catalog_has_what_was_not_applied_in_every_version(tmp_path: P
     """PBK-200 PBK-210: without a version the latest counts at the time of the call."""
     newer = KID.replace("args.n + 1", "args.n + 100")
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        await engine.apply([Applied("kid.yaml", KID), Applied("echo.json", ECHO)])
-        await engine.apply([Applied("kid.yaml", newer)])
+        await engine.apply([AppliedDocument("kid.yaml", KID), AppliedDocument("echo.json", ECHO)])
+        await engine.apply([AppliedDocument("kid.yaml", newer)])
 
     latest = await play(tmp_path, calling("kids/one"), {"n": 1})
     first = await play(tmp_path, parent("path: kids/one, version: 1"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from perdure.kernel import jsontext
 from perdure.kernel.ids import child_run, idempotency_key, is_family
 from perdure.kernel.json_positions import place_of, repeated_member
-from perdure.kernel.permits import Request, grant
+from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.randomness import child_seed, draw
 from perdure.kernel.retry import LONGEST, Backoff, delay
 from perdure.kernel.values import RunId
@@ -50,7 +50,9 @@ def test_draws_lie_in_the_unit_interval(seed: int, path: str, counter: int) -> N
 
 def test_the_allocator_takes_priority_then_age() -> None:
     """Invariant 17."""
-    waiting = [Request(RunId(name), 1, priority, at) for name, priority, at in (("a", 0, 1), ("b", 5, 3), ("c", 0, 0))]
+    waiting = [
+        PermitRequest(RunId(name), 1, priority, at) for name, priority, at in (("a", 0, 1), ("b", 5, 3), ("c", 0, 0))
+    ]
 
     assert [one.run for one in grant(2, 0, waiting, now=10)] == ["b", "c"]
     assert [one.run for one in grant(2, 1, waiting, now=10)] == ["b"]
@@ -61,7 +63,7 @@ def test_with_ageing_a_long_wait_outweighs_priority() -> None:
     """Invariant 17."""
 
     def first(ageing: int) -> RunId:
-        waiting = [Request(RunId("old"), 1, 0, 0, ageing), Request(RunId("important"), 1, 3, 95, ageing)]
+        waiting = [PermitRequest(RunId("old"), 1, 0, 0, ageing), PermitRequest(RunId("important"), 1, 3, 95, ageing)]
         return grant(1, 0, waiting, now=100)[0].run
 
     assert first(ageing=20) == "old"

@@ -7,7 +7,7 @@ import pytest
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.crash_attribution import Loss, Place, attribute, pace, time_alone
+from perdure.kernel.crash_attribution import LossKind, StartPlace, attribute, pace, time_alone
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Succeeded
 from perdure.kernel.state import OpenTask
@@ -28,7 +28,7 @@ class Life:
         self.events: list[e.Event] = []
         self.tell(i.Start("drill", b"", "x", b"null", b"{}", 1))
 
-    def tell(self, given: i.Input) -> i.Answer:
+    def tell(self, given: i.Input) -> i.InputAnswer:
         now = next(self._clock)
         turn = Turn(self.execution, given, now, now, 99)
         assert decide(turn, Limits()) is None
@@ -40,10 +40,10 @@ class Life:
         (task,) = self.execution.state.tasks.values()
         return task
 
-    def begin(self, place: Place) -> i.Answer:
+    def begin(self, place: StartPlace) -> i.InputAnswer:
         return self.tell(i.Begin(1, self.task.delivery, place))
 
-    def lose(self, loss: Loss = Loss.PROCESS) -> None:
+    def lose(self, loss: LossKind = LossKind.PROCESS) -> None:
         self.tell(i.TaskLost(1, self.task.delivery, "gone", loss))
 
 
@@ -69,11 +69,11 @@ def test_a_killer_among_others_ends_after_two_losses_and_its_cap() -> None:
     """Invariant 27: every loss beside others makes it more suspicious, only those alone are charged."""
     life = Life(cap=3)
     life.lose()
-    life.begin(Place.BESIDE_OTHERS)
+    life.begin(StartPlace.BESIDE_OTHERS)
     life.lose()
     for _ in range(3):
         assert life.task.suspicion >= 2
-        life.begin(Place.ALONE)
+        life.begin(StartPlace.ALONE)
         life.lose()
 
     (ended,) = [event for event in life.events if isinstance(event, e.TaskEnded)]
@@ -89,10 +89,10 @@ def test_a_lone_killer_ends_after_its_cap(cap: int) -> None:
     """Invariant 27: where it is known that no other task was open, the first loss is charged."""
     life = Life(cap)
     for _ in range(cap - 1):
-        life.lose(Loss.ONLY)
-        life.begin(Place.BESIDE_OTHERS)
+        life.lose(LossKind.ONLY)
+        life.begin(StartPlace.BESIDE_OTHERS)
     assert life.execution.state.tasks
-    life.lose(Loss.ONLY)
+    life.lose(LossKind.ONLY)
 
     assert not life.execution.state.tasks
 
@@ -101,20 +101,20 @@ def test_without_a_cap_it_is_handed_out_for_ever() -> None:
     """Invariants 12 and 27: 0 is no cap."""
     life = Life(cap=0)
     for _ in range(50):
-        life.lose(Loss.ALONE)
+        life.lose(LossKind.ALONE)
 
     assert (life.task.charges, life.task.delivery) == (50, 51)
 
 
-@pytest.mark.parametrize("place", [Place.UNKNOWN, Place.BESIDE_OTHERS, Place.ALONE, Place.APART])
-def test_what_is_not_its_doing_changes_nothing(place: Place) -> None:
+@pytest.mark.parametrize("place", [StartPlace.UNKNOWN, StartPlace.BESIDE_OTHERS, StartPlace.ALONE, StartPlace.APART])
+def test_what_is_not_its_doing_changes_nothing(place: StartPlace) -> None:
     """Invariant 27: an orderly stop, a lost lease, a machine that restarted."""
     life = Life(cap=1)
-    if place is not Place.UNKNOWN:
+    if place is not StartPlace.UNKNOWN:
         life.lose()
         life.begin(place)
     before = life.task.suspicion
-    life.lose(Loss.STOPPED)
+    life.lose(LossKind.STOPPED)
 
     assert (life.task.suspicion, life.task.charges) == (before, 0)
 
@@ -123,7 +123,7 @@ def test_one_that_was_let_go_in_order_is_not_blamed_for_what_comes_after() -> No
     """Invariant 27: the process that stops says so before it ends."""
     life = Life(cap=1)
     life.tell(i.LayDown([], [1]))
-    life.lose(Loss.ONLY)
+    life.lose(LossKind.ONLY)
 
     assert (life.task.suspicion, life.task.charges, life.task.delivery) == (0, 0, 2)
 
@@ -132,11 +132,11 @@ def test_the_end_of_the_engine_is_no_charge_for_one_apart_and_that_of_its_own_pr
     """Invariant 27."""
     life = Life()
     life.lose()
-    life.begin(Place.APART)
-    life.lose(Loss.PROCESS)
+    life.begin(StartPlace.APART)
+    life.lose(LossKind.PROCESS)
     assert (life.task.suspicion, life.task.charges) == (1, 0)
-    life.begin(Place.APART)
-    life.lose(Loss.ALONE)
+    life.begin(StartPlace.APART)
+    life.lose(LossKind.ALONE)
 
     assert (life.task.suspicion, life.task.charges) == (2, 1)
 
@@ -145,11 +145,11 @@ def test_who_outlives_its_time_alone_is_cleared_by_one_degree() -> None:
     """Invariant 27: and is one of the others from then on; the next time alone is longer all the same."""
     life = Life()
     life.lose()
-    life.begin(Place.BESIDE_OTHERS)
+    life.begin(StartPlace.BESIDE_OTHERS)
     life.lose()
-    life.begin(Place.ALONE)
+    life.begin(StartPlace.ALONE)
     life.tell(i.Clear(1, life.task.delivery, outlived=True))
-    assert (life.task.suspicion, life.task.place) == (1, Place.BESIDE_OTHERS)
+    assert (life.task.suspicion, life.task.place) == (1, StartPlace.BESIDE_OTHERS)
     life.lose()
 
     assert (life.task.suspicion, life.task.charges, life.task.losses) == (2, 0, 3)
@@ -160,7 +160,7 @@ def test_a_charge_is_taken_back_when_its_process_lives() -> None:
     """Invariant 27: a lease may end although nobody has died. Once, and only the latest."""
     life = Life(cap=2)
     life.lose()
-    life.begin(Place.ALONE)
+    life.begin(StartPlace.ALONE)
     life.lose()
     assert life.task.charges == 1
     assert isinstance(life.tell(i.Clear(1, 2, outlived=False)), i.Accepted)
@@ -172,7 +172,7 @@ def test_a_word_for_the_task_may_come_before_its_loss_is_known() -> None:
     """Invariant 27."""
     life = Life(cap=1)
     life.lose()
-    life.begin(Place.ALONE)
+    life.begin(StartPlace.ALONE)
     life.tell(i.Clear(1, 2, outlived=False))
     life.lose()
 
@@ -183,10 +183,10 @@ def test_a_begin_counts_for_its_delivery_only_and_once() -> None:
     """Invariants 11 and 27."""
     life = Life()
     life.lose()
-    assert isinstance(life.tell(i.Begin(1, 1, Place.ALONE)), i.Refused)
-    assert isinstance(life.begin(Place.ALONE), i.Accepted)
+    assert isinstance(life.tell(i.Begin(1, 1, StartPlace.ALONE)), i.Refused)
+    assert isinstance(life.begin(StartPlace.ALONE), i.Accepted)
     recorded = len(life.events)
-    assert isinstance(life.begin(Place.ALONE), i.Accepted), "asked again after a commit of unknown end"
+    assert isinstance(life.begin(StartPlace.ALONE), i.Accepted), "asked again after a commit of unknown end"
     assert len(life.events) == recorded
 
 
@@ -222,14 +222,14 @@ def test_times_grow_and_stay_bounded() -> None:
 
 def test_every_loss_is_judged_in_every_place() -> None:
     """Invariant 27: charged is only what was alone."""
-    for place in Place:
-        for loss in Loss:
+    for place in StartPlace:
+        for loss in LossKind:
             task = OpenTask("x", "p", b"", b"", 1, 1, "", None, 3, 0, False, suspicion=1, place=place)
             suspicion, charged = attribute(task, loss)
             is_alone = (
-                loss is Loss.ALONE
-                or (loss is Loss.ONLY and place in (Place.BESIDE_OTHERS, Place.ALONE))
-                or (loss is Loss.PROCESS and place is Place.ALONE)
+                loss is LossKind.ALONE
+                or (loss is LossKind.ONLY and place in (StartPlace.BESIDE_OTHERS, StartPlace.ALONE))
+                or (loss is LossKind.PROCESS and place is StartPlace.ALONE)
             )
             assert charged == is_alone, (place, loss)
             assert suspicion in (1, 2) and (suspicion == 2 or not charged)
@@ -239,12 +239,12 @@ def test_one_loss_on_a_machine_that_nobody_has_seen_since_is_let_pass() -> None:
     """Invariant 27: it may have restarted; but who goes on to kill is charged, wherever that happens."""
     life = Life(cap=3)
     life.lose()
-    life.begin(Place.BESIDE_OTHERS)
+    life.begin(StartPlace.BESIDE_OTHERS)
     life.lose()
     charges = []
     while life.execution.state.tasks:
-        life.begin(Place.ALONE)
+        life.begin(StartPlace.ALONE)
         charges.append(life.task.charges)
-        life.lose(Loss.UNSEEN)
+        life.lose(LossKind.UNSEEN)
 
     assert charges == [0, 0, 1, 2]

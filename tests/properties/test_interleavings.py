@@ -85,7 +85,7 @@ class Interleavings(RuleBasedStateMachine):
         self.ended = 0
         self._offer(i.Start("drill", digest(text), "any", b"null", b"{}", 7))
 
-    def _offer(self, given: i.Input) -> i.Answer:
+    def _offer(self, given: i.Input) -> i.InputAnswer:
         turn = Turn(self.live, given, self.now, self.now)
         assert decide(turn, LIMITS) is None
         if turn.events:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.stores.protocol import ResourceRemoval, ResourceWrite, Store, Transition
 from perdure.testing.world import World
 from perdure.wiring import Engine
@@ -20,8 +20,8 @@ NEEDED = [ORDERS, engram("echo"), template("echo")]
 WORK: dict[str, Any] = {ECHO: lambda arguments, input: arguments["inputs"]}
 
 
-def texts(*resources: Any) -> list[Applied]:
-    return [Applied(f"{n}.json", jsontext.encode(one).decode()) for n, one in enumerate(resources)]
+def texts(*resources: Any) -> list[AppliedDocument]:
+    return [AppliedDocument(f"{n}.json", jsontext.encode(one).decode()) for n, one in enumerate(resources)]
 
 
 def story_run(name: str = "", *, inputs: Any = None, metadata: Any = None, **spec: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from perdure.dialects.story.triggers.requests import Delivery, compose_trigger
 from perdure.engine.catalog_entries import Outcome, Rejected
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.services.story.triggers.requests import TRIGGER, Requests
 from perdure.stores.protocol import Filter, ResourceWrite, Store
 from perdure.testing.world import World
@@ -209,7 +209,7 @@ async def test_what_changed_between_request_and_decision_is_told(
         engine = engine_of(world)
         await engine.apply(texts(pinned, *NEEDED[1:]))
         request = await _request_only(world, reference, inputs)
-        await engine.catalog.delete([Named("Story", "default", "orders")])
+        await engine.catalog.delete([ResourceKey("Story", "default", "orders")])
         if afterwards is not None:
             await engine.apply(texts(afterwards))
         (decided,) = await Requests(engine).settle_pending()
@@ -219,7 +219,7 @@ async def test_what_changed_between_request_and_decision_is_told(
         assert await runs(engine) == []
 
 
-async def _request_only(world: World, reference: Any, inputs: Any) -> Named:
+async def _request_only(world: World, reference: Any, inputs: Any) -> ResourceKey:
     """A request as it is on disk when the process dies before it was decided."""
     from perdure.dialects.story.triggers.requests import Delivery, compose_trigger
 
@@ -263,7 +263,7 @@ async def test_inputs_above_the_inline_limit_go_to_storage_or_wait_for_one(tmp_p
         assert await engine_of(world).body(uid, place) == large["text"]
         with pytest.raises(ReferenceNotAvailable):
             await engine_of(world).body(uid, "default/another/inputs/text.json")
-        named = Named("StoryTrigger", "default", waits["metadata"]["name"])
+        named = ResourceKey("StoryTrigger", "default", waits["metadata"]["name"])
         for n, decision in ((1, "Reused"), (2, "Rejected")):  # what is not shown whole is told apart all the same
             await engine_of(world).catalog.delete([named])
             again = await engine_of(world).trigger("orders", {**large, "n": n}, token="T")

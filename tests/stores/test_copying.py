@@ -14,7 +14,7 @@ import pytest
 
 from perdure.kernel import inputs as i
 from perdure.kernel.ids import RunName
-from perdure.kernel.lookups import Memory, Named
+from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
@@ -72,7 +72,7 @@ async def fill(store: Store) -> int:
     home = await store.claim()
     text = b"y" * 70_000
     await store.set_limit("door", 1)
-    entry = Named("Thing", "ns", "one")
+    entry = ResourceKey("Thing", "ns", "one")
     for generation, seen in ((1, 0), (2, 1)):
         write = ResourceWrite(entry, "uid-1", generation, b"{}", b"src", {"b": "2", "a": "é"}, b"null", seen)
         assert await store.write_catalog([write]) is None
@@ -89,7 +89,7 @@ async def fill(store: Store) -> int:
                 claims=[(RunName("drill", "ns", "y"), RunId("a.1"))],
             ),
             created("a.1", home, Summary(Status.RUNNING, True, None), parent="a"),
-            created("late", home, Summary(Status.WAITING, False, 300), remembered=[("k", Memory(b"1", 2, None))]),
+            created("late", home, Summary(Status.WAITING, False, 300), remembered=[("k", CachedValue(b"1", 2, None))]),
             created("ended", home, Summary(Status.SUCCEEDED, False, None, 10)),
             created("bad", home, stuck="cannot be decided", offers=[Offer(4, 1, "far", "echo", b"parcel")]),
         ]
@@ -111,7 +111,7 @@ async def contents(store: Store) -> dict[str, object]:
         "logs": {row.id: await store.history(row.id) for row in rows},
         "letters": {row.id: [letter for letter in letters if letter.to == row.id] for row in rows},
         "entries": await store.list_resources("Thing"),
-        "editions": await store.editions(Named("Thing", "ns", "one")),
+        "editions": await store.editions(ResourceKey("Thing", "ns", "one")),
         "memories": await store.memories(["k"]),
         "names": [await store.named("drill", "ns", name) for name in ("x", "y", "z")],
         "values": await store.values(RunId("a"), [digest(b"y" * 70_000)]),
@@ -146,7 +146,7 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
     assert [row.id for row in await moved.search(Filter(labels={"z": "1"}))] == ["a"]
     (stored,) = await moved.load([RunId("a")])
     assert stored.snapshot is None, "a cache is not worth carrying"
-    write = ResourceWrite(Named("Thing", "ns", "two"), "uid-2", 1, b"{}", b"", {}, None, 0)
+    write = ResourceWrite(ResourceKey("Thing", "ns", "two"), "uid-2", 1, b"{}", b"", {}, None, 0)
     assert await moved.write_catalog([write]) is None
     assert (await moved.resources([write.key]))[write.key].version == 3, "versions are never given twice"
     homes = [await moved.claim()]

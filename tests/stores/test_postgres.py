@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.crash_attribution import LossKind
 from perdure.stores import clocks
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Store
@@ -84,12 +84,12 @@ async def test_a_machine_that_came_back_with_another_boot_was_restarted(
     await ours.share()
 
     losses = [
-        (ours.loss_on("boot-1 host-a"), Loss.PROCESS),
-        (ours.loss_on("boot-2 in-a-container"), Loss.PROCESS),
-        (ours.loss_on(""), Loss.PROCESS),
-        (ours.loss_on("boot-0 host-a"), Loss.STOPPED),
-        (ours.loss_on("boot-0 host-b"), Loss.STOPPED),
-        (ours.loss_on("boot-0 host-c"), Loss.UNSEEN),
+        (ours.loss_on("boot-1 host-a"), LossKind.PROCESS),
+        (ours.loss_on("boot-2 in-a-container"), LossKind.PROCESS),
+        (ours.loss_on(""), LossKind.PROCESS),
+        (ours.loss_on("boot-0 host-a"), LossKind.STOPPED),
+        (ours.loss_on("boot-0 host-b"), LossKind.STOPPED),
+        (ours.loss_on("boot-0 host-c"), LossKind.UNSEEN),
     ]
     assert [found for found, _ in losses] == [expected for _, expected in losses]
     await ours.close()

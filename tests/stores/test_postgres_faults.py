@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from perdure.kernel import inputs as i
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId, digest
 from perdure.stores.errors import StoreUnreachable
@@ -326,7 +326,7 @@ async def day(store: PostgresStore, name: str, begin: Callable[[], None]) -> Non
     result = Message(child, 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
     assert await do(store.report("worker", leased[0], result))
     assert await do(store.send(Message(run, 7, b"signal"))) is not None
-    entry = ResourceWrite(Named("Kind", "default", name), name, 1, b"{}", b"", {}, None, 0)
+    entry = ResourceWrite(ResourceKey("Kind", "default", name), name, 1, b"{}", b"", {}, None, 0)
     assert await do(store.write_catalog([entry])) is None
     await do(store.set_limit(f"other {name}", 3))
     over = Summary(Status.SUCCEEDED, False, None, 10)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from perdure.kernel.lookups import Memory
+from perdure.kernel.lookups import CachedValue
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import SECOND, RunId, digest
 from perdure.stores.errors import StoreFull
@@ -93,7 +93,7 @@ ONE_TRIP = {
     "large values": lambda home: [Transition(A, home, 9, row=b"x", values=[(LARGE, b"large")])],
     "tasks offered": lambda home: [Transition(A, home, 9, row=b"x", offers=[Offer(1, 1, "p", "q", b"x")])],
     "tasks withdrawn": lambda home: [Transition(A, home, 9, row=b"x", withdrawn=[1])],
-    "something remembered": lambda home: [Transition(A, home, 9, row=b"x", remembered=[("k", Memory(b"1", 1))])],
+    "something remembered": lambda home: [Transition(A, home, 9, row=b"x", remembered=[("k", CachedValue(b"1", 1))])],
 }
 
 
@@ -259,7 +259,7 @@ async def test_what_a_refused_run_wanted_is_not_written(url: str) -> None:
             values=[(LARGE, b"large")],
             letters=[Message(B, 1, b"x")],
             offers=[Offer(1, 2, "p", "q", b"y")],
-            remembered=[("k", Memory(b"1", 1))],
+            remembered=[("k", CachedValue(b"1", 1))],
             permits_asked=[PermitAsked("scope", 1, 0, 1, 1)],
             ended=True,
         ),
@@ -302,7 +302,7 @@ async def test_text_that_postgresql_cannot_hold_is_no_trouble(url: str) -> None:
     odd = "nul \0, half of a pair \ud800, 🙂"
     await commit(
         store,
-        created("a", home, name=odd, labels={odd: odd}, remembered=[("k\0", Memory(b"\0", 1))]),
+        created("a", home, name=odd, labels={odd: odd}, remembered=[("k\0", CachedValue(b"\0", 1))]),
         created("b", home, permits_asked=[PermitAsked(odd, 1, 0, 1, 1)]),
     )
     await commit(store, Transition(A, home, 2, row=b"\0", stuck=odd))
@@ -310,7 +310,7 @@ async def test_text_that_postgresql_cannot_hold_is_no_trouble(url: str) -> None:
 
     assert row is not None and "🙂" in row.name and "🙂" in (row.stuck or "")
     assert [found.id for found in await store.search(Filter(labels={odd: odd}))] == ["a"]
-    assert await store.memories(["k\0"]) == {"k\0": Memory(b"\0", 1)}
+    assert await store.memories(["k\0"]) == {"k\0": CachedValue(b"\0", 1)}
     assert (await store.line(odd, A)).held == 1
     await store.close()
 

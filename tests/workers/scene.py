@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, Claim
+from perdure.kernel.assignments import Assignment, EffectClaimResult
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.values import RunId
 from perdure.providers.registry import Registry, shared
@@ -43,12 +43,12 @@ class Ledger:
         self.lines: list[tuple[str, str, dict[str, Any]]] = []
         self._waiting: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
-    async def claim_effect(self, key: str) -> Claim:
+    async def claim_effect(self, key: str) -> EffectClaimResult:
         if key in self.completed or key in self.unfit:
-            return Claim(completed=True, result=self.completed.get(key), unfit=self.unfit.get(key))
+            return EffectClaimResult(completed=True, result=self.completed.get(key), unfit=self.unfit.get(key))
         was_claimed = key in self.claimed
         self.claimed.add(key)
-        return Claim(completed=False, in_doubt=was_claimed)
+        return EffectClaimResult(completed=False, in_doubt=was_claimed)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
         self.completed[key] = result

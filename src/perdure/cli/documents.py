@@ -14,9 +14,9 @@ from perdure.engine.client import Client
 from perdure.engine.document_validation import DocumentValidator, in_no_language, nothing_known
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
-from perdure.kernel.lookups import Answers, Question
+from perdure.kernel.lookups import Lookup, LookupAnswers
 from perdure.kernel.problems import Problem, Severity
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 
 UNKNOWN_LANGUAGE = "DOC-LANGUAGE"
 APPLIED_SUFFIXES = (".yaml", ".yml", ".json")
@@ -76,7 +76,7 @@ class NothingToRun(InvalidDocument):
 def validator_for(languages: Mapping[str, Dialect], store: Callable[[], Client | None]) -> DocumentValidator:
     """Judges among what the store's catalog holds; the store is opened only if a document asks for something."""
 
-    async def fetch(asked: Sequence[Question]) -> Answers:
+    async def fetch(asked: Sequence[Lookup]) -> LookupAnswers:
         client = store()
         return await (nothing_known(asked) if client is None else client.known(asked))
 
@@ -101,7 +101,7 @@ def files_of(name: str) -> list[str]:
 
 
 async def validate(
-    origin: str, text: bytes, judging: DocumentValidator, applied: Sequence[Applied] = (), *, chosen: str = ""
+    origin: str, text: bytes, judging: DocumentValidator, applied: Sequence[AppliedDocument] = (), *, chosen: str = ""
 ) -> CheckedDocument:
     language = judging.language_of(text)
     if language is None:
@@ -122,13 +122,13 @@ def _in_no_language(text: bytes, judging: DocumentValidator) -> list[Problem]:
     return [Problem(UNKNOWN_LANGUAGE, what, line=1, column=1)]
 
 
-def read_applied(places: Iterable[str]) -> list[Applied]:
+def read_applied(places: Iterable[str]) -> list[AppliedDocument]:
     """The files named with --apply, folders in order of name: what a language may find beside the document."""
     found = []
     for name in places:
         if name == "-":
-            found.append(Applied("<stdin>", sys.stdin.buffer.read().decode(errors="replace")))
+            found.append(AppliedDocument("<stdin>", sys.stdin.buffer.read().decode(errors="replace")))
             continue
         for file in files_of(name):
-            found.append(Applied(file, Path(file).read_text(encoding="utf-8", errors="replace")))
+            found.append(AppliedDocument(file, Path(file).read_text(encoding="utf-8", errors="replace")))
     return found

@@ -11,7 +11,7 @@ from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.cli.times import span
 from perdure.documents import write_document
-from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import SECOND, Instant
 
@@ -24,7 +24,7 @@ _STYLES = {"Succeeded": "green", "succeeded": "green", "Failed": "red", "failed"
 class Named:
     """A resource under the name by which it can be asked for."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str
     resource: Resource
 

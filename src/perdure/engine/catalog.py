@@ -37,10 +37,10 @@ from perdure.engine.lookup_answers import document
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, PerdureError
-from perdure.kernel.lookups import Called, Callee, Named
+from perdure.kernel.lookups import Callee, CalleeLookup, ResourceKey
 from perdure.kernel.problems import Problem, Severity, guess
-from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Applied, Resource
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.validation import AppliedDocument, Resource
 from perdure.stores.protocol import Edition, ResourceRemoval, ResourceRow, ResourceWrite, Store
 
 TRIES = 10
@@ -63,8 +63,8 @@ class UnknownKind(PerdureError):
 class Runnable(msgspec.Struct, frozen=True):
     """A document that was found in the catalog."""
 
-    kind: Kind
-    key: Named
+    kind: ResourceKind
+    key: ResourceKey
     generation: int
     text: bytes
 
@@ -82,10 +82,10 @@ class Catalog:
     # Kinds.
 
     @property
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[ResourceKind]:
         return [kind for language in self._languages.values() for kind in language.kinds]
 
-    def kind(self, word: str) -> Kind:
+    def kind(self, word: str) -> ResourceKind:
         """The kind that somebody means who types a name, a plural or a short name of it."""
         found = next((kind for kind in self.kinds if kind.is_called(word)), None)
         if found is None:
@@ -93,18 +93,18 @@ class Catalog:
             raise UnknownKind(f"there is no kind {word!r}{guess(word.lower(), known)}")
         return found
 
-    def language_of(self, kind: Kind) -> Dialect:
+    def language_of(self, kind: ResourceKind) -> Dialect:
         return next(language for language in self._languages.values() if kind in language.kinds)
 
     # Reading.
 
-    async def get(self, kind: Kind, name: str, namespace: str = "") -> Resource:
+    async def get(self, kind: ResourceKind, name: str, namespace: str = "") -> Resource:
         return document(await self.row(kind, name, namespace))
 
-    def key(self, kind: Kind, name: str, namespace: str = "") -> Named:
+    def key(self, kind: ResourceKind, name: str, namespace: str = "") -> ResourceKey:
         return key_of(kind, name, namespace)
 
-    async def row(self, kind: Kind, name: str, namespace: str = "") -> ResourceRow:
+    async def row(self, kind: ResourceKind, name: str, namespace: str = "") -> ResourceRow:
         key = key_of(kind, name, namespace)
         row = (await self._store.resources([key])).get(key)
         if row is None:
@@ -113,14 +113,14 @@ class Catalog:
         return row
 
     async def search(
-        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, kind: ResourceKind, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[tuple[str, Resource]]:
         """Entries of a kind by their names in the catalog, in order of namespace and name; None: of all namespaces."""
         within = namespace if kind.has_namespace else None
         rows = await self._store.list_resources(kind.name, within, labels)
         return [(row.key.name, document(row)) for row in rows]
 
-    async def text(self, kind: Kind, name: str, namespace: str = "", generation: int | None = None) -> bytes:
+    async def text(self, kind: ResourceKind, name: str, namespace: str = "", generation: int | None = None) -> bytes:
         """The text of an entry that can be run: as it was written, now or in an earlier generation."""
         row = await self.row(kind, name, namespace)
         if generation is None or generation == row.generation:
@@ -130,7 +130,7 @@ class Catalog:
                 return edition.source or edition.body
         raise ResourceNotFound(f"{kind.title(name)} has no version {generation}; the latest is {row.generation}")
 
-    async def editions(self, kind: Kind, name: str, namespace: str = "") -> list[Edition]:
+    async def editions(self, kind: ResourceKind, name: str, namespace: str = "") -> list[Edition]:
         return await self._store.editions(key_of(kind, name, namespace))
 
     async def find(self, word: str) -> Runnable | None:
@@ -152,7 +152,7 @@ class Catalog:
             return Runnable(kind, key, generation or there[key].generation, text)
         return None
 
-    async def callee(self, asked: Called) -> Callee | None:
+    async def callee(self, asked: CalleeLookup) -> Callee | None:
         """The document that goes by a name, ready to be run by another one."""
         try:
             found = await self.find(asked.name if asked.version is None else f"{asked.name}@{asked.version}")
@@ -166,7 +166,7 @@ class Catalog:
 
     # Writing.
 
-    async def apply(self, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
+    async def apply(self, texts: Sequence[AppliedDocument], namespace: str = "") -> tuple[list[Change], list[Finding]]:
         """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`."""
         declared, findings = await self.declared(texts, namespace)
         entries = [entry for entry in declared if not entry.kind.of_runs]
@@ -199,16 +199,16 @@ class Catalog:
         told = language.admitted(jsontext.decode(entry.body), texts)
         return replace(step, write=replace(step.write, status=with_status(told, step.write.status)))
 
-    async def declared(self, texts: Sequence[Applied], namespace: str) -> tuple[list[Entry], list[Finding]]:
+    async def declared(self, texts: Sequence[AppliedDocument], namespace: str) -> tuple[list[Entry], list[Finding]]:
         """As `entries`; long texts are read in a thread."""
         size = WORK_OF_TEXT * sum(len(one.text) for one in texts)
         return await done_aside(size, lambda: self.entries(texts, namespace))
 
-    def entries(self, texts: Sequence[Applied], namespace: str) -> tuple[list[Entry], list[Finding]]:
+    def entries(self, texts: Sequence[AppliedDocument], namespace: str) -> tuple[list[Entry], list[Finding]]:
         """What these texts declare, and what the catalog cannot take of it."""
         entries: list[Entry] = []
         findings: list[Finding] = []
-        seen: dict[Named, Entry] = {}
+        seen: dict[ResourceKey, Entry] = {}
         for one in texts:
             text = one.text.encode()
             language = self._judge.language_of(text)
@@ -227,7 +227,7 @@ class Catalog:
         return entries, findings
 
     async def _validated(
-        self, texts: Sequence[Applied], all_of_them: Sequence[Applied], namespace: str
+        self, texts: Sequence[AppliedDocument], all_of_them: Sequence[AppliedDocument], namespace: str
     ) -> list[Finding]:
         findings = []
         for one in texts:
@@ -244,7 +244,9 @@ class Catalog:
                     findings.append(Finding(one.file, Problem("CATALOG-NOTHING", message, line=1, column=1)))
         return findings
 
-    async def write_status(self, kind: Kind, name: str, namespace: str, status: Any, seen: int | None = None) -> None:
+    async def write_status(
+        self, kind: ResourceKind, name: str, namespace: str, status: Any, seen: int | None = None
+    ) -> None:
         """Replace the status of an entry; its generation stays. `seen`: only if it still has this version."""
         for _ in range(TRIES):
             row = await self.row(kind, name, namespace)
@@ -264,7 +266,7 @@ class Catalog:
                 return
         raise overtaken(kind, row.key)
 
-    async def delete(self, keys: Sequence[Named]) -> list[Named]:
+    async def delete(self, keys: Sequence[ResourceKey]) -> list[ResourceKey]:
         """Remove those of the entries that are there, in one transaction; which. What runs have pinned stays theirs."""
         for _ in range(TRIES):
             rows = await self._store.resources([*keys, *map(pending_mark, keys)])
@@ -274,12 +276,12 @@ class Catalog:
         raise Conflict("others keep changing the same entries; nothing was removed", hint="Try again.")
 
 
-def _keys_called(kind: Kind, word: str) -> list[Named]:
+def _keys_called(kind: ResourceKind, word: str) -> list[ResourceKey]:
     namespace, slash, name = word.rpartition("/")
     if not kind.has_namespace:
         return [key_of(kind, word)]
     return [key_of(kind, name, namespace)] if "/" not in namespace and (namespace or not slash) else []
 
 
-def key_of(kind: Kind, name: str, namespace: str = "") -> Named:
-    return Named(kind.name, (namespace or DEFAULT_NAMESPACE) if kind.has_namespace else "", name)
+def key_of(kind: ResourceKind, name: str, namespace: str = "") -> ResourceKey:
+    return ResourceKey(kind.name, (namespace or DEFAULT_NAMESPACE) if kind.has_namespace else "", name)

@@ -10,10 +10,10 @@ from perdure.engine.random_ids import new_uid
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, InvalidDocument
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.problems import Problem
-from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Declared
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.validation import DeclaredResource
 from perdure.stores.protocol import ResourceRow, ResourceWrite
 
 DEFAULT_NAMESPACE = "default"
@@ -29,8 +29,8 @@ class Outcome(StrEnum):
 class Change(msgspec.Struct, frozen=True):
     """What became of one entry."""
 
-    kind: Kind
-    key: Named
+    kind: ResourceKind
+    key: ResourceKey
     outcome: Outcome
     generation: int
     file: str
@@ -60,8 +60,8 @@ class Rejected(InvalidDocument):
 class Entry(msgspec.Struct, frozen=True):
     """An entry as it was declared, ready to be compared with what is there."""
 
-    kind: Kind
-    key: Named
+    kind: ResourceKind
+    key: ResourceKey
     body: bytes
     source: bytes
     labels: dict[str, str]
@@ -84,13 +84,13 @@ class Step(msgspec.Struct, frozen=True):
         return Change(self.entry.kind, self.entry.key, self.outcome, self.generation, self.entry.file)
 
 
-def read_entry(language: Dialect, declared: Declared, file: str, namespace: str) -> Entry:
+def read_entry(language: Dialect, declared: DeclaredResource, file: str, namespace: str) -> Entry:
     kind = next(kind for kind in language.kinds if kind.name == declared.kind)
     given: dict[str, Any] = declared.body.get("metadata", {})
     metadata = {name: value for name, value in given.items() if name not in GIVEN_BY_CATALOG}
     key = declared.key
     if kind.has_namespace:
-        key = Named(kind.name, str(given.get("namespace") or namespace or DEFAULT_NAMESPACE), declared.name)
+        key = ResourceKey(kind.name, str(given.get("namespace") or namespace or DEFAULT_NAMESPACE), declared.name)
         metadata["namespace"] = key.namespace
     body = {name: value for name, value in declared.body.items() if name != "status"}
     labels = given.get("labels")
@@ -146,9 +146,9 @@ def with_status(told: dict[str, Any] | None, before: bytes | None) -> bytes | No
     return jsontext.encode({**({} if before is None else jsontext.decode(before)), **told})
 
 
-def pending_mark(key: Named) -> Named:
+def pending_mark(key: ResourceKey) -> ResourceKey:
     """Where it stands that a request has not been answered: written and removed together with what it is about."""
-    return Named(f"Pending{key.kind}", key.namespace, key.name)
+    return ResourceKey(f"Pending{key.kind}", key.namespace, key.name)
 
 
 def marked(step: Step) -> list[ResourceWrite]:
@@ -172,5 +172,5 @@ def _canonical(entry: Entry | ResourceRow) -> bytes:
     return jsontext.canonical(jsontext.decode(entry.body))
 
 
-def overtaken(kind: Kind, key: Named) -> Conflict:
+def overtaken(kind: ResourceKind, key: ResourceKey) -> Conflict:
     return Conflict(f"{kind.title(key.name)} was changed meanwhile", hint="Read it again and repeat the change.")

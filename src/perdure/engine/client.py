@@ -40,9 +40,9 @@ from perdure.kernel.errors import (
     UnfitInput,
 )
 from perdure.kernel.execution import Execution
-from perdure.kernel.lookups import Answers, Called, Named, Question
+from perdure.kernel.lookups import CalleeLookup, Lookup, LookupAnswers, ResourceKey
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
-from perdure.kernel.validation import Applied, Resource, Validated
+from perdure.kernel.validation import AppliedDocument, Resource, Validated
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.protocol import Filter, Message, NewRun, RunRow, Store
 
@@ -158,7 +158,7 @@ class Client(AbstractAsyncContextManager["Client"]):
     # Starting.
 
     async def check(
-        self, text: bytes, origin: str = "document", *, applied: Sequence[Applied] = (), chosen: str = ""
+        self, text: bytes, origin: str = "document", *, applied: Sequence[AppliedDocument] = (), chosen: str = ""
     ) -> tuple[Dialect, Validated]:
         """The language of a document, its program, and every problem it has among what was applied with it."""
         language = self.validator.language_of(text)
@@ -172,7 +172,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         input: Any = None,
         *,
         name: str | None = None,
-        applied: Sequence[Applied] = (),
+        applied: Sequence[AppliedDocument] = (),
         chosen: str = "",
         options: Mapping[str, Any] | None = None,
         token: str | None = None,
@@ -238,20 +238,20 @@ class Client(AbstractAsyncContextManager["Client"]):
                 raise PerdureError(said.reason)
         return Handle(self, run)
 
-    async def _create(self, run: RunId, start: i.Start, judged: Validated) -> i.Answer:
+    async def _create(self, run: RunId, start: i.Start, judged: Validated) -> i.InputAnswer:
         runtime = self._running()
         await runtime.birthplace(run)
-        answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
         runtime.create(
             run, start, judged.pinned, judged.program, lambda said: None if answer.done() else answer.set_result(said)
         )
         return await answer
 
-    async def known(self, asked: Sequence[Question]) -> Answers:
+    async def known(self, asked: Sequence[Lookup]) -> LookupAnswers:
         """What judgements ask: entries of the catalog, and runs where their language shows them as resources."""
         found = await answer(self.store, asked)
         for one in asked:
-            if isinstance(one, Named) and found[one] is None and one.kind in self._run_kinds:
+            if isinstance(one, ResourceKey) and found[one] is None and one.kind in self._run_kinds:
                 found[one] = await (self._named_run(one) if self._run_kinds[one.kind][2] else find_part(self, one))
         return found
 
@@ -266,16 +266,16 @@ class Client(AbstractAsyncContextManager["Client"]):
             if kind.of_runs
         }
 
-    async def _named_run(self, key: Named) -> Resource | None:
+    async def _named_run(self, key: ResourceKey) -> Resource | None:
         name, language, _ = self._run_kinds[key.kind]
         row = await self.store.find(run_id_for_name(name, key.namespace, key.name))
         return None if row is None else language.resources(await self.show(row.id))[0]
 
-    async def answers(self, asked: Sequence[Question]) -> Answers:
+    async def answers(self, asked: Sequence[Lookup]) -> LookupAnswers:
         """What runs of this engine ask."""
-        plain = [one for one in asked if not isinstance(one, Called)]
+        plain = [one for one in asked if not isinstance(one, CalleeLookup)]
         found = await answer(self.store, plain, self.languages.values())
-        called = [one for one in asked if isinstance(one, Called)]
+        called = [one for one in asked if isinstance(one, CalleeLookup)]
         return found | {one: await self.catalog.callee(one) for one in called}
 
     async def _started_before(self, run: RunId, key: bytes) -> bool:
@@ -538,7 +538,7 @@ class Client(AbstractAsyncContextManager["Client"]):
             row = await self.find(run)
         return await send(self, row, given, patience, along)
 
-    async def apply(self, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
+    async def apply(self, texts: Sequence[AppliedDocument], namespace: str = "") -> tuple[list[Change], list[Finding]]:
         """Put what these texts declare into the catalog; runs that wait for some of it hear of it at once."""
         done = await self.catalog.apply(texts, namespace)
         if self.runtime is not None:

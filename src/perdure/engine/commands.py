@@ -12,12 +12,12 @@ from perdure.engine.transition_builder import assignment
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.assignments import Assignment
-from perdure.kernel.crash_attribution import Loss, Place
+from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import Instant, Payload, RunId
 
 
-def lost(one: Assignment, now: Instant, loss: Loss = Loss.PROCESS, reason: str | None = None) -> Mail:
+def lost(one: Assignment, now: Instant, loss: LossKind = LossKind.PROCESS, reason: str | None = None) -> Mail:
     return Mail(now, 0, i.TaskLost(one.task, one.delivery, reason or "its process ended before it did", loss))
 
 
@@ -30,8 +30,8 @@ class Commands:
         clock: Clock,
         text: Callable[[RunId, Payload], Awaitable[bytes]],
         fetched: Callable[[Slot], None],
-        loss_of: Callable[[RunId], Loss],
-        loss_on: Callable[[str], Loss],
+        loss_of: Callable[[RunId], LossKind],
+        loss_on: Callable[[str], LossKind],
         let_go: dict[RunId, set[tuple[int, int]]],
     ) -> None:
         """`fetched` hears of a slot that is leaving and waits for one thing less.
@@ -95,14 +95,14 @@ class Commands:
                 continue
             arguments = task.arguments if isinstance(task.arguments, bytes) else b""
             orphan = assignment(execution, number, arguments, b"")
-            if task.place == Place.ALONE and task.machine:
+            if task.place == StartPlace.ALONE and task.machine:
                 machines[number] = task.machine
             if task.cancelling:
                 slot.mailbox.append(lost(orphan, self._clock.now()))
             elif task.laid_down:
-                if not self._dispatcher.puts_aside(orphan, Loss.STOPPED):
+                if not self._dispatcher.puts_aside(orphan, LossKind.STOPPED):
                     laid_down.append(number)
-            elif task.suspicion and task.place == Place.UNKNOWN:
+            elif task.suspicion and task.place == StartPlace.UNKNOWN:
                 not_begun.append(number)
             else:
                 orphans.append(orphan)
@@ -122,13 +122,13 @@ class Commands:
         """
         loss, let_go = self._loss_of(slot.id), self._let_go.pop(slot.id, set())
         apart = {orphan.task for orphan in orphans if self._dispatcher.keeps_apart(orphan)}
-        if loss is Loss.ONLY and len(orphans) - len(apart) > 1:
-            loss = Loss.PROCESS
+        if loss is LossKind.ONLY and len(orphans) - len(apart) > 1:
+            loss = LossKind.PROCESS
         for orphan in orphans:
             is_blameless = orphan.task in apart or (orphan.task, orphan.delivery) in let_go
             if is_blameless:
-                self._dispatcher.restore(orphan, Loss.STOPPED)
-            elif loss is Loss.PROCESS and orphan.task in machines:
+                self._dispatcher.restore(orphan, LossKind.STOPPED)
+            elif loss is LossKind.PROCESS and orphan.task in machines:
                 self._dispatcher.restore(orphan, self._loss_on(machines[orphan.task]))
             else:
                 self._dispatcher.restore(orphan, loss)

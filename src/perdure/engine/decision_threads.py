@@ -45,7 +45,7 @@ class DecisionThreads:
         self._uncollected = _Uncollected()
 
     async def decide(self, slot: Slot, make: Callable[[Slot], R]) -> R:
-        """What `make` gives for the slot, made in a thread. Raises `TooDear` when the work has no end in sight."""
+        """What `make` gives for the slot, made in a thread. Raises `TurnTooExpensive` when it takes too long."""
         return await self._begin("perdure-deciding", self._decided, slot, make)
 
     async def do(self, work: Callable[[], R]) -> R:

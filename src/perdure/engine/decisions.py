@@ -17,7 +17,7 @@ from perdure.engine.stuck_runs import StuckRuns
 from perdure.engine.transition_builder import transition
 from perdure.kernel.codec import fold
 from perdure.kernel.execution import Execution, decide
-from perdure.kernel.turn import Needs, Turn
+from perdure.kernel.turn import MissingValues, Turn
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Store, Transition
@@ -25,7 +25,7 @@ from perdure.stores.protocol import Store, Transition
 DECIDED_AT_ONCE = 256
 LONGEST_AT_ONCE = 0.01  # seconds before the event loop gets its turn; no decision depends on it
 
-Made = tuple[Turn, Needs] | Transition | None
+Made = tuple[Turn, MissingValues] | Transition | None
 """What a slot has decided: it needs values first, something has to be written, or nothing."""
 
 
@@ -168,7 +168,7 @@ class Decider:
                 turn = Turn(execution, mail.given, mail.at, decided_at, self._store.min_record_version)
                 turn.is_acknowledged = mail.position is not None
                 turn.ahead = slot.ahead
-                turn.rivals = slot.rivals
+                turn.name_holders = slot.rivals
                 if mail.values:
                     turn.texts.update(mail.values)
             if held:
@@ -249,10 +249,10 @@ class Decider:
             if slot.phase is Phase.FETCHING:
                 self.make_ready(slot)
 
-    async def _fetch(self, slot: Slot, turn: Turn, needs: Needs) -> None:
-        if needs.asked:
-            turn.answers.update(await self.answers(needs.asked))
-        wanted = needs.wanted
+    async def _fetch(self, slot: Slot, turn: Turn, needs: MissingValues) -> None:
+        if needs.lookups:
+            turn.answers.update(await self.answers(needs.lookups))
+        wanted = needs.digests
         found = {name: slot.unsynced[name] for name in wanted if name in slot.unsynced}
         found.update(await self._store.values(slot.id, [name for name in wanted if name not in found]))
         for mail in slot.taken:

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from perdure.engine.clock import Alarm, Clock
 from perdure.engine.quarantine import Quarantine
 from perdure.engine.task_queues import NOTHING, Held, TaskQueue
-from perdure.kernel.assignments import NOT_IMPORTED, Assignment, Port
-from perdure.kernel.crash_attribution import ALONE_FROM, Loss, Place, pace
+from perdure.kernel.assignments import NOT_IMPORTED, Assignment, RunPort
+from perdure.kernel.crash_attribution import ALONE_FROM, LossKind, StartPlace, pace
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant, RunId
 
@@ -38,7 +38,7 @@ class Executor(Protocol):
     def can_keep_apart(self, assignment: Assignment) -> bool:
         """Whether it could be done in a process of its own: then `perform` does, if the assignment says so."""
 
-    def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
+    def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         """Begin the work; `done` is called once, on the event loop, perhaps before this returns."""
 
     def cancel(self, assignment: Assignment) -> object:
@@ -50,15 +50,15 @@ class Executor(Protocol):
 class Recorder(Protocol):
     """Who has it recorded what happens to tasks."""
 
-    def port_for(self, one: Assignment) -> Port: ...
+    def port_for(self, one: Assignment) -> RunPort: ...
 
     def task_done(self, one: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
         """It has ended so. `recorded` is called once that is durable, or concerns nobody any more."""
 
-    def task_lost(self, one: Assignment, loss: Loss, reason: str | None = None) -> None:
+    def task_lost(self, one: Assignment, loss: LossKind, reason: str | None = None) -> None:
         """Whoever had it is gone: it is to be handed out again."""
 
-    def task_begins(self, one: Assignment, place: Place, recorded: Callable[[bool], None]) -> None:
+    def task_begins(self, one: Assignment, place: StartPlace, recorded: Callable[[bool], None]) -> None:
         """A suspect is to begin here. Called back once that is durable (True), or it may not (False)."""
 
     def task_outlived(self, one: Assignment, recorded: Callable[[], None]) -> None:
@@ -87,7 +87,7 @@ class Dispatcher:
         self._alone = Quarantine(clock, self._is_empty, self._begin_alone, recorder.task_outlived, self.fill)
         self._graces: dict[Key, Alarm] = {}
         self._unprovided = Held()
-        self._restored: dict[Key, Loss] = {}  # those of them that an earlier process may have begun, and its end
+        self._restored: dict[Key, LossKind] = {}  # those of them that an earlier process may have begun, and its end
         self._has_suspects = False  # or has had: most processes never see one
         self._filling = False
         self._closed = False
@@ -118,12 +118,12 @@ class Dispatcher:
             self._alone.add(assignment)
         return True
 
-    def restore(self, assignment: Assignment, loss: Loss) -> None:
+    def restore(self, assignment: Assignment, loss: LossKind) -> None:
         """A task of an earlier process. It is handed out again once that is recorded, and its provider is here."""
         if not self.puts_aside(assignment, loss):
             self._recorder.task_lost(assignment, loss)
 
-    def puts_aside(self, assignment: Assignment, loss: Loss) -> bool:
+    def puts_aside(self, assignment: Assignment, loss: LossKind) -> bool:
         """Whether a task of an earlier process has to wait for its provider; then it does."""
         if self._hands.can_perform(assignment.provider):
             return False
@@ -157,7 +157,7 @@ class Dispatcher:
     def _begin_suspects(self) -> None:
         for assignment in list(self._apart):
             self._apart.pop(assignment.run, assignment.task)
-            self._record_begin(assignment, Place.APART)
+            self._record_begin(assignment, StartPlace.APART)
         self._alone.look()
 
     def _fill_lane(self, lane: TaskQueue) -> bool:
@@ -173,7 +173,7 @@ class Dispatcher:
                 del order[run]
                 del self._queues[run]
             if assignment.suspicion:
-                self._record_begin(assignment, Place.BESIDE_OTHERS)
+                self._record_begin(assignment, StartPlace.BESIDE_OTHERS)
                 continue
             running.add(assignment)
             lane.enter(assignment)
@@ -191,13 +191,13 @@ class Dispatcher:
         self.fill()
 
     def _begin_alone(self, assignment: Assignment) -> None:
-        self._record_begin(assignment, Place.ALONE)
+        self._record_begin(assignment, StartPlace.ALONE)
 
     def _is_empty(self) -> bool:
         """Whether no function works in this process."""
         return all(self.keeps_apart(assignment) for assignment in (*self._running, *self._beginning))
 
-    def _record_begin(self, assignment: Assignment, place: Place) -> None:
+    def _record_begin(self, assignment: Assignment, place: StartPlace) -> None:
         run, task = assignment.run, assignment.task
         self._beginning.add(assignment)
         self._lanes[assignment.language].enter(assignment)
@@ -225,7 +225,7 @@ class Dispatcher:
             if self._graces and (grace := self._graces.pop((assignment.run, assignment.task), None)) is not None:
                 grace.cancel()
             if assignment.apart and isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED:
-                self._recorder.task_lost(assignment, Loss.ALONE, outcome.message)
+                self._recorder.task_lost(assignment, LossKind.ALONE, outcome.message)
             elif assignment.apart and isinstance(outcome, Failed) and outcome.code == NOT_IMPORTED:
                 self._not_importable.add(assignment.provider)  # it has not begun, so it begins alone
                 self._alone.add(replace(assignment, apart=False))

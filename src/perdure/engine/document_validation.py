@@ -13,20 +13,20 @@ import msgspec
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
-from perdure.kernel.lookups import Answers, Question, Within
-from perdure.kernel.subruns import Recorded
-from perdure.kernel.validation import Applied, Declared, Validated, ValidationContext
+from perdure.kernel.lookups import Lookup, LookupAnswers, ResourcesInNamespace
+from perdure.kernel.subruns import RecordedDocument
+from perdure.kernel.validation import AppliedDocument, DeclaredResource, Validated, ValidationContext
 from perdure.kernel.values import digest
 
 PROGRAMS_KEPT = 64
 
 
-Fetch = Callable[[Sequence[Question]], Awaitable[Answers]]
+Fetch = Callable[[Sequence[Lookup]], Awaitable[LookupAnswers]]
 
 
-async def nothing_known(asked: Sequence[Question]) -> Answers:
+async def nothing_known(asked: Sequence[Lookup]) -> LookupAnswers:
     """The answers where there is no catalog."""
-    return {question: [] if isinstance(question, Within) else None for question in asked}
+    return {question: [] if isinstance(question, ResourcesInNamespace) else None for question in asked}
 
 
 def calls_others(language: Dialect, text: bytes) -> bool:
@@ -46,15 +46,15 @@ class DocumentValidator:
     def __init__(self, languages: Mapping[str, Dialect], fetch: Fetch = nothing_known) -> None:
         self.languages = languages
         self.fetch = fetch
-        self._kept: OrderedDict[bytes, tuple[Answers, Validated]] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[LookupAnswers, Validated]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Event] = {}
 
     def language_of(self, text: bytes) -> Dialect | None:
         return next((language for language in self.languages.values() if language.recognizes(text)), None)
 
-    def declared(self, applied: Iterable[Applied]) -> list[Declared]:
+    def declared(self, applied: Iterable[AppliedDocument]) -> list[DeclaredResource]:
         """Everything that these texts hold."""
-        found: list[Declared] = []
+        found: list[DeclaredResource] = []
         for one in applied:
             text = one.text.encode()
             language = self.language_of(text)
@@ -66,7 +66,7 @@ class DocumentValidator:
         self,
         language: Dialect,
         text: bytes,
-        applied: Sequence[Applied] = (),
+        applied: Sequence[AppliedDocument] = (),
         *,
         chosen: str = "",
         namespace: str = "default",
@@ -103,7 +103,7 @@ class DocumentValidator:
         name: bytes,
         language: Dialect,
         text: bytes,
-        applied: Sequence[Applied],
+        applied: Sequence[AppliedDocument],
         chosen: str,
         namespace: str,
     ) -> Validated:
@@ -124,19 +124,19 @@ class DocumentValidator:
 
     async def _answer(self, around: ValidationContext) -> bool:
         """Fetch what is open; False when nothing is."""
-        if not around.open:
+        if not around.unanswered:
             return False
-        asked = sorted(around.open, key=repr)
-        around.open.clear()
+        asked = sorted(around.unanswered, key=repr)
+        around.unanswered.clear()
         around.answers.update(await self.fetch(asked))
         return True
 
-    async def recorded(self, applied: Sequence[Applied]) -> list[Recorded]:
+    async def recorded(self, applied: Sequence[AppliedDocument]) -> list[RecordedDocument]:
         """Those of the texts that can be run, as a run keeps them that may start them; raises when one is not in order.
 
         A document goes by what it calls itself; one without a name is called like its file.
         """
-        found: list[Recorded] = []
+        found: list[RecordedDocument] = []
         wrong: list[str] = []
         for one in applied:
             text = one.text.encode()
@@ -150,7 +150,9 @@ class DocumentValidator:
                 size = WORK_OF_TEXT * len(text)
                 names, version = await done_aside(size, partial(_called, language, text, one.file))
                 pinned = judged.pinned.decode()
-                found.append(Recorded(names, language.name, pinned, version, calls_others(language, text), one.file))
+                found.append(
+                    RecordedDocument(names, language.name, pinned, version, calls_others(language, text), one.file)
+                )
         if wrong:
             raise InvalidDocument("\n".join(wrong))
         return found

@@ -118,13 +118,13 @@ class DryRun:
         """As its owner would, but without a move."""
         turn = Turn(self.execution, given, at, at)  # as if decided at once: the same at every look
         while (needs := decide(turn, NO_MOVES, is_held=True)) is not None:
-            if needs.asked:
-                turn.answers.update(await self._answers(needs.asked))
-            found = await self._store.values(self.execution.id, needs.wanted)
+            if needs.lookups:
+                turn.answers.update(await self._answers(needs.lookups))
+            found = await self._store.values(self.execution.id, needs.digests)
             for source, _ in borrowed_by(self.execution.id, given):
-                found |= await self._store.values(source, [name for name in needs.wanted if name not in found])
-            turn.absent.update(name for name in needs.wanted if name not in found)
-            missing = turn.absent.intersection(needs.wanted)
+                found |= await self._store.values(source, [name for name in needs.digests if name not in found])
+            turn.absent.update(name for name in needs.digests if name not in found)
+            missing = turn.absent.intersection(needs.digests)
             if missing and not needs.may_be_absent:
                 raise LookupError(f"large values of run {self.execution.id} are not in the store")
             turn.texts.update(found)
@@ -133,7 +133,7 @@ class DryRun:
 
     def _note(self, turn: Turn, at: Instant) -> None:
         """What people are told of it while it is not decided."""
-        given = turn.given
+        given = turn.input
         refused = turn.answer.reason if isinstance(turn.answer, i.Refused) else ""
         if isinstance(given, i.Cancel):
             kind, said = "cancel", "cancel requested"
@@ -174,7 +174,7 @@ class DryRun:
 
 def _cause(turn: Turn, at: Instant) -> str:
     """What it was that speaks against a word, and since when."""
-    match turn.given:
+    match turn.input:
         case i.TimerDue():
             told = next((text for event in turn.events if (text := _message(event))), "a deadline around it passed")
             return f"{told.rstrip('.')} (at {written(at)})"

@@ -5,30 +5,39 @@ from datetime import UTC, datetime
 
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.lookups import Answers, Cached, InLine, Named, Question, Stranded, Untaken, Within
+from perdure.kernel.lookups import (
+    CacheLookup,
+    Lookup,
+    LookupAnswers,
+    PermitQueueLookup,
+    QueuedTaskLookup,
+    ResourceKey,
+    ResourcesInNamespace,
+    StrandedRunLookup,
+)
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.protocol import ResourceRow, Store
 
 
-async def answer(store: Store, asked: Sequence[Question], dialects: Iterable[Dialect] = ()) -> Answers:
+async def answer(store: Store, asked: Sequence[Lookup], dialects: Iterable[Dialect] = ()) -> LookupAnswers:
     """From the store; what the catalog does not have may be one of the dialects' own."""
-    found = await store.resources([one for one in asked if isinstance(one, Named)])
-    memories = await store.memories([one.key for one in asked if isinstance(one, Cached)])
-    answers: Answers = {}
+    found = await store.resources([one for one in asked if isinstance(one, ResourceKey)])
+    memories = await store.memories([one.key for one in asked if isinstance(one, CacheLookup)])
+    answers: LookupAnswers = {}
     for one in asked:
         match one:
-            case Named():
+            case ResourceKey():
                 answers[one] = document(found[one]) if one in found else _provided(dialects, one)
-            case Cached(key):
+            case CacheLookup(key):
                 answers[one] = memories.get(key)
-            case Untaken(run, task):
+            case QueuedTaskLookup(run, task):
                 answers[one] = await store.is_offered(run, task)
-            case Stranded(parent, run):
+            case StrandedRunLookup(parent, run):
                 answers[one] = await _is_stranded(store, parent, run)
-            case InLine(scope, run):
+            case PermitQueueLookup(scope, run):
                 answers[one] = await store.line(scope, run)
-            case Within(kind, namespace):
+            case ResourcesInNamespace(kind, namespace):
                 answers[one] = [document(row) for row in await store.list_resources(kind, namespace)]
     return answers
 
@@ -40,7 +49,7 @@ async def _is_stranded(store: Store, parent: RunId, run: RunId) -> bool:
     return not row.status.is_final and (bool(row.stuck) or not await store.owned([row.partition]))
 
 
-def _provided(dialects: Iterable[Dialect], key: Named) -> Resource | None:
+def _provided(dialects: Iterable[Dialect], key: ResourceKey) -> Resource | None:
     stocked = (one.provided(key.kind, key.namespace, key.name) for one in dialects)
     return next((found for found in stocked if found is not None), None)
 

@@ -15,7 +15,7 @@ from perdure.engine import run_views
 from perdure.engine.run_removal import descendants
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.ids import root_of
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.permits import RESOURCES, resource_of
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
@@ -151,9 +151,9 @@ class Recovery:
     async def _lack_of_resources(self, run: RunId, waiting: set[str]) -> str:
         """Code may stand for a resource: whoever has that code is the one to go on."""
         wanted = [found for scope in waiting if (found := resource_of(scope)) is not None]
-        applied = await self._store.resources([Named(*one) for one in wanted]) if wanted else {}
+        applied = await self._store.resources([ResourceKey(*one) for one in wanted]) if wanted else {}
         for one in wanted:
-            if Named(*one) not in applied and not any(
+            if ResourceKey(*one) not in applied and not any(
                 dialect.provided(*one) is not None for dialect in self._dialects.values()
             ):
                 return f"run {run} waits for {'/'.join(one)}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perdure.engine.lookup_answers import document
-from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
 from perdure.stores.protocol import Filter
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Place = tuple[str | None, str]
 
 
-async def with_usage(client: "Client", kind: Kind, resources: Sequence[Resource]) -> list[Resource]:
+async def with_usage(client: "Client", kind: ResourceKind, resources: Sequence[Resource]) -> list[Resource]:
     language = client.languages[client.catalog.language_of(kind).name]
     kinds = language.users(kind.name)
     if not kinds or not resources:

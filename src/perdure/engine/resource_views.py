@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from perdure.kernel.errors import RunNotFound
-from perdure.kernel.lookups import Named
-from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter, RunRow
@@ -20,7 +20,7 @@ PAGE = 200  # runs that are looked at together
 
 async def list_views(
     client: "Client",
-    kind: Kind,
+    kind: ResourceKind,
     namespace: str | None = None,
     labels: Mapping[str, str] | None = None,
     limit: int | None = None,
@@ -36,7 +36,7 @@ async def list_views(
     return found, False
 
 
-async def find_views(client: "Client", kind: Kind, name: str, namespace: str | None = None) -> list[View]:
+async def find_views(client: "Client", kind: ResourceKind, name: str, namespace: str | None = None) -> list[View]:
     """Those called so, which are several only without a namespace; a run is also found by its id, or the beginning."""
     rows = await _holders(client, kind, name)
     views = [view for row in rows for view in await _views(client, kind, row)]
@@ -53,14 +53,14 @@ async def find_views(client: "Client", kind: Kind, name: str, namespace: str | N
     return [view for view in (await list_views(client, kind, namespace))[0] if _name(view[1]) == name]
 
 
-async def find_part(client: "Client", key: Named) -> Resource | None:
+async def find_part(client: "Client", key: ResourceKey) -> Resource | None:
     """A resource that a run shows of a part of itself, by the names that such a run may have."""
     kind = client.catalog.kind(key.kind)
     views = [view for row in await _holders(client, kind, key.name) for view in await _views(client, kind, row)]
     return next((one for _, one in views if _is_in(one, key.namespace) and _name(one) == key.name), None)
 
 
-async def _holders(client: "Client", kind: Kind, name: str) -> list[RunRow]:
+async def _holders(client: "Client", kind: ResourceKind, name: str) -> list[RunRow]:
     """The runs that may show it, by their own names."""
     language = client.catalog.language_of(kind)
     label = client.languages[language.name].name_label
@@ -86,7 +86,7 @@ async def _latest(client: "Client", language: str) -> AsyncIterator[RunRow]:
         seen = {row.id for row in rows}
 
 
-async def _views(client: "Client", kind: Kind, row: RunRow) -> list[View]:
+async def _views(client: "Client", kind: ResourceKind, row: RunRow) -> list[View]:
     language = client.languages[row.language]
     if not language.shows_resources:
         return []

@@ -16,7 +16,7 @@ from perdure.kernel.errors import Conflict, NewerRecord, ReferenceNotAvailable, 
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.secret_masking import Mask
-from perdure.kernel.turn import Needs
+from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import Instant, Ref, RunId
 from perdure.kernel.versions import read_pinned
 from perdure.stores.protocol import RunRow, Store, Stored
@@ -182,8 +182,8 @@ async def show(store: Store, execution: Execution) -> Any:
     while True:
         try:
             return mask.data(execution.dialect.show(execution, texts))
-        except Needs as needs:
-            found = await store.values(execution.id, needs.wanted)
+        except MissingValues as needs:
+            found = await store.values(execution.id, needs.digests)
             if not found:
                 raise RunNotFound(f"large values of run {execution.id} are not in the store") from None
             texts |= found
@@ -203,8 +203,8 @@ async def body_of(store: Store, execution: Execution, ref: str, now: Instant) ->
     while True:
         try:
             return mask.data(execution.dialect.body_of(execution, texts, ref, now))
-        except Needs as needs:
-            found = await store.values(execution.id, needs.wanted)
+        except MissingValues as needs:
+            found = await store.values(execution.id, needs.digests)
             if not found:
                 raise ReferenceNotAvailable(f"the store has lost the body of {ref or 'the result'}") from None
             texts |= found

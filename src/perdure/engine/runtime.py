@@ -348,7 +348,7 @@ class Runtime:
     # Inputs.
 
     def create(
-        self, run: RunId, start: i.Start, document: bytes, program: Any, reply: Callable[[i.Answer], None]
+        self, run: RunId, start: i.Start, document: bytes, program: Any, reply: Callable[[i.InputAnswer], None]
     ) -> None:
         """Begin a run that is new as far as we know; the commit finds out."""
         self._must_run()
@@ -368,7 +368,7 @@ class Runtime:
 
     async def create_forked(
         self, execution: Execution, new: NewRun, lived: Sequence[tuple[int, bytes]], fork: i.Fork
-    ) -> i.Answer:
+    ) -> i.InputAnswer:
         """Begin a run that has another's past."""
         self._must_run()
         place = await self.birthplace(execution.id)
@@ -376,7 +376,7 @@ class Runtime:
         slot.creation = new
         slot.lived = lived
         slot.install(execution)
-        answer: asyncio.Future[i.Answer] = self._loop.create_future()
+        answer: asyncio.Future[i.InputAnswer] = self._loop.create_future()
         everything = ((fork.source, None),)
         slot.mailbox.append(Mail(self.clock.now(), 0, fork, reply=_into(answer), borrowed=everything))
         self._decider.make_ready(slot)
@@ -388,10 +388,10 @@ class Runtime:
     def _offer_now(self, run: RunId, given: i.Input) -> None:
         self.offer(run, Mail(self.clock.now(), 0, given))
 
-    async def ask(self, run: RunId, given: i.Input) -> i.Answer:
+    async def ask(self, run: RunId, given: i.Input) -> i.InputAnswer:
         """Offer an input and wait until what follows from it is durable."""
         self._must_run()
-        answer: asyncio.Future[i.Answer] = self._loop.create_future()
+        answer: asyncio.Future[i.InputAnswer] = self._loop.create_future()
         given, values = lighten(given, "value", "body", "result")
         self.offer(run, Mail(self.clock.now(), 0, given, reply=_into(answer), values=values))
         decided = await answer
@@ -580,8 +580,8 @@ class Runtime:
             self._chores.spawn(self._tell_of_code(list(self.partitions)))
 
 
-def _into(answer: "asyncio.Future[i.Answer]") -> Callable[[i.Answer], None]:
-    def settle(given: i.Answer) -> None:
+def _into(answer: "asyncio.Future[i.InputAnswer]") -> Callable[[i.InputAnswer], None]:
+    def settle(given: i.InputAnswer) -> None:
         if not answer.done():
             answer.set_result(given)
 

@@ -20,9 +20,9 @@ from perdure.kernel.inputs import (
     CALENDAR_RANK,
     TIMER_RANK,
     WORD_RANK,
-    Answer,
     Disown,
     Input,
+    InputAnswer,
     Proceed,
     Refused,
     TakeUp,
@@ -58,11 +58,11 @@ class Mail(msgspec.Struct):
     given: Input
     position: int | None = None  # in the inbox, deleted by the commit that decides it
     partition: int = 0  # whose inbox that is; a run that is not there yet is born in it
-    reply: Callable[[Answer], None] | None = None
+    reply: Callable[[InputAnswer], None] | None = None
     values: tuple[tuple[bytes, bytes], ...] = ()  # large values that came with it
     borrowed: tuple[tuple[RunId, bytes | None], ...] = ()  # and those that lie with another run
 
-    def answer(self, given: Answer) -> None:
+    def answer(self, given: InputAnswer) -> None:
         if self.reply is not None:
             self.reply(given)
 

@@ -11,8 +11,8 @@ from perdure.engine.commands import lost
 from perdure.engine.large_values import lighten_outcome
 from perdure.engine.slot import Mail, Slot
 from perdure.kernel import inputs as i
-from perdure.kernel.assignments import Assignment, Claim, Port
-from perdure.kernel.crash_attribution import Loss, Place
+from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort
+from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import Payload, RunId
@@ -24,7 +24,7 @@ from perdure.stores.protocol import Message, Store
 
 _task_log = logging.getLogger("perdure.task")
 
-Ask = Callable[[RunId, i.Input], Awaitable[i.Answer]]
+Ask = Callable[[RunId, i.Input], Awaitable[i.InputAnswer]]
 Text = Callable[[RunId, Payload], Awaitable[bytes]]
 
 
@@ -41,18 +41,18 @@ class TaskPort:
         self._ask = ask
         self._text = text
 
-    async def _must(self, given: i.Input) -> i.Answer:
+    async def _must(self, given: i.Input) -> i.InputAnswer:
         answer = await self._ask(self._assignment.run, given)
         if isinstance(answer, i.Refused):
             raise Conflict(f"{self._assignment.path}: {answer.reason}", run=self._assignment.run)
         return answer
 
-    async def claim_effect(self, key: str) -> Claim:
+    async def claim_effect(self, key: str) -> EffectClaimResult:
         one = self._assignment
         answer = await self._must(i.EffectClaim(one.task, one.delivery, key))
-        assert isinstance(answer, i.Claimed)
+        assert isinstance(answer, i.EffectClaimAnswer)
         result = None if answer.result is None else await self._text(one.run, answer.result)
-        return Claim(answer.completed, answer.in_doubt, result, answer.unfit)
+        return EffectClaimResult(answer.completed, answer.in_doubt, result, answer.unfit)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
         await self._must(i.EffectDone(self._assignment.task, self._assignment.delivery, key, result))
@@ -108,7 +108,7 @@ class TaskRecorder:
         """Tasks, with their deliveries, that this process had to give up although it lives."""
         self._is_closed = False
 
-    def port_for(self, one: Assignment) -> Port:
+    def port_for(self, one: Assignment) -> RunPort:
         return TaskPort(one, self._ask, self._text)
 
     def task_done(self, one: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
@@ -117,7 +117,7 @@ class TaskRecorder:
         reply = None if recorded is None else lambda answer: recorded()
         self._offer(one.run, Mail(self._clock.now(), 0, result, reply=reply, values=values))
 
-    def task_lost(self, one: Assignment, loss: Loss, reason: str | None = None) -> None:
+    def task_lost(self, one: Assignment, loss: LossKind, reason: str | None = None) -> None:
         slot = self._slots.get(one.run)
         task = None if slot is None or slot.execution is None else slot.execution.state.tasks.get(one.task)
         if task is not None and task.laid_down:
@@ -125,8 +125,8 @@ class TaskRecorder:
         else:
             self._offer(one.run, lost(one, self._clock.now(), loss, reason))
 
-    def task_begins(self, one: Assignment, place: Place, recorded: Callable[[bool], None]) -> None:
-        begin = i.Begin(one.task, one.delivery, place, machine() if place is Place.ALONE else "")
+    def task_begins(self, one: Assignment, place: StartPlace, recorded: Callable[[bool], None]) -> None:
+        begin = i.Begin(one.task, one.delivery, place, machine() if place is StartPlace.ALONE else "")
         self._offer(
             one.run,
             Mail(self._clock.now(), 0, begin, reply=lambda answer: recorded(isinstance(answer, i.Accepted))),

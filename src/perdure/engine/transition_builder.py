@@ -6,7 +6,7 @@ from typing import Any
 from perdure.engine.slot import Slot
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.assignments import Assignment, Parcel, encode_parcel
+from perdure.kernel.assignments import Assignment, AssignmentMessage, encode_assignment
 from perdure.kernel.codec import encode_snapshot, encode_turns
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
@@ -30,7 +30,7 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
             turns.append((turn.now, turn.events))
         if mail.position is not None:
             consumes.append(mail.position)
-        if turn.values or turn.programs or turn.claims or turn.remembered or mail.values or mail.borrowed:
+        if turn.values or turn.programs or turn.claims or turn.cache_writes or mail.values or mail.borrowed:
             brings_more = True
     if not turns and not consumes:
         return None
@@ -74,8 +74,8 @@ def _add_more(change: Transition, slot: Slot) -> None:
             change.programs = added(change.programs, pinned)
         if turn.claims:
             change.claims = added(change.claims, turn.claims.items())
-        if turn.remembered:
-            change.remembered = added(change.remembered, turn.remembered.items())
+        if turn.cache_writes:
+            change.remembered = added(change.remembered, turn.cache_writes.items())
     for mail in slot.taken:
         if mail.values:
             change.values = added(change.values, mail.values)
@@ -161,7 +161,7 @@ def _offer(change: Transition, execution: Execution, number: int) -> None:
     task = execution.state.tasks.get(number)
     if task is None:
         return  # scheduled and settled in one decision
-    body = encode_parcel(Parcel(assignment(execution, number, b"", b""), task.arguments, task.input))
+    body = encode_assignment(AssignmentMessage(assignment(execution, number, b"", b""), task.arguments, task.input))
     change.offers = added(change.offers, [Offer(number, task.delivery, task.pool, task.provider, body)])
 
 

@@ -23,7 +23,7 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     hold_effects_in_doubt: bool = False
     sealed: bool = False
     language: str = ""  # of the run
-    suspicion: int = 0  # whether its process may have been lost because of it, see `guilt`
+    suspicion: int = 0  # whether its process may have been lost because of it, see `crash_attribution`
     losses: int = 0
     apart: bool = False  # to be done in a process of its own, whatever its provider says
     secrets: tuple[str, ...] = ()  # names that the run's document has: hidden in whatever any task of the run says
@@ -34,7 +34,7 @@ NOT_IMPORTED = "Platform.NotImported"
 """How an assignment ends that was to be done apart and could not be begun there. It is never recorded."""
 
 
-class Claim(msgspec.Struct, frozen=True):
+class EffectClaimResult(msgspec.Struct, frozen=True):
     """The answer to a wish to perform an effect.
 
     completed: it was performed before; `result` is what it gave, `unfit` why that cannot be told.
@@ -47,10 +47,10 @@ class Claim(msgspec.Struct, frozen=True):
     unfit: str | None = None
 
 
-class Port(Protocol):
+class RunPort(Protocol):
     """How a task in flight reaches its run. Every awaited call answers once the fact is durable."""
 
-    async def claim_effect(self, key: str) -> Claim: ...
+    async def claim_effect(self, key: str) -> EffectClaimResult: ...
     async def complete_effect(self, key: str, result: bytes) -> None: ...
     async def complete_effect_unfit(self, key: str, reason: str) -> None: ...
     async def release_effect(self, key: str) -> None: ...
@@ -60,7 +60,7 @@ class Port(Protocol):
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None: ...
 
 
-class Parcel(msgspec.Struct, array_like=True, frozen=True):
+class AssignmentMessage(msgspec.Struct, array_like=True, frozen=True):
     """An assignment on its way to another process; large values travel by reference."""
 
     assignment: Assignment
@@ -69,12 +69,12 @@ class Parcel(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(Parcel)
+_decoder = msgspec.msgpack.Decoder(AssignmentMessage)
 
 
-def encode_parcel(parcel: Parcel) -> bytes:
+def encode_assignment(parcel: AssignmentMessage) -> bytes:
     return _encode(parcel)
 
 
-def decode_parcel(body: bytes) -> Parcel:
+def decode_assignment(body: bytes) -> AssignmentMessage:
     return _decoder.decode(body)

@@ -24,7 +24,7 @@ _PACED_FROM = 10  # losses: before, a cap has ended most tasks
 _LONGEST_PACE: Instant = 60 * SECOND
 
 
-class Place(IntEnum):
+class StartPlace(IntEnum):
     """Where a delivery was begun, as far as it is recorded. Only the begin of a suspect is."""
 
     UNKNOWN = 0  # it may have begun; a suspect has not
@@ -34,7 +34,7 @@ class Place(IntEnum):
     LET_GO = 4  # its process gave it up in order: whatever comes next is not its doing
 
 
-class Loss(IntEnum):
+class LossKind(IntEnum):
     """What is known of how a delivery was lost."""
 
     PROCESS = 0  # its process is gone; where it had begun stands in the log
@@ -51,31 +51,35 @@ class Suspect(Protocol):
     losses: int
 
 
-_TOLD = {Loss.BESIDE_OTHERS: Place.BESIDE_OTHERS, Loss.ALONE: Place.ALONE, Loss.UNSEEN: Place.ALONE}
+_TOLD = {
+    LossKind.BESIDE_OTHERS: StartPlace.BESIDE_OTHERS,
+    LossKind.ALONE: StartPlace.ALONE,
+    LossKind.UNSEEN: StartPlace.ALONE,
+}
 
 
 def attribute(task: Suspect, loss: int) -> tuple[int, bool]:
     """How suspicious the task is after this loss, and whether it is charged with it."""
-    place = _TOLD.get(Loss(loss), task.place)
-    if loss == Loss.STOPPED or place in (Place.APART, Place.LET_GO):
+    place = _TOLD.get(LossKind(loss), task.place)
+    if loss == LossKind.STOPPED or place in (StartPlace.APART, StartPlace.LET_GO):
         return task.suspicion, False
-    if task.suspicion and place == Place.UNKNOWN:
+    if task.suspicion and place == StartPlace.UNKNOWN:
         return task.suspicion, False  # the begin of a suspect is recorded, and this one's is not
-    is_let_pass = loss == Loss.UNSEEN and task.losses <= ALONE_FROM  # once: whoever kills comes back
-    return task.suspicion + 1, (place == Place.ALONE and not is_let_pass) or loss == Loss.ONLY
+    is_let_pass = loss == LossKind.UNSEEN and task.losses <= ALONE_FROM  # once: whoever kills comes back
+    return task.suspicion + 1, (place == StartPlace.ALONE and not is_let_pass) or loss == LossKind.ONLY
 
 
-def loss_of_lease(place: int, loss_on_machine: Loss) -> Loss:
+def loss_of_lease(place: int, loss_on_machine: LossKind) -> LossKind:
     """What the row of a lease that ended without a result says: where its task was begun, and on which machine."""
     match place:
-        case Place.ALONE:
-            return Loss.ALONE if loss_on_machine is Loss.PROCESS else loss_on_machine
-        case Place.BESIDE_OTHERS:
-            return Loss.BESIDE_OTHERS
-        case Place.UNKNOWN:
-            return Loss.PROCESS
+        case StartPlace.ALONE:
+            return LossKind.ALONE if loss_on_machine is LossKind.PROCESS else loss_on_machine
+        case StartPlace.BESIDE_OTHERS:
+            return LossKind.BESIDE_OTHERS
+        case StartPlace.UNKNOWN:
+            return LossKind.PROCESS
         case _:
-            return Loss.STOPPED
+            return LossKind.STOPPED
 
 
 def time_alone(losses: int) -> Instant:

@@ -22,18 +22,18 @@ import msgspec
 
 from perdure.kernel.graph import Graph
 from perdure.kernel.inputs import Reopen, Signal, Steer
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.problems import Problem
-from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Declared, Validated, ValidationContext
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
     from perdure.kernel.events import Event
     from perdure.kernel.execution import Execution
     from perdure.kernel.inputs import Input
-    from perdure.kernel.sealed_arguments import Asking
+    from perdure.kernel.sealed_arguments import SecretRequests
     from perdure.kernel.turn import Turn
 
 
@@ -92,14 +92,14 @@ class Dialect(ABC):
 
     @property
     @abstractmethod
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[ResourceKind, ...]:
         """What its documents declare, and how its runs are shown as resources."""
 
     @abstractmethod
     def recognizes(self, text: bytes) -> bool: ...
 
     @abstractmethod
-    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+    def declares(self, text: bytes, file: str = "") -> list[DeclaredResource]:
         """The resources a text holds, as far as it can be read; a document that can be run is one too."""
 
     @abstractmethod
@@ -235,8 +235,8 @@ class Dialect(ABC):
         """The secrets in what the run was given, as texts."""
         return ()
 
-    def open(self, body: Any, run: RunId) -> "Asking[dict[str, Any]]":
-        """At a worker: the provider's arguments in an envelope; asks for what is missing. May raise `CannotOpen`."""
+    def open(self, body: Any, run: RunId) -> "SecretRequests[dict[str, Any]]":
+        """At a worker: the provider's arguments in an envelope; asks for what is missing. May raise `EnvelopeError`."""
         raise NotImplementedError
 
     # Names of runs.
@@ -294,7 +294,7 @@ class Dialect(ABC):
         """Whether its children may go: what has to survive them is in the run itself."""
         raise NotImplementedError
 
-    def goes_with(self, execution: "Execution") -> list[Named]:
+    def goes_with(self, execution: "Execution") -> list[ResourceKey]:
         """Entries of the catalog that are about this run alone."""
         return []
 

@@ -16,17 +16,17 @@ def claim(turn: Turn, given: i.EffectClaim, task: OpenTask) -> None:
     effect = turn.state.effects.get(key)
     if effect is None or effect.released:
         turn.emit(e.EffectClaimed(key, given.task, given.delivery))
-        turn.answer = i.Claimed(completed=False)
+        turn.answer = i.EffectClaimAnswer(completed=False)
     elif effect.is_completed:
-        turn.answer = i.Claimed(completed=True, result=effect.result, unfit=effect.unfit)
+        turn.answer = i.EffectClaimAnswer(completed=True, result=effect.result, unfit=effect.unfit)
     elif (effect.task, effect.delivery) == (given.task, given.delivery) and not effect.left:
-        turn.answer = i.Claimed(completed=False)  # asked again after a commit of unknown end
+        turn.answer = i.EffectClaimAnswer(completed=False)  # asked again after a commit of unknown end
     else:
         # The earlier holder is gone without a word: the effect may or may not have happened.
         # Where the step asks for it to be held, the claim stays as it is, for an operator to see.
         if not task.hold_effects_in_doubt:
             turn.emit(e.EffectClaimed(key, given.task, given.delivery))
-        turn.answer = i.Claimed(completed=False, in_doubt=True)
+        turn.answer = i.EffectClaimAnswer(completed=False, in_doubt=True)
 
 
 Ending = i.EffectDone | i.EffectUnfit | i.EffectRelease
@@ -52,7 +52,7 @@ def effect_to_hold(turn: Turn, task: OpenTask, failure: Failed) -> str:
     """The effect in doubt for which the task has to wait instead of ending so; empty when it has ended."""
     if failure.code != Code.EFFECT_IN_DOUBT or failure.details is None:
         return ""
-    if not task.hold_effects_in_doubt or task.cancelling or task.pool or turn.spoken < HELD_SINCE:
+    if not task.hold_effects_in_doubt or task.cancelling or task.pool or turn.record_version < HELD_SINCE:
         return ""
     details = jsontext.decode(failure.details)
     key = effect_key(task.path, str(details.get("effect"))) if isinstance(details, dict) else ""

@@ -46,7 +46,7 @@ class TaskScheduled(Event, frozen=True, tag=2):
 
 
 class TaskRedelivered(Event, frozen=True, tag=3):
-    """Recorded before the task is handed out again, with what its loss says about it (see `guilt`)."""
+    """Recorded before the task is handed out again, with what its loss says about it (see `crash_attribution`)."""
 
     task: int
     delivery: int
@@ -259,7 +259,7 @@ class TaskBegun(Event, frozen=True, tag=31):
     """A suspect is about to begin: recorded before it does. The begin of any other task is not recorded."""
 
     task: int
-    place: int  # `guilt.Place`
+    place: int  # `StartPlace`
     machine: str = ""  # of one that is begun alone: the machine, and its boot
 
 

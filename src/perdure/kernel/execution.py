@@ -17,7 +17,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.ids import child_run, idempotency_key
 from perdure.kernel.input_recording import record
 from perdure.kernel.state import CHANGES, State
-from perdure.kernel.turn import Needs, Stage, Turn
+from perdure.kernel.turn import MissingValues, Stage, Turn
 from perdure.kernel.turn_budget import current
 from perdure.kernel.values import Instant, RunId
 
@@ -35,7 +35,7 @@ COUNTED_SINCE = 3
 """The vocabulary that has `WorkCounted`."""
 
 
-class BrokenPromise(RuntimeError):
+class MoveNotRepeatable(RuntimeError):
     """A dialect emitted before it asked: its move cannot be made again."""
 
 
@@ -73,10 +73,10 @@ class Execution:
         return idempotency_key(self.id, self.state.incarnation, path)
 
 
-def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: bool = False) -> Needs | None:
+def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: bool = False) -> MissingValues | None:
     """Run the turn to its end, or until it needs a value; then call again with `turn.texts` filled.
 
-    `is_held`: the input is accepted and no move is made, because words that wait with it come first (`words.held`).
+    `is_held`: the input is accepted but no move is made yet, because control messages that wait with it come first.
     `owes_moves`: the input before it was held, so moves are made even if this one changes nothing.
     """
     dialect = turn.execution.dialect
@@ -91,13 +91,13 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
             return None
         if turn.stage < Stage.ACCEPTED:
             if not turn.changes_nothing:
-                dialect.accept(turn, turn.given)
+                dialect.accept(turn, turn.input)
             turn.stage = Stage.ACCEPTED
         if is_held:
             return None
         if turn.stage < Stage.DONE:
             budget, may_catch, events = limits.slice, limits.caught, turn.events
-            if state.caught and isinstance(turn.given, i.Proceed):
+            if state.caught and isinstance(turn.input, i.Proceed):
                 may_catch -= state.caught
             work = current.get()
             if work is not None and work.left < limits.work:
@@ -113,9 +113,9 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
                 if work is not None and work.left <= least:
                     break
             turn.stage = Stage.DONE
-    except Needs as needs:
+    except MissingValues as needs:
         if len(turn.events) != mark:
-            raise BrokenPromise(f"{dialect.name}: asked for a value after emitting in the same move") from needs
+            raise MoveNotRepeatable(f"{dialect.name}: asked for a value after emitting in the same move") from needs
         return needs
     _account(turn, limits)
     return None
@@ -127,7 +127,7 @@ def _account(turn: Turn, limits: Limits) -> None:
     if state.outcome is not None or not (turn.is_cut or turn.caught or state.sliced):
         return
     moves, enumerated, caught = turn.moves, turn.enumerated, turn.caught
-    if isinstance(turn.given, i.Proceed):
+    if isinstance(turn.input, i.Proceed):
         moves, enumerated, caught = state.moves + moves, state.enumerated + enumerated, state.caught + caught
     most = limits.moves + limits.moves_per_element * min(enumerated, limits.elements)
     if caught >= limits.caught:
@@ -150,6 +150,6 @@ def _exhaust(turn: Turn, reason: str, count: int) -> None:
 def _slice(turn: Turn, moves: int, enumerated: int, caught: int, *, more: bool) -> None:
     """What else is counted is told once every live server reads it (invariant 24), and only when it has changed."""
     state = turn.state
-    if (enumerated, caught) != (state.enumerated, state.caught) and turn.spoken >= COUNTED_SINCE:
+    if (enumerated, caught) != (state.enumerated, state.caught) and turn.record_version >= COUNTED_SINCE:
         turn.emit(e.WorkCounted(enumerated, caught))
     turn.emit(e.Sliced(moves, more))

@@ -10,7 +10,7 @@ from perdure.kernel import effect_claims
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.control_messages import kind_of
-from perdure.kernel.crash_attribution import Place, attribute
+from perdure.kernel.crash_attribution import StartPlace, attribute
 from perdure.kernel.instants import written
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content, settlement
@@ -26,8 +26,8 @@ DECLINED_LISTED = 100
 
 def record(turn: Turn) -> None:
     """Check the input against the state and record it as a fact, or answer that it came too late."""
-    handler = _RECORDERS[type(turn.given)]
-    handler(turn, turn.given)
+    handler = _RECORDERS[type(turn.input)]
+    handler(turn, turn.input)
     if turn.is_acknowledged and isinstance(turn.answer, i.Refused):
         _decline(turn, turn.answer.reason)
 
@@ -37,7 +37,7 @@ def _decline(turn: Turn, reason: str) -> None:
 
     There are no older words for it: it is said also while some server may not read it, rather than not at all.
     """
-    given, state = turn.given, turn.state
+    given, state = turn.input, turn.state
     kind = kind_of(given)
     word = kind, getattr(given, "key", ""), getattr(given, "by", ""), turn.arrived
     if not kind or word in state.declined_words:  # it may be offered again, after a commit of unknown end
@@ -138,7 +138,7 @@ def _clear(turn: Turn, given: i.Clear) -> None:
 
 def _is_alone(task: OpenTask, given: i.Clear) -> bool:
     """Of a task of a pool the row of its lease says it: who has written there that it outlived its time is believed."""
-    return task.place == Place.ALONE or bool(given.outlived and task.pool and task.suspicion)
+    return task.place == StartPlace.ALONE or bool(given.outlived and task.pool and task.suspicion)
 
 
 def _task_report(turn: Turn, given: i.TaskReport) -> None:
@@ -162,7 +162,7 @@ def _child_overdue(turn: Turn, timer: int, child: int) -> None:
         outcome = Cancelled("given up: it is stuck, or no live process drives it")
         turn.emit(e.TimerFired(timer))
         turn.emit(e.ChildEnded(child, Status.CANCELLED, outcome))
-        turn.given = i.ChildResult(child, Status.CANCELLED, outcome)  # for the program it has ended
+        turn.input = i.ChildResult(child, Status.CANCELLED, outcome)  # for the program it has ended
         return
     turn.emit(e.TimerFired(timer))
     turn.bound_child(child, turn.state.children[child].grace)
@@ -324,8 +324,8 @@ def _disown(turn: Turn, given: i.Disown) -> None:
     if turn.state.status.is_final:  # it has ended in this very decision: there is nothing to stop
         turn.changes_nothing = True
         return
-    turn.given = i.Cancel("the parent started over", by="parent")
-    _cancel(turn, turn.given)
+    turn.input = i.Cancel("the parent started over", by="parent")
+    _cancel(turn, turn.input)
 
 
 def _nothing(turn: Turn, given: i.Proceed | i.Wake) -> None:

@@ -40,7 +40,7 @@ class TaskLost(Input, frozen=True, tag=3):
     task: int
     delivery: int
     reason: str
-    loss: int = 0  # `guilt.Loss`: what is known of how
+    loss: int = 0  # `LossKind`: what is known of how
 
 
 class TaskReport(Input, frozen=True, tag=4):
@@ -160,7 +160,7 @@ class Disown(Input, frozen=True, tag=20):
 
 
 class Begin(Input, frozen=True, tag=31):
-    """A suspect is to be begun here, at this `guilt.Place`, once that is recorded."""
+    """A suspect is to be begun here, at this `StartPlace`, once that is recorded."""
 
     task: int
     delivery: int
@@ -243,7 +243,7 @@ class Refused(msgspec.Struct, gc=False, frozen=True):
     conflict: bool = False
 
 
-class Claimed(msgspec.Struct, gc=False, frozen=True):
+class EffectClaimAnswer(msgspec.Struct, gc=False, frozen=True):
     """The answer to an `EffectClaim`; `result` or `unfit` is set when the effect was completed before."""
 
     completed: bool
@@ -252,5 +252,5 @@ class Claimed(msgspec.Struct, gc=False, frozen=True):
     unfit: str | None = None
 
 
-Answer = Accepted | Refused | Claimed
+InputAnswer = Accepted | Refused | EffectClaimAnswer
 ACCEPTED = Accepted()

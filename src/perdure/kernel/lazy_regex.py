@@ -4,7 +4,7 @@ import re
 from typing import Any, cast
 
 
-class _Late:
+class _LazyRegex:
     def __init__(self, pattern: str, flags: int) -> None:
         self._written = pattern, flags
 
@@ -16,4 +16,4 @@ class _Late:
 
 def lazy_regex(pattern: str, flags: int = 0) -> "re.Pattern[str]":
     """As `re.compile`, for a name of a module."""
-    return cast("re.Pattern[str]", _Late(pattern, flags))
+    return cast("re.Pattern[str]", _LazyRegex(pattern, flags))

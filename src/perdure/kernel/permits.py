@@ -10,7 +10,7 @@ UNLIMITED = 2**31 - 1
 RESOURCES = "resource:"  # how scopes of resources begin
 
 
-class Request(msgspec.Struct, frozen=True):
+class PermitRequest(msgspec.Struct, frozen=True):
     run: RunId
     permit: int
     priority: int
@@ -33,10 +33,10 @@ def resource_of(scope: str) -> tuple[str, str, str] | None:
     return kind, namespace, name
 
 
-def grant(limit: int, held: int, waiting: Iterable[Request], now: Instant) -> list[Request]:
+def grant(limit: int, held: int, waiting: Iterable[PermitRequest], now: Instant) -> list[PermitRequest]:
     """Who gets the free places: higher priority first, with what waiting has added to it, then who asked first."""
 
-    def place(request: Request) -> tuple[int, Instant, RunId, int]:
+    def place(request: PermitRequest) -> tuple[int, Instant, RunId, int]:
         aged = (now - request.asked_at) // request.ageing if request.ageing else 0
         return (-(request.priority + aged), request.asked_at, request.run, request.permit)
 

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ResourceKind(msgspec.Struct, frozen=True):
     name: str  # `Story`
     plural: str  # `stories`
     group: str  # `bubustack.io`

@@ -27,13 +27,13 @@ class Envelope(msgspec.Struct, frozen=True):
     body: Any
 
 
-class Fields(msgspec.Struct, frozen=True):
+class EntryFields(msgspec.Struct, frozen=True):
     """What an entry says once its templates are filled in."""
 
     values: dict[str, Any]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SecretEntry(msgspec.Struct, frozen=True):
     """A secret that can be had: where it is kept in memory, and how it is made when it is not there.
 
     `due` is when a value that is not renewed has ended, as recorded; None when that is not known yet.
@@ -44,39 +44,39 @@ class Entry(msgspec.Struct, frozen=True):
     key: str
     lifetime: float  # seconds, unless its source says how long it lasts
     renews: bool
-    fields: "Callable[[], Asking[Fields]]"
+    fields: "Callable[[], SecretRequests[EntryFields]]"
     due: Instant | None = None
 
 
-class Lookup(msgspec.Struct, frozen=True):
-    """Asks for an entry's value; the answer is `Found`."""
+class SecretLookup(msgspec.Struct, frozen=True):
+    """Asks for an entry's value; the answer is `Secret`."""
 
-    entry: Entry
+    entry: SecretEntry
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """Asks for a credential that the host keeps under this name; the answer is `Found`, or None."""
+class CredentialLookup(msgspec.Struct, frozen=True):
+    """Asks for a credential that the host keeps under this name; the answer is `Secret`, or None."""
 
     name: str
 
 
-class Document(msgspec.Struct, frozen=True):
+class PinnedDocumentLookup(msgspec.Struct, frozen=True):
     """Asks for the text of a pinned document by its digest, in hexadecimal; the answer is bytes."""
 
     digest: str
 
 
-class Hide(msgspec.Struct, frozen=True):
+class HideTexts(msgspec.Struct, frozen=True):
     """Says which texts that came with the task are secrets; the answer is None."""
 
     texts: tuple[str, ...]
 
 
-Ask = Lookup | Stored | Document | Hide
-Asking = Generator[Ask, Any, _T]
+SecretRequest = SecretLookup | CredentialLookup | PinnedDocumentLookup | HideTexts
+SecretRequests = Generator[SecretRequest, Any, _T]
 
 
-class Found(msgspec.Struct, frozen=True):
+class Secret(msgspec.Struct, frozen=True):
     """A secret: what kind it is of (`bearer`, `basic`, …), its value, and until when it lasts."""
 
     kind: str
@@ -84,7 +84,7 @@ class Found(msgspec.Struct, frozen=True):
     due: Instant | None = None
 
 
-class ByPlace(msgspec.Struct, frozen=True, tag="places"):
+class SecretPlaces(msgspec.Struct, frozen=True, tag="places"):
     """Arguments in which texts of the document stand for secrets: where, and by which name. Any worker opens it."""
 
     arguments: dict[str, Any]
@@ -101,19 +101,19 @@ class ByPlace(msgspec.Struct, frozen=True, tag="places"):
 
 
 def seal_by_place(arguments: dict[str, Any], places: Iterable[tuple[tuple[str | int, ...], str]]) -> bytes:
-    return msgspec.json.encode(ByPlace(arguments, [(list(path), name) for path, name in places]))
+    return msgspec.json.encode(SecretPlaces(arguments, [(list(path), name) for path, name in places]))
 
 
-_BY_PLACE = msgspec.json.Decoder(ByPlace).decode
+_BY_PLACE = msgspec.json.Decoder(SecretPlaces).decode
 _MARK = b'{"type":"places"'
 
 
-def read_by_place(sealed: bytes) -> ByPlace | None:
+def read_by_place(sealed: bytes) -> SecretPlaces | None:
     """None for an envelope that only its language can open."""
     return _BY_PLACE(sealed) if sealed.startswith(_MARK) else None
 
 
-class CannotOpen(Exception):
+class EnvelopeError(Exception):
     """An envelope cannot be opened, and so the task cannot begin. `kind` and `code` are in the language's words."""
 
     def __init__(self, kind: str, message: str, code: str | None = None, retryable: bool = False) -> None:

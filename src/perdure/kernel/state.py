@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.kernel import effects
 from perdure.kernel import events as e
-from perdure.kernel.crash_attribution import Place
+from perdure.kernel.crash_attribution import StartPlace
 from perdure.kernel.effects import Effect
 from perdure.kernel.inputs import CALENDAR_RANK
 from perdure.kernel.outcomes import Cancelled, Outcome, Status
@@ -38,8 +38,8 @@ class OpenTask(msgspec.Struct, gc=False, array_like=True):
     laid_down: bool = False  # not begun, and in nobody's hands
     timer: int = 0  # bounds it, and goes with it
     held: str = ""  # the effect that an operator has to settle first
-    suspicion: int = 0  # see `guilt`
-    place: int = Place.UNKNOWN  # of this delivery
+    suspicion: int = 0  # see `crash_attribution`
+    place: int = StartPlace.UNKNOWN  # of this delivery
     losses: int = 0  # that made it more suspicious
     charges: int = 0
     charged_at: int = 0  # the delivery that was charged last
@@ -186,7 +186,7 @@ def _task_redelivered(state: State, event: e.TaskRedelivered) -> None:
         task.losses += 1
     task.suspicion = event.suspicion
     task.delivery = event.delivery
-    task.place, task.machine = Place.UNKNOWN, ""
+    task.place, task.machine = StartPlace.UNKNOWN, ""
     task.laid_down = False
 
 
@@ -201,8 +201,8 @@ def _task_cleared(state: State, event: e.TaskCleared) -> None:
     if event.uncharged:
         task.charges -= 1
         task.charged_at = 0
-    elif task.place == Place.ALONE:
-        task.place = Place.BESIDE_OTHERS
+    elif task.place == StartPlace.ALONE:
+        task.place = StartPlace.BESIDE_OTHERS
 
 
 def _task_ended(state: State, event: e.TaskEnded) -> None:
@@ -334,7 +334,7 @@ def _tasks_laid_down(state: State, event: e.TasksLaidDown) -> None:
     for task in event.tasks:
         state.tasks[task].laid_down = True
     for task in event.begun:
-        state.tasks[task].place = Place.LET_GO
+        state.tasks[task].place = StartPlace.LET_GO
 
 
 def _tasks_taken_up(state: State, event: e.TasksTakenUp) -> None:
@@ -344,7 +344,7 @@ def _tasks_taken_up(state: State, event: e.TasksTakenUp) -> None:
 
 def _take_up(state: State, task: OpenTask) -> None:
     task.laid_down = False
-    task.place = Place.UNKNOWN
+    task.place = StartPlace.UNKNOWN
     if task.held:
         task.held = ""
         state.held_tasks -= 1

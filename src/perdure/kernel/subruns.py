@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.kernel.lookups import Called, Callee
+from perdure.kernel.lookups import Callee, CalleeLookup
 from perdure.kernel.turn import Turn
 
 DEEPEST = 16
@@ -21,7 +21,7 @@ HANDED_ON = ("folder", "env")
 """What a child is told as its parent was: where scripts lie, and the variables that were allowed."""
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordedDocument(msgspec.Struct, frozen=True):
     """A document as it is recorded with a run that may start it."""
 
     names: list[str]
@@ -41,13 +41,15 @@ def is_too_deep(turn: Turn) -> bool:
     return depth(turn) >= DEEPEST
 
 
-def find(turn: Turn, name: str, version: str | None = None) -> Callee | None:
+def find_callee(turn: Turn, name: str, version: str | None = None) -> Callee | None:
     """The document that goes by this name or path; without a version the one applied last, or the catalog's latest."""
-    applied = [one for one in recorded(turn.state.options) if name in one.names and version in (None, one.version)]
+    applied = [
+        one for one in recorded_documents(turn.state.options) if name in one.names and version in (None, one.version)
+    ]
     if applied:
         found = applied[-1]
         return Callee(found.language, found.text.encode(), found.calls)
-    return turn.callee(Called(name, version))
+    return turn.callee(CalleeLookup(name, version))
 
 
 def options_for(turn: Turn, callee: Callee, told: dict[str, Any] | None = None) -> bytes:
@@ -61,5 +63,5 @@ def options_for(turn: Turn, callee: Callee, told: dict[str, Any] | None = None) 
 
 
 @lru_cache(maxsize=32)
-def recorded(options: bytes) -> list[Recorded]:
-    return msgspec.convert(jsontext.decode(options).get("applied", []), list[Recorded])
+def recorded_documents(options: bytes) -> list[RecordedDocument]:
+    return msgspec.convert(jsontext.decode(options).get("applied", []), list[RecordedDocument])

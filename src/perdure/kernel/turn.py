@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.kernel import events as e
 from perdure.kernel.ids import RunName
-from perdure.kernel.inputs import ACCEPTED, Answer, Input, Refused
+from perdure.kernel.inputs import ACCEPTED, Input, InputAnswer, Refused
 from perdure.kernel.lookups import (
-    Answers,
-    Cached,
-    Called,
+    CachedValue,
+    CacheLookup,
     Callee,
-    InLine,
-    Line,
-    Memory,
-    Named,
-    Question,
-    Stranded,
-    Untaken,
-    Within,
+    CalleeLookup,
+    Lookup,
+    LookupAnswers,
+    PermitQueue,
+    PermitQueueLookup,
+    QueuedTaskLookup,
+    ResourceKey,
+    ResourcesInNamespace,
+    StrandedRunLookup,
 )
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.permits import resource_scope
@@ -43,18 +43,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Needs(Exception):
+class MissingValues(Exception):
     """A decision cannot go on without these values and answers; it is made again once they are there.
 
     Where values `may_be_absent` it is made again in any case, and told which of them are not there.
     """
 
     def __init__(
-        self, wanted: tuple[bytes, ...] = (), asked: tuple[Question, ...] = (), *, may_be_absent: bool = False
+        self, digests: tuple[bytes, ...] = (), lookups: tuple[Lookup, ...] = (), *, may_be_absent: bool = False
     ) -> None:
-        super().__init__(f"{len(wanted)} values and {len(asked)} answers wanted")
-        self.wanted = wanted  # large values of the run, by digest
-        self.asked = asked
+        super().__init__(f"{len(digests)} values and {len(lookups)} lookups are missing")
+        self.digests = digests  # of large values of the run
+        self.lookups = lookups
         self.may_be_absent = may_be_absent
 
 
@@ -89,40 +89,40 @@ class Turn:
         "answer",
         "arrived",
         "body",
+        "cache_writes",
         "caught",
         "changes_nothing",
         "claims",
         "enumerated",
         "events",
         "execution",
-        "given",
+        "input",
         "is_acknowledged",
         "is_cut",
         "moves",
+        "name_holders",
         "now",
         "program",
         "programs",
-        "remembered",
-        "rivals",
-        "spoken",
+        "record_version",
         "stage",
         "state",
         "values",
     )
 
     def __init__(
-        self, execution: "Execution", given: Input, arrived: Instant, now: Instant, spoken: int = RECORDS
+        self, execution: "Execution", input: Input, arrived: Instant, now: Instant, record_version: int = RECORDS
     ) -> None:
         self.execution = execution
         self.state = execution.state
         self.program: Any = execution.program
         self.body: Any = execution.body
-        self.given = given
+        self.input = input
         self.arrived = arrived
         self.now = now if now > execution.state.at else execution.state.at
-        self.spoken = spoken  # the vocabulary that every live server reads; a newer event waits until it is among it
+        self.record_version = record_version  # that every live server can read; newer events wait until then
         self.events: list[e.Event] = []
-        self.answer: Answer = ACCEPTED
+        self.answer: InputAnswer = ACCEPTED
         self.changes_nothing = False
         self.is_acknowledged = False  # whoever sent it was told that it is recorded, before it was decided
         self.ahead: Instant = 0  # of the wall, compared with the store's clock: what calendars are compared with
@@ -133,11 +133,11 @@ class Turn:
         self.stage = Stage.FRESH
         self.values: Mapping[bytes, bytes] = _NONE
         self.programs: Mapping[bytes, tuple[str, bytes]] = _NONE
-        self.remembered: Mapping[str, Memory] = _NONE
+        self.cache_writes: Mapping[str, CachedValue] = _NONE
         self.claims: Mapping[RunName, RunId] = _NONE  # names of children that start with this turn
-        self.rivals: Mapping[tuple[RunName, RunId], RunId] = _NONE  # who has what an earlier try has claimed in vain
+        self.name_holders: Mapping[tuple[RunName, RunId], RunId] = _NONE  # of names that an earlier try could not claim
         self._absent: set[bytes] | None = None
-        self._answers: Answers | None = None
+        self._answers: LookupAnswers | None = None
         self._texts: dict[bytes, bytes] | None = None
 
     @property
@@ -163,13 +163,13 @@ class Turn:
         self._absent = names
 
     @property
-    def answers(self) -> Answers:
+    def answers(self) -> LookupAnswers:
         if self._answers is None:
             self._answers = {}
         return self._answers
 
     @answers.setter
-    def answers(self, answers: Answers) -> None:
+    def answers(self, answers: LookupAnswers) -> None:
         self._answers = answers
 
     def emit(self, event: e.Event) -> None:
@@ -195,7 +195,7 @@ class Turn:
             return payload
         found = self.texts.get(payload.digest)
         if found is None:
-            raise Needs((payload.digest,))
+            raise MissingValues((payload.digest,))
         return found
 
     def all_texts(self, payloads: Iterable[Payload]) -> list[bytes]:
@@ -203,7 +203,7 @@ class Turn:
         wanted = list(payloads)
         missing = {one.digest: None for one in wanted if isinstance(one, Ref) and one.digest not in self.texts}
         if missing:
-            raise Needs(tuple(missing))
+            raise MissingValues(tuple(missing))
         return [self.text(one) for one in wanted]
 
     def find(self, payload: Payload) -> bytes | None:
@@ -212,7 +212,7 @@ class Turn:
             return payload
         found = self.texts.get(payload.digest)
         if found is None and payload.digest not in self.absent:
-            raise Needs((payload.digest,), may_be_absent=True)
+            raise MissingValues((payload.digest,), may_be_absent=True)
         return found
 
     def keep(self, payload: Payload, most: int = INLINE_BYTES) -> Payload:
@@ -228,42 +228,42 @@ class Turn:
 
     def resource(self, kind: str, namespace: str, name: str) -> Resource | None:
         """An entry of the catalog as it is now, or None."""
-        found: Resource | None = self._asked(Named(kind, namespace, name))
+        found: Resource | None = self._look_up(ResourceKey(kind, namespace, name))
         return found
 
     def resources(self, kind: str, namespace: str) -> list[Resource]:
         """All entries of a kind in a namespace, in order of name."""
-        found: list[Resource] = self._asked(Within(kind, namespace))
+        found: list[Resource] = self._look_up(ResourcesInNamespace(kind, namespace))
         return found
 
-    def callee(self, question: Called) -> Callee | None:
+    def callee(self, question: CalleeLookup) -> Callee | None:
         """A document of the catalog that can be run, or None."""
-        found: Callee | None = self._asked(question)
+        found: Callee | None = self._look_up(question)
         return found
 
-    def is_untaken(self, task: int) -> bool:
+    def is_task_queued(self, task: int) -> bool:
         """Whether a task of a pool still waits for a worker."""
-        return bool(self._asked(Untaken(self.execution.id, task)))
+        return bool(self._look_up(QueuedTaskLookup(self.execution.id, task)))
 
-    def line(self, scope: str) -> Line:
+    def permit_queue(self, scope: str) -> PermitQueue:
         """How the scope stands before this turn is written."""
-        found: Line = self._asked(InLine(scope, self.execution.id))
+        found: PermitQueue = self._look_up(PermitQueueLookup(scope, self.execution.id))
         return found
 
-    def cached(self, key: str) -> Memory | None:
+    def cached(self, key: str) -> CachedValue | None:
         """What any run has remembered under this key, unless it has expired by now."""
-        found: Memory | None = self.remembered.get(key) or self._asked(Cached(key))
+        found: CachedValue | None = self.cache_writes.get(key) or self._look_up(CacheLookup(key))
         return None if found is None or (found.expires_at or self.now + 1) <= self.now else found
 
-    def _asked(self, question: Question) -> Any:
+    def _look_up(self, question: Lookup) -> Any:
         if question not in self.answers:
-            raise Needs(asked=(question,))
+            raise MissingValues(lookups=(question,))
         return self.answers[question]
 
     def remember(self, key: str, value: Payload, ttl: Instant | None = None) -> None:
         """Keep a value for other runs; it is written with this turn. A large one must be at hand: ask first."""
-        memory = Memory(self.text(value), self.now, None if ttl is None else self.now + ttl)
-        self.remembered = _with(self.remembered, key, memory)
+        memory = CachedValue(self.text(value), self.now, None if ttl is None else self.now + ttl)
+        self.cache_writes = _with(self.cache_writes, key, memory)
 
     def draw(self, path: str, counter: int) -> float:
         return draw(self.state.seed, path, counter)
@@ -347,7 +347,7 @@ class Turn:
         Then it is decided again, and this answers with the run that has the name. A fork has none, and gives none.
         """
         child = self.execution.child_id(self.next_number)
-        rival = self.rivals.get((name, child)) or self.claims.get(name, child)
+        rival = self.name_holders.get((name, child)) or self.claims.get(name, child)
         if rival != child:
             return rival
         if not self.state.forked_from:
@@ -360,7 +360,7 @@ class Turn:
         """
         if not self.state.children[child].cancelling:
             self.emit(e.ChildCancelRequested(child, reason))
-            if grace and self.spoken >= CHILDREN_ARE_BOUNDED:
+            if grace and self.record_version >= CHILDREN_ARE_BOUNDED:
                 self.bound_child(child, grace)
 
     def bound_child(self, child: int, grace: Instant) -> None:
@@ -368,7 +368,7 @@ class Turn:
 
     def is_stranded(self, child: int) -> bool:
         """Whether a child cannot end by itself: it is stuck, nobody drives it, or it is gone."""
-        return bool(self._asked(Stranded(self.execution.id, self.execution.child_id(child))))
+        return bool(self._look_up(StrandedRunLookup(self.execution.id, self.execution.child_id(child))))
 
     def disown_children(self, children: Iterable[int]) -> None:
         """They are removed, whether they were waited for or not; those that are open stop first."""

@@ -1,8 +1,8 @@
 """How much counted work a turn may do where it is being decided.
 
-Expressions count what they do. The engine gives a turn some work to do on its event loop; a turn that counts more is
-dropped whole (`TooDear`) and decided again elsewhere, so that it holds up no other run. What an expression may cost
-altogether is another matter: that is decided by its own limits, the same everywhere.
+Expressions count the work they do. The engine gives a turn a budget on its event loop; a turn that exceeds it is
+dropped (`TurnTooExpensive`) and decided again in a decision thread, so that it does not delay other runs. How much
+an expression may cost in total is a separate limit, the same everywhere.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class TurnBudget:
     """What is left for one turn; what is decided within it (`with effort:`) counts here.
 
     `rest` is called now and then, where work goes on that others may wait for: it lets them have their turn, and raises
-    `TooDear` when the decision has lasted too long.
+    `TurnTooExpensive` when the decision has lasted too long.
     """
 
     __slots__ = ("_before", "left", "rest")

@@ -9,21 +9,21 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.lookups import Answers, Named, Question, Within
+from perdure.kernel.lookups import Lookup, LookupAnswers, ResourceKey, ResourcesInNamespace
 from perdure.kernel.problems import Problem, Severity
 
 Resource = dict[str, Any]
 """A document as data: `apiVersion`, `kind`, `metadata`, `spec` and what else its language writes."""
 
 
-class Applied(msgspec.Struct, frozen=True):
+class AppliedDocument(msgspec.Struct, frozen=True):
     """A text given beside a document, and the file it stands in."""
 
     file: str
     text: str
 
 
-class Declared(msgspec.Struct, frozen=True):
+class DeclaredResource(msgspec.Struct, frozen=True):
     """A resource that a text holds. Its source is kept where the wording counts, as for a document that can be run."""
 
     kind: str
@@ -34,8 +34,8 @@ class Declared(msgspec.Struct, frozen=True):
     line: int = 1
 
     @property
-    def key(self) -> Named:
-        return Named(self.kind, self.namespace, self.name)
+    def key(self) -> ResourceKey:
+        return ResourceKey(self.kind, self.namespace, self.name)
 
 
 class Validated(msgspec.Struct, frozen=True):
@@ -59,44 +59,44 @@ class ValidationContext:
 
     def __init__(
         self,
-        declared: Iterable[Declared] = (),
+        declared: Iterable[DeclaredResource] = (),
         *,
-        applied: Sequence[Applied] = (),
+        applied: Sequence[AppliedDocument] = (),
         chosen: str = "",
         namespace: str = "default",
-        answers: Answers | None = None,
+        answers: LookupAnswers | None = None,
     ) -> None:
         self.applied = tuple(applied)
         self.chosen = chosen
         self.namespace = namespace
-        self.answers: Answers = {} if answers is None else answers
-        self.open: set[Question] = set()
+        self.answers: LookupAnswers = {} if answers is None else answers
+        self.unanswered: set[Lookup] = set()
         self.reading: Any = None  # what the language has read of the text, for its next look in the same judgement
-        self._beside = {one.key: one.body for one in declared}  # of two with one name the later counts
+        self._companions = {one.key: one.body for one in declared}  # of two with one name the later counts
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
         """The resource of that name: the one given beside the document, else the catalog's."""
-        key = Named(kind, namespace, name)
-        beside = self._beside.get(key)
+        key = ResourceKey(kind, namespace, name)
+        beside = self._companions.get(key)
         return self._answer(key, None) if beside is None else beside
 
-    def kept(self, kind: str, namespace: str, name: str) -> Resource | None:
+    def find_in_catalog(self, kind: str, namespace: str, name: str) -> Resource | None:
         """What the house has under that name, whatever was given beside the document."""
-        found: Resource | None = self._answer(Named(kind, namespace, name), None)
+        found: Resource | None = self._answer(ResourceKey(kind, namespace, name), None)
         return found
 
-    def within(self, kind: str, namespace: str) -> list[Resource]:
+    def list_resources(self, kind: str, namespace: str) -> list[Resource]:
         """All resources of a kind in a namespace, in order of name."""
-        found = {_name(one): one for one in self._answer(Within(kind, namespace), [])}
-        for key, body in self._beside.items():
+        found = {_name(one): one for one in self._answer(ResourcesInNamespace(kind, namespace), [])}
+        for key, body in self._companions.items():
             if (key.kind, key.namespace) == (kind, namespace):
                 found[key.name] = body
         return [found[name] for name in sorted(found)]
 
-    def _answer(self, question: Question, meanwhile: Any) -> Any:
+    def _answer(self, question: Lookup, meanwhile: Any) -> Any:
         if question in self.answers:
             return self.answers[question]
-        self.open.add(question)
+        self.unanswered.add(question)
         return meanwhile
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, Claim, Port
+from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort
 from perdure.kernel.outcomes import Code
 from perdure.providers.effects import EffectQueue
 from perdure.providers.failure import EffectInDoubt, ProviderFailure
@@ -64,7 +64,7 @@ class _Facts:
 
     __slots__ = ("_cancellation", "_port", "_task", "secrets")
 
-    def __init__(self, task: Assignment, port: Port, secrets: SecretSource, cancellation: Cancellation) -> None:
+    def __init__(self, task: Assignment, port: RunPort, secrets: SecretSource, cancellation: Cancellation) -> None:
         self._task = task
         self._port = port
         self._cancellation = cancellation
@@ -117,7 +117,7 @@ class TaskContext(_Facts):
     def __init__(
         self,
         task: Assignment,
-        port: Port,
+        port: RunPort,
         secrets: SecretSource,
         cancellation: Cancellation,
         effects: EffectQueue,
@@ -203,7 +203,7 @@ class TaskContext(_Facts):
     def _facts(self, key: str) -> dict[str, str]:
         return {"effect": key, "idempotency_key": self.idempotency_key}
 
-    def _recorded(self, key: str, claim: Claim) -> Any:
+    def _recorded(self, key: str, claim: EffectClaimResult) -> Any:
         if claim.unfit is not None:
             self._refuse_unfit(key, claim.unfit)
         return None if claim.result is None else jsontext.decode(claim.result)
@@ -306,9 +306,9 @@ class CallPort:
         self._ask = ask
         self._tell = tell
 
-    async def claim_effect(self, key: str) -> Claim:
+    async def claim_effect(self, key: str) -> EffectClaimResult:
         answer = self._ask("claim_effect", key)
-        return answer if isinstance(answer, Claim) else Claim(**answer)
+        return answer if isinstance(answer, EffectClaimResult) else EffectClaimResult(**answer)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
         self._ask("complete_effect", key, result)

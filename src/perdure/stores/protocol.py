@@ -10,9 +10,9 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from perdure.kernel.crash_attribution import Loss, Place
+from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.ids import RunName
-from perdure.kernel.lookups import Line, Memory, Named
+from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 
@@ -94,7 +94,7 @@ class Transition(msgspec.Struct, gc=False):
     values: Sequence[tuple[bytes, bytes]] = ()  # digest, text
     borrowed: Sequence[tuple[RunId, bytes | None]] = ()  # values to copy from another run; None: all of them
     programs: Sequence[tuple[bytes, str, bytes]] = ()  # digest, language, text
-    remembered: Sequence[tuple[str, Memory]] = ()  # for other runs, by key
+    remembered: Sequence[tuple[str, CachedValue]] = ()  # for other runs, by key
     permits_asked: Sequence[PermitAsked] = ()
     permits_released: Sequence[int] = ()
     offers: Sequence[Offer] = ()
@@ -184,7 +184,7 @@ class Filter(msgspec.Struct, gc=False, frozen=True):
 class ResourceRow(msgspec.Struct, gc=False, frozen=True):
     """An entry of the catalog. A change of what it says raises its generation; every write gives it a new version."""
 
-    key: Named
+    key: ResourceKey
     uid: str
     generation: int
     version: int  # given by the store, never twice
@@ -199,7 +199,7 @@ class ResourceRow(msgspec.Struct, gc=False, frozen=True):
 class ResourceWrite(msgspec.Struct, gc=False, frozen=True):
     """An entry as it is to be. It is written only over the version that the writer has seen; 0: over none."""
 
-    key: Named
+    key: ResourceKey
     uid: str
     generation: int
     body: bytes
@@ -210,7 +210,7 @@ class ResourceWrite(msgspec.Struct, gc=False, frozen=True):
 
 
 class ResourceRemoval(msgspec.Struct, gc=False, frozen=True):
-    key: Named
+    key: ResourceKey
     seen: int
 
 
@@ -226,7 +226,7 @@ class Edition(msgspec.Struct, gc=False, frozen=True):
 class Overtaken(msgspec.Struct, gc=False, frozen=True):
     """Somebody else has written these entries in the meantime; nothing was written."""
 
-    keys: Sequence[Named]
+    keys: Sequence[ResourceKey]
 
 
 class Leased(msgspec.Struct, gc=False, frozen=True):
@@ -324,13 +324,13 @@ class Store(Protocol):
         Their new owner is woken. None of them may be in memory here. Without such a server nothing is changed.
         """
 
-    def loss_of(self, run: RunId) -> Loss:
+    def loss_of(self, run: RunId) -> LossKind:
         """What is known of the end of the process that had this run before we took it up; told once.
 
         `ONLY`: it died, and no other run had work in it. `STOPPED`: the machine was restarted. `PROCESS`: nothing.
         """
 
-    def loss_on(self, machine: str) -> Loss:
+    def loss_on(self, machine: str) -> LossKind:
         """What is known of the end of a process that had begun a task alone on this machine (`clocks.machine`).
 
         `PROCESS`: the machine goes on. `STOPPED`: it was restarted. `UNSEEN`: nobody has seen it since.
@@ -455,7 +455,7 @@ class Store(Protocol):
         Runs that wait for an entry (`kernel.permits.resource_scope`) are told when it is created.
         """
 
-    async def resources(self, keys: Sequence[Named]) -> dict[Named, ResourceRow]:
+    async def resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         """Those of the entries that exist."""
 
     async def list_resources(
@@ -463,10 +463,10 @@ class Store(Protocol):
     ) -> list[ResourceRow]:
         """Entries of a kind, in order of namespace and name; `namespace` None: of all."""
 
-    async def editions(self, key: Named) -> list[Edition]:
+    async def editions(self, key: ResourceKey) -> list[Edition]:
         """Every generation of an entry, the first one first."""
 
-    async def memories(self, keys: Sequence[str]) -> dict[str, Memory]:
+    async def memories(self, keys: Sequence[str]) -> dict[str, CachedValue]:
         """What was remembered under these keys and has not expired."""
 
     # Leased tasks, for workers in other processes.
@@ -475,7 +475,7 @@ class Store(Protocol):
         self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
     ) -> list[Leased]: ...
 
-    async def line(self, scope: str, run: RunId) -> Line:
+    async def line(self, scope: str, run: RunId) -> PermitQueue:
         """How many permits of the scope are held, and how high the foremost of other runs stands by now."""
 
     async def is_offered(self, run: RunId, task: int) -> bool:
@@ -483,7 +483,7 @@ class Store(Protocol):
 
     async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal: ...
 
-    async def begin(self, worker: str, lease: Leased, place: Place, letter: Message | None = None) -> bool:
+    async def begin(self, worker: str, lease: Leased, place: StartPlace, letter: Message | None = None) -> bool:
         """Write on the row where its worker begins the task, and send the letter; False: it is not its any more."""
 
     async def report(self, worker: str, lease: Leased, letter: Message) -> bool:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from perdure.kernel.ids import is_family, root_of
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import ResourceRow, RunRow
@@ -45,7 +45,7 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 def resource_row(row: tuple[Any, ...]) -> ResourceRow:
     kind, namespace, name, uid, generation, version, body, source, labels, status, created, updated = row
     return ResourceRow(
-        Named(kind, namespace, name),
+        ResourceKey(kind, namespace, name),
         uid,
         generation,
         version,

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel.lookups import Memory, Named
+from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import resource_scope
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import (
@@ -33,7 +33,7 @@ class CatalogSuite(ABC):
         return [one.letter.to for one in await store.inbox([home], 10)]
 
     def entry(self, name: str, seen: int = 0, generation: int = 1, **more: Any) -> ResourceWrite:
-        key = Named(more.pop("kind", "Engram"), more.pop("namespace", "default"), name)
+        key = ResourceKey(more.pop("kind", "Engram"), more.pop("namespace", "default"), name)
         body = more.pop("body", b'{"spec": {}}')
         return ResourceWrite(
             key,
@@ -136,13 +136,13 @@ class CatalogSuite(ABC):
     async def test_what_runs_remember_is_found_until_it_expires(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()
-        lasting, brief = Memory(b"1", self.now), Memory(b"2", self.now, self.now + 10)
+        lasting, brief = CachedValue(b"1", self.now), CachedValue(b"2", self.now, self.now + 10)
         await self.commit(store, created("a", home, remembered=[("lasting", lasting), ("brief", brief)]))
 
         assert await store.memories(["lasting", "brief", "never"]) == {"lasting": lasting, "brief": brief}
         self.now += 10
         assert await store.memories(["lasting", "brief"]) == {"lasting": lasting}
-        newer = Memory(b"3", self.now)
+        newer = CachedValue(b"3", self.now)
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", remembered=[("lasting", newer)]))
         assert await store.memories(["lasting"]) == {"lasting": newer}
         await store.prune(self.now + 1, 10)

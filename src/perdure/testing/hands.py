@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, Port
+from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 
 
@@ -26,7 +26,7 @@ class ScriptedHands:
         self.isolated: set[str] = set()
         self.importable: set[str] = set()
         self.performed: list[Assignment] = []
-        self.waiting: dict[tuple[str, int], tuple[Assignment, Port, Callable[[Outcome], None]]] = {}
+        self.waiting: dict[tuple[str, int], tuple[Assignment, RunPort, Callable[[Outcome], None]]] = {}
         self.cancelled: list[Assignment] = []
 
     @property
@@ -43,7 +43,7 @@ class ScriptedHands:
     def can_keep_apart(self, assignment: Assignment) -> bool:
         return assignment.provider in self.importable
 
-    def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
+    def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         self.performed.append(assignment)
         if assignment.provider in self.held:
             self.waiting[(assignment.run, assignment.task)] = (assignment, port, done)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perdure.kernel import inputs as i
-from perdure.kernel.crash_attribution import Loss, Place
-from perdure.kernel.lookups import Line
+from perdure.kernel.crash_attribution import LossKind, StartPlace
+from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.protocol import (
@@ -386,7 +386,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         """Invariant 17."""
         store = self.open(tmp_path)
         home = await store.claim()
-        assert await store.line("scope", RunId("a")) == Line(0, None)
+        assert await store.line("scope", RunId("a")) == PermitQueue(0, None)
         now = self.now
         asked = {
             "a": PermitAsked("scope", 1, 1, 2, now - 1_000, 100),  # holds one, and does not age any more
@@ -397,8 +397,8 @@ class StoreSuite(CatalogSuite, NameSuite):
         for name, ask in asked.items():
             await self.commit(store, created(name, home, permits_asked=[ask]))
 
-        assert await store.line("scope", RunId("c")) == Line(2, 9)
-        assert await store.line("scope", RunId("d")) == Line(2, 3)
+        assert await store.line("scope", RunId("c")) == PermitQueue(2, 9)
+        assert await store.line("scope", RunId("d")) == PermitQueue(2, 3)
         await store.close()
 
     async def test_leased_tasks_have_one_holder_at_a_time(self, tmp_path: Path) -> None:
@@ -432,29 +432,35 @@ class StoreSuite(CatalogSuite, NameSuite):
         """Invariant 27: whoever finds the lease lost judges by it; the next delivery knows nothing of it."""
         store = self.open(tmp_path)
         home = await store.claim()
-        places = [Place.UNKNOWN, Place.BESIDE_OTHERS, Place.ALONE, Place.APART, Place.ALONE]
+        places = [StartPlace.UNKNOWN, StartPlace.BESIDE_OTHERS, StartPlace.ALONE, StartPlace.APART, StartPlace.ALONE]
         offers = [Offer(number, 1, "gpu", "render", b"body") for number in range(len(places))]
         await self.commit(store, created("a", home, offers=offers))
         leases = await store.lease("gpu", None, "w1", 9, 2_000)
         for lease, place in zip(leases, places, strict=True):
             if place:
                 assert await store.begin("w1", lease, place)
-        assert not await store.begin("w2", leases[0], Place.ALONE), "not the holder"
+        assert not await store.begin("w2", leases[0], StartPlace.ALONE), "not the holder"
         word = Message(RunId("a"), 5, i.encode(i.Clear(4, 1, outlived=True)))
-        assert await store.begin("w1", leases[4], Place.BESIDE_OTHERS, word)
+        assert await store.begin("w1", leases[4], StartPlace.BESIDE_OTHERS, word)
         assert await store.expire(3_000) == len(places)
-        assert not await store.begin("w1", leases[2], Place.ALONE), "it is lost"
+        assert not await store.begin("w1", leases[2], StartPlace.ALONE), "it is lost"
         said = [i.decode(one.letter.body) for one in await store.inbox([home], 20)]
 
         assert [one for one in said if isinstance(one, i.Clear)] == [i.Clear(4, 1, outlived=True)]
         losses = {one.task: one.loss for one in said if isinstance(one, i.TaskLost)}
-        assert losses == {0: Loss.PROCESS, 1: Loss.BESIDE_OTHERS, 2: Loss.ALONE, 3: Loss.STOPPED, 4: Loss.BESIDE_OTHERS}
+        assert losses == {
+            0: LossKind.PROCESS,
+            1: LossKind.BESIDE_OTHERS,
+            2: LossKind.ALONE,
+            3: LossKind.STOPPED,
+            4: LossKind.BESIDE_OTHERS,
+        }
         again = [Offer(2, 2, "gpu", "render", b"body")]
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", offers=again))
         assert len(await store.lease("gpu", None, "w1", 9, 4_000)) == 1
         assert await store.expire(5_000) == 1
         last = i.decode((await store.inbox([home], 20))[-1].letter.body)
-        assert isinstance(last, i.TaskLost) and (last.delivery, last.loss) == (2, Loss.PROCESS)
+        assert isinstance(last, i.TaskLost) and (last.delivery, last.loss) == (2, LossKind.PROCESS)
         await store.close()
 
     async def test_a_task_that_nobody_took_is_lost_when_recalled(self, tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from perdure.cli.errors import BadUsage
 from perdure.engine.catalog import Catalog
-from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.resource_kinds import ResourceKind
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    kind: Kind
+    kind: ResourceKind
     name: str | None  # None: all of them
 
 

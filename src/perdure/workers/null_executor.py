@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from perdure.kernel.assignments import Assignment, Port
+from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.outcomes import Outcome
 
 
@@ -16,7 +16,7 @@ class NullExecutor:
     def can_keep_apart(self, assignment: Assignment) -> bool:
         return False
 
-    def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None:
+    def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         raise RuntimeError("nothing is handed to hands that can perform nothing")
 
     def cancel(self, assignment: Assignment) -> None:

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from perdure.kernel import inputs
-from perdure.kernel.assignments import NOT_IMPORTED, Assignment, Claim, Port, decode_parcel
-from perdure.kernel.crash_attribution import ALONE_FROM, Loss, Place, time_alone
+from perdure.kernel.assignments import NOT_IMPORTED, Assignment, EffectClaimResult, RunPort, decode_assignment
+from perdure.kernel.crash_attribution import ALONE_FROM, LossKind, StartPlace, time_alone
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant, Payload, RunId
@@ -31,7 +31,7 @@ class TaskRunner(Protocol):
     def can_perform(self, provider: str) -> bool: ...
     def keeps_apart(self, assignment: Assignment) -> bool: ...
     def can_keep_apart(self, assignment: Assignment) -> bool: ...
-    def perform(self, assignment: Assignment, port: Port, done: Callable[[Outcome], None]) -> None: ...
+    def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None: ...
     def cancel(self, assignment: Assignment) -> object: ...
 
 
@@ -67,7 +67,7 @@ class PoolWorker:
         until = self._clock.now() + self._lease
         taken = await self._store.lease(self._pool, self._providers, self._name, count, until)
         for leased in taken:
-            parcel = decode_parcel(leased.body)
+            parcel = decode_assignment(leased.body)
             assignment = _filled(
                 parcel.assignment,
                 leased.delivery,
@@ -87,11 +87,11 @@ class PoolWorker:
 
     async def _begin_suspect(self, leased: Leased, assignment: Assignment) -> None:
         if self._hands.keeps_apart(assignment):
-            place = Place.APART
+            place = StartPlace.APART
         elif assignment.suspicion < ALONE_FROM:
-            place = Place.BESIDE_OTHERS
+            place = StartPlace.BESIDE_OTHERS
         elif self._hands.can_keep_apart(assignment):
-            place, assignment = Place.APART, replace(assignment, apart=True)
+            place, assignment = StartPlace.APART, replace(assignment, apart=True)
         else:
             self._set_aside(leased, assignment)
             return
@@ -111,7 +111,7 @@ class PoolWorker:
             return
         leased, assignment = self._not_begun.popleft()
         self._alone = (assignment, self._clock.now() + time_alone(assignment.losses))
-        if await self._store.begin(self._name, leased, Place.ALONE):
+        if await self._store.begin(self._name, leased, StartPlace.ALONE):
             self._begin(leased, assignment)
         else:
             self._held.pop((leased.run, leased.task), None)
@@ -142,7 +142,7 @@ class PoolWorker:
     async def _report(self, leased: Leased, assignment: Assignment, outcome: Outcome) -> None:
         result: inputs.Input = inputs.TaskResult(leased.task, assignment.attempt, leased.delivery, outcome)
         if assignment.apart and isinstance(outcome, Failed) and _is(outcome, Code.WORKER_DIED):
-            result = inputs.TaskLost(leased.task, leased.delivery, outcome.message, Loss.ALONE)
+            result = inputs.TaskLost(leased.task, leased.delivery, outcome.message, LossKind.ALONE)
         # A lease that is not ours any more answers False: the task belongs to the next delivery.
         await self._store.report(self._name, leased, Message(leased.run, self._clock.now(), inputs.encode(result)))
         if self._alone is not None and self._alone[0] is assignment:  # its end is known: others may begin
@@ -167,7 +167,7 @@ class PoolWorker:
         if self._alone is not None and self._clock.now() >= self._alone[1]:
             one, self._alone = self._alone[0], None
             leased, _ = self._held[(one.run, one.task)]
-            await self._store.begin(self._name, leased, Place.BESIDE_OTHERS, self._clear(leased, outlived=True))
+            await self._store.begin(self._name, leased, StartPlace.BESIDE_OTHERS, self._clear(leased, outlived=True))
         await self._begin_alone()
 
     async def _drop(self, key: tuple[RunId, int]) -> None:
@@ -190,7 +190,7 @@ class PoolWorker:
         self._alone = None
         for leased, assignment in held.values():
             self._hands.cancel(assignment)
-            lost = inputs.TaskLost(leased.task, leased.delivery, f"worker {self._name} was stopped", Loss.STOPPED)
+            lost = inputs.TaskLost(leased.task, leased.delivery, f"worker {self._name} was stopped", LossKind.STOPPED)
             await self._store.report(self._name, leased, Message(leased.run, self._clock.now(), inputs.encode(lost)))
         await self.finish()
 
@@ -206,7 +206,7 @@ def _is(outcome: Outcome, code: str) -> bool:
 class _LeasedPort:
     """A worker elsewhere reaches its run through the server's protocol, which does not exist yet."""
 
-    async def claim_effect(self, key: str) -> Claim:
+    async def claim_effect(self, key: str) -> EffectClaimResult:
         raise Conflict("effects need a connection to the engine, which a leased task does not have yet")
 
     async def complete_effect(self, key: str, result: bytes) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel.assignments import Claim, Port
+from perdure.kernel.assignments import EffectClaimResult, RunPort
 from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Code
-from perdure.kernel.sealed_arguments import REDACTED, CannotOpen
+from perdure.kernel.sealed_arguments import REDACTED, EnvelopeError
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import RunId
 from perdure.providers.failure import ProviderFailure
@@ -91,7 +91,7 @@ def values_named(name: str, resolve: Resolver) -> Iterator[str]:
         try:
             found = host.variable(rest) if kind == "env" else host.file(rest) if kind == "file" else None
             value_of_name = host.credential(rest) if kind == "credential" else found
-        except CannotOpen:  # then no task of the run can have it either
+        except EnvelopeError:  # then no task of the run can have it either
             return
         yield from Resolved(value_of_name, all_secret=kind != "credential").secrets()
 
@@ -141,12 +141,12 @@ class MaskingPort:
 
     __slots__ = ("_mask", "_port", "release_effect")
 
-    def __init__(self, port: Port, secrets: Secrets) -> None:
+    def __init__(self, port: RunPort, secrets: Secrets) -> None:
         self._port = port
         self._mask = secrets.mask
         self.release_effect: Callable[[str], Any] = port.release_effect
 
-    async def claim_effect(self, key: str) -> Claim:
+    async def claim_effect(self, key: str) -> EffectClaimResult:
         """A key is recorded as it is: two of them that differ in a secret alone would be one if it were masked."""
         if self._mask.text(key) != key:
             message = "the key of an effect holds a secret, and keys are recorded; make it of something else"

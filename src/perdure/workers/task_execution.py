@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, Port
+from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.sealed_arguments import read_by_place
@@ -90,14 +90,14 @@ class TaskExecution:
     )
 
     def __init__(
-        self, assignment: Assignment, port: Port, provider: Provider, done: Done, secrets: Secrets, limit: int
+        self, assignment: Assignment, port: RunPort, provider: Provider, done: Done, secrets: Secrets, limit: int
     ) -> None:
         self.assignment = assignment
         self.provider = provider
         self.done = done
         self.limit = limit
         self.secrets = secrets
-        self.port: Port = port
+        self.port: RunPort = port
         self.cancellation: Cancellation | None = None
         self.stopped: Outcome | None = None
         self.has_begun = False
@@ -206,7 +206,7 @@ class TaskExecution:
     def failure(self, error: BaseException) -> Outcome:
         return describe(error, self.provider.prefix)
 
-    def discreet_port(self) -> Port:
+    def discreet_port(self) -> RunPort:
         return MaskingPort(self.port, self.secrets)
 
     async def answer(self, verb: str, arguments: tuple[Any, ...]) -> Any:

@@ -12,17 +12,17 @@ from perdure.kernel.assignments import Assignment
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.outcomes import Code
 from perdure.kernel.sealed_arguments import (
-    Ask,
-    Asking,
-    CannotOpen,
-    Document,
-    Entry,
+    CredentialLookup,
+    EntryFields,
     Envelope,
-    Fields,
-    Found,
-    Hide,
-    Lookup,
-    Stored,
+    EnvelopeError,
+    HideTexts,
+    PinnedDocumentLookup,
+    Secret,
+    SecretEntry,
+    SecretLookup,
+    SecretRequest,
+    SecretRequests,
 )
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import SECOND, Instant
@@ -40,7 +40,7 @@ SWEEP = 256  # keys that may come before those that have ended are looked for
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    found: Found
+    found: Secret
     secrets: tuple[str, ...]
 
 
@@ -54,14 +54,14 @@ class SecretCache:
         self._flights: dict[str, asyncio.Task[Kept]] = {}
         self._sweep_at = SWEEP
 
-    async def get(self, entry: Entry, make: Make) -> Kept:
+    async def get(self, entry: SecretEntry, make: Make) -> Kept:
         """The entry's value. However many want it, it is made once; if that fails, it fails for all who waited.
 
         One that has ended is made anew only where its author says so (PBK-183).
         """
         if not entry.renews and entry.due is not None and entry.due <= self._now():
             message = f"{entry.name} has expired; `auto_renew: true` would renew it"
-            raise CannotOpen("auth", message, "KEYCHAIN_EXPIRED")
+            raise EnvelopeError("auth", message, "KEYCHAIN_EXPIRED")
         kept = self._kept.get(entry.key)
         if kept is not None and (kept.found.due is None or kept.found.due > self._now()):
             return kept
@@ -71,11 +71,11 @@ class SecretCache:
             flight.add_done_callback(lambda _: self._flights.pop(entry.key, None))
         return await asyncio.shield(flight)  # the first to come may be cancelled, those behind it wait for the same
 
-    async def _make(self, entry: Entry, make: Make) -> Kept:
+    async def _make(self, entry: SecretEntry, make: Make) -> Kept:
         made = await make()
         lifetime = entry.lifetime if made.lifetime is None else made.lifetime
         due = self._now() + int(lifetime * SECOND)
-        kept = Kept(Found(made.kind or entry.kind, made.value, due), tuple(made.secrets()))
+        kept = Kept(Secret(made.kind or entry.kind, made.value, due), tuple(made.secrets()))
         self._kept[entry.key] = kept
         self._sweep()
         return kept
@@ -107,7 +107,7 @@ Documents = Callable[[bytes], Awaitable[tuple[str, bytes] | None]]
 class Unsealed(ProviderFailure):
     """A task that could not begin for want of its secrets."""
 
-    def __init__(self, cause: CannotOpen) -> None:
+    def __init__(self, cause: EnvelopeError) -> None:
         facts = {"kind": cause.kind, "code": cause.code}
         super().__init__(Code.CANNOT_OPEN, cause.message, cause.retryable, facts)
 
@@ -136,12 +136,12 @@ class Unsealer:
         try:
             opener = self._openers.get(envelope.language)
             if opener is None:
-                raise CannotOpen("unknown", f"the language {envelope.language!r} of this task is not spoken here")
+                raise EnvelopeError("unknown", f"the language {envelope.language!r} of this task is not spoken here")
             return await self._answered(opener.open(envelope.body, assignment.run), mask)
-        except CannotOpen as cause:
+        except EnvelopeError as cause:
             raise Unsealed(cause) from None
 
-    async def _answered(self, asking: Asking[_T], mask: Mask) -> _T:
+    async def _answered(self, asking: SecretRequests[_T], mask: Mask) -> _T:
         answer: Any = None
         try:
             while True:
@@ -152,47 +152,47 @@ class Unsealer:
         finally:
             asking.close()
 
-    async def _answer(self, ask: Ask, mask: Mask) -> Found | bytes | None:
+    async def _answer(self, ask: SecretRequest, mask: Mask) -> Secret | bytes | None:
         match ask:
-            case Hide(texts):
+            case HideTexts(texts):
                 for text in texts:
                     mask.add(text)
                 return None
-            case Document(digest):
+            case PinnedDocumentLookup(digest):
                 return await self._document(digest)
-            case Lookup(entry):
+            case SecretLookup(entry):
                 kept = await self._vault.get(entry, lambda: self._make(entry, mask))
                 return _masked(kept.found, kept.secrets, mask)
-            case Stored(name):
+            case CredentialLookup(name):
                 from perdure.services.playbook.keychain import Resolved
 
                 data = self._machine().credential(name)
                 if data is None:
                     return None
-                return _masked(Found(str(data.get("type") or ""), data), tuple(Resolved(data).secrets()), mask)
+                return _masked(Secret(str(data.get("type") or ""), data), tuple(Resolved(data).secrets()), mask)
 
     async def _document(self, digest: str) -> bytes:
         text = self._texts.get(digest)
         if text is None:
             pinned = await self._documents(bytes.fromhex(digest))
             if pinned is None:
-                raise CannotOpen("unknown", f"the document {digest[:12]} of this task is not at hand here")
+                raise EnvelopeError("unknown", f"the document {digest[:12]} of this task is not at hand here")
             text = self._texts[digest] = pinned[1]
             if len(self._texts) > DOCUMENTS_KEPT:
                 self._texts.popitem(last=False)
         return text
 
-    async def _make(self, entry: Entry, asking: Mask) -> "Resolved":
+    async def _make(self, entry: SecretEntry, asking: Mask) -> "Resolved":
         """Make a value anew. A mask of its own: what goes wrong here is told to all who wait, without the secrets."""
         from perdure.services.playbook.keychain import resolve
 
         mask = Mask()
         hidden_by.set(lambda data: mask.raw(asking.raw(data)))  # in the task of this making alone
         try:
-            fields: Fields = await self._answered(entry.fields(), mask)
+            fields: EntryFields = await self._answered(entry.fields(), mask)
             return await resolve(entry.kind, entry.name, fields, self._machine())
-        except CannotOpen as cause:
-            raise CannotOpen(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None
+        except EnvelopeError as cause:
+            raise EnvelopeError(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None
 
     def _machine(self) -> "Host":
         if self._host is None:
@@ -210,7 +210,7 @@ class Unsealer:
             await close_clients()
 
 
-def _masked(found: Found, secrets: tuple[str, ...], mask: Mask) -> Found:
+def _masked(found: Secret, secrets: tuple[str, ...], mask: Mask) -> Secret:
     for secret in secrets:
         mask.add(secret)
     if isinstance(found.value, Mapping):

@@ -18,7 +18,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, Port
+from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.sealed_arguments import read_by_place
 from perdure.kernel.secret_masking import Mask
@@ -109,7 +109,7 @@ class Worker:
         except Exception:  # it cannot be imported, which `perform` tells
             return None
 
-    def perform(self, assignment: Assignment, port: Port, done: Done) -> None:
+    def perform(self, assignment: Assignment, port: RunPort, done: Done) -> None:
         """Start the assignment and call `done` once, with its outcome.
 
         An inline provider is done before this returns; the caller must bear being called back from inside.
@@ -181,7 +181,7 @@ class Worker:
             case Mode.ISOLATED:
                 self._launch(errand, self._isolate(errand))
 
-    async def run(self, assignment: Assignment, port: Port) -> Outcome:
+    async def run(self, assignment: Assignment, port: RunPort) -> Outcome:
         """`perform` for callers that can wait; cancelling the wait cancels the assignment."""
         ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.perform(assignment, port, lambda outcome: None if ended.done() else ended.set_result(outcome))

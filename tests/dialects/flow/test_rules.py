@@ -14,7 +14,7 @@ from perdure.dialects.flow.views.result_comparison import differences
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.values import SECOND
 from tests.dialects.flow.documents import call, cleanup, codes, flow, inner, mock, retry, returns, task, timeout
@@ -471,7 +471,7 @@ def test_lost_deliveries_are_no_attempts_until_they_are_exhausted() -> None:
     document = flow({"c": call(task("deadly"), catch=CATCH), "caught": returns("{{ failure }}"), "done": returns()})
     world = World(document, work={"deadly": lambda arguments, given: Answer(after=100 * SECOND)})
     for delivery in range(1, 6):
-        world._offer(START + delivery * SECOND, 0, i.TaskLost(1, delivery, "the process died", Loss.ALONE))
+        world._offer(START + delivery * SECOND, 0, i.TaskLost(1, delivery, "the process died", LossKind.ALONE))
 
     failure = world.run()["value"]
 
@@ -484,7 +484,7 @@ def test_losses_beside_others_are_not_charged() -> None:
     document = flow({"c": call(task("slow")), "done": returns("lived")})
     world = World(document, work={"slow": lambda arguments, given: Answer(after=100 * SECOND)})
     for delivery in range(1, 9):
-        world._offer(START + delivery * SECOND, 0, i.TaskLost(1, delivery, "the process died", Loss.BESIDE_OTHERS))
+        world._offer(START + delivery * SECOND, 0, i.TaskLost(1, delivery, "the process died", LossKind.BESIDE_OTHERS))
     world._offer(START + 10 * SECOND, 0, i.TaskResult(1, 1, 9, Succeeded(b"1")))
 
     assert world.run()["value"] == "lived"

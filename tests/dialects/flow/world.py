@@ -105,8 +105,8 @@ class World:
         self.now += self.pace
         turn = Turn(self.execution, given, arrived, self.now)
         while (needs := decide(turn, self.limits)) is not None:
-            turn.texts |= {name: self.values[name] for name in needs.wanted}
-            turn.answers |= dict.fromkeys(needs.asked)  # there is no catalog
+            turn.texts |= {name: self.values[name] for name in needs.digests}
+            turn.answers |= dict.fromkeys(needs.lookups)  # there is no catalog
         self.values |= turn.values
         self.moves += turn.moves
         self.events += turn.events

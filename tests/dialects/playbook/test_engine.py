@@ -8,7 +8,7 @@ import pytest
 
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Succeeded
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.stores.protocol import Filter, Store
 from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World
@@ -147,7 +147,9 @@ workflow:
 """)
     async with World(tmp_path) as world:
         assert world.engine is not None
-        handle = await world.engine.start(text.encode(), applied=[Applied("kid.yaml", kid), Applied("mid.yaml", mid)])
+        handle = await world.engine.start(
+            text.encode(), applied=[AppliedDocument("kid.yaml", kid), AppliedDocument("mid.yaml", mid)]
+        )
         await world.settle()
 
         await world.engine.cancel(handle.id, "enough", cascade=cascade)

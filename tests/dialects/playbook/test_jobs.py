@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.playbook import Playbook
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from tests.dialects.playbook.kinds import outcome, run, task
 from tests.dialects.playbook.world import playbook
 
@@ -123,7 +123,7 @@ async def test_a_child_finds_scripts_in_the_same_folder(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("result = 'found'")
     child = task("python", script={"uri": "a.py"}).replace("tests/test", "kid")
     text = playbook("workflow: [{step: a, tool: {kind: playbook, path: kid}}]")
-    files = [Applied("kid.yaml", child)]
+    files = [AppliedDocument("kid.yaml", child)]
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
         handle = await engine.start(text.encode(), None, applied=files, options={"folder": str(tmp_path)})
         answer = await handle.result()

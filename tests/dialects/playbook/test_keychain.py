@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 
 import perdure
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from tests.dialects.playbook.world import playbook
 
 SECRET = 'pa55-wörd"/+x'
@@ -93,7 +93,7 @@ def server() -> Iterator[_Server]:
 
 async def run(folder: Path, text: str, workload: Any = None, applied: tuple[str, ...] = ()) -> Any:
     async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
-        children = [Applied("kid.yaml", one) for one in applied]
+        children = [AppliedDocument("kid.yaml", one) for one in applied]
         handle = await engine.start(text.encode(), workload, applied=children)
         await asyncio.wait_for(engine.wait(handle.id), 30)
         shown = await handle.show()

@@ -8,7 +8,7 @@ from perdure.dialects.playbook.state import events as p
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.values import SECOND
 from tests.dialects.playbook.world import START, Answer, World, playbook
@@ -89,9 +89,9 @@ def test_a_lost_worker_costs_no_attempt_and_the_third_loss_is_an_outcome() -> No
     (task,) = world.execution.state.tasks
 
     for delivery in (1, 2):
-        world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
+        world.tell(i.TaskLost(task, delivery, "the process is gone", LossKind.ALONE))
         assert world.execution.state.tasks[task].attempt == 1
-    world.tell(i.TaskLost(task, 3, "the process is gone", Loss.ALONE))
+    world.tell(i.TaskLost(task, 3, "the process is gone", LossKind.ALONE))
 
     shown = world.show()
     assert shown["failures"][0]["error"]["kind"] == "lease_lost"
@@ -110,7 +110,7 @@ def test_the_third_loss_is_no_business_of_rules() -> None:
     (task,) = world.execution.state.tasks
 
     for delivery in (1, 2, 3):
-        world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
+        world.tell(i.TaskLost(task, delivery, "the process is gone", LossKind.ALONE))
 
     assert world.show()["failures"][0]["error"]["kind"] == "lease_lost"
 
@@ -133,7 +133,7 @@ def test_a_lost_pipeline_may_begin_again() -> None:
     world.pass_time(1)
     (task,) = world.execution.state.tasks
 
-    world.tell(i.TaskLost(task, 1, "the process is gone", Loss.ALONE))
+    world.tell(i.TaskLost(task, 1, "the process is gone", LossKind.ALONE))
     world.tell(i.TaskResult(task, 1, 2, Succeeded(b'"too late"')))
     shown = world.run()
 
@@ -154,7 +154,7 @@ def test_a_pipeline_that_kills_its_worker_begins_three_times() -> None:
         world.pass_time(1)
         (task,) = [number for number, task in world.execution.state.tasks.items() if not task.cancelling]
         assert not world.is_over
-        world.tell(i.TaskLost(task, 1, "the process is gone", Loss.ALONE))
+        world.tell(i.TaskLost(task, 1, "the process is gone", LossKind.ALONE))
     shown = world.show()
 
     assert shown["status"] == "failed" and shown["failures"][0]["error"]["kind"] == "lease_lost"
@@ -170,7 +170,7 @@ def test_a_pipeline_that_begins_again_is_as_suspicious_as_it_was() -> None:
         world.pass_time(1)
         ((number, task),) = [(n, task) for n, task in world.execution.state.tasks.items() if not task.cancelling]
         seen.append((task.suspicion, task.losses))
-        world.tell(i.TaskLost(number, 1, "the process is gone", Loss.BESIDE_OTHERS))
+        world.tell(i.TaskLost(number, 1, "the process is gone", LossKind.BESIDE_OTHERS))
 
     assert seen == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert not world.is_over
@@ -183,7 +183,7 @@ def test_losses_beside_others_end_no_step() -> None:
     world.pass_time(1)
     (task,) = world.execution.state.tasks
     for delivery in range(1, 8):
-        world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.BESIDE_OTHERS))
+        world.tell(i.TaskLost(task, delivery, "the process is gone", LossKind.BESIDE_OTHERS))
 
     (thread,) = world.execution.body.threads.values()
     assert (thread.epoch, thread.charges) == (8, 0)
@@ -197,7 +197,7 @@ def test_a_charge_that_is_taken_back_does_not_count() -> None:
     world.pass_time(1)
     (task,) = world.execution.state.tasks
     for delivery in range(1, 6):
-        world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
+        world.tell(i.TaskLost(task, delivery, "the process is gone", LossKind.ALONE))
         world.tell(i.Clear(task, delivery, outlived=False))
 
     assert world.run()["status"] == "success"
@@ -257,7 +257,7 @@ def test_a_pipeline_bears_three_charges_in_all(losses: tuple[int, int, int]) -> 
             break
         (task,) = world.execution.state.tasks
         for delivery in range(1, times + 1):
-            world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
+            world.tell(i.TaskLost(task, delivery, "the process is gone", LossKind.ALONE))
         if not world.is_over:
             world.tell(i.TaskResult(task, 1, times + 1, Succeeded(b"1")))
     shown = world.show()
@@ -279,7 +279,7 @@ def test_each_iteration_has_its_own_charges() -> None:
     for _ in range(3):
         (task,) = world.execution.state.tasks
         for delivery in (1, 2):
-            world.tell(i.TaskLost(task, delivery, "the process is gone", Loss.ALONE))
+            world.tell(i.TaskLost(task, delivery, "the process is gone", LossKind.ALONE))
         world.tell(i.TaskResult(task, 1, 3, Succeeded(b"1")))
 
     assert world.show()["status"] == "success"

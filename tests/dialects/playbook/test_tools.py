@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from tests.dialects.playbook.world import playbook
 
 
@@ -202,7 +202,7 @@ async def test_children_are_runs_of_their_own(tmp_path: Path) -> None:
         'tool: {kind: playbook, path: kid, args: {n: "{{ iter.n }}"}}}]'
     )
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        handle = await engine.start(text.encode(), None, applied=[Applied("kid.yaml", child)])
+        handle = await engine.start(text.encode(), None, applied=[AppliedDocument("kid.yaml", child)])
         await engine.wait(handle.id)
         shown = await handle.show()
 

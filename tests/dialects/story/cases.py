@@ -14,7 +14,7 @@ from perdure.dialects.story import Story
 from perdure.documents import read_document
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.execution import Limits
 from perdure.kernel.values import SECOND
 from tests.dialects.played import Stage
@@ -82,7 +82,7 @@ def _say(world: World, said: dict[str, Any]) -> None:
     if "lose" in said:
         tasks = world.life.execution.state.tasks
         number = next(number for number, task in tasks.items() if task.path == said["lose"])
-        world.tell(i.TaskLost(number, tasks[number].delivery, "its process ended before it did", Loss.ALONE))
+        world.tell(i.TaskLost(number, tasks[number].delivery, "its process ended before it did", LossKind.ALONE))
     elif "apply" in said:
         world.apply(said["apply"])
     else:

@@ -13,7 +13,7 @@ from perdure.dialects.story.language import Story
 from perdure.dialects.story.plan.engram_code import CONTAINER, ENDPOINT, place_of, problems, run_of
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from tests.dialects.story.document.reading import errors, warnings
 from tests.dialects.story.world import World, engram, story, template
 
@@ -32,7 +32,7 @@ def engine(folder: Path) -> perdure.Engine:
 
 async def shown(folder: Path, told: dict[str, Any], given: dict[str, Any]) -> Any:
     text = story("steps: [{name: a, ref: {name: e}, with: {n: [1, 2], given: '{{ inputs }}'}}]")
-    applied = [Applied(f"{n}.json", json.dumps(one)) for n, one in enumerate((engram("e", template="t"), told))]
+    applied = [AppliedDocument(f"{n}.json", json.dumps(one)) for n, one in enumerate((engram("e", template="t"), told))]
     async with engine(folder) as here:
         handle = await here.start(json.dumps(text).encode(), given, applied=applied)
         await here.wait(handle.id)

@@ -11,7 +11,7 @@ from perdure.engine.settings import Settings
 from perdure.kernel import jsontext
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Store
 from perdure.testing.crashing import CrashingStore
@@ -45,8 +45,8 @@ OTHERS = [CHILD, *(engram(name) for name in ("echo", "shaky", "broken"))]
 OTHERS += [template(name) for name in ("echo", "shaky", "broken")]
 
 
-def applied(*resources: Any) -> list[Applied]:
-    return [Applied(f"{n}.json", jsontext.encode(one).decode()) for n, one in enumerate(resources)]
+def applied(*resources: Any) -> list[AppliedDocument]:
+    return [AppliedDocument(f"{n}.json", jsontext.encode(one).decode()) for n, one in enumerate(resources)]
 
 
 class Shaky:

@@ -7,7 +7,7 @@ import pytest
 from perdure.dialects.story.values.storage_addresses import Address, offloaded
 from perdure.kernel import jsontext
 from perdure.kernel.errors import ReferenceNotAvailable
-from perdure.kernel.turn import Needs
+from perdure.kernel.turn import MissingValues
 from tests.dialects.story.world import World
 
 RUN = Address("default/run", "a")
@@ -73,8 +73,8 @@ def body_of(world: World, ref: str) -> Any:
     while True:
         try:
             return world.life.dialect.body_of(world.life.execution, texts, ref, 0)
-        except Needs as needs:
-            texts |= {name: world.values[name] for name in needs.wanted}
+        except MissingValues as needs:
+            texts |= {name: world.values[name] for name in needs.digests}
 
 
 @pytest.mark.parametrize("crash", [False, True])

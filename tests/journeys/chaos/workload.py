@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from perdure.engine.client import Client
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 
 DOCUMENTS = Path(__file__).parent / "documents"
@@ -66,7 +66,7 @@ class Order:
         path = _path(self.kind)
         given = {"what": self.token}
         options = {"args": given} if self.language == "flow" and self.kind == "flow-cancelled" else {}
-        applied = [Applied(str(one), one.read_text()) for one in (path, DOCUMENTS / CHILDREN)]
+        applied = [AppliedDocument(str(one), one.read_text()) for one in (path, DOCUMENTS / CHILDREN)]
         handle = await client.start(
             path.read_bytes(),
             given,

@@ -14,7 +14,7 @@ from perdure.cli.open_engine import load_sources, open_client, open_engine
 from perdure.cli.server_presence import who_goes_on
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.catalog_entries import Change, Finding, Outcome, Rejected
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 
 EXAMPLES = """\
 examples:
@@ -46,7 +46,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     return complete(_apply(asked, talk, read_applied(files)))
 
 
-async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[Applied]) -> int:
+async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
     asks = any(word in one.text for one in texts for word in ("StoryRun", "StoryTrigger"))
     asked.detach = True  # what begins here is done by whoever takes it up: nobody waits for it
     async with open_engine(asked, talk) if asks else open_client(asked, talk) as client:

@@ -11,7 +11,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import load_sources, store_if_any
 from perdure.cli.stdout import give_json, give_text
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.wiring import languages
 
 EXAMPLES = """\
@@ -42,7 +42,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 async def _check(asked: argparse.Namespace, talk: Console) -> int:
     applied = read_applied(asked.apply)
     texts = [read(name) for name in _files(asked.files)]
-    together = [*applied, *(Applied(origin, text.decode(errors="replace")) for origin, text in texts)]
+    together = [*applied, *(AppliedDocument(origin, text.decode(errors="replace")) for origin, text in texts)]
     async with store_if_any(asked, talk) as store:
         judging = validator_for(languages(), store)
         judged = [await validate(origin, text, judging, together) for origin, text in texts]

@@ -15,8 +15,8 @@ from perdure.engine.client import Client
 from perdure.engine.resource_views import find_views
 from perdure.engine.retention import Sweeper
 from perdure.kernel.errors import Conflict
-from perdure.kernel.lookups import Named
-from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.values import RunId
 from perdure.views.resource_names import named
 
@@ -68,7 +68,7 @@ async def _delete(asked: argparse.Namespace, talk: Console) -> int:
         return Exit.OK
 
 
-async def _ended(client: Client, kind: Kind, key: Named) -> list[RunId]:
+async def _ended(client: Client, kind: ResourceKind, key: ResourceKey) -> list[RunId]:
     """The run of that name, if there is one; one that has not ended is not removed (STY-191)."""
     found = [row for row, _ in await find_views(client, kind, key.name, key.namespace)]
     for row in found:
@@ -81,7 +81,7 @@ async def _ended(client: Client, kind: Kind, key: Named) -> list[RunId]:
     return [row.id for row in found]
 
 
-def _keys(client: Client, asked: argparse.Namespace) -> list[tuple[Named, Kind]]:
+def _keys(client: Client, asked: argparse.Namespace) -> list[tuple[ResourceKey, ResourceKind]]:
     if asked.files:
         entries, _ = client.catalog.entries(read_applied(asked.files), asked.namespace or "")
         return [(entry.key, entry.kind) for entry in entries]

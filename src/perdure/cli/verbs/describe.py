@@ -20,7 +20,7 @@ from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.engine.resource_usage import with_usage
 from perdure.engine.resource_views import find_views
-from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Edition, Filter, RunRow
@@ -65,7 +65,7 @@ async def _describe(asked: argparse.Namespace, talk: Console) -> int:
         return Exit.OK
 
 
-async def _of_entry(client: Client, kind: Kind, name: str, namespace: str) -> dict[str, Any]:
+async def _of_entry(client: Client, kind: ResourceKind, name: str, namespace: str) -> dict[str, Any]:
     (resource,) = await with_usage(client, kind, [await client.catalog.get(kind, name, namespace)])
     editions = await client.catalog.editions(kind, name, namespace)
     return {
@@ -76,7 +76,7 @@ async def _of_entry(client: Client, kind: Kind, name: str, namespace: str) -> di
     }
 
 
-async def _of_run(client: Client, kind: Kind, name: str, namespace: str) -> dict[str, Any]:
+async def _of_run(client: Client, kind: ResourceKind, name: str, namespace: str) -> dict[str, Any]:
     views = await find_views(client, kind, name, namespace or "default")
     if not views:
         raise ResourceNotFound(f"there is no {kind.title(name)}")
@@ -108,7 +108,7 @@ async def _log(client: Client, row: RunRow, resource: Resource) -> list[dict[str
     return found
 
 
-async def _runs_of(client: Client, kind: Kind, resource: Resource) -> list[RunRow]:
+async def _runs_of(client: Client, kind: ResourceKind, resource: Resource) -> list[RunRow]:
     """Runs that were started from the entry, or from a document of its name."""
     if not kind.can_run:
         return []

@@ -14,7 +14,7 @@ from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.engine.resource_usage import with_usage
 from perdure.engine.resource_views import View, find_views, list_views
-from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.views.resource_names import Wanted, wanted
 
 LIMIT = 500
@@ -97,7 +97,7 @@ async def _views(
     return views, False
 
 
-def _seen(kind: Kind, view: View) -> Named:
+def _seen(kind: ResourceKind, view: View) -> Named:
     row, resource = view
     return Named(kind, str(resource.get("metadata", {}).get("name", row.id)), resource)
 
@@ -128,6 +128,6 @@ def _give_kinds(client: Client, *, as_json: bool) -> None:
     give_text("\n".join(table(columns, rows, None, Paint(sys.stdout))))
 
 
-def _what(kind: Kind) -> str:
+def _what(kind: ResourceKind) -> str:
     where = "in a namespace" if kind.has_namespace else "for all namespaces"
     return "a view of runs" if kind.of_runs else f"kept {where}"

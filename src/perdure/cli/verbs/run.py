@@ -25,7 +25,7 @@ from perdure.cli.start_and_follow import add_waiting, begin_and_follow
 from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client, Handle
 from perdure.kernel.errors import InvalidDocument, UnfitInput
-from perdure.kernel.validation import Applied
+from perdure.kernel.validation import AppliedDocument
 from perdure.wiring import languages
 
 # Which variables of the environment a document may read: those that somebody has named for it, and no others.
@@ -156,7 +156,7 @@ async def _start(
     engine: Client,
     asked: argparse.Namespace,
     judged: CheckedDocument,
-    applied: Sequence[Applied],
+    applied: Sequence[AppliedDocument],
     given: Any,
     name: str | None,
 ) -> Handle:

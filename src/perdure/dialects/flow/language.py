@@ -8,8 +8,8 @@ from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.execution import Execution
-from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Declared, Validated, ValidationContext
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.provider_catalog import Catalog, Described
@@ -24,7 +24,7 @@ class Flow(Dialect):
     version = 2
     edition = 1
     calling_words = (b"perdure/run/",)
-    kinds: tuple[Kind, ...] = (Kind("Flow", "flows", "mwl.dev", can_run=True),)
+    kinds: tuple[ResourceKind, ...] = (ResourceKind("Flow", "flows", "mwl.dev", can_run=True),)
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Flow(Dialect):
     def title(self, program: Any) -> str:
         return ""  # a Flow has no name of its own
 
-    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+    def declares(self, text: bytes, file: str = "") -> list[DeclaredResource]:
         """A Flow has no name of its own: it is called like its file."""
         name = file.rpartition("/")[2].partition(".")[0]
         try:
@@ -60,7 +60,7 @@ class Flow(Dialect):
         except jsontext.NotJson:
             return []
         body = {"apiVersion": "mwl.dev/v1", "kind": "Flow", "metadata": {"name": name}, "spec": document}
-        return [Declared("Flow", "", name, body, text)] if name else []
+        return [DeclaredResource("Flow", "", name, body, text)] if name else []
 
     def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         from perdure.dialects.flow.document.reader import read

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.events import Event
 from perdure.kernel.problems import Problem, guess
-from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.validation import Declared, Validated, ValidationContext
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 
 if TYPE_CHECKING:
     from perdure.dialects.playbook.document.reader import ToolCatalog as Reading
@@ -26,7 +26,7 @@ class Playbook(Dialect):
     version = 3
     edition = 1
     calling_words = (b"playbook",)
-    kinds: tuple[Kind, ...] = (Kind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)
+    kinds: tuple[ResourceKind, ...] = (ResourceKind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Playbook(Dialect):
     def title(self, program: Any) -> str:
         return str(program.name)
 
-    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+    def declares(self, text: bytes, file: str = "") -> list[DeclaredResource]:
         from perdure.dialects.playbook.document.reader import declares
 
         return declares(text)

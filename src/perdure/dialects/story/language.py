@@ -10,7 +10,7 @@ from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Outcome, Status
-from perdure.kernel.resource_kinds import Kind
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Validated, ValidationContext
 from perdure.kernel.values import Instant, RunId
 
@@ -48,7 +48,7 @@ class Story(Dialect):
     # Documents.
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[ResourceKind, ...]:
         from perdure.dialects.story.resources.kinds import KINDS
 
         return tuple(KINDS.values())

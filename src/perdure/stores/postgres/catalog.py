@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from perdure.kernel.lookups import Memory, Named
+from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
 from perdure.stores.postgres.batched_lookup import BatchedLookup
@@ -126,10 +126,10 @@ class Catalog(ABC):
         await self._tell(done)
         return None
 
-    async def resources(self, keys: Sequence[Named]) -> dict[Named, ResourceRow]:
+    async def resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         return await self._entries.ask(keys)
 
-    async def _entries_named(self, keys: list[Named]) -> dict[Named, ResourceRow]:
+    async def _entries_named(self, keys: list[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         rows = await self._look(_SOME, *zip(*map(_bound, keys), strict=True))
         return {found.key: found for found in map(resource_row, rows)}
 
@@ -148,15 +148,15 @@ class Catalog(ABC):
         query = f"SELECT {_COLUMNS} FROM resources WHERE {' AND '.join(conditions)} ORDER BY namespace, name"
         return [resource_row(row) for row in await self._read(Statement(query, *kinds), *values)]
 
-    async def editions(self, key: Named) -> list[Edition]:
+    async def editions(self, key: ResourceKey) -> list[Edition]:
         return [Edition(*row) for row in await self._read(_EDITIONS, *_bound(key))]
 
-    async def memories(self, keys: Sequence[str]) -> dict[str, Memory]:
+    async def memories(self, keys: Sequence[str]) -> dict[str, CachedValue]:
         return await self._remembered.ask(keys)
 
-    async def _memories_under(self, keys: list[str]) -> dict[str, Memory]:
+    async def _memories_under(self, keys: list[str]) -> dict[str, CachedValue]:
         rows = await self._look(_MEMORIES, [key.encode() for key in keys], self._now())
-        return {key.decode(): Memory(*rest) for key, *rest in rows}
+        return {key.decode(): CachedValue(*rest) for key, *rest in rows}
 
 
 def _put(session: Session, change: ResourceWrite, now: Instant) -> list[tuple[Message, int]]:
@@ -176,7 +176,7 @@ def _put(session: Session, change: ResourceWrite, now: Instant) -> list[tuple[Me
     return [] if change.seen else _open_scope(session, change.key, now)
 
 
-def _open_scope(session: Session, key: Named, now: Instant) -> list[tuple[Message, int]]:
+def _open_scope(session: Session, key: ResourceKey, now: Instant) -> list[tuple[Message, int]]:
     """Whoever waits for the entry is told, and so is whoever asks later."""
     scope = resource_scope(*_bound(key))
     lock(session, [scope])
@@ -184,7 +184,7 @@ def _open_scope(session: Session, key: Named, now: Instant) -> list[tuple[Messag
     return allocate(session, scope, now)
 
 
-def _remove(session: Session, key: Named) -> None:
+def _remove(session: Session, key: ResourceKey) -> None:
     session.run(_REMOVE_EDITIONS, *_bound(key))
     session.run(_REMOVE, *_bound(key))
     session.run(_CLOSE, resource_scope(*_bound(key)))
@@ -205,7 +205,7 @@ def _is_done(change: ResourceWrite | ResourceRemoval, row: ResourceRow | None) -
     )
 
 
-def _version(there: Mapping[Named, ResourceRow], key: Named) -> int:
+def _version(there: Mapping[ResourceKey, ResourceRow], key: ResourceKey) -> int:
     row = there.get(_stored(key))
     return 0 if row is None else row.version
 
@@ -214,9 +214,9 @@ def _columns(changes: Sequence[ResourceWrite | ResourceRemoval]) -> tuple[Sequen
     return tuple(zip(*[_bound(change.key) for change in changes], strict=True)) or ((), (), ())
 
 
-def _bound(key: Named) -> tuple[str, str, str]:
+def _bound(key: ResourceKey) -> tuple[str, str, str]:
     return key.kind, key.namespace, key.name
 
 
-def _stored(key: Named) -> Named:
-    return Named(*map(storable, _bound(key)))
+def _stored(key: ResourceKey) -> ResourceKey:
+    return ResourceKey(*map(storable, _bound(key)))

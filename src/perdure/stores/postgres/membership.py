@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from perdure.kernel import inputs
-from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.values import Instant, RunId
 from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
@@ -193,12 +193,12 @@ class Membership(ABC):
         recent = self._database.count.now() - microseconds(self._database.settings.lease) // 2
         self._machines = [machine for (machine,) in session.run(_MACHINES, recent)]
 
-    def loss_on(self, machine: str) -> Loss:
+    def loss_on(self, machine: str) -> LossKind:
         boot, _, host = machine.partition(" ")
         seen = [one.partition(" ") for one in (*self._machines, clocks.machine()) if one]
         if not machine or any(seen_boot == boot for seen_boot, _, _ in seen):
-            return Loss.PROCESS
-        return Loss.STOPPED if any(seen_host == host for _, _, seen_host in seen) else Loss.UNSEEN
+            return LossKind.PROCESS
+        return LossKind.STOPPED if any(seen_host == host for _, _, seen_host in seen) else LossKind.UNSEEN
 
     @property
     def is_late(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 import psycopg
 
 from perdure.kernel import inputs
-from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.postgres.clock_offset import JUMP
 from perdure.stores.postgres.database import NOW, Database
@@ -248,8 +248,8 @@ class Ownership(Membership):
             self._lease_of_us.tell_everyone()
         return ended
 
-    def loss_of(self, run: RunId) -> Loss:
-        return Loss.PROCESS  # silent, dead or cut off: nobody sees which, nor what else it had at work
+    def loss_of(self, run: RunId) -> LossKind:
+        return LossKind.PROCESS  # silent, dead or cut off: nobody sees which, nor what else it had at work
 
     async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
         if self._lease is None:

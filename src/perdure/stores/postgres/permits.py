@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from perdure.kernel import inputs
-from perdure.kernel.permits import Request, grant
+from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
@@ -136,9 +136,9 @@ def look(scopes: Iterable[str], now: Instant) -> Step:
 
 def grants(foremost: Sequence[tuple[Any, ...]], now: Instant) -> tuple[list[Step], list[tuple[Message, int]]]:
     """Who gets the free places of the scopes that were looked at: what is written, and the letters."""
-    chosen: list[tuple[str, Request]] = []
+    chosen: list[tuple[str, PermitRequest]] = []
     for (scope, capacity, held), rows in groupby(sorted(foremost), itemgetter(0, 1, 2)):
-        waiting = [Request(*row[3:]) for row in rows]
+        waiting = [PermitRequest(*row[3:]) for row in rows]
         chosen += [(scope, one) for one in grant(capacity, held, waiting, now)]
     if not chosen:
         return [], []

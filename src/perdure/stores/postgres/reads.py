@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perdure.kernel.lookups import Line
+from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
@@ -218,9 +218,9 @@ class Reads(ABC):
         due: Instant | None = rows[0][0]
         return due
 
-    async def line(self, scope: str, run: RunId) -> Line:
+    async def line(self, scope: str, run: RunId) -> PermitQueue:
         ((held, highest),) = await self._read(_LINE, self._now(), run, scope)
-        return Line(held, highest)
+        return PermitQueue(held, highest)
 
     async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
         return [(run, permit, scope) for run, permit, scope in await self._read(_AWAITED, prefix, partitions)]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel import inputs
-from perdure.kernel.crash_attribution import Loss, Place, loss_of_lease
+from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
 from perdure.stores.postgres.messages import send, send_all
@@ -82,7 +82,7 @@ class TaskLeases(ABC):
     async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
 
     @abstractmethod
-    def loss_on(self, machine: str) -> Loss: ...
+    def loss_on(self, machine: str) -> LossKind: ...
 
     @abstractmethod
     def _look_at_machines(self, session: Session) -> None: ...
@@ -124,7 +124,7 @@ class TaskLeases(ABC):
 
         return await self._write(work) if leases else Renewal(frozenset(), frozenset())
 
-    async def begin(self, worker: str, lease: Leased, place: Place, letter: Message | None = None) -> bool:
+    async def begin(self, worker: str, lease: Leased, place: StartPlace, letter: Message | None = None) -> bool:
         def work(session: Session, again: bool) -> list[Delivered] | None:
             if again and letter is not None and session.run(_WAS_SENT, letter.to, letter.body):
                 return []
@@ -163,7 +163,7 @@ class TaskLeases(ABC):
             with session.transaction():
                 letters = []
                 over = session.run(_EXPIRE, now)
-                if any(place == Place.ALONE for *_, place, _ in over):
+                if any(place == StartPlace.ALONE for *_, place, _ in over):
                     self._look_at_machines(session)
                 for run, task, delivery, worker, place, machine in over:
                     reason = f"the lease of worker {worker} ended without a result"

@@ -6,7 +6,7 @@ import apsw
 
 from perdure.kernel import inputs
 from perdure.kernel.ids import RunName, is_family
-from perdure.kernel.permits import Request, grant
+from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Committed, Delivered, Message, PermitAsked, Transition
 from perdure.stores.rows import HAS_NO_NAME, elders, may_take, written_labels
@@ -272,7 +272,7 @@ class BatchWriter:
             (scope, max(0, capacity - held), now) if place else (scope, max(0, capacity - held)),
         )
         sent = []
-        for request in grant(capacity, held, [Request(*row) for row in waiting], now):
+        for request in grant(capacity, held, [PermitRequest(*row) for row in waiting], now):
             self._execute(
                 "UPDATE permits SET granted = 1 WHERE scope = ? AND run = ? AND permit = ?",
                 (scope, request.run, request.permit),

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from perdure.kernel.lookups import Memory, Named
+from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Edition, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
@@ -53,7 +53,7 @@ class Catalog(ABC):
 
         return await self._explained_transaction(work)
 
-    def _version(self, key: Named) -> int:
+    def _version(self, key: ResourceKey) -> int:
         found: int | None = self._connection.execute(f"SELECT version FROM resources {_IS}", _bound(key)).get
         return found or 0
 
@@ -83,19 +83,19 @@ class Catalog(ABC):
         if not change.seen:
             self._open_scope(change.key, now)
 
-    def _open_scope(self, key: Named, now: Instant) -> None:
+    def _open_scope(self, key: ResourceKey, now: Instant) -> None:
         """Whoever waits for the entry is told, and so is whoever asks later."""
         scope = resource_scope(*_bound(key))
         self._connection.execute("INSERT INTO limits VALUES (?, ?) ON CONFLICT DO NOTHING", (scope, UNLIMITED))
         self._writer.allocate(scope, now)
 
-    def _remove(self, key: Named) -> None:
+    def _remove(self, key: ResourceKey) -> None:
         execute = self._connection.execute
         execute(f"DELETE FROM editions WHERE uid = (SELECT uid FROM resources {_IS})", _bound(key))
         execute(f"DELETE FROM resources {_IS}", _bound(key))
         execute("DELETE FROM limits WHERE scope = ?", (resource_scope(*_bound(key)),))
 
-    async def resources(self, keys: Sequence[Named]) -> dict[Named, ResourceRow]:
+    async def resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         rows = [row for key in keys for row in self._read(_ROW + _IS, _bound(key))]
         return {found.key: found for found in map(resource_row, rows)}
 
@@ -112,7 +112,7 @@ class Catalog(ABC):
         rows = self._read(_ROW + f"WHERE {' AND '.join(conditions)} ORDER BY namespace, name", tuple(bindings))
         return [resource_row(row) for row in rows]
 
-    async def editions(self, key: Named) -> list[Edition]:
+    async def editions(self, key: ResourceKey) -> list[Edition]:
         rows = self._read(
             "SELECT generation, body, source, created_at FROM editions"
             f" WHERE uid = (SELECT uid FROM resources {_IS}) ORDER BY generation",
@@ -120,7 +120,7 @@ class Catalog(ABC):
         )
         return [Edition(*row) for row in rows]
 
-    async def memories(self, keys: Sequence[str]) -> dict[str, Memory]:
+    async def memories(self, keys: Sequence[str]) -> dict[str, CachedValue]:
         now = self._now()
         rows = [
             row
@@ -131,8 +131,8 @@ class Catalog(ABC):
                 (key, now),
             )
         ]
-        return {key: Memory(*rest) for key, *rest in rows}
+        return {key: CachedValue(*rest) for key, *rest in rows}
 
 
-def _bound(key: Named) -> tuple[str, str, str]:
+def _bound(key: ResourceKey) -> tuple[str, str, str]:
     return key.kind, key.namespace, key.name

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from perdure.kernel.crash_attribution import Loss
+from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.ids import root_of
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import RECORDS
@@ -33,20 +33,20 @@ _WITH_WORK = "SELECT id FROM runs WHERE partition = ? AND has_work = 1"
 class OwnerLosses:
     def __init__(self, read: Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]) -> None:
         self._read = read
-        self._known: dict[RunId, Loss] = {}
+        self._known: dict[RunId, LossKind] = {}
 
     def look(self, lock: PartitionLock, partition: int) -> None:
         """A partition of a dead owner is locked by us: what it left is looked at before anything of it is touched."""
         if not lock.left:
             return
         if lock.left != boot_id():
-            self._known.update((run, Loss.STOPPED) for (run,) in self._read(_WITH_WORK, (partition,)))
+            self._known.update((run, LossKind.STOPPED) for (run,) in self._read(_WITH_WORK, (partition,)))
         elif len(runs := self._read(f"{_WITH_WORK} LIMIT 2", (partition,))) == 1:
-            self._known[runs[0][0]] = Loss.ONLY
+            self._known[runs[0][0]] = LossKind.ONLY
 
-    def tell(self, run: RunId) -> Loss:
+    def tell(self, run: RunId) -> LossKind:
         """Once: what comes later is another loss."""
-        return self._known.pop(run, Loss.PROCESS)
+        return self._known.pop(run, LossKind.PROCESS)
 
 
 _log = logging.getLogger("perdure.store")
@@ -251,11 +251,11 @@ class Ownership(ABC):
             execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {letters}", bindings)
         return moved
 
-    def loss_of(self, run: RunId) -> Loss:
+    def loss_of(self, run: RunId) -> LossKind:
         return self._losses.tell(run)
 
-    def loss_on(self, machine: str) -> Loss:
-        return Loss.PROCESS if machine in ("", clocks.machine()) else Loss.STOPPED  # a file has one machine
+    def loss_on(self, machine: str) -> LossKind:
+        return LossKind.PROCESS if machine in ("", clocks.machine()) else LossKind.STOPPED  # a file has one machine
 
     async def families(self, partitions: Sequence[int]) -> list[RunId]:
         found: dict[RunId, None] = {}

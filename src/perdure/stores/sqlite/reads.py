@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from perdure.kernel.lookups import Line
+from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Delivered, Filter, Message, RunRow, Stored
 from perdure.stores.rows import RUN_COLUMNS, run_row
@@ -28,14 +28,14 @@ class Reads(ABC):
     @abstractmethod
     def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
 
-    async def line(self, scope: str, run: RunId) -> Line:
+    async def line(self, scope: str, run: RunId) -> PermitQueue:
         held, highest = self._read(
             "SELECT coalesce(sum(granted), 0),"
             " max(priority + iif(ageing > 0 AND NOT granted, (?1 - asked_at) / ageing, 0)) FILTER (WHERE run <> ?2)"
             " FROM permits WHERE scope = ?3",
             (self._now(), run, scope),
         )[0]
-        return Line(held, highest)
+        return PermitQueue(held, highest)
 
     async def find(self, run: RunId) -> RunRow | None:
         rows = self._read(_ROW + "WHERE id = ?", (run,))

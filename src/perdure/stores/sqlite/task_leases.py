@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel import inputs
-from perdure.kernel.crash_attribution import Loss, Place, loss_of_lease
+from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
 from perdure.stores.protocol import Leased, Message, Renewal
@@ -28,7 +28,7 @@ class TaskLeases(ABC):
     def _writer(self) -> BatchWriter: ...
 
     @abstractmethod
-    def loss_on(self, machine: str) -> Loss: ...
+    def loss_on(self, machine: str) -> LossKind: ...
 
     @abstractmethod
     def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
@@ -81,7 +81,7 @@ class TaskLeases(ABC):
 
         return await self._explained_transaction(work)
 
-    async def begin(self, worker: str, lease: Leased, place: Place, letter: Message | None = None) -> bool:
+    async def begin(self, worker: str, lease: Leased, place: StartPlace, letter: Message | None = None) -> bool:
         def work() -> bool:
             self._connection.execute(
                 "UPDATE tasks SET place = ?, machine = ? WHERE run = ? AND task = ? AND delivery = ? AND worker = ?"

@@ -8,9 +8,9 @@ from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
-from perdure.kernel.resource_kinds import Kind
-from perdure.kernel.turn import Needs, Turn
-from perdure.kernel.validation import Declared, Validated, ValidationContext
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.turn import MissingValues, Turn
+from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 from perdure.kernel.values import Payload
 from perdure.testing.drill import body as b
 from perdure.testing.drill import moves
@@ -24,9 +24,9 @@ class Drill(Dialect):
     version = 2
     edition = 1
     name_label = "drill/name"
-    kinds: tuple[Kind, ...] = (
-        Kind("Drill", "drills", "testing.perdure", can_run=True),
-        Kind("DrillRun", "drillruns", "testing.perdure", ("dr",), of_runs=True),
+    kinds: tuple[ResourceKind, ...] = (
+        ResourceKind("Drill", "drills", "testing.perdure", can_run=True),
+        ResourceKind("DrillRun", "drillruns", "testing.perdure", ("dr",), of_runs=True),
     )
 
     def __init__(self) -> None:
@@ -35,12 +35,12 @@ class Drill(Dialect):
     def recognizes(self, text: bytes) -> bool:
         return b'"drill"' in text[:4096]
 
-    def declares(self, text: bytes, file: str = "") -> list[Declared]:
+    def declares(self, text: bytes, file: str = "") -> list[DeclaredResource]:
         program, _ = read(text)
         if program is None:
             return []
         body = {"apiVersion": "testing.perdure/v1", "kind": "Drill", "metadata": {"name": program.name}}
-        return [Declared("Drill", "", program.name, {**body, "spec": jsontext.decode(text)}, text)]
+        return [DeclaredResource("Drill", "", program.name, {**body, "spec": jsontext.decode(text)}, text)]
 
     def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         return Validated(*read(text), pinned=text)
@@ -149,5 +149,5 @@ def _value(payload: Payload, texts: Mapping[bytes, bytes]) -> Any:
         return jsontext.decode(payload)
     text = texts.get(payload.digest)
     if text is None:
-        raise Needs((payload.digest,))
+        raise MissingValues((payload.digest,))
     return jsontext.decode(text)

@@ -11,8 +11,8 @@ from perdure.dialects.story.document.parser import declares, foresee, parse
 from perdure.dialects.story.plan.bundle import bundle, open_bundle
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.resources.resource import Resource, ResourceIndex
-from perdure.kernel.lookups import Named, Within
-from perdure.kernel.validation import Declared, ValidationContext
+from perdure.kernel.lookups import ResourceKey, ResourcesInNamespace
+from perdure.kernel.validation import DeclaredResource, ValidationContext
 from tests.dialects.story.document.reading import engram, resource, story, template
 
 
@@ -151,7 +151,7 @@ def test_a_text_without_a_story_is_in_order_but_nothing_to_run() -> None:
 
 def test_surroundings_are_asked_and_then_what_loaded_code_stands_for() -> None:
     """STY-009: what is applied comes before what code brings along."""
-    beside = ValidationContext([Declared("Engram", "default", "e", engram(version="v9"))], answers=Answered())
+    beside = ValidationContext([DeclaredResource("Engram", "default", "e", engram(version="v9"))], answers=Answered())
     provided = ResourceIndex([engram(version="v1"), template()])
 
     judged = parse(texts(tale()), beside, json.loads, provided.find, lambda name, version: False)
@@ -169,7 +169,7 @@ class Answered(dict[Any, Any]):
         return True
 
     def __getitem__(self, question: Any) -> Any:
-        return [] if isinstance(question, Within) else None
+        return [] if isinstance(question, ResourcesInNamespace) else None
 
 
 def test_what_is_not_at_hand_is_asked_for() -> None:
@@ -177,7 +177,7 @@ def test_what_is_not_at_hand_is_asked_for() -> None:
 
     parse(texts(tale()), around, json.loads)
 
-    assert Named("Engram", "default", "e") in around.open
+    assert ResourceKey("Engram", "default", "e") in around.unanswered
 
 
 @pytest.mark.parametrize("width", [2, 300])

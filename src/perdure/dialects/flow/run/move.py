@@ -77,7 +77,7 @@ class Move:
         return self.envelope(link(envelope, before.read(self.turn)))
 
     def _can_link(self, links: list[Envelope]) -> bool:
-        return self.turn.spoken >= GROWTH_SINCE and not any(map(_is_deep, links))
+        return self.turn.record_version >= GROWTH_SINCE and not any(map(_is_deep, links))
 
     def _told(self, links: list[Envelope], is_all: bool = False) -> list[Payload]:
         return [self.text(one) for one in without_history(links, is_all)]

@@ -84,7 +84,7 @@ class Scope:
     def _grown(self, growing: Growing, site: str) -> Place | None:
         """What was added, where a place holds a list or a text long enough; only that is evaluated and written."""
         turn, growth = self._turn, growing.growth
-        place = self._place_at(growth.path) if turn.spoken >= GROWTH_SINCE else None
+        place = self._place_at(growth.path) if turn.record_version >= GROWTH_SINCE else None
         if place is None:
             return None
         cell = held(self._frame, place)

@@ -10,7 +10,7 @@ from perdure.dialects.flow.state.values import Cell, Grown
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed
-from perdure.kernel.turn import Needs
+from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import Payload
 
 SHOWN = 100
@@ -75,12 +75,12 @@ def _read(cell: Cell, texts: Mapping[bytes, bytes]) -> Any:
         return jsontext.decode(payload)
     text = texts.get(payload.digest)
     if text is None:
-        raise Needs((payload.digest,))
+        raise MissingValues((payload.digest,))
     return jsontext.decode(text)
 
 
 def _texts(pieces: list[Payload], texts: Mapping[bytes, bytes]) -> list[bytes]:
     missing = [one.digest for one in pieces if not isinstance(one, bytes) and one.digest not in texts]
     if missing:
-        raise Needs(tuple(missing))
+        raise MissingValues(tuple(missing))
     return [one if isinstance(one, bytes) else texts[one.digest] for one in pieces]

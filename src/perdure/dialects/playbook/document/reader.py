@@ -13,7 +13,7 @@ from perdure.dialects.playbook.plan.compiler import compile_program
 from perdure.dialects.playbook.plan.program import Program
 from perdure.documents import Document, UnreadableText, read_document
 from perdure.kernel.problems import Problem
-from perdure.kernel.validation import Declared
+from perdure.kernel.validation import DeclaredResource
 
 # Step names that other readers of YAML take for a boolean: `on`, `yes` and their like, without quotes (PBK-005).
 
@@ -38,11 +38,11 @@ def _is_plain(written: Document, path: tuple[str | int, ...], name: str) -> bool
 # A playbook as a resource: what the catalog knows it by.
 
 
-def declares(text: bytes) -> list[Declared]:
+def declares(text: bytes) -> list[DeclaredResource]:
     """Its key is its path (PBK-210)."""
     found = _playbook(text)
     path = None if found is None else found["metadata"].get("path") or found["metadata"].get("name")
-    return [Declared("Playbook", "", str(path), found, text)] if found is not None and path else []
+    return [DeclaredResource("Playbook", "", str(path), found, text)] if found is not None and path else []
 
 
 def _playbook(text: bytes) -> dict[str, Any] | None:

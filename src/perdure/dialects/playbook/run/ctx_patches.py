@@ -97,7 +97,7 @@ def shortened(
     turn: Turn, patch: Patch, growing: Collection[str], growths: Growths | None = None
 ) -> tuple[Patch, tuple[str, ...]]:
     """The patch as it is recorded, and the keys of which it has only what is added."""
-    if not growing or turn.spoken < GROWTH_SINCE:
+    if not growing or turn.record_version < GROWTH_SINCE:
         return patch, ()
     once = Counter(key for key, _ in patch)
     short: list[tuple[str, bytes]] = []

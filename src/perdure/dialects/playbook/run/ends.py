@@ -104,7 +104,7 @@ def interrupt(turn: Turn, number: int) -> None:
         turn.cancel_child(awaited, "the task's time is up")
     elif awaited in turn.state.tasks:
         task = turn.state.tasks[awaited]
-        if not turn.is_untaken(awaited):
+        if not turn.is_task_queued(awaited):
             return  # a worker has it: the bound was for the queue (PBK-101)
         message = f"no worker of pool {task.pool!r} has taken the task ({task.provider}) in time"
         failed = error("timeout", message, "NO_CAPABLE_WORKER")

@@ -16,7 +16,17 @@ from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.values.template_scopes import Makers
 from perdure.expressions.jinja import Reads
 from perdure.kernel import jsontext
-from perdure.kernel.sealed_arguments import REDACTED, Asking, CannotOpen, Document, Entry, Fields, Found, Hide, Lookup
+from perdure.kernel.sealed_arguments import (
+    REDACTED,
+    EntryFields,
+    EnvelopeError,
+    HideTexts,
+    PinnedDocumentLookup,
+    Secret,
+    SecretEntry,
+    SecretLookup,
+    SecretRequests,
+)
 from perdure.kernel.values import Payload, RunId
 
 Body = Mapping[str, Any]
@@ -30,9 +40,9 @@ def program_of(document: bytes) -> Program:
     return load(document, ToolCatalog(lambda name: True, tuple))
 
 
-def open_envelope(body: Body, run: RunId) -> Asking[dict[str, Any]]:
-    program = program_of((yield Document(body["program"])))
-    yield Hide(tuple(secret_inputs(program, body.get("workload"), body)))
+def open_envelope(body: Body, run: RunId) -> SecretRequests[dict[str, Any]]:
+    program = program_of((yield PinnedDocumentLookup(body["program"])))
+    yield HideTexts(tuple(secret_inputs(program, body.get("workload"), body)))
     opened = _Opened(program, body, run)
     if "resolve" in body:
         return (yield from _resolved(opened.chain))
@@ -42,7 +52,7 @@ def open_envelope(body: Body, run: RunId) -> Asking[dict[str, Any]]:
     return (yield from opened.arguments())
 
 
-def _resolved(chain: Chain) -> Asking[dict[str, Any]]:
+def _resolved(chain: Chain) -> SecretRequests[dict[str, Any]]:
     """Every entry, in order (PBK-180). Their names and ends are told, their values are not."""
     told = []
     for name, declared in chain.program.keychain.items():
@@ -63,7 +73,7 @@ class _Opened:
     def task(self) -> Task:
         return self.program.steps[self.body["step"]].tasks[self.body["task"]]
 
-    def arguments(self) -> Asking[dict[str, Any]]:
+    def arguments(self) -> SecretRequests[dict[str, Any]]:
         task = self.task
         kind = tools.kind_of(task.kind)
         fields, scope = yield from self._fields(task)
@@ -72,30 +82,30 @@ class _Opened:
             found = yield from self.chain.credential(fields["auth"])
             fields["auth"] = kind.credential(found.kind, found.value)
             if fields["auth"] is None:
-                raise CannotOpen("auth", f"the credential of kind {found.kind!r} is of no use to a {task.kind} task")
+                raise EnvelopeError("auth", f"the credential of kind {found.kind!r} is of no use to a {task.kind} task")
         makers: Makers = {name: _always(value) for name, value in scope.items()}
         call = _Rehearsal(task, fields, makers, self.body.get("folder"))
         kind.start(call)
         return call.arguments
 
-    def secret(self) -> Asking[Found]:
+    def secret(self) -> SecretRequests[Secret]:
         """What a secrets task reads: kept in memory for its site, read again where it is not."""
         task = self.task
 
-        def fields() -> Asking[Fields]:
+        def fields() -> SecretRequests[EntryFields]:
             values, _ = yield from self._fields(task)
             written = {name: template.document for name, template in task.fields.items()}
             check_names(self.program, task.label, "secrets", written, values)
             if isinstance(values.get("auth"), str):
                 found = yield from self.chain.credential(values["auth"])
                 values["auth"] = as_map(found)
-            return Fields(values)
+            return EntryFields(values)
 
         key = f"secrets:{self.run}:{self.body['path']}"
-        found: Found = yield Lookup(Entry(task.label, "secrets", key, SECRET_LIFETIME, True, fields))
+        found: Secret = yield SecretLookup(SecretEntry(task.label, "secrets", key, SECRET_LIFETIME, True, fields))
         return found
 
-    def _fields(self, task: Task) -> Asking[tuple[dict[str, Any], dict[str, Any]]]:
+    def _fields(self, task: Task) -> SecretRequests[tuple[dict[str, Any], dict[str, Any]]]:
         """All fields with their values, and the scopes they came from."""
         known: Mapping[str, Any] = self.body["fields"]
         left = {name: template for name, template in task.fields.items() if name not in known}
@@ -110,7 +120,7 @@ class _Opened:
                 scope |= {one: value for one, value in fields[name].items() if one not in SCOPES}
         return fields, scope
 
-    def _scope(self, reads: Reads) -> Asking[dict[str, Any]]:
+    def _scope(self, reads: Reads) -> SecretRequests[dict[str, Any]]:
         scope = dict(self.body["scopes"])
         secrets = self.body["secrets"]
         if "prev" in secrets:
@@ -128,7 +138,7 @@ class _Opened:
                     scope["keychain"][name] = found.value
         return scope
 
-    def _earlier(self, recipe: Body) -> Asking[Found]:
+    def _earlier(self, recipe: Body) -> SecretRequests[Secret]:
         return _Opened(self.program, recipe, self.run).secret()
 
 
@@ -160,4 +170,4 @@ class _Rehearsal(tools.Call):
 
     def fail(self, problem: Error) -> None:
         code = None if problem.code is None else str(problem.code)
-        raise CannotOpen(problem.kind, problem.message, code, problem.retryable)
+        raise EnvelopeError(problem.kind, problem.message, code, problem.retryable)

@@ -15,7 +15,16 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import said
 from perdure.expressions.jinja import Reads, Template, TemplateError
 from perdure.kernel import jsontext
-from perdure.kernel.sealed_arguments import Asking, CannotOpen, Document, Entry, Fields, Found, Lookup, Stored
+from perdure.kernel.sealed_arguments import (
+    CredentialLookup,
+    EntryFields,
+    EnvelopeError,
+    PinnedDocumentLookup,
+    Secret,
+    SecretEntry,
+    SecretLookup,
+    SecretRequests,
+)
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, Payload
 
@@ -123,34 +132,34 @@ class Chain(msgspec.Struct, frozen=True):
     def names(self) -> list[str]:
         return [*self.program.keychain, *(name for name in self.shared if name not in self.program.keychain)]
 
-    def find(self, name: str) -> Asking[Found | None]:
+    def find(self, name: str) -> SecretRequests[Secret | None]:
         """The entry's value; one of its own, or one that a caller shares; None when there is no such entry."""
         if name in self.program.keychain:
-            found: Found = yield Lookup(self.entry(self.program.keychain[name]))
+            found: Secret = yield SecretLookup(self.entry(self.program.keychain[name]))
             return found
         if name not in self.shared:
             return None
         given = self.shared[name]
-        program = self.load((yield Document(given["program"])))
+        program = self.load((yield PinnedDocumentLookup(given["program"])))
         found = yield from Chain.of(program, given, given["run"], self.load)._must(name)
         return found
 
-    def _must(self, name: str) -> Asking[Found]:
-        found: Found = yield Lookup(self.entry(self.program.keychain[name]))
+    def _must(self, name: str) -> SecretRequests[Secret]:
+        found: Secret = yield SecretLookup(self.entry(self.program.keychain[name]))
         return found
 
-    def credential(self, name: str) -> Asking[Found]:
+    def credential(self, name: str) -> SecretRequests[Secret]:
         """What `auth: name` means: an entry first, then a credential that is stored on the host (PBK-186)."""
         found = yield from self.find(name)
         if found is None:
-            found = yield Stored(name)
+            found = yield CredentialLookup(name)
         if found is None:
             hint = f"declare it in the keychain, or store it as PERDURE_CREDENTIAL_{name}"
-            raise CannotOpen("auth", f"there is no credential {name!r}; {hint}", AUTH_UNKNOWN)
+            raise EnvelopeError("auth", f"there is no credential {name!r}; {hint}", AUTH_UNKNOWN)
         return found
 
-    def entry(self, declared: Declared) -> Entry:
-        return Entry(
+    def entry(self, declared: Declared) -> SecretEntry:
+        return SecretEntry(
             declared.name,
             declared.kind,
             self._key(declared),
@@ -165,7 +174,7 @@ class Chain(msgspec.Struct, frozen=True):
         place = {"local": self.run, "global": "global", "shared": f"shared:{self.root}"}[declared.scope]
         return f"{declared.name}:{catalog}:{place}"
 
-    def _fields(self, declared: Declared) -> Asking[Fields]:
+    def _fields(self, declared: Declared) -> SecretRequests[EntryFields]:
         """What is written, filled in with earlier entries; `auth` becomes the credential it names."""
         template = declared.fields
         given = self.workload or {}
@@ -182,7 +191,7 @@ class Chain(msgspec.Struct, frozen=True):
         if isinstance(values.get("auth"), str):
             found = yield from self.credential(values["auth"])
             values = {**values, "auth": as_map(found)}
-        return Fields(values)
+        return EntryFields(values)
 
 
 def naming_fields(kind: str) -> tuple[str, ...]:
@@ -210,7 +219,7 @@ def check_name(program: Program, what: str, written: Any, given: Any) -> None:
         message = (
             f"{what}: data may not say which secret or credential is meant; write {min(names)!r} into the document"
         )
-        raise CannotOpen("auth", message, NAMED_BY_DATA)
+        raise EnvelopeError("auth", message, NAMED_BY_DATA)
 
 
 def _given_by_itself(program: Program, template: Template) -> Any:
@@ -231,7 +240,7 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(inner)
 
 
-def as_map(found: Found) -> Any:
+def as_map(found: Secret) -> Any:
     """A credential with its type in it, for those who must tell kinds apart."""
     return {"type": found.kind, **found.value} if isinstance(found.value, dict) else found.value
 
@@ -240,4 +249,4 @@ def rendered(what: str, template: Template, scope: Mapping[str, Any]) -> Any:
     try:
         return template.render(scope)
     except TemplateError as fault:
-        raise CannotOpen("template", f"{what}: {said(fault)}") from None
+        raise EnvelopeError("template", f"{what}: {said(fault)}") from None

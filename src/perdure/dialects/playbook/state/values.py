@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.kernel.turn import Needs
+from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import NULL, Payload, Ref
 
 Reader = Callable[[Payload], bytes]
-"""Fetches the text of a value, or raises `Needs`."""
+"""Fetches the text of a value, or raises `MissingValues`."""
 
 Patch = tuple[tuple[str, bytes], ...]
 """Assignments in order: a key, perhaps dotted, and the JSON text of its value."""
@@ -109,11 +109,11 @@ class Value:
         for part in self.parts or ():
             try:
                 results.append(None if part is None else read(part))
-            except Needs as needs:  # ask for all at once: each asking makes the move again
-                missing += needs.wanted
+            except MissingValues as needs:  # ask for all at once: each asking makes the move again
+                missing += needs.digests
                 may_be_absent = may_be_absent and needs.may_be_absent
         if missing:
-            raise Needs(tuple(missing), may_be_absent=may_be_absent)
+            raise MissingValues(tuple(missing), may_be_absent=may_be_absent)
         return results
 
 

@@ -33,7 +33,7 @@ def _start(call: Call) -> None:
         call.fail(error("schema", "args must be a map: they are the child's workload", source="playbook"))
         return
     version = fields.get("version")
-    callee = subruns.find(turn, path, None if version is None else str(version))
+    callee = subruns.find_callee(turn, path, None if version is None else str(version))
     if callee is None:
         which = f"no version {version} of playbook" if version is not None else "no playbook"
         message = f"there is {which} {path!r}; apply it when the run is started, or register it"

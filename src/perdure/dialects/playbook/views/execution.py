@@ -13,7 +13,7 @@ from perdure.dialects.playbook.values.references import ctx_uri, lookup
 from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
-from perdure.kernel.turn import Needs
+from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import Instant, Payload, Ref, digest
 
 
@@ -45,7 +45,7 @@ def _reader(texts: Mapping[bytes, bytes]) -> Reader:
             return payload
         found = texts.get(payload.digest)
         if found is None:
-            raise Needs((payload.digest,))
+            raise MissingValues((payload.digest,))
         return found
 
     return text

@@ -24,7 +24,7 @@ from perdure.dialects.story.resources.resource import (
 )
 from perdure.documents import UnreadableText, read_documents
 from perdure.kernel.problems import Problem, guess
-from perdure.kernel.validation import Declared, Validated, ValidationContext
+from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 
 Find = Callable[[str, str, str], Resource | None]
 Implements = Callable[[str, str], bool]
@@ -57,7 +57,7 @@ class Beside:
         return self._around.find(kind, place, name) or self._provided(kind, place, name)
 
     def grants(self, namespace: str) -> list[Resource]:
-        return self._around.within("ReferenceGrant", namespace)
+        return self._around.list_resources("ReferenceGrant", namespace)
 
     def implements(self, template: str, version: str) -> bool | None:
         return None if self._implements is None else self._implements(template, version)
@@ -71,7 +71,7 @@ class Stored(ResourceIndex):
         self._around = around
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
-        return self._around.kept(kind, namespace, name) if KINDS[kind].is_request else None
+        return self._around.find_in_catalog(kind, namespace, name) if KINDS[kind].is_request else None
 
 
 def parse(
@@ -116,7 +116,7 @@ def foresee(text: bytes, around: ValidationContext, provided: Find = _nothing) -
                     template_of(found, shelf)
 
 
-def declares(text: bytes, file: str = "") -> list[Declared]:
+def declares(text: bytes, file: str = "") -> list[DeclaredResource]:
     """The resources of a text that can be told apart, right or wrong."""
     try:
         documents = read_documents(text)
@@ -127,7 +127,7 @@ def declares(text: bytes, file: str = "") -> list[Declared]:
         data = document.data
         if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in KINDS and _is_named(data):
             kind, namespace, name = key_of(data)
-            found.append(Declared(kind, namespace, name, tidied(data), line=document.place_of()[0]))
+            found.append(DeclaredResource(kind, namespace, name, tidied(data), line=document.place_of()[0]))
     return found
 
 

@@ -8,7 +8,7 @@ from perdure.dialects.story.resources.labels import REQUEST_NAME
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Retention
 from perdure.kernel.execution import Execution
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.values import SECOND
 
 
@@ -26,8 +26,8 @@ def retention(program: Program) -> Retention:
     return Retention(children, None if kept == 0 else max(kept * SECOND, children or 0))
 
 
-def goes_with(execution: Execution) -> list[Named]:
+def goes_with(execution: Execution) -> list[ResourceKey]:
     """The request that the run was started by."""
     notes = jsontext.decode(execution.state.options).get("annotations")
     name = notes.get(REQUEST_NAME) if isinstance(notes, dict) else None
-    return [Named("StoryTrigger", execution.body.namespace, name)] if name else []
+    return [ResourceKey("StoryTrigger", execution.body.namespace, name)] if name else []

@@ -10,7 +10,7 @@ POLICY = "policy.bubustack.io"
 VERSION = "v1alpha1"
 
 
-class Kind(resource_kinds.Kind, frozen=True):
+class Kind(resource_kinds.ResourceKind, frozen=True):
     @property
     def api_version(self) -> str:
         return f"{self.group}/{VERSION}"

@@ -98,7 +98,7 @@ def _bundle(program: Program, target: Reference, story: Resource) -> bytes:
 def recall(turn: Turn, step: str, state: StepState, message: str, why: str) -> bool:
     """Ask the runs that a step waits for to stop. True: they have not ended yet, and the step ends with the last."""
     open_children = stop(turn, state, why)
-    if open_children and turn.spoken >= SUB_RUNS_ARE_AWAITED:
+    if open_children and turn.record_version >= SUB_RUNS_ARE_AWAITED:
         if not state.recalled:
             turn.emit(s.SubRunRecalled(step, message))
         return True
@@ -108,7 +108,7 @@ def recall(turn: Turn, step: str, state: StepState, message: str, why: str) -> b
 def expire(turn: Turn, step: str, state: StepState, why: str) -> bool:
     """The same, because the step's time is up."""
     open_children = stop(turn, state, why)
-    if open_children and turn.spoken >= SUB_RUNS_ARE_AWAITED:
+    if open_children and turn.record_version >= SUB_RUNS_ARE_AWAITED:
         turn.emit(s.SubRunsExpired(step))
         return True
     return False

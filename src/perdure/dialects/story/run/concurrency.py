@@ -72,7 +72,7 @@ def _why(turn: Turn, limit: Limit, place: Place) -> str:
     """What keeps a step back as it takes its place in line (STY-073). What this run has just asked for, and the store
     does not know yet, goes before it.
     """
-    line = turn.line(limit.scope)
+    line = turn.permit_queue(limit.scope)
     asked = sum(permit.scope == limit.scope and not permit.granted for permit in turn.state.permits.values())
     running = min(max(line.held, limit.most), line.held + asked)
     has_better = line.highest is not None and line.highest > place.priority

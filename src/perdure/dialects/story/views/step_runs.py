@@ -22,7 +22,7 @@ from perdure.dialects.story.views.conditions import conditions
 from perdure.kernel import jsontext
 from perdure.kernel.effects import Effect, effect_key
 from perdure.kernel.execution import Execution as Run
-from perdure.kernel.turn import Needs
+from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import Payload
 
 UNRESOLVED = frozenset(
@@ -47,7 +47,7 @@ class Text:
             return payload
         found = self._texts.get(payload.digest)
         if found is None:
-            raise Needs((payload.digest,))
+            raise MissingValues((payload.digest,))
         text: bytes = found
         return text
 

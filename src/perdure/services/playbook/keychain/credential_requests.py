@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.sealed_arguments import CannotOpen
+from perdure.kernel.sealed_arguments import EnvelopeError
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http import Basic, Bearer, fetch
 
@@ -22,7 +22,7 @@ async def ask(
     auth: Mapping[str, Any] | None = None,
     token: str | None = None,
 ) -> Any:
-    """The answer's body. `auth` is `{type: bearer | basic | api_key, …}`. Raises `CannotOpen`."""
+    """The answer's body. `auth` is `{type: bearer | basic | api_key, …}`. Raises `EnvelopeError`."""
     sent = {str(name): str(value) for name, value in _map(entry, "headers", headers).items()}
     asked = dict(_map(entry, "params", params))
     credential = Bearer(token) if token is not None else _credential(auth, sent, asked)
@@ -38,17 +38,17 @@ async def ask(
         answer = await fetch(url, method, sent, asked or None, auth=credential, **content)
     except ProviderFailure as failure:
         said = _said(failure.details)
-        raise CannotOpen("auth", f"{entry}: {failure.message}{said}", retryable=failure.retryable is True) from None
+        raise EnvelopeError("auth", f"{entry}: {failure.message}{said}", retryable=failure.retryable is True) from None
     except (msgspec.ValidationError, ValueError, TypeError) as problem:
-        raise CannotOpen("auth", f"{entry}: the request cannot be sent: {problem}") from None
+        raise EnvelopeError("auth", f"{entry}: the request cannot be sent: {problem}") from None
     if answer["status"] >= 300:
-        raise CannotOpen("auth", f"{entry}: {url} answered {answer['status']}, which leads elsewhere")
+        raise EnvelopeError("auth", f"{entry}: {url} answered {answer['status']}, which leads elsewhere")
     return answer["body"]
 
 
 def _map(entry: str, what: str, given: Any) -> Mapping[str, Any]:
     if given is not None and not isinstance(given, Mapping):
-        raise CannotOpen("auth", f"{entry}: `{what}` must be a map")
+        raise EnvelopeError("auth", f"{entry}: `{what}` must be a map")
     return given or {}
 
 

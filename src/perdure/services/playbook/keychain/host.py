@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.kernel.sealed_arguments import CannotOpen
+from perdure.kernel.sealed_arguments import EnvelopeError
 from perdure.providers.policy import Keychain, read_keychain
 
 SECRETS_FOLDER = "PERDURE_SECRETS_DIR"
@@ -83,8 +83,8 @@ class Host:
         return None
 
 
-def missing(message: str, code: str = "SECRET_MISSING") -> CannotOpen:
-    return CannotOpen("auth", message, code)
+def missing(message: str, code: str = "SECRET_MISSING") -> EnvelopeError:
+    return EnvelopeError("auth", message, code)
 
 
 def _read(path: Path) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.kernel.credentials import for_http
-from perdure.kernel.sealed_arguments import CannotOpen, Fields
+from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
 from perdure.services.playbook.keychain.credential_requests import ask
 from perdure.services.playbook.keychain.host import Host, missing
 from perdure.services.playbook.keychain.resolved import Resolved
@@ -24,7 +24,7 @@ class Wanted:
 
     entry: str
     name: str
-    fields: Fields
+    fields: EntryFields
     host: Host
 
     def said(self, field: str, default: str = "") -> str:
@@ -85,7 +85,7 @@ async def _aws(wanted: Wanted) -> str:
         f"{wanted.entry}: AWS Secrets Manager needs signed requests, which are not built in; let the host fetch the"
         " secret into a file or variable and use provider `file` or `env`"
     )
-    raise CannotOpen("auth", message, "SECRET_MANAGER_MISSING")
+    raise EnvelopeError("auth", message, "SECRET_MANAGER_MISSING")
 
 
 MANAGERS: Mapping[str, Callable[[Wanted], Awaitable[str]]] = {
@@ -97,17 +97,17 @@ MANAGERS: Mapping[str, Callable[[Wanted], Awaitable[str]]] = {
 }
 
 
-async def secret_manager(name: str, fields: Fields, host: Host) -> Resolved:
+async def secret_manager(name: str, fields: EntryFields, host: Host) -> Resolved:
     """`map`: member → the secret's name there. Without a map the entry's own name is looked for, as `value`."""
     wanted = fields.values.get("map") or {"value": name}
     if not isinstance(wanted, Mapping):
-        raise CannotOpen("auth", f"{name}: `map` must be a map of names to secrets")
+        raise EnvelopeError("auth", f"{name}: `map` must be a map of names to secrets")
     return Resolved(
         {str(one): await _read(name, where, fields, host) for one, where in wanted.items()}, all_secret=True
     )
 
 
-async def secrets(name: str, fields: Fields, host: Host) -> Resolved:
+async def secrets(name: str, fields: EntryFields, host: Host) -> Resolved:
     """The tool: a map as above, or one secret, whose value is the text itself."""
     if fields.values.get("map") is not None:
         return await secret_manager(name, fields, host)
@@ -115,11 +115,11 @@ async def secrets(name: str, fields: Fields, host: Host) -> Resolved:
     return Resolved(await _read(name, where, fields, host), all_secret=True)
 
 
-async def _read(entry: str, where: Any, fields: Fields, host: Host) -> str:
+async def _read(entry: str, where: Any, fields: EntryFields, host: Host) -> str:
     if not isinstance(where, str) or not where:
-        raise CannotOpen("auth", f"{entry}: the name of a secret must be a text, not {type(where).__name__}")
+        raise EnvelopeError("auth", f"{entry}: the name of a secret must be a text, not {type(where).__name__}")
     manager = str(fields.values.get("provider") or "env")
     read = MANAGERS.get(manager)
     if read is None:
-        raise CannotOpen("auth", f"{entry}: there is no secret manager {manager!r}; there are {', '.join(MANAGERS)}")
+        raise EnvelopeError("auth", f"{entry}: there is no secret manager {manager!r}; there are {', '.join(MANAGERS)}")
     return await read(Wanted(entry, where, fields, host))

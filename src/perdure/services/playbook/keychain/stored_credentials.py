@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.kernel.credentials import first, for_http
-from perdure.kernel.sealed_arguments import CannotOpen, Fields
+from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
 from perdure.services.playbook.keychain.host import Host, missing
 from perdure.services.playbook.keychain.resolved import Resolved
 
 REFERENCES = ("ref", "credential", "credential_ref", "key")
 
 
-async def bearer(name: str, fields: Fields, host: Host) -> Resolved:
+async def bearer(name: str, fields: EntryFields, host: Host) -> Resolved:
     token = first(fields.values, ("token", "access_token", "value"))
     if token is None:
         found = _http(name, fields, host, "bearer")
@@ -21,7 +21,7 @@ async def bearer(name: str, fields: Fields, host: Host) -> Resolved:
     return Resolved({"token": token, "access_token": token})
 
 
-async def basic(name: str, fields: Fields, host: Host) -> Resolved:
+async def basic(name: str, fields: EntryFields, host: Host) -> Resolved:
     user, password = first(fields.values, ("username", "user")), fields.values.get("password")
     if user is None or not isinstance(password, str):
         found = _http(name, fields, host, "basic")
@@ -31,7 +31,7 @@ async def basic(name: str, fields: Fields, host: Host) -> Resolved:
     return Resolved({"username": user, "password": password})
 
 
-async def api_key(name: str, fields: Fields, host: Host) -> Resolved:
+async def api_key(name: str, fields: EntryFields, host: Host) -> Resolved:
     said = fields.values
     place = {one: said[one] for one in ("header", "in", "param") if said.get(one)}
     key = first(said, ("value", "api_key", "key", "token"))
@@ -45,7 +45,7 @@ async def api_key(name: str, fields: Fields, host: Host) -> Resolved:
     return Resolved({"key": key, "api_key": key, "value": key, **place})
 
 
-async def connection(name: str, fields: Fields, host: Host) -> Resolved:
+async def connection(name: str, fields: EntryFields, host: Host) -> Resolved:
     """The members as written, over those of the stored credential that is named, or called like the entry."""
     own = {one: value for one, value in fields.values.items() if one not in (*REFERENCES, "auth")}
     found = _stored(name, fields, host)
@@ -54,14 +54,14 @@ async def connection(name: str, fields: Fields, host: Host) -> Resolved:
     return Resolved({**(found or {}), **own}, kind="postgres_credential")
 
 
-async def reference(name: str, fields: Fields, host: Host) -> Resolved:
+async def reference(name: str, fields: EntryFields, host: Host) -> Resolved:
     found = _stored(name, fields, host)
     if found is None:
         raise _unknown(name, _reference(name, fields))
     return Resolved(found, kind=str(found.get("type") or "credential_ref"))
 
 
-def _http(name: str, fields: Fields, host: Host, kind: str) -> Mapping[str, Any]:
+def _http(name: str, fields: EntryFields, host: Host, kind: str) -> Mapping[str, Any]:
     """What the entry leaves to others: a stored credential, or a secret that is called like the entry."""
     found: Any = _stored(name, fields, host)
     if found is None:
@@ -69,17 +69,17 @@ def _http(name: str, fields: Fields, host: Host, kind: str) -> Mapping[str, Any]
     return (for_http(kind, found) if found is not None else None) or {}
 
 
-def _stored(name: str, fields: Fields, host: Host) -> dict[str, Any] | None:
+def _stored(name: str, fields: EntryFields, host: Host) -> dict[str, Any] | None:
     given = fields.values.get("auth")
     if isinstance(given, Mapping):
         return dict(given)
     return host.credential(_reference(name, fields))
 
 
-def _reference(name: str, fields: Fields) -> str:
+def _reference(name: str, fields: EntryFields) -> str:
     return first(fields.values, REFERENCES) or name
 
 
-def _unknown(name: str, stored: str) -> CannotOpen:
+def _unknown(name: str, stored: str) -> EnvelopeError:
     hint = f"set PERDURE_CREDENTIAL_{stored}, or put {stored}.json into PERDURE_CREDENTIALS_DIR"
     return missing(f"{name}: there is no stored credential {stored!r}; {hint}", "AUTH_UNKNOWN")

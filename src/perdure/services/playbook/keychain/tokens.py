@@ -4,23 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.kernel.credentials import for_http
-from perdure.kernel.sealed_arguments import CannotOpen, Fields
+from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
 from perdure.services.playbook.keychain.credential_requests import ask
 from perdure.services.playbook.keychain.host import Host
 from perdure.services.playbook.keychain.resolved import Resolved
 
 
-async def oauth2(name: str, fields: Fields, host: Host) -> Resolved:
+async def oauth2(name: str, fields: EntryFields, host: Host) -> Resolved:
     """The whole answer, with the token also as `access_token`, whatever the server calls it."""
     answer = await _ask(name, fields, "POST", as_form=True)
     field = str(fields.values.get("token_field") or "access_token")
     token = _member(answer, field)
     if not isinstance(token, str) or not token:
-        raise CannotOpen("auth", f"{name}: the answer has no text {field!r}")
+        raise EnvelopeError("auth", f"{name}: the answer has no text {field!r}")
     return Resolved({**answer, "access_token": token}, _lifetime(answer, fields))
 
 
-async def http(name: str, fields: Fields, host: Host) -> Resolved:
+async def http(name: str, fields: EntryFields, host: Host) -> Resolved:
     """The answer's body; one that is no map is the member `value`."""
     answer = await _ask(name, fields, "GET", as_form=False)
     value = dict(answer) if isinstance(answer, Mapping) else {"value": answer}
@@ -28,16 +28,16 @@ async def http(name: str, fields: Fields, host: Host) -> Resolved:
     if field is not None:
         token = _member(value, str(field))
         if not isinstance(token, str) or not token:
-            raise CannotOpen("auth", f"{name}: the answer has no text {field!r}")
+            raise EnvelopeError("auth", f"{name}: the answer has no text {field!r}")
         value["access_token"] = token
     return Resolved(value, _lifetime(value, fields))
 
 
-async def _ask(name: str, fields: Fields, method: str, *, as_form: bool) -> Any:
+async def _ask(name: str, fields: EntryFields, method: str, *, as_form: bool) -> Any:
     said = fields.values
     url = said.get("endpoint") or said.get("url")
     if not isinstance(url, str) or not url:
-        raise CannotOpen("auth", f"{name}: `endpoint` must be a text")
+        raise EnvelopeError("auth", f"{name}: `endpoint` must be a text")
     data = next((said[one] for one in ("data", "body", "payload") if said.get(one) is not None), None)
     auth = said.get("auth")
     return await ask(
@@ -52,7 +52,7 @@ async def _ask(name: str, fields: Fields, method: str, *, as_form: bool) -> Any:
     )
 
 
-def _lifetime(answer: Any, fields: Fields) -> float | None:
+def _lifetime(answer: Any, fields: EntryFields) -> float | None:
     found = _member(answer, str(fields.values.get("ttl_field") or "expires_in"))
     if isinstance(found, str):
         found = float(found) if found.replace(".", "", 1).isdigit() else None

@@ -13,7 +13,7 @@ from perdure.engine.catalog_entries import pending_mark
 from perdure.engine.client import Client
 from perdure.engine.random_ids import new_uid, run_id_for_name
 from perdure.kernel import jsontext
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.values import SECOND, Instant
 from perdure.services.story.triggers.entry_status import TRIES, impulse_of, rewritten, status_in
 from perdure.stores.protocol import ResourceRemoval, ResourceWrite
@@ -22,28 +22,28 @@ ABOUT_TO_BEGIN: Instant = 60 * SECOND  # so long a mark without its run may be o
 _PREFIX = "storyrun/"  # what no StoryTrigger is called
 
 
-async def mark(client: Client, run: Resource) -> Named | None:
+async def mark(client: Client, run: Resource) -> ResourceKey | None:
     """Note that the run is about to begin; None for one that names no Impulse."""
     impulse = impulse_of(run)
     if impulse is None:
         return None
-    key = pending_mark(Named("StoryTrigger", namespace_of(run), _PREFIX + name_of(run)))
+    key = pending_mark(ResourceKey("StoryTrigger", namespace_of(run), _PREFIX + name_of(run)))
     said = jsontext.encode({"impulse": [impulse.namespace, impulse.name]})
     await client.store.write_catalog([ResourceWrite(key, new_uid(), 1, said, b"", {}, None, 0)])
     return key
 
 
-def is_of_a_run(key: Named) -> bool:
+def is_of_a_run(key: ResourceKey) -> bool:
     return key.name.startswith(_PREFIX)
 
 
-async def count(client: Client, key: Named) -> None:
+async def count(client: Client, key: ResourceKey) -> None:
     """Count the run, if it has come to be, and take the mark away."""
     for attempt in range(TRIES):
         found = (await client.store.resources([key])).get(key)
         if found is None:
             return
-        impulse = Named("Impulse", *jsontext.decode(found.body)["impulse"])
+        impulse = ResourceKey("Impulse", *jsontext.decode(found.body)["impulse"])
         row = (await client.store.resources([impulse])).get(impulse)
         run = run_id_for_name("story", key.namespace, key.name.removeprefix(_PREFIX))
         has_begun = await client.store.find(run) is not None

@@ -29,7 +29,7 @@ from perdure.engine.clock import Alarm
 from perdure.engine.lookup_answers import document
 from perdure.engine.random_ids import run_id_for_name
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.values import Instant
 from perdure.services.story.triggers.entry_status import change_status, status_in
 from perdure.services.story.triggers.impulses import Impulses, pause
@@ -58,7 +58,7 @@ class CronKeeper:
         self._impulses = Impulses(client, chance)
         self._chance = chance
         self._say = say
-        self._kept: dict[tuple[Named, str, int], Kept | None] = {}
+        self._kept: dict[tuple[ResourceKey, str, int], Kept | None] = {}
         self._alarm: Alarm | None = None
         self._fires: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -99,7 +99,7 @@ class CronKeeper:
                 self._spawn(self._strike(kept, schedule, now))
         return kept
 
-    async def _tell_phase(self, key: Named, phase: str, reason: str, message: str) -> None:
+    async def _tell_phase(self, key: ResourceKey, phase: str, reason: str, message: str) -> None:
         now = self._client.clock.now()
 
         def told(status: dict[str, Any]) -> dict[str, Any]:
@@ -216,8 +216,8 @@ class CronKeeper:
         await self.done()
 
 
-def _key(impulse: Resource) -> Named:
-    return Named("Impulse", namespace_of(impulse), name_of(impulse))
+def _key(impulse: Resource) -> ResourceKey:
+    return ResourceKey("Impulse", namespace_of(impulse), name_of(impulse))
 
 
 def _utc(at: Instant) -> str:

@@ -8,15 +8,15 @@ from perdure.dialects.story.resources.resource import Resource, namespace_of, re
 from perdure.engine.client import Client
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.stores.protocol import ResourceRow, ResourceWrite
 
 TRIES = 200  # against others who write the same entries; each round somebody gets on
 
 
-def impulse_of(trigger: Resource) -> Named | None:
+def impulse_of(trigger: Resource) -> ResourceKey | None:
     target = read_reference(spec_of(trigger).get("impulseRef"), namespace_of(trigger))
-    return None if target is None else Named("Impulse", target.namespace, target.name)
+    return None if target is None else ResourceKey("Impulse", target.namespace, target.name)
 
 
 def status_in(row: ResourceRow) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def rewritten(row: ResourceRow, status: Mapping[str, Any]) -> ResourceWrite:
     )
 
 
-async def change_status(client: Client, key: Named, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
+async def change_status(client: Client, key: ResourceKey, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
     """Write what `change` makes of an entry's status, however many write it at once; False when it is gone."""
     for attempt in range(TRIES):
         row = (await client.store.resources([key])).get(key)

@@ -34,7 +34,7 @@ from perdure.engine.client import Client
 from perdure.expressions.gotemplate import Ambient
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument
-from perdure.kernel.lookups import Named
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.values import Instant
 from perdure.services.story.triggers.entry_status import change_status
 from perdure.services.story.triggers.requests import Requests
@@ -72,7 +72,7 @@ class Impulses:
         The member of the inputs called `numbered` gets a `runID`, which tells no deliveries apart.
         """
         impulse, template = await self.find(name, namespace)
-        key = Named("Impulse", namespace, name)
+        key = ResourceKey("Impulse", namespace, name)
         policy, throttle = Policy.read(impulse, template), Throttle.read(impulse)
         try:
             ambient = Ambient(moment(self._client.clock.now()), self._chance)
@@ -122,7 +122,7 @@ class Impulses:
             resource["metadata"]["annotations"] = {labels.BESIDE: jsontext.encode(beside).decode()}
         return resource
 
-    async def _try(self, resource: Resource, policy: Policy, key: Named) -> Resource:
+    async def _try(self, resource: Resource, policy: Policy, key: ResourceKey) -> Resource:
         """Only trouble that may pass is worth another attempt; the request stays the same one."""
         for attempt in range(1, policy.attempts + 1):
             if attempt > 1:
@@ -139,11 +139,11 @@ class Impulses:
                 raise
         raise AssertionError("the last attempt answers or raises")
 
-    async def _count_refusal(self, key: Named) -> None:
+    async def _count_refusal(self, key: ResourceKey) -> None:
         now = self._client.clock.now()
         await change_status(self._client, key, lambda status: impulse_counts.refused(status, now))
 
-    async def _renew(self, key: Named, holder: str, over: asyncio.Event) -> None:
+    async def _renew(self, key: ResourceKey, holder: str, over: asyncio.Event) -> None:
         """Keep the place of a delivery that is under way; a store that is busy now is asked again the next time."""
         while not over.is_set():
             await pause(self._client, RENEW_EVERY)
@@ -151,12 +151,12 @@ class Impulses:
             with suppress(*TRANSIENT, Conflict):
                 await change_status(self._client, key, change)
 
-    async def _leave(self, key: Named, holder: str) -> None:
+    async def _leave(self, key: ResourceKey, holder: str) -> None:
         """Give the place back. Where the store cannot be written now, the lease ends by itself."""
         with suppress(*TRANSIENT, Conflict):
             await change_status(self._client, key, lambda status: _with_throttle(status, leave, holder))
 
-    async def _enter(self, key: Named, throttle: Throttle, holder: str) -> None:
+    async def _enter(self, key: ResourceKey, throttle: Throttle, holder: str) -> None:
         """Wait for a place and a token of the bucket; nothing is dropped (STY-157)."""
         if throttle.is_off:
             return

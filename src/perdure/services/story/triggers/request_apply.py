@@ -18,8 +18,8 @@ from perdure.engine.client import Client
 from perdure.engine.random_ids import run_id_for_name
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.lookups import Named
-from perdure.kernel.validation import Applied
+from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.validation import AppliedDocument
 from perdure.services.story.triggers import counted_runs
 from perdure.services.story.triggers.requests import LANGUAGE, Requests
 
@@ -27,13 +27,15 @@ RUN, TRIGGER = KINDS["StoryRun"], KINDS["StoryTrigger"]
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no words, nothing that reads like something else
 
 
-async def asks_for_runs(client: Client, texts: Sequence[Applied], namespace: str = "") -> bool:
+async def asks_for_runs(client: Client, texts: Sequence[AppliedDocument], namespace: str = "") -> bool:
     """Whether an engine is needed to apply these."""
     entries, _ = await client.catalog.declared(texts, namespace)
     return any(entry.kind.is_request for entry in entries)
 
 
-async def apply(client: Client, texts: Sequence[Applied], namespace: str = "") -> tuple[list[Change], list[Finding]]:
+async def apply(
+    client: Client, texts: Sequence[AppliedDocument], namespace: str = ""
+) -> tuple[list[Change], list[Finding]]:
     """As `Client.apply`, and what is asked for begins."""
     entries, _ = await client.catalog.declared(texts, namespace)
     wanted = [entry for entry in entries if entry.kind == RUN]
@@ -64,7 +66,7 @@ async def _begin(client: Client, requests: Requests, entry: Entry) -> Change:
         outcome = Outcome.UNCHANGED
     if await _steer(client, resource):
         outcome = Outcome.CREATED if found is None else Outcome.CONFIGURED
-    return Change(entry.kind, Named(RUN.name, entry.key.namespace, name), outcome, 1, entry.file)
+    return Change(entry.kind, ResourceKey(RUN.name, entry.key.namespace, name), outcome, 1, entry.file)
 
 
 async def _steer(client: Client, resource: Resource) -> bool:

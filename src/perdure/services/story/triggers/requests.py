@@ -48,8 +48,8 @@ from perdure.engine.lookup_answers import document
 from perdure.engine.random_ids import run_id_for_name
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
-from perdure.kernel.lookups import Named, Question, Within
-from perdure.kernel.validation import Applied
+from perdure.kernel.lookups import Lookup, ResourceKey, ResourcesInNamespace
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.services.story.triggers import counted_runs
 from perdure.services.story.triggers.entry_status import TRIES, impulse_of, rewritten, status_in
@@ -89,7 +89,7 @@ class Requests:
 
     async def submit(self, resource: Resource) -> Resource:
         """Make a request durable and have it decided. One that was made before is not made again."""
-        key = Named(TRIGGER.name, namespace_of(resource), name_of(resource))
+        key = ResourceKey(TRIGGER.name, namespace_of(resource), name_of(resource))
         row = await self._row(key)
         if row is None:
             await self._admit(resource, key)
@@ -100,10 +100,10 @@ class Requests:
             )
         return await self.settle(key)
 
-    async def _admit(self, resource: Resource, key: Named) -> None:
+    async def _admit(self, resource: Resource, key: ResourceKey) -> None:
         text = jsontext.encode(resource).decode()
         try:
-            await self._client.catalog.apply([Applied(f"storytrigger/{key.name}", text)], key.namespace)
+            await self._client.catalog.apply([AppliedDocument(f"storytrigger/{key.name}", text)], key.namespace)
         except Rejected:
             row = await self._row(key)  # another submission of the same came first
             if row is None:
@@ -117,13 +117,13 @@ class Requests:
 
     async def settle_pending(self) -> list[Resource]:
         """Decide whatever was asked and never answered. One that cannot be decided holds up no other, and no engine."""
-        waiting = await self._client.store.list_resources(pending_mark(Named(TRIGGER.name, "", "")).kind)
+        waiting = await self._client.store.list_resources(pending_mark(ResourceKey(TRIGGER.name, "", "")).kind)
         decided = []
         for mark in waiting:
             if counted_runs.is_of_a_run(mark.key):
                 await counted_runs.count(self._client, mark.key)
                 continue
-            key = Named(TRIGGER.name, mark.key.namespace, mark.key.name)
+            key = ResourceKey(TRIGGER.name, mark.key.namespace, mark.key.name)
             try:
                 resource = await self.settle(key, missing_ok=True)
             except StoreError:
@@ -135,7 +135,7 @@ class Requests:
                 decided.append(resource)
         return decided
 
-    async def settle(self, key: Named, *, missing_ok: bool = False) -> Resource:
+    async def settle(self, key: ResourceKey, *, missing_ok: bool = False) -> Resource:
         """The request with its decision; still Pending where nothing can be started from here."""
         for attempt in range(TRIES):
             row = await self._row(key)
@@ -196,7 +196,7 @@ class Requests:
             changes.append(rewritten(rows[impulse], counted))
         return await client.store.write_catalog(changes) is None
 
-    async def _forget_mark(self, key: Named) -> None:
+    async def _forget_mark(self, key: ResourceKey) -> None:
         mark = pending_mark(key)
         rows = await self._client.store.resources([mark])
         if mark in rows:
@@ -224,13 +224,13 @@ class Requests:
         target = read_reference(spec_of(trigger).get("storyRef"), namespace_of(trigger))
         if target is None:
             return ResourceIndex()
-        asked: list[Question] = [
-            Named("Story", target.namespace, target.name),
-            Within("ReferenceGrant", target.namespace),
+        asked: list[Lookup] = [
+            ResourceKey("Story", target.namespace, target.name),
+            ResourcesInNamespace("ReferenceGrant", target.namespace),
         ]
         found = await self._client.validator.fetch(asked)
         story, grants = (found[one] for one in asked)
         return ResourceIndex([*([story] if story else []), *grants])
 
-    async def _row(self, key: Named) -> ResourceRow | None:
+    async def _row(self, key: ResourceKey) -> ResourceRow | None:
         return (await self._client.store.resources([key])).get(key)
