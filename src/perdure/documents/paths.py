@@ -1,16 +1,16 @@
 """The way from the root of a document to one of its values, and how it is written for people."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from perdure.kernel.lazy_regex import lazy_regex
 
 Step = str | int
-Path = Sequence[Step]
+Path = tuple[Step, ...]
 
 _PLAIN = lazy_regex(r"[A-Za-z_$][\w$-]*")
 
 
-def spell(path: Path) -> str:
+def spell(path: Iterable[Step]) -> str:
     """`steps[0].with`; a member that would be misread is quoted: `headers["x.y"]`."""
     written = ""
     for step in path:

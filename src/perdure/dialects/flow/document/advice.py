@@ -6,11 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.dialects.flow.document.cursor import Found, Path
 from perdure.dialects.flow.plan.instants import as_datetime, parse_duration, parse_timestamp
 from perdure.dialects.flow.plan.program import Call, Entry, Field, Flow, Predicate, Program, Step
 from perdure.dialects.flow.plan.provider_catalog import Catalog
 from perdure.dialects.flow.state.failures import Fault, code_matches
+from perdure.documents.cursor import Finding
+from perdure.documents.paths import Path
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin, Expression, find_expression
 from perdure.kernel.lazy_regex import lazy_regex
@@ -22,8 +23,8 @@ _EFFORT, _EFFORT_FOR_ONE, _EFFORT_TO_TRY = 1_000_000, 20_000, 100  # of trying e
 _CALENDAR = lazy_regex(r"-?P[^T]*[YM]")
 
 
-def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list[Found]:
-    found: list[Found] = []
+def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list[Finding]:
+    found: list[Finding] = []
     effort = TurnBudget(_EFFORT)
     for field in program.fields():
         found += _expressions(field, effort)
@@ -41,9 +42,9 @@ def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list
     return [replace(one, path=_path_in(document, one.path)) for one in found]
 
 
-def _warn(code: str, message: str, site: str, hint: str = "") -> Found:
+def _warn(code: str, message: str, site: str, hint: str = "") -> Finding:
     steps = (step.replace("~1", "/").replace("~0", "~") for step in site.split("/")[1:])
-    return Found(code, message, tuple(steps), hint, Severity.WARNING)
+    return Finding(code, message, tuple(steps), hint, Severity.WARNING)
 
 
 def _path_in(document: Any, path: Path) -> Path:
@@ -57,7 +58,7 @@ def _path_in(document: Any, path: Path) -> Path:
     return tuple(made)
 
 
-def _expressions(field: Field | Predicate, effort: TurnBudget) -> Iterator[Found]:
+def _expressions(field: Field | Predicate, effort: TurnBudget) -> Iterator[Finding]:
     if isinstance(field, Field):
         expressions = field.template.expressions
     else:
@@ -91,7 +92,7 @@ def _always_fails(expression: Expression, is_predicate: bool, effort: TurnBudget
     return None
 
 
-def _unreachable(flow: Flow) -> Iterator[Found]:
+def _unreachable(flow: Flow) -> Iterator[Finding]:
     reached: set[str] = set()
     pending = [flow.entrypoint]
     while pending:
@@ -112,7 +113,7 @@ def _successors(step: Step) -> list[str]:
     return [*clauses, step.next] if step.next else clauses
 
 
-def _hopeless_clauses(step: Step) -> Iterator[Found]:
+def _hopeless_clauses(step: Step) -> Iterator[Finding]:
     for index, clause in enumerate(step.catch):
         for earlier in step.catch[:index]:
             if _covers(earlier.match or {}, clause.match or {}):
@@ -138,7 +139,7 @@ def _has_pattern(patterns: list[str], narrow: str) -> bool:
     return any(code_matches(pattern, code) for pattern in patterns)
 
 
-def _waits(step: Step) -> Iterator[Found]:
+def _waits(step: Step) -> Iterator[Finding]:
     if step.action != "Sleep":
         return
     if step.own.length is not None:
@@ -152,7 +153,7 @@ def _waits(step: Step) -> Iterator[Found]:
                 yield _warn("MWL-046", f"this will fail at run time: {error}", step.own.until.site)
 
 
-def _literal_duration(written: Any, site: str) -> Iterator[Found]:
+def _literal_duration(written: Any, site: str) -> Iterator[Finding]:
     if not isinstance(written, str) or find_expression(written) is not None:
         return
     try:
@@ -164,7 +165,7 @@ def _literal_duration(written: Any, site: str) -> Iterator[Found]:
         yield _warn("MWL-088", "a year counts 365 days and a month 30", site, "Write days to be clear.")
 
 
-def _nested_reruns(flow: Flow) -> Iterator[Found]:
+def _nested_reruns(flow: Flow) -> Iterator[Finding]:
     """Runs multiply, within a stack and where a Step's stack stands inside the Flow's."""
     around = yield from _stack_reruns(flow.outermost, None)
     for step in flow.steps.values():
@@ -172,7 +173,7 @@ def _nested_reruns(flow: Flow) -> Iterator[Found]:
             yield from _stack_reruns(step.own.outermost, around)
 
 
-def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Found, None, Entry | None]:
+def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Finding, None, Entry | None]:
     entry: Entry | Call | None = outermost
     while isinstance(entry, Entry):
         if entry.provider.reruns:
@@ -184,7 +185,7 @@ def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Fo
     return around
 
 
-def _arguments(call: Call) -> Iterator[Found]:
+def _arguments(call: Call) -> Iterator[Finding]:
     """A mismatch that is visible in the document (MWL-045): only for arguments without any expression."""
     site = f"{call.site}/with"
     parameters = call.provider.parameters if call.provider is not None else call.flow.parameters if call.flow else None
@@ -198,7 +199,7 @@ def _arguments(call: Call) -> Iterator[Found]:
         yield _warn("MWL-045", f"this will fail at run time: {fault.envelope['message']}", at)
 
 
-def _phase_arguments(entry: Entry) -> Iterator[Found]:
+def _phase_arguments(entry: Entry) -> Iterator[Finding]:
     for name in ("onEntry", "onSuccess", "onFailure", "onAlways"):
         field = entry.phase(name).arguments
         if (entry.provider.dispatches and name == "onAlways") or (field is not None and not field.template.is_literal):
@@ -210,7 +211,7 @@ def _phase_arguments(entry: Entry) -> Iterator[Found]:
             yield _warn("MWL-045", message, f"{entry.site}/{name}" if name in entry.phases else entry.site)
 
 
-def _defaults(flow: Any, path: Path) -> Iterator[Found]:
+def _defaults(flow: Any, path: Path) -> Iterator[Finding]:
     """A `default` that looks like an expression binds as written (MWL-111)."""
     pending: list[tuple[Any, Path]] = [(flow, path)]
     while pending:
@@ -222,7 +223,7 @@ def _defaults(flow: Any, path: Path) -> Iterator[Found]:
                 if isinstance(default, str) and find_expression(default) is not None:
                     message = "a default is never evaluated: this one binds as it is written"
                     where = (*at, "parameters", "properties", name, "default")
-                    yield Found("MWL-111", message, where, "", Severity.WARNING)
+                    yield Finding("MWL-111", message, where, "", Severity.WARNING)
             pending += [(item, (*at, step)) for step, item in raw.items() if step != "parameters"]
         elif isinstance(raw, list):
             pending += [(item, (*at, step)) for step, item in enumerate(raw)]

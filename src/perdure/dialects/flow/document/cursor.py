@@ -1,98 +1,62 @@
-"""A look at one value of a document: what it should be, and where it stands if it is not.
-
-Nothing stops at the first problem; every rule reports and goes on.
-"""
+"""Flow's cursor over a document: expressions, closed objects and the members of Steps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from perdure.dialects.flow.plan.provider_catalog import Catalog
+from perdure.documents import cursor as documents
+from perdure.documents.paths import Path
 from perdure.expressions.mwl import find_expression
-from perdure.kernel.problems import Severity, guess
+from perdure.kernel.problems import guess
 
-Path = tuple[str | int, ...]
 Rule = Callable[["Cursor"], None]
 
 ALL_STEP_MEMBERS = (
     *("input", "output", "assign", "middleware", "catch", "next", "call", "calls", "over", "completion"),
     *("concurrency", "cases", "default", "for", "until", "value", "result"),
 )
-_KINDS: dict[str, tuple[type, ...]] = {
-    "an object": (dict,),
-    "an array": (list,),
-    "a string": (str,),
-    "a boolean": (bool,),
-    "a boolean or null": (bool, type(None)),
-    "an object or null": (dict, type(None)),
-}
 
 
-class Found(msgspec.Struct, frozen=True):
-    code: str
-    message: str
-    path: Path
-    hint: str = ""
-    severity: Severity = Severity.ERROR
-
-
-class Report(msgspec.Struct):
-    """What a walk over a document gathers: problems, and which Flow calls which."""
+class Report(documents.Report):
+    """Findings, and which Flow calls which."""
 
     catalog: Catalog
-    found: list[Found] = msgspec.field(default_factory=list)
     edges: dict[Path, list[tuple[Path, Path]]] = msgspec.field(default_factory=dict)  # caller → (callee, where)
 
 
 class Context(msgspec.Struct, frozen=True):
-    """The Flow a value stands in: its place, its content, and the Flow around that one."""
+    """The Flow that a value is in: its place, its content, and the Flow around that one."""
 
     path: Path
     raw: dict[str, Any]
     outer: "Context | None" = None
 
 
-class Cursor(msgspec.Struct, frozen=True):
-    findings: Report
-    value: Any
-    path: Path
+class Cursor(documents.Cursor[Report], frozen=True):
     around: Context | None = None
     level: str = "step"
 
-    def at(self, *steps: str | int) -> "Cursor":
-        """The look at a value further in, which must be there."""
-        value = self.value
-        for step in steps:
-            value = value[step]
-        return replace(self, value=value, path=(*self.path, *steps))
-
-    def problem(self, code: str, message: str, *steps: str | int, hint: str = "") -> None:
-        self.findings.found.append(Found(code, message, (*self.path, *steps), hint))
-
     def guess(self, word: str, known: Sequence[str]) -> str:
         """`; did you mean 'x'?` for the first problems; nobody repairs more at a time, and each guess costs."""
-        return guess(word, known[:2_000]) if len(self.findings.found) < 50 else ""
+        return guess(word, known[:2_000]) if len(self.report.findings) < 50 else ""
 
     @property
     def is_expression(self) -> bool:
         return isinstance(self.value, str) and find_expression(self.value) is not None
 
-    def has(self, kind: str, code: str = "MWL-022") -> bool:
-        """Whether the value is of the kind; an expression is none (MWL-042)."""
+    def has(self, kind: str, code: str = "MWL-022", hint: str = "") -> bool:
+        """Whether the value is of the kind; an expression is not allowed here (MWL-042)."""
         if self.is_expression:
             name = str(self.path[-1]) if self.path else "the document"
             self.problem("MWL-042", f"{name!r} is structural: an expression cannot stand here")
             return False
-        return self.is_or_report(kind, code)
+        return self.is_literal(kind, code, hint)
 
-    def is_or_report(self, kind: str, code: str = "MWL-022") -> bool:
-        allowed = _KINDS[kind]
-        if isinstance(self.value, allowed) and not (isinstance(self.value, bool) and bool not in allowed):
-            return True
-        self.problem(code, f"{str(self.path[-1]) if self.path else 'the document'!r} must be {kind}")
-        return False
+    def is_literal(self, kind: str, code: str = "MWL-022", hint: str = "") -> bool:
+        """Whether the value is of the kind, whatever a text says."""
+        return super().has(kind, code, hint)
 
     def closed(
         self,
@@ -137,11 +101,11 @@ class Cursor(msgspec.Struct, frozen=True):
         if len(present) == 1:
             return True
         listed = " and ".join(repr(name) for name in names)
-        said = "both" if present else "neither"
-        self.problem(code, f"exactly one of {listed} must be written, not {said}")
+        count = "both" if present else "neither"
+        self.problem(code, f"exactly one of {listed} must be written, not {count}")
         return False
 
 
-def comment(look: Cursor) -> None:
-    """Text for people, wherever the language allows it (MWL-013); never looked into."""
-    look.is_or_report("a string")
+def comment(cursor: Cursor) -> None:
+    """Text for people, wherever the language allows it (MWL-013); never evaluated."""
+    cursor.is_literal("a string")

@@ -5,18 +5,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.document.cursor import Context, Cursor, Path, Report, comment
+from perdure.dialects.flow.document.cursor import Context, Cursor, Report, comment
 from perdure.dialects.flow.plan.schemas import BadSchema, Parameters
 from perdure.dialects.flow.steps import ACTIONS
+from perdure.documents.paths import Path
 from perdure.expressions.mwl import find_expression
 
 FLOW_SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
 
 
-def flow(look: Cursor, is_root: bool) -> None:
-    if not look.has("an object", "MWL-021" if is_root else "MWL-022"):
+def flow(cursor: Cursor, is_root: bool) -> None:
+    if not cursor.has("an object", "MWL-021" if is_root else "MWL-022"):
         return
-    look = replace(look, around=Context(look.path, look.value, look.around), level="step")
+    cursor = replace(cursor, around=Context(cursor.path, cursor.value, cursor.around), level="step")
     members = {
         "entrypoint": _entrypoint,
         "steps": _steps,
@@ -26,87 +27,87 @@ def flow(look: Cursor, is_root: bool) -> None:
         "comment": comment,
     }
     if is_root:
-        look.closed({"$schema": _schema, **members}, ("entrypoint", "steps"), what="a Flow")
-        if "$schema" not in look.value:
-            look.problem("MWL-021", "the root Flow lacks '$schema'", hint=f'Write "$schema": "{FLOW_SCHEMA}".')
+        cursor.closed({"$schema": _schema, **members}, ("entrypoint", "steps"), what="a Flow")
+        if "$schema" not in cursor.value:
+            cursor.problem("MWL-021", "the root Flow lacks '$schema'", hint=f'Write "$schema": "{FLOW_SCHEMA}".')
     else:
-        look.closed(members, ("entrypoint", "steps"), what="a Flow", foreign={"$schema": "MWL-021"})
+        cursor.closed(members, ("entrypoint", "steps"), what="a Flow", foreign={"$schema": "MWL-021"})
 
 
-def _schema(look: Cursor) -> None:
-    if look.value != FLOW_SCHEMA:
-        look.problem("MWL-021", f"'$schema' must be {FLOW_SCHEMA!r}")
+def _schema(cursor: Cursor) -> None:
+    if cursor.value != FLOW_SCHEMA:
+        cursor.problem("MWL-021", f"'$schema' must be {FLOW_SCHEMA!r}")
 
 
-def _entrypoint(look: Cursor) -> None:
-    assert look.around is not None
-    steps = look.around.raw.get("steps")
-    if look.has("a string") and isinstance(steps, dict) and look.value not in steps:
-        look.problem("MWL-023", f"there is no Step {look.value!r}{look.guess(look.value, list(steps))}")
+def _entrypoint(cursor: Cursor) -> None:
+    assert cursor.around is not None
+    steps = cursor.around.raw.get("steps")
+    if cursor.has("a string") and isinstance(steps, dict) and cursor.value not in steps:
+        cursor.problem("MWL-023", f"there is no Step {cursor.value!r}{cursor.guess(cursor.value, list(steps))}")
 
 
-def _stack(look: Cursor) -> None:
-    parts.flow_stack(replace(look, level="flow"))
+def _stack(cursor: Cursor) -> None:
+    parts.flow_stack(replace(cursor, level="flow"))
 
 
-def _flows(look: Cursor) -> None:
-    if look.has("an object"):
-        for name in look.value:
-            _plain_name(look, name, "a Flow")
-            flow(look.at(name), is_root=False)
+def _flows(cursor: Cursor) -> None:
+    if cursor.has("an object"):
+        for name in cursor.value:
+            _plain_name(cursor, name, "a Flow")
+            flow(cursor.at(name), is_root=False)
 
 
-def _steps(look: Cursor) -> None:
-    if not look.has("an object"):
+def _steps(cursor: Cursor) -> None:
+    if not cursor.has("an object"):
         return
-    if not look.value:
-        look.problem("MWL-023", "'steps' must hold at least one Step")
-    for name in look.value:
-        _plain_name(look, name, "a Step")
-        _step(look.at(name))
+    if not cursor.value:
+        cursor.problem("MWL-023", "'steps' must hold at least one Step")
+    for name in cursor.value:
+        _plain_name(cursor, name, "a Step")
+        _step(cursor.at(name))
 
 
-def _plain_name(look: Cursor, name: str, what: str) -> None:
+def _plain_name(cursor: Cursor, name: str, what: str) -> None:
     if find_expression(name) is not None:
-        look.problem("MWL-042", f"the name of {what} cannot be an expression", name)
+        cursor.problem("MWL-042", f"the name of {what} cannot be an expression", name)
 
 
-def _step(look: Cursor) -> None:
-    if not look.has("an object"):
+def _step(cursor: Cursor) -> None:
+    if not cursor.has("an object"):
         return
-    if "action" not in look.value:
-        look.problem("MWL-022", "a Step lacks 'action'", hint=f"One of {', '.join(ACTIONS)}.")
+    if "action" not in cursor.value:
+        cursor.problem("MWL-022", "a Step lacks 'action'", hint=f"One of {', '.join(ACTIONS)}.")
         return
-    name = look.at("action")
+    name = cursor.at("action")
     if not name.has("a string"):
         return
     action = ACTIONS.get(name.value)
     if action is None:
-        near = look.guess(name.value, list(ACTIONS))
+        near = cursor.guess(name.value, list(ACTIONS))
         name.problem("MWL-026", f"there is no action {name.value!r}{near}", hint=f"One of {', '.join(ACTIONS)}.")
     else:
-        action.check(look)
+        action.check(cursor)
 
 
-def _parameters(look: Cursor) -> None:
-    if not look.has("an object", "MWL-033"):
+def _parameters(cursor: Cursor) -> None:
+    if not cursor.has("an object", "MWL-033"):
         return
-    if look.value.get("type") != "object":
-        look.problem("MWL-033", '\'parameters\' must say "type": "object" at its top level')
+    if cursor.value.get("type") != "object":
+        cursor.problem("MWL-033", '\'parameters\' must say "type": "object" at its top level')
         return
-    properties = look.value.get("properties", {})
+    properties = cursor.value.get("properties", {})
     if not isinstance(properties, dict):
-        look.problem("MWL-033", "'properties' of the parameters must be an object", "properties")
+        cursor.problem("MWL-033", "'properties' of the parameters must be an object", "properties")
         return
     try:
-        Parameters(look.value).compile()
+        Parameters(cursor.value).compile()
     except BadSchema as error:
-        look.problem("MWL-033", f"'parameters' is no valid JSON Schema: {error}", *_existing(look, error.path))
+        cursor.problem("MWL-033", f"'parameters' is no valid JSON Schema: {error}", *_existing(cursor, error.path))
 
 
-def _existing(look: Cursor, path: Path) -> Path:
+def _existing(cursor: Cursor, path: Path) -> Path:
     """As much of a path as the document has; the validator may point at what we added ourselves."""
-    value: Any = look.value
+    value: Any = cursor.value
     found: list[str | int] = []
     for step in path:
         try:
@@ -117,14 +118,14 @@ def _existing(look: Cursor, path: Path) -> Path:
     return tuple(found)
 
 
-def report_cycles(findings: Report, root: Cursor) -> None:
+def report_cycles(report: Report, root: Cursor) -> None:
     """No Flow may reach itself (MWL-030, MWL-052): one problem for each call that closes a circle."""
     done: set[Path] = set()
-    for start in list(findings.edges):
+    for start in list(report.edges):
         if start in done:
             continue
         trail: dict[Path, None] = {start: None}
-        pending = [(start, iter(findings.edges.get(start, ())))]
+        pending = [(start, iter(report.edges.get(start, ())))]
         while pending:  # a list, not recursion: chains of calls may be long
             node, calls = pending[-1]
             step = next(calls, None)
@@ -139,4 +140,4 @@ def report_cycles(findings: Report, root: Cursor) -> None:
                 )
             elif step[0] not in done:
                 trail[step[0]] = None
-                pending.append((step[0], iter(findings.edges.get(step[0], ()))))
+                pending.append((step[0], iter(report.edges.get(step[0], ()))))

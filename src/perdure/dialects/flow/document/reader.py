@@ -3,12 +3,16 @@
 import re
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.dialects.flow.document.advice import advise
-from perdure.dialects.flow.document.cursor import Cursor, Found, Path, Report
+from perdure.dialects.flow.document.cursor import Cursor, Report
 from perdure.dialects.flow.document.flows import FLOW_SCHEMA, flow, report_cycles
 from perdure.dialects.flow.plan.compiler import compile_program
 from perdure.dialects.flow.plan.program import Program
 from perdure.dialects.flow.plan.provider_catalog import Catalog
+from perdure.documents.cursor import Finding
+from perdure.documents.paths import Path
 from perdure.kernel import jsontext
 from perdure.kernel.json_positions import line_and_column, place_of, repeated_member
 from perdure.kernel.problems import Problem
@@ -37,23 +41,24 @@ def read(text: bytes, catalog: Catalog) -> tuple[Program | None, list[Problem]]:
     if (deep := _too_deep(document)) is not None:
         message = f"nested more than {DEEPEST} levels deep"
         return None, [Problem("MWL-020", message, pretty(deep[:5]), *(place_of(text.decode(), deep[:5]) or (1, 1)))]
-    findings = Report(catalog)
-    root = Cursor(findings, document, ())
+    report = Report(catalog)
+    root = Cursor(report, document)
     flow(root, is_root=True)
-    report_cycles(findings, root)
-    if findings.found:
-        return None, _placed(text.decode(), findings.found)
+    report_cycles(report, root)
+    if report.findings:
+        return None, _placed(text.decode(), report.findings)
     program = compile_program(document, catalog)
     return program, _placed(text.decode(), advise(program, document, catalog))
 
 
-def _placed(text: str, found: list[Found]) -> list[Problem]:
+def _placed(text: str, findings: list[Finding]) -> list[Problem]:
     problems = []
-    for index, one in enumerate(found):
-        line, column = (place_of(text, one.path) or (1, 1)) if index < PLACED else (None, None)
-        problems.append(Problem(one.code, one.message, pretty(one.path), line, column, one.hint, one.severity))
+    for index, finding in enumerate(findings):
+        line, column = (place_of(text, finding.path) or (1, 1)) if index < PLACED else (None, None)
+        problem = Problem(finding.code, finding.message, pretty(finding.path), line, column)
+        problems.append(replace(problem, hint=finding.hint, severity=finding.severity))
     last = (1 << 60, 0)
-    return sorted(problems, key=lambda one: (one.line, one.column or 0) if one.line is not None else last)
+    return sorted(problems, key=lambda problem: last if problem.line is None else (problem.line, problem.column or 0))
 
 
 def _syntax(text: bytes, message: str) -> Problem:

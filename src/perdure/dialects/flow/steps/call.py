@@ -30,7 +30,7 @@ class Own(msgspec.Struct, frozen=True):
 class CallAction:
     name = "Call"
 
-    def check(self, look: "Cursor") -> None:
+    def check(self, cursor: "Cursor") -> None:
         members = {
             "call": parts.call,
             "input": parts.anything,
@@ -40,7 +40,7 @@ class CallAction:
             "catch": parts.catch,
             "next": parts.next_step,
         }
-        look.step(members, required=("call", "next"))
+        cursor.step(members, required=("call", "next"))
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
         roots = AMBIENT | {"step"}

@@ -53,7 +53,7 @@ class Own(msgspec.Struct, frozen=True):
 class GatherAction(Plain):
     name = "Gather"
 
-    def check(self, look: "Cursor") -> None:
+    def check(self, cursor: "Cursor") -> None:
         members = {
             "over": parts.array,
             "call": parts.call,
@@ -65,8 +65,8 @@ class GatherAction(Plain):
             "catch": parts.catch,
             "next": parts.next_step,
         }
-        look.step(members, required=("next",))
-        parts.gather_form(look)
+        cursor.step(members, required=("next",))
+        parts.gather_form(cursor)
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
         roots = AMBIENT | {"step"}

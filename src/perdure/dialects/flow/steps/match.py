@@ -33,9 +33,9 @@ class Own(msgspec.Struct, frozen=True):
 class MatchAction(Plain):
     name = "Match"
 
-    def check(self, look: "Cursor") -> None:
+    def check(self, cursor: "Cursor") -> None:
         members = {"input": parts.anything, "cases": parts.match_cases, "default": parts.match_default}
-        look.step(members, required=("cases", "default"), code="MWL-039")
+        cursor.step(members, required=("cases", "default"), code="MWL-039")
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
         step = AMBIENT | {"step"}

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class PassAction(Plain):
     name = "Pass"
 
-    def check(self, look: "Cursor") -> None:
+    def check(self, cursor: "Cursor") -> None:
         members = {"output": parts.anything, "assign": parts.assign, "next": parts.next_step}
-        look.step(members, required=("next",))
+        cursor.step(members, required=("next",))
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> None:
         return None

@@ -14,7 +14,7 @@ class Action(Protocol):
     @property
     def name(self) -> str: ...
 
-    def check(self, look: "Cursor") -> None:
+    def check(self, cursor: "Cursor") -> None:
         """Report what is wrong with a Step of this kind."""
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Any:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class RaiseAction(Plain):
     name = "Raise"
 
-    def check(self, look: "Cursor") -> None:
-        look.step({"result": parts.raised})
+    def check(self, cursor: "Cursor") -> None:
+        cursor.step({"result": parts.raised})
 
     def compile(
         self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class ReturnAction(Plain):
     name = "Return"
 
-    def check(self, look: "Cursor") -> None:
-        look.step({"value": parts.anything})
+    def check(self, cursor: "Cursor") -> None:
+        cursor.step({"value": parts.anything})
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Field | None:
         return compiler.field(raw, "value", AMBIENT | {"step"}, site)

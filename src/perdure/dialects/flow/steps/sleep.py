@@ -31,9 +31,9 @@ class Own(msgspec.Struct, frozen=True):
 class SleepAction(Plain):
     name = "Sleep"
 
-    def check(self, look: "Cursor") -> None:
-        look.step({"for": parts.string, "until": parts.string, "next": parts.next_step}, required=("next",))
-        look.exactly_one("for", "until", code="MWL-038")
+    def check(self, cursor: "Cursor") -> None:
+        cursor.step({"for": parts.string, "until": parts.string, "next": parts.next_step}, required=("next",))
+        cursor.exactly_one("for", "until", code="MWL-038")
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
         roots = AMBIENT | {"step"}

@@ -9,12 +9,12 @@ from perdure.dialects.playbook.plan.program import OnDeny, Program, Step
 FIXED = frozenset({"workload", "args", "event", "execution_id"})
 
 
-def advise(look: Cursor, program: Program) -> None:
-    """`look` is at the workflow of a document without errors."""
+def advise(cursor: Cursor, program: Program) -> None:
+    """`cursor` is at the workflow of a document without errors."""
     written = {name for step in program.steps.values() for name in _written(step)}
     reached = _reachable(program)
     targets = {arc.step for step in program.steps.values() if step.router is not None for arc in step.router.arcs}
-    for item, step in zip(look.items(), program.steps.values(), strict=True):
+    for item, step in zip(cursor.items(), program.steps.values(), strict=True):
         if step.name not in reached and step.name != program.final_step:
             item.at("step").warn("PBK-033", f"no arc leads to step {step.name!r}: it never runs")
         if step.name == program.final_step and (step.name in targets or step.name == program.entry):
@@ -51,7 +51,7 @@ def _reachable(program: Program) -> set[str]:
     return found
 
 
-def _look_at_join(look: Cursor, step: Step, program: Program) -> None:
+def _look_at_join(cursor: Cursor, step: Step, program: Program) -> None:
     if step.join is None:
         return
     routers = {name: one.router for name, one in program.steps.items() if one.router is not None}
@@ -59,14 +59,14 @@ def _look_at_join(look: Cursor, step: Step, program: Program) -> None:
     passing = [name for name in sources if name not in step.join.branches]
     if passing:
         listed = ", ".join(repr(name) for name in passing)
-        look.at("spec").at("join").warn("PBK-130", f"tokens from {listed} do not wait here: 'from' does not name it")
+        cursor.at("spec").at("join").warn("PBK-130", f"tokens from {listed} do not wait here: 'from' does not name it")
 
 
-def _look_at_gate(look: Cursor, step: Step, written: set[str]) -> None:
+def _look_at_gate(cursor: Cursor, step: Step, written: set[str]) -> None:
     gate = step.admission
     if gate is None:
         return
-    at = look.at("spec").at("policy").at("admit")
+    at = cursor.at("spec").at("policy").at("admit")
     if not gate.can_allow:
         at.warn("PBK-033", "no rule allows anything: the step can never run")
         return
@@ -86,21 +86,21 @@ def _look_at_gate(look: Cursor, step: Step, written: set[str]) -> None:
         )
 
 
-def _look_at_loop(look: Cursor, step: Step) -> None:
+def _look_at_loop(cursor: Cursor, step: Step) -> None:
     if step.loop is not None and step.loop.is_parallel:
         keys = set(_written_by_tasks(step)) - set(step.loop.reduce)
         if keys:
             message = "iterations of a parallel loop set ctx: two that set one key differently fail the step"
-            look.at("loop").warn("PBK-033", message, hint="Name a reducer for the key in loop.spec.reduce.")
+            cursor.at("loop").warn("PBK-033", message, hint="Name a reducer for the key in loop.spec.reduce.")
 
 
-def _look_at_arcs(look: Cursor, step: Step) -> None:
+def _look_at_arcs(cursor: Cursor, step: Step) -> None:
     router = step.router
     if router is None or router.is_inclusive:
         return
-    arcs: list[Any] = look.value["next"]["arcs"]
+    arcs: list[Any] = cursor.value["next"]["arcs"]
     for index, arc in enumerate(router.arcs[:-1]):
         if arc.when is None or arcs[index].get("when") is True:
             message = "this arc always matches: the arcs below it are never looked at"
-            look.at("next").at("arcs").at(index).warn("PBK-033", message, hint="Put it last.")
+            cursor.at("next").at("arcs").at(index).warn("PBK-033", message, hint="Put it last.")
             return

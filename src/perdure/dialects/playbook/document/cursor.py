@@ -1,72 +1,18 @@
-"""A look at one value of a document: what it should be, and where it stands if it is not. No problem stops it."""
+"""Playbook's cursor over a document: texts, numbers, members that are allowed or have moved."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
+from perdure.documents import cursor as documents
+from perdure.kernel.problems import guess
 
-from perdure.kernel.problems import Severity, guess
-
-Path = tuple[str | int, ...]
 Rule = Callable[["Cursor"], object]
 
-KINDS: dict[str, tuple[type, ...]] = {
-    "a map": (dict,),
-    "a list": (list,),
-    "a text": (str,),
-    "true or false": (bool,),
-    "a number": (int, float),
-    "a whole number": (int,),
-}
 
-
-class Found(msgspec.Struct, frozen=True):
-    code: str
-    message: str
-    path: Path
-    hint: str = ""
-    severity: Severity = Severity.ERROR
-    is_key: bool = False
-
-
-class Report(msgspec.Struct):
-    found: list[Found] = msgspec.field(default_factory=list)
+class Report(documents.Report):
     is_io: bool = False  # the document is written in profile "io" (PBK-158)
 
-    @property
-    def has_errors(self) -> bool:
-        return any(one.severity is Severity.ERROR for one in self.found)
 
-
-class Cursor(msgspec.Struct, frozen=True):
-    findings: Report
-    value: Any
-    path: Path = ()
-
-    def at(self, step: str | int) -> "Cursor":
-        return Cursor(self.findings, self.value[step], (*self.path, step))
-
-    def problem(self, code: str, message: str, *, hint: str = "") -> None:
-        self.findings.found.append(Found(code, message, self.path, hint))
-
-    def problem_of_key(self, code: str, message: str, key: str, *, hint: str = "") -> None:
-        self.findings.found.append(Found(code, message, (*self.path, key), hint, is_key=True))
-
-    def warn(self, code: str, message: str, *, hint: str = "") -> None:
-        self.findings.found.append(Found(code, message, self.path, hint, Severity.WARNING))
-
-    @property
-    def name(self) -> str:
-        return repr(str(self.path[-1])) if self.path else "the document"
-
-    def has(self, kind: str, code: str, hint: str = "") -> bool:
-        """Whether the value is of the kind; reports if not."""
-        allowed = KINDS[kind]
-        if isinstance(self.value, allowed) and not (isinstance(self.value, bool) and bool not in allowed):
-            return True
-        self.problem(code, f"{self.name} must be {kind}", hint=hint)
-        return False
-
+class Cursor(documents.Cursor[Report], frozen=True):
     def is_text(self, code: str) -> bool:
         if self.has("a text", code) and not self.value.strip():
             self.problem(code, f"{self.name} must not be empty")
@@ -86,9 +32,9 @@ class Cursor(msgspec.Struct, frozen=True):
             return False
         return isinstance(self.value, int)
 
-    def members(self, names: Mapping[str, Rule]) -> None:
-        """Judge those of these members that are there."""
-        for name, rule in names.items():
+    def check_members(self, rules: Mapping[str, Rule]) -> None:
+        """Apply each rule to the member of its name, if there is one."""
+        for name, rule in rules.items():
             if name in self.value:
                 rule(self.at(name))
 
@@ -103,9 +49,6 @@ class Cursor(msgspec.Struct, frozen=True):
             near = "" if remedy else guess(str(name), known)
             self.problem_of_key(legacy, f"{what} has no member {name!r}{near}", name, hint=hint)
 
-    def items(self) -> Iterator["Cursor"]:
-        return (self.at(index) for index in range(len(self.value)))
 
-
-def anything(look: Cursor) -> None:
+def anything(cursor: Cursor) -> None:
     """No rule: knobs are extensible (PBK-009)."""

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.playbook.document import words
-from perdure.dialects.playbook.document.cursor import Cursor, Path, Report
+from perdure.dialects.playbook.document.cursor import Cursor, Report
 from perdure.dialects.playbook.document.root import entries
 from perdure.dialects.playbook.document.tool_forms import tasks_of
+from perdure.documents.paths import Path
 
 CODE = "PBK-158"
 NOT_SETTABLE = ("workload", "args", "event", "steps", "keychain", "output", "outcome", "results", "execution_id", "job")
@@ -36,24 +37,24 @@ class Reading(msgspec.Struct):
         return path
 
 
-def reading(data: Any, findings: Report) -> Reading:
+def reading(data: Any, report: Report) -> Reading:
     """The document itself, or its canonical form when it is written in profile "io"."""
     workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
     if not words.is_io(data, workbook):
         return Reading(data)
-    return _Translation(data, findings).done(workbook)
+    return _Translation(data, report).done(workbook)
 
 
 class _Translation:
-    def __init__(self, data: dict[str, Any], findings: Report) -> None:
-        self.look = Cursor(findings, data)
+    def __init__(self, data: dict[str, Any], report: Report) -> None:
+        self.cursor = Cursor(report, data)
         self.data = dict(data)
         self.moved: dict[Path, Path] = {}
 
     def done(self, workbook: Mapping[str, tuple[Path, Any]]) -> Reading:
         if isinstance(self.data.get("workflow"), list):
             self.data["workflow"] = list(self.data["workflow"])
-        for path, step in words.steps_of(self.look.value):
+        for path, step in words.steps_of(self.cursor.value):
             self._refuse_mixture(words.of_step(step, path), f"step {step.get('step')!r}")
             self.data["workflow"][path[-1]] = self._step(step, path)
         if workbook:
@@ -65,7 +66,7 @@ class _Translation:
         return Reading(self.data, True, self.moved)
 
     def _problem(self, path: Path, message: str, hint: str = "") -> None:
-        Cursor(self.look.findings, None, path).problem(CODE, message, hint=hint)
+        Cursor(self.cursor.report, None, path).problem(CODE, message, hint=hint)
 
     def _refuse_mixture(self, found: words.Words, where: str) -> None:
         if found.is_mixed:

@@ -24,81 +24,81 @@ def names_of(keychain: Any) -> frozenset[str]:
     return frozenset(one["name"] for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str))
 
 
-def keychain(look: Cursor) -> None:
-    if not look.has("a list", "PBK-010", "Write keychain: [{name: api, kind: bearer, …}]."):
+def keychain(cursor: Cursor) -> None:
+    if not cursor.has("a list", "PBK-010", "Write keychain: [{name: api, kind: bearer, …}]."):
         return
     seen: list[str] = []
-    for item in look.items():
+    for item in cursor.items():
         if item.has("a map", "PBK-010"):
             _entry(item, seen)
             if isinstance(item.value.get("name"), str):
                 seen.append(item.value["name"])
 
 
-def _entry(look: Cursor, seen: Sequence[str]) -> None:
-    entry = look.value
+def _entry(cursor: Cursor, seen: Sequence[str]) -> None:
+    entry = cursor.value
     name = entry.get("name")
     if "name" not in entry:
-        look.problem("PBK-010", "a keychain entry lacks 'name'")
+        cursor.problem("PBK-010", "a keychain entry lacks 'name'")
     elif not (isinstance(name, str) and name.isidentifier()):
-        look.at("name").problem("PBK-010", f"'name' must be a name like api_token, not {name!r}")
+        cursor.at("name").problem("PBK-010", f"'name' must be a name like api_token, not {name!r}")
     elif name in seen:
-        look.at("name").problem("PBK-010", f"there are two keychain entries named {name!r}")
+        cursor.at("name").problem("PBK-010", f"there are two keychain entries named {name!r}")
     if "kind" not in entry:
-        look.problem("PBK-010", "a keychain entry lacks 'kind'", hint=f"One of: {', '.join(KINDS)}.")
-    elif look.at("kind").is_one_of(tuple(KINDS), "PBK-181"):
-        _of_kind(look, entry["kind"])
+        cursor.problem("PBK-010", "a keychain entry lacks 'kind'", hint=f"One of: {', '.join(KINDS)}.")
+    elif cursor.at("kind").is_one_of(tuple(KINDS), "PBK-181"):
+        _of_kind(cursor, entry["kind"])
     if "scope" in entry:
-        _scope(look.at("scope"))
+        _scope(cursor.at("scope"))
     if "ttl_seconds" in entry:
-        ttl = look.at("ttl_seconds")
+        ttl = cursor.at("ttl_seconds")
         if ttl.has("a number", "PBK-181") and ttl.value <= 0:
             ttl.problem("PBK-181", "'ttl_seconds' must be more than 0")
     if "auto_renew" in entry:
-        look.at("auto_renew").has("true or false", "PBK-181")
+        cursor.at("auto_renew").has("true or false", "PBK-181")
     if "auth" in entry:
-        look.at("auth").is_text("PBK-181")
+        cursor.at("auth").is_text("PBK-181")
     for field in entry:
         if field not in ("name", "kind", "scope", "ttl_seconds", "auto_renew"):
-            _field(look.at(field), field, seen)
+            _field(cursor.at(field), field, seen)
 
 
-def _scope(look: Cursor) -> None:
-    meant = OLD_SCOPES.get(look.value) if isinstance(look.value, str) else None
+def _scope(cursor: Cursor) -> None:
+    meant = OLD_SCOPES.get(cursor.value) if isinstance(cursor.value, str) else None
     if meant is not None:
-        hint = f"Use `{meant}`: it is what {look.value!r} was called."
-        look.problem("PBK-182", f"there is no scope {look.value!r} any more", hint=hint)
+        hint = f"Use `{meant}`: it is what {cursor.value!r} was called."
+        cursor.problem("PBK-182", f"there is no scope {cursor.value!r} any more", hint=hint)
     else:
-        look.is_one_of(tuple(LIFETIMES), "PBK-182")
+        cursor.is_one_of(tuple(LIFETIMES), "PBK-182")
 
 
-def _of_kind(look: Cursor, kind: str) -> None:
-    entry = look.value
+def _of_kind(cursor: Cursor, kind: str) -> None:
+    entry = cursor.value
     for name in entry:
         if name not in COMMON and name not in KINDS[kind]:
-            at = look.at(name)
+            at = cursor.at(name)
             at.warn("PBK-181", f"a {kind} entry does not know {name!r}", hint=f"It knows: {', '.join(KINDS[kind])}.")
     if kind in ("oauth2", "http") and not entry.get("endpoint") and not entry.get("url"):
-        look.problem("PBK-181", f"a {kind} entry needs 'endpoint', the address to ask")
+        cursor.problem("PBK-181", f"a {kind} entry needs 'endpoint', the address to ask")
     if kind == "secret_manager":
         if "provider" in entry and not (isinstance(entry["provider"], str) and has_template(entry["provider"])):
-            look.at("provider").is_one_of(MANAGERS, "PBK-181")
+            cursor.at("provider").is_one_of(MANAGERS, "PBK-181")
         if "map" in entry:
-            look.at("map").has("a map", "PBK-181", "Write map: {member: name of the secret}.")
+            cursor.at("map").has("a map", "PBK-181", "Write map: {member: name of the secret}.")
     for name in SECRET_FIELDS:
         if isinstance(entry.get(name), str) and entry[name] and not has_template(entry[name]):
             message = f"the secret {name!r} stands in the document, which is stored as it is"
             hint = "Declare a secret_manager entry before it, and write {{ keychain.<name>.<member> }}."
-            look.at(name).warn("PBK-185", message, hint=hint)
+            cursor.at(name).warn("PBK-185", message, hint=hint)
 
 
-def _field(look: Cursor, name: str, seen: Sequence[str]) -> None:
-    texts.data(look, READABLE)
-    reads = Template(look.value).reads.members
+def _field(cursor: Cursor, name: str, seen: Sequence[str]) -> None:
+    texts.data(cursor, READABLE)
+    reads = Template(cursor.value).reads.members
     if "keychain" in reads:
         for wanted in sorted((reads["keychain"] or frozenset()) - set(seen)):
             message = f"keychain.{wanted} is not declared before this entry"
-            look.problem("PBK-180", message, hint="Entries are resolved in order; one may use those above it.")
+            cursor.problem("PBK-180", message, hint="Entries are resolved in order; one may use those above it.")
     if "workload" in reads and name in SECRET_FIELDS:
         message = "what a request gives is recorded with the run, and so would this secret be"
-        look.warn("PBK-185", message, hint="Let a secret_manager entry read it from the host.")
+        cursor.warn("PBK-185", message, hint="Let a secret_manager entry read it from the host.")

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.dialects.playbook.document.advice import advise
-from perdure.dialects.playbook.document.cursor import Cursor, Found, Path, Report
+from perdure.dialects.playbook.document.cursor import Cursor, Report
 from perdure.dialects.playbook.document.io import Reading, reading
 from perdure.dialects.playbook.document.keychain import names_of
 from perdure.dialects.playbook.document.root import document, entries
@@ -12,6 +14,8 @@ from perdure.dialects.playbook.document.tasks import Known
 from perdure.dialects.playbook.plan.compiler import compile_program
 from perdure.dialects.playbook.plan.program import Program
 from perdure.documents import Document, UnreadableText, read_document
+from perdure.documents.cursor import Finding
+from perdure.documents.paths import Path
 from perdure.kernel.problems import Problem
 from perdure.kernel.validation import DeclaredResource
 
@@ -20,14 +24,14 @@ from perdure.kernel.validation import DeclaredResource
 SWITCHES = frozenset(form for word in ("yes", "no", "on", "off") for form in (word, word.title(), word.upper()))
 
 
-def step_names(look: Cursor, written: Document) -> None:
+def step_names(cursor: Cursor, written: Document) -> None:
     """This reader keeps them as text (YAML 1.2), but the same document must mean the same everywhere."""
-    workflow = look.value.get("workflow") if isinstance(look.value, dict) else None
+    workflow = cursor.value.get("workflow") if isinstance(cursor.value, dict) else None
     for index, step in enumerate(workflow if isinstance(workflow, list) else ()):
         name = step.get("step") if isinstance(step, dict) else None
         if isinstance(name, str) and name in SWITCHES and _is_plain(written, ("workflow", index, "step"), name):
             message = f"{name} without quotes is a boolean to many readers of YAML, not a name"
-            look.at("workflow").at(index).at("step").problem("PBK-005", message, hint=f'Put it in quotes: "{name}".')
+            cursor.at("workflow").at(index).at("step").problem("PBK-005", message, hint=f'Put it in quotes: "{name}".')
 
 
 def _is_plain(written: Document, path: tuple[str | int, ...], name: str) -> bool:
@@ -87,17 +91,17 @@ def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem
         found = read_document(text)
     except UnreadableText as unreadable:
         return None, list(unreadable.problems)
-    findings = Report()
-    seen = reading(found.data, findings)
-    findings.is_io = seen.is_io
-    look = Cursor(findings, seen.data)
-    document(look, around.known(seen.data))
-    step_names(look, found)
-    if findings.has_errors:
-        return None, _placed(found, seen, findings.found)
+    report = Report()
+    seen = reading(found.data, report)
+    report.is_io = seen.is_io
+    cursor = Cursor(report, seen.data)
+    document(cursor, around.known(seen.data))
+    step_names(cursor, found)
+    if report.has_errors:
+        return None, _placed(found, seen, report.findings)
     program = compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)
-    advise(look.at("workflow"), program)
-    return program, _placed(found, seen, findings.found)
+    advise(cursor.at("workflow"), program)
+    return program, _placed(found, seen, report.findings)
 
 
 def load(text: bytes, around: ToolCatalog) -> Program:
@@ -106,13 +110,12 @@ def load(text: bytes, around: ToolCatalog) -> Program:
     return compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)
 
 
-def _placed(found: Document, seen: Reading, findings: Sequence[Found]) -> list[Problem]:
+def _placed(found: Document, seen: Reading, findings: Sequence[Finding]) -> list[Problem]:
     problems = []
-    for one in findings[:PLACED]:
-        place = found.problem_of_key if one.is_key else found.problem
-        message = f"{_step(found.data, one.path)}{one.message}"
-        problems.append(place(one.code, message, seen.written(one.path), hint=one.hint, severity=one.severity))
-    return sorted(problems, key=lambda one: (one.line or 0, one.column or 0))
+    for finding in findings[:PLACED]:
+        message = f"{_step(found.data, finding.path)}{finding.message}"
+        problems.append(replace(finding, message=message, path=seen.written(finding.path)).to_problem(found))
+    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
 def _step(data: Any, path: Path) -> str:

@@ -10,11 +10,11 @@ SCOPES = ("step", "execution", "workflow", "permanent")
 COMPRESSIONS = ("none", "gzip", "zstd", "lz4")
 
 
-def results(look: Cursor) -> None:
+def results(cursor: Cursor) -> None:
     """The knob `result` of an executor, a step, a loop or a task."""
-    if not look.has("a map", "PBK-171"):
+    if not cursor.has("a map", "PBK-171"):
         return
-    look.members(
+    cursor.check_members(
         {
             "inline_max_bytes": lambda size: size.is_at_least(0, "PBK-170"),
             "preview_max_bytes": lambda size: size.is_at_least(0, "PBK-170"),
@@ -24,36 +24,36 @@ def results(look: Cursor) -> None:
     )
 
 
-def _store(look: Cursor) -> None:
-    if not look.has("a map", "PBK-171", "Write store: {kind: auto, scope: execution, ttl: 2h}."):
+def _store(cursor: Cursor) -> None:
+    if not cursor.has("a map", "PBK-171", "Write store: {kind: auto, scope: execution, ttl: 2h}."):
         return
-    look.members({"kind": _kind, "scope": lambda scope: scope.is_one_of(SCOPES, "PBK-177"), "ttl": _ttl})
-    look.members({"compression": _compression})
+    cursor.check_members({"kind": _kind, "scope": lambda scope: scope.is_one_of(SCOPES, "PBK-177"), "ttl": _ttl})
+    cursor.check_members({"compression": _compression})
 
 
-def _compression(look: Cursor) -> None:
-    if look.is_one_of(COMPRESSIONS, "PBK-171") and look.value != "none":
-        look.warn("PBK-171", "bodies are kept as they are: nothing is compressed here")
+def _compression(cursor: Cursor) -> None:
+    if cursor.is_one_of(COMPRESSIONS, "PBK-171") and cursor.value != "none":
+        cursor.warn("PBK-171", "bodies are kept as they are: nothing is compressed here")
 
 
-def _kind(look: Cursor) -> None:
-    if look.value in ELSEWHERE:
+def _kind(cursor: Cursor) -> None:
+    if cursor.value in ELSEWHERE:
         hint = "Use `auto` or `disk`; to put a body into a cloud store, let a task of its own upload it."
-        look.problem("PBK-171", f"the result store {look.value!r} is not available here", hint=hint)
+        cursor.problem("PBK-171", f"the result store {cursor.value!r} is not available here", hint=hint)
     else:
-        look.is_one_of(STORES, "PBK-171")
+        cursor.is_one_of(STORES, "PBK-171")
 
 
-def _ttl(look: Cursor) -> None:
-    if look.value is not None and look.value != "forever" and read_seconds(look.value) is None:
-        look.problem("PBK-177", f"'ttl' must be a time like 30m, 2h, 1d or `forever`, not {look.value!r}")
+def _ttl(cursor: Cursor) -> None:
+    if cursor.value is not None and cursor.value != "forever" and read_seconds(cursor.value) is None:
+        cursor.problem("PBK-177", f"'ttl' must be a time like 30m, 2h, 1d or `forever`, not {cursor.value!r}")
 
 
-def _select(look: Cursor) -> None:
-    if not look.has("a list", "PBK-173", "Write select: [{path: $.data.next, as: next}]."):
+def _select(cursor: Cursor) -> None:
+    if not cursor.has("a list", "PBK-173", "Write select: [{path: $.data.next, as: next}]."):
         return
     names: set[str] = set()
-    for item in look.items():
+    for item in cursor.items():
         if not item.has("a map", "PBK-173"):
             continue
         item.closed(("path", "as"), "PBK-173", "an item of 'select'")

@@ -17,10 +17,10 @@ MODES = ("all", "any", "n")
 HINT = "Write join: {from: [a, b], mode: all}."
 
 
-def joins(look: Cursor) -> None:
-    """`look` is at the workflow."""
-    arcs = {item["step"]: _targets(item) for item in look.value if isinstance(item, dict) and _is_named(item)}
-    for item in look.items():
+def joins(cursor: Cursor) -> None:
+    """`cursor` is at the workflow."""
+    arcs = {item["step"]: _targets(item) for item in cursor.value if isinstance(item, dict) and _is_named(item)}
+    for item in cursor.items():
         spec = item.value.get("spec") if isinstance(item.value, dict) else None
         if isinstance(spec, dict) and "join" in spec and _is_named(item.value):
             _join(item.at("spec").at("join"), item.value["step"], arcs)
@@ -36,27 +36,27 @@ def _targets(step: Mapping[str, Any]) -> Sequence[Any]:
     return [arc.get("step") for arc in arcs if isinstance(arc, dict)] if isinstance(arcs, list) else []
 
 
-def _join(look: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
-    if not look.has("a map", "PBK-130", HINT):
+def _join(cursor: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
+    if not cursor.has("a map", "PBK-130", HINT):
         return
-    look.closed(("from", "mode", "n"), "PBK-130", "'join'")
-    if "from" not in look.value:
-        look.problem("PBK-130", "'join' lacks 'from'", hint=HINT)
-    elif look.at("from").has("a list", "PBK-130", HINT):
-        _branches(look.at("from"), name, arcs)
-    mode = look.value.get("mode", "all")
-    if "mode" in look.value and not look.at("mode").is_one_of(MODES, "PBK-130"):
+    cursor.closed(("from", "mode", "n"), "PBK-130", "'join'")
+    if "from" not in cursor.value:
+        cursor.problem("PBK-130", "'join' lacks 'from'", hint=HINT)
+    elif cursor.at("from").has("a list", "PBK-130", HINT):
+        _branches(cursor.at("from"), name, arcs)
+    mode = cursor.value.get("mode", "all")
+    if "mode" in cursor.value and not cursor.at("mode").is_one_of(MODES, "PBK-130"):
         return
     if mode == "n":
-        _count(look)
-    elif "n" in look.value:
-        look.problem_of_key("PBK-130", "'n' belongs to `mode: n`", "n")
+        _count(cursor)
+    elif "n" in cursor.value:
+        cursor.problem_of_key("PBK-130", "'n' belongs to `mode: n`", "n")
 
 
-def _branches(look: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
-    if not look.value:
-        look.problem("PBK-130", "'from' needs at least one step")
-    for index, item in enumerate(look.items()):
+def _branches(cursor: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> None:
+    if not cursor.value:
+        cursor.problem("PBK-130", "'from' needs at least one step")
+    for index, item in enumerate(cursor.items()):
         source: Any = item.value
         if not isinstance(source, str) or source not in arcs:
             near = guess(source, tuple(arcs)) if isinstance(source, str) else ""
@@ -66,17 +66,17 @@ def _branches(look: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> Non
         elif name not in arcs[source]:
             hint = f"Give it an arc to {name!r}, or leave it out."
             item.warn("PBK-130", f"no arc of step {source!r} leads here: it never delivers", hint=hint)
-        elif source in look.value[:index]:
+        elif source in cursor.value[:index]:
             item.problem("PBK-130", f"{source!r} is named twice")
 
 
-def _count(look: Cursor) -> None:
-    if "n" not in look.value:
-        look.problem("PBK-130", "`mode: n` needs 'n', how many branches are waited for")
-    elif look.at("n").is_at_least(1, "PBK-130") and isinstance(look.value.get("from"), list):
-        most = len(look.value["from"])
-        if look.value["n"] > most:
-            look.at("n").problem("PBK-130", f"'n' is {look.value['n']}, and only {most} branches are named")
+def _count(cursor: Cursor) -> None:
+    if "n" not in cursor.value:
+        cursor.problem("PBK-130", "`mode: n` needs 'n', how many branches are waited for")
+    elif cursor.at("n").is_at_least(1, "PBK-130") and isinstance(cursor.value.get("from"), list):
+        most = len(cursor.value["from"])
+        if cursor.value["n"] > most:
+            cursor.at("n").problem("PBK-130", f"'n' is {cursor.value['n']}, and only {most} branches are named")
 
 
 ROOT = ("apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow", "workbook")
@@ -85,14 +85,14 @@ VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 PROFILES = {"local": "local", "distributed": "distributed", "auto": "auto", "hybrid": "auto"}
 
 
-def document(look: Cursor, known: tasks.Known) -> None:
-    if not look.has("a map", "PBK-001", "A playbook begins with apiVersion, kind and metadata."):
+def document(cursor: Cursor, known: tasks.Known) -> None:
+    if not cursor.has("a map", "PBK-001", "A playbook begins with apiVersion, kind and metadata."):
         return
-    look.closed(ROOT, "PBK-001", "a playbook", legacy.ROOT)
+    cursor.closed(ROOT, "PBK-001", "a playbook", legacy.ROOT)
     for name in REQUIRED:
-        if name not in look.value:
-            look.problem("PBK-001", f"a playbook lacks {name!r}")
-    look.members(
+        if name not in cursor.value:
+            cursor.problem("PBK-001", f"a playbook lacks {name!r}")
+    cursor.check_members(
         {
             "apiVersion": lambda version: version.is_one_of(VERSIONS, "PBK-002"),
             "kind": lambda kind: kind.is_one_of(("Playbook",), "PBK-002"),
@@ -102,22 +102,22 @@ def document(look: Cursor, known: tasks.Known) -> None:
             "workbook": lambda workbook: _workbook(workbook, known),
         }
     )
-    names = step_names(look.value.get("workflow"))
-    if "workflow" in look.value:
-        _workflow(look.at("workflow"), known, names)
-    if "executor" in look.value:
-        _executor(look.at("executor"), names)
+    names = step_names(cursor.value.get("workflow"))
+    if "workflow" in cursor.value:
+        _workflow(cursor.at("workflow"), known, names)
+    if "executor" in cursor.value:
+        _executor(cursor.at("executor"), names)
 
 
-def _metadata(look: Cursor) -> None:
-    if not look.has("a map", "PBK-003"):
+def _metadata(cursor: Cursor) -> None:
+    if not cursor.has("a map", "PBK-003"):
         return
     for name in ("name", "path"):
-        if name not in look.value:
-            look.problem("PBK-003", f"metadata lacks {name!r}")
+        if name not in cursor.value:
+            cursor.problem("PBK-003", f"metadata lacks {name!r}")
         else:
-            look.at(name).is_text("PBK-003")
-    look.members(
+            cursor.at(name).is_text("PBK-003")
+    cursor.check_members(
         {
             "description": lambda text: _is(text, (str,), "a text"),
             "version": lambda version: _is(version, (str, int, float), "a text or a number"),
@@ -128,14 +128,14 @@ def _metadata(look: Cursor) -> None:
     )
 
 
-def _is(look: Cursor, kinds: tuple[type, ...], what: str) -> None:
-    if not isinstance(look.value, kinds) or isinstance(look.value, bool):
-        look.problem("PBK-003", f"{look.name} must be {what}")
+def _is(cursor: Cursor, kinds: tuple[type, ...], what: str) -> None:
+    if not isinstance(cursor.value, kinds) or isinstance(cursor.value, bool):
+        cursor.problem("PBK-003", f"{cursor.name} must be {what}")
 
 
-def _workload(look: Cursor) -> None:
-    if look.has("a map", "PBK-011"):
-        texts.data(look, texts.START)
+def _workload(cursor: Cursor) -> None:
+    if cursor.has("a map", "PBK-011"):
+        texts.data(cursor, texts.START)
 
 
 # The workbook.
@@ -155,13 +155,13 @@ def entries(workbook: Any) -> dict[str, tuple[tuple[str | int, ...], Any]]:
     return found
 
 
-def _workbook(look: Cursor, known: tasks.Known) -> None:
-    if isinstance(look.value, dict):
-        look.closed(("tasks",), "PBK-013", "the workbook")
-    elif not isinstance(look.value, list):
-        look.problem("PBK-013", "the workbook must be {tasks: {name: …}}")
-    for name, (path, _) in entries(look.value).items():
-        entry = look
+def _workbook(cursor: Cursor, known: tasks.Known) -> None:
+    if isinstance(cursor.value, dict):
+        cursor.closed(("tasks",), "PBK-013", "the workbook")
+    elif not isinstance(cursor.value, list):
+        cursor.problem("PBK-013", "the workbook must be {tasks: {name: …}}")
+    for name, (path, _) in entries(cursor.value).items():
+        entry = cursor
         for part in path:
             if not isinstance(entry.value, dict | list) or (isinstance(entry.value, dict) and part not in entry.value):
                 entry.problem("PBK-013", f"the entry {name!r} lacks {part!r}")
@@ -173,13 +173,13 @@ def _workbook(look: Cursor, known: tasks.Known) -> None:
                 _refuse_circles(entry, name, known)
 
 
-def _refuse_circles(look: Cursor, name: str, known: tasks.Known) -> None:
+def _refuse_circles(cursor: Cursor, name: str, known: tasks.Known) -> None:
     seen = {name}
-    body = look.value
+    body = cursor.value
     while isinstance(body, dict) and body.get("kind") == "workbook":
         name = str(body.get("task"))
         if name in seen:
-            look.problem("PBK-099", f"the workbook's task {name!r} calls itself")
+            cursor.problem("PBK-099", f"the workbook's task {name!r} calls itself")
             return
         seen.add(name)
         body = known.workbook.get(name)
@@ -193,13 +193,13 @@ def step_names(workflow: Any) -> tuple[str, ...]:
     return tuple(item["step"] for item in listed if isinstance(item, dict) and isinstance(item.get("step"), str))
 
 
-def _workflow(look: Cursor, known: tasks.Known, names: tuple[str, ...]) -> None:
-    if not look.has("a list", "PBK-004"):
+def _workflow(cursor: Cursor, known: tasks.Known, names: tuple[str, ...]) -> None:
+    if not cursor.has("a list", "PBK-004"):
         return
-    if not look.value:
-        look.problem("PBK-004", "'workflow' needs at least one step")
+    if not cursor.value:
+        cursor.problem("PBK-004", "'workflow' needs at least one step")
     seen: set[str] = set()
-    for item in look.items():
+    for item in cursor.items():
         if not item.has("a map", "PBK-004", "A step begins with `step: name`."):
             continue
         name = item.value.get("step")
@@ -212,43 +212,43 @@ def _workflow(look: Cursor, known: tasks.Known, names: tuple[str, ...]) -> None:
                 item.at("step").problem("PBK-004", f"there are two steps named {name!r}")
             seen.add(name)
         steps.step(item, known, names)
-    joins(look)
+    joins(cursor)
 
 
 # The executor.
 
 
-def _executor(look: Cursor, names: tuple[str, ...]) -> None:
-    if not look.has("a map", "PBK-006"):
+def _executor(cursor: Cursor, names: tuple[str, ...]) -> None:
+    if not cursor.has("a map", "PBK-006"):
         return
-    executor = look.value
-    look.closed(("profile", "kind", "version", "requires", "spec"), "PBK-006", "'executor'")
+    executor = cursor.value
+    cursor.closed(("profile", "kind", "version", "requires", "spec"), "PBK-006", "'executor'")
     for name in ("profile", "kind"):
         if name in executor:
-            look.at(name).is_one_of(tuple(PROFILES), "PBK-006")
+            cursor.at(name).is_one_of(tuple(PROFILES), "PBK-006")
     if "profile" in executor and "kind" in executor:
         meant = {PROFILES.get(str(executor["profile"])), PROFILES.get(str(executor["kind"]))}
         if len(meant) > 1:
-            look.problem("PBK-006", "'profile' and 'kind' say different things", hint="Write `profile` alone.")
-    if "requires" in executor and look.at("requires").has("a map", "PBK-008"):
-        look.at("requires").members(
+            cursor.problem("PBK-006", "'profile' and 'kind' say different things", hint="Write `profile` alone.")
+    if "requires" in executor and cursor.at("requires").has("a map", "PBK-008"):
+        cursor.at("requires").check_members(
             {name: lambda listed: _are_texts(listed, "PBK-008") for name in ("tools", "features")}
         )
-    if "spec" in executor and look.at("spec").has("a map", "PBK-006"):
-        _executor_spec(look.at("spec"), names)
+    if "spec" in executor and cursor.at("spec").has("a map", "PBK-006"):
+        _executor_spec(cursor.at("spec"), names)
 
 
-def _are_texts(look: Cursor, code: str) -> None:
-    if look.has("a list", code):
-        for item in look.items():
+def _are_texts(cursor: Cursor, code: str) -> None:
+    if cursor.has("a list", code):
+        for item in cursor.items():
             item.has("a text", code)
 
 
-def _executor_spec(look: Cursor, names: tuple[str, ...]) -> None:
+def _executor_spec(cursor: Cursor, names: tuple[str, ...]) -> None:
     for name in ("entry_step", "final_step"):
-        if name in look.value:
-            _step_name(look.at(name), names)
-    look.members(
+        if name in cursor.value:
+            _step_name(cursor.at(name), names)
+    cursor.check_members(
         {
             "no_next_is_error": lambda switch: switch.has("true or false", "PBK-007"),
             "loop_mode": lambda mode: mode.is_one_of(("local", "fanout"), "PBK-131"),
@@ -261,33 +261,33 @@ def _executor_spec(look: Cursor, names: tuple[str, ...]) -> None:
             "effects_in_doubt": tasks.in_doubt,
         }
     )
-    steps.refuse_directives(look)
+    steps.refuse_directives(cursor)
 
 
-def _step_name(look: Cursor, names: tuple[str, ...]) -> None:
-    if not isinstance(look.value, str):
-        look.problem("PBK-007", f"{look.name} must be the name of a step, not {look.value!r}")
-    elif look.value not in names:
-        look.problem("PBK-007", f"{look.name}: there is no step {look.value!r}{guess(look.value, names)}")
+def _step_name(cursor: Cursor, names: tuple[str, ...]) -> None:
+    if not isinstance(cursor.value, str):
+        cursor.problem("PBK-007", f"{cursor.name} must be the name of a step, not {cursor.value!r}")
+    elif cursor.value not in names:
+        cursor.problem("PBK-007", f"{cursor.name}: there is no step {cursor.value!r}{guess(cursor.value, names)}")
 
 
-def _queue_ttl(look: Cursor) -> None:
-    if look.value is not None:
-        _seconds(look, "PBK-101")
+def _queue_ttl(cursor: Cursor) -> None:
+    if cursor.value is not None:
+        _seconds(cursor, "PBK-101")
 
 
-def _pool(look: Cursor) -> None:
-    if look.value is not None:
-        look.is_text("PBK-197")
+def _pool(cursor: Cursor) -> None:
+    if cursor.value is not None:
+        cursor.is_text("PBK-197")
 
 
-def _fanout(look: Cursor) -> None:
-    if look.has("a map", "PBK-135"):
-        look.closed(("fail_fast", "allow_partial", "max_job_retries", "max_shards"), "PBK-135", "'fanout'")
+def _fanout(cursor: Cursor) -> None:
+    if cursor.has("a map", "PBK-135"):
+        cursor.closed(("fail_fast", "allow_partial", "max_job_retries", "max_shards"), "PBK-135", "'fanout'")
         for name in ("fail_fast", "allow_partial"):
-            if name in look.value:
-                look.at(name).has("true or false", "PBK-135")
-        look.members(
+            if name in cursor.value:
+                cursor.at(name).has("true or false", "PBK-135")
+        cursor.check_members(
             {
                 "max_job_retries": lambda count: count.is_at_least(0, "PBK-135"),
                 "max_shards": lambda count: count.is_at_least(1, "PBK-135"),
@@ -295,34 +295,34 @@ def _fanout(look: Cursor) -> None:
         )
 
 
-def _policy(look: Cursor) -> None:
-    if look.has("a map", "PBK-009"):
-        look.members({"completion": _completion, "limits": _limits, "lifecycle": _lifecycle})
+def _policy(cursor: Cursor) -> None:
+    if cursor.has("a map", "PBK-009"):
+        cursor.check_members({"completion": _completion, "limits": _limits, "lifecycle": _lifecycle})
 
 
-def _completion(look: Cursor) -> None:
-    if not look.has("a map", "PBK-009"):
+def _completion(cursor: Cursor) -> None:
+    if not cursor.has("a map", "PBK-009"):
         return
-    look.closed(("on_failure", "on_stranded", "on_final_failure", "wait_timeout_s"), "PBK-009", "'completion'")
+    cursor.closed(("on_failure", "on_stranded", "on_final_failure", "wait_timeout_s"), "PBK-009", "'completion'")
     for name, words in (("on_failure", OnFailure), ("on_stranded", OnStranded), ("on_final_failure", OnFinalFailure)):
-        if name in look.value:
-            look.at(name).is_one_of(tuple(one.value for one in words), "PBK-009")
-    if look.value.get("wait_timeout_s") is not None:
-        _seconds(look.at("wait_timeout_s"), "PBK-230")
+        if name in cursor.value:
+            cursor.at(name).is_one_of(tuple(one.value for one in words), "PBK-009")
+    if cursor.value.get("wait_timeout_s") is not None:
+        _seconds(cursor.at("wait_timeout_s"), "PBK-230")
 
 
-def _lifecycle(look: Cursor) -> None:
-    if look.has("a map", "PBK-193"):
-        look.members({"timeout_s": lambda time: _seconds(time, "PBK-193")})
+def _lifecycle(cursor: Cursor) -> None:
+    if cursor.has("a map", "PBK-193"):
+        cursor.check_members({"timeout_s": lambda time: _seconds(time, "PBK-193")})
 
 
-def _seconds(look: Cursor, code: str) -> None:
-    if read_seconds(look.value) is None:
-        look.problem(code, f"{look.name} must be a number of seconds, not {look.value!r}")
+def _seconds(cursor: Cursor, code: str) -> None:
+    if read_seconds(cursor.value) is None:
+        cursor.problem(code, f"{cursor.name} must be a number of seconds, not {cursor.value!r}")
 
 
-def _limits(look: Cursor) -> None:
-    if look.has("a map", "PBK-009"):
+def _limits(cursor: Cursor) -> None:
+    if cursor.has("a map", "PBK-009"):
         for name in ("max_payload_bytes", "max_step_runs", "max_task_visits"):
-            if name in look.value:
-                look.at(name).is_at_least(1, "PBK-009")
+            if name in cursor.value:
+                cursor.at(name).is_at_least(1, "PBK-009")

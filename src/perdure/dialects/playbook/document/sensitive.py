@@ -11,47 +11,47 @@ from perdure.kernel.problems import guess
 HINT = "Use it in the fields of a later task of this step."
 
 
-def field(look: Cursor, kind: str, declared: frozenset[str]) -> None:
+def field(cursor: Cursor, kind: str, declared: frozenset[str]) -> None:
     """A field of a task: does it name secrets that exist, and may it have one?"""
-    reads = Template(look.value).reads.members
+    reads = Template(cursor.value).reads.members
     if "keychain" in reads:
         if tools.kind_of(kind).provider is None and kind in tools.KINDS:
             message = f"a secret may not be passed to a {kind} task: what it is given is recorded"
-            look.problem(
+            cursor.problem(
                 "PBK-155", message, hint="A child declares its own keychain; `scope: shared` lends it an entry."
             )
         for name in sorted((reads["keychain"] or frozenset()) - declared):
             message = f"the keychain has no entry {name!r}{guess(name, tuple(declared))}"
-            look.warn("PBK-184", message, hint="Only a playbook that calls this one could share it.")
-    name = look.value
-    if look.path[-1:] != ("auth",) or not isinstance(name, str):
+            cursor.warn("PBK-184", message, hint="Only a playbook that calls this one could share it.")
+    name = cursor.value
+    if cursor.path[-1:] != ("auth",) or not isinstance(name, str):
         return
     if has_template(name):
         if reads.keys() - {"workload", "keychain"}:
             message = "data may not say which credential is used: a name counts only where this document has it"
-            look.warn("PBK-186", message, hint="List the credentials that are meant in the keychain.")
+            cursor.warn("PBK-186", message, hint="List the credentials that are meant in the keychain.")
     elif name not in declared:
         message = f"{name!r} is not in the keychain{guess(name, tuple(declared))}"
-        look.warn("PBK-186", message, hint=f"Then it must be a stored credential: PERDURE_CREDENTIAL_{name}.")
+        cursor.warn("PBK-186", message, hint=f"Then it must be a stored credential: PERDURE_CREDENTIAL_{name}.")
 
 
 def rules(tasks: Sequence[Cursor], labels: Sequence[str]) -> None:
     """Rules of a pipeline in which a task reads a secret: what they read and set is recorded."""
-    secret = {label for look, label in zip(tasks, labels, strict=True) if _is_secret(look)}
+    secret = {label for cursor, label in zip(tasks, labels, strict=True) if _is_secret(cursor)}
     if not secret:
         return
-    for index, look in enumerate(tasks):
+    for index, cursor in enumerate(tasks):
         after = index > 0 and _is_secret(tasks[index - 1])
-        for place, value, is_guard in _templates(look):
-            _judge(place, _reads(value, is_guard), secret, is_own=_is_secret(look), is_after=after)
+        for place, value, is_guard in _templates(cursor):
+            _judge(place, _reads(value, is_guard), secret, is_own=_is_secret(cursor), is_after=after)
 
 
-def _is_secret(look: Cursor) -> bool:
-    kind = look.value.get("kind") if isinstance(look.value, dict) else None
+def _is_secret(cursor: Cursor) -> bool:
+    kind = cursor.value.get("kind") if isinstance(cursor.value, dict) else None
     return isinstance(kind, str) and tools.kind_of(kind).is_sensitive
 
 
-def _judge(look: Cursor, reads: Reads, secret: set[str], *, is_own: bool, is_after: bool) -> None:
+def _judge(cursor: Cursor, reads: Reads, secret: set[str], *, is_own: bool, is_after: bool) -> None:
     members = reads.members
     named = [f"results.{label}" for label in sorted(secret) if label in (members.get("results") or ())]
     for scope, member in (("outcome", "result"), ("output", "data"), ("output", "ref")):
@@ -60,7 +60,7 @@ def _judge(look: Cursor, reads: Reads, secret: set[str], *, is_own: bool, is_aft
     if is_after and "_prev" in members:
         named.append("_prev")
     for name in named:
-        look.problem("PBK-155", f"{name} is a secret: rules cannot read it, and it may not be kept", hint=HINT)
+        cursor.problem("PBK-155", f"{name} is a secret: rules cannot read it, and it may not be kept", hint=HINT)
 
 
 def _reads(value: Any, is_guard: bool) -> Reads:
@@ -72,14 +72,14 @@ def _reads(value: Any, is_guard: bool) -> Reads:
         return Reads()  # it is told where guards are judged
 
 
-def _templates(look: Cursor) -> Iterator[tuple[Cursor, Any, bool]]:
+def _templates(cursor: Cursor) -> Iterator[tuple[Cursor, Any, bool]]:
     """Guards, delays and assignments of a task's rules, as far as they have their shape."""
-    match look.value:
+    match cursor.value:
         case {"spec": {"policy": {"rules": list(listed)}}}:
             pass
         case _:
             return
-    at = look.at("spec").at("policy").at("rules")
+    at = cursor.at("spec").at("policy").at("rules")
     for index, rule in enumerate(listed):
         match rule:
             case {"when": when}:

@@ -25,37 +25,37 @@ RUNTIME = ("image", "namespace", "command", "args", "env", "timeoutSeconds", "cl
 HINT = "Write script: {uri: path/or/address, source: {type: file or http}}."
 
 
-def script(look: Cursor) -> None:
+def script(cursor: Cursor) -> None:
     """Program text, or where it is."""
-    if isinstance(look.value, str) or not look.has("a map", "PBK-092", HINT):
+    if isinstance(cursor.value, str) or not cursor.has("a map", "PBK-092", HINT):
         return
-    look.closed(("uri", "source", "sha256"), "PBK-092", "a script")
-    if "uri" not in look.value:
-        look.problem("PBK-092", "the script lacks 'uri'", hint=HINT)
+    cursor.closed(("uri", "source", "sha256"), "PBK-092", "a script")
+    if "uri" not in cursor.value:
+        cursor.problem("PBK-092", "the script lacks 'uri'", hint=HINT)
     else:
-        look.at("uri").is_text("PBK-092")
-    source = look.value.get("source")
-    if source is not None and look.at("source").has("a map", "PBK-092", HINT) and "type" in source:
-        look.at("source").at("type").is_one_of(SOURCES, "PBK-092")
+        cursor.at("uri").is_text("PBK-092")
+    source = cursor.value.get("source")
+    if source is not None and cursor.at("source").has("a map", "PBK-092", HINT) and "type" in source:
+        cursor.at("source").at("type").is_one_of(SOURCES, "PBK-092")
 
 
-def runtime(look: Cursor, *, needs_image: bool) -> None:
+def runtime(cursor: Cursor, *, needs_image: bool) -> None:
     """What is written as a map; a template that gives one is judged when it runs."""
-    if not isinstance(look.value, dict):
+    if not isinstance(cursor.value, dict):
         return
-    look.closed(RUNTIME, "PBK-098", "a runtime")
-    if needs_image and "image" not in look.value:
-        look.problem("PBK-098", "a container needs an image", hint="Write runtime: {image: name}.")
+    cursor.closed(RUNTIME, "PBK-098", "a runtime")
+    if needs_image and "image" not in cursor.value:
+        cursor.problem("PBK-098", "a container needs an image", hint="Write runtime: {image: name}.")
 
 
-def libraries(look: Cursor) -> None:
+def libraries(cursor: Cursor) -> None:
     """What `python` imports under names of its own: a module, or something of a module (PBK-094)."""
     hint = "Write libs: {name: module}, or libs: {name: {from: module, import: name}}."
-    if plain(look) or not isinstance(look.value, dict | str):
-        look.problem("PBK-094", "'libs' must be a map", hint=hint)
+    if plain(cursor) or not isinstance(cursor.value, dict | str):
+        cursor.problem("PBK-094", "'libs' must be a map", hint=hint)
         return
-    for name in look.value if isinstance(look.value, dict) else ():
-        item = look.at(name)
+    for name in cursor.value if isinstance(cursor.value, dict) else ():
+        item = cursor.at(name)
         if isinstance(item.value, dict):
             if not item.value or not set(item.value) <= {"from", "import"}:
                 item.problem("PBK-094", "a library has 'from' and 'import', or one of them", hint=hint)
@@ -81,94 +81,94 @@ class Known(msgspec.Struct, frozen=True):
     refusal: Callable[[str], str | None] = lambda name: None  # why the operator does not allow a provider
 
 
-def pipeline(look: Cursor, step: str, known: Known, iterator: str | None) -> None:
-    tool = look.value
+def pipeline(cursor: Cursor, step: str, known: Known, iterator: str | None) -> None:
+    tool = cursor.value
     if isinstance(tool, list):
-        _check_list(look)
-    elif not look.has("a map", "PBK-017", "Write one task with `kind`, or a list of tasks."):
+        _check_list(cursor)
+    elif not cursor.has("a map", "PBK-017", "Write one task with `kind`, or a list of tasks."):
         return
     written = list(tasks_of(step, tool))
     labels = [one.label for one in written]
     for index, one in enumerate(written):
-        inner = _at(look, one.path)
+        inner = _at(cursor, one.path)
         if one.label in labels[:index]:
             inner.problem("PBK-018", f"the label {one.label!r} is used twice in this step")
         if "name" in one.body and one.path[-1:] != (one.label,):
             inner.at("name").is_text("PBK-018")
         task(inner, known)
         _policy(_called(inner, known), labels, index, iterator)
-    sensitive.rules([_called(_at(look, one.path), known) for one in written], labels)
+    sensitive.rules([_called(_at(cursor, one.path), known) for one in written], labels)
 
 
-def _at(look: Cursor, path: Sequence[str | int]) -> Cursor:
+def _at(cursor: Cursor, path: Sequence[str | int]) -> Cursor:
     for part in path:
-        look = look.at(part)
-    return look
+        cursor = cursor.at(part)
+    return cursor
 
 
-def _called(look: Cursor, known: Known) -> Cursor:
+def _called(cursor: Cursor, known: Known) -> Cursor:
     """The body that a call of the workbook stands for: its rules are judged where they are used."""
-    body, seen = look.value, 0
+    body, seen = cursor.value, 0
     while isinstance(body, dict) and body.get("kind") == tools.WORKBOOK and seen <= len(known.workbook):
         entry = known.workbook.get(str(body.get("task")))
         if not isinstance(entry, dict):
             break
         body = overlaid(entry, {name: body[name] for name in ("args", "spec") if name in body})
         seen += 1
-    return Cursor(look.findings, body, look.path)
+    return Cursor(cursor.report, body, cursor.path)
 
 
-def _check_list(look: Cursor) -> None:
-    if not look.value:
-        look.problem("PBK-018", "a pipeline needs at least one task")
-    for item in look.items():
+def _check_list(cursor: Cursor) -> None:
+    if not cursor.value:
+        cursor.problem("PBK-018", "a pipeline needs at least one task")
+    for item in cursor.items():
         if not item.has("a map", "PBK-017", "Write {name: label, kind: …} or {label: {kind: …}}."):
             continue
         if "kind" not in item.value and lone_label(item.value) is None:
             item.problem("PBK-017", "a task is {name: label, kind: …} or {label: {kind: …}} with exactly one label")
 
 
-def task(look: Cursor, known: Known) -> None:
+def task(cursor: Cursor, known: Known) -> None:
     """A task body, in a pipeline or in the workbook."""
-    body = look.value
+    body = cursor.value
     if "kind" not in body:
-        look.problem("PBK-018", "the task lacks 'kind'")
+        cursor.problem("PBK-018", "the task lacks 'kind'")
         return
     kind = body["kind"]
     for name, remedy in legacy.TASK.items():
         if name in body:
-            look.problem_of_key("PBK-020", f"a task has no member {name!r}", name, hint=f"Use {remedy}.")
+            cursor.problem_of_key("PBK-020", f"a task has no member {name!r}", name, hint=f"Use {remedy}.")
     if not isinstance(kind, str):
-        look.at("kind").problem("PBK-018", "'kind' must be a text")
+        cursor.at("kind").problem("PBK-018", "'kind' must be a text")
         return
     if kind == tools.WORKBOOK:
-        _call_of_workbook(look, known)
+        _call_of_workbook(cursor, known)
     elif kind in tools.KINDS:
-        _fields(look, kind, tools.KINDS[kind])
+        _fields(cursor, kind, tools.KINDS[kind])
         if kind == "python" and body.get("libs") is not None:
-            libraries(look.at("libs"))
+            libraries(cursor.at("libs"))
         if "script" in tools.KINDS[kind].text and "script" in body:
-            script(look.at("script"))
+            script(cursor.at("script"))
         if kind in ("container", "script") and "runtime" in body:
-            runtime(look.at("runtime"), needs_image=kind == "container")
+            runtime(cursor.at("runtime"), needs_image=kind == "container")
         missing = known.lacks(kind)
         if missing is not None:
             hint = f"Before it runs here: pip install '{missing}'."
-            look.at("kind").warn("PBK-101", f"the kind {kind!r} cannot work on this machine", hint=hint)
+            cursor.at("kind").warn("PBK-101", f"the kind {kind!r} cannot work on this machine", hint=hint)
     elif not known.provides(kind):
-        _unknown_kind(look.at("kind"), kind, known)
+        _unknown_kind(cursor.at("kind"), kind, known)
     if (refusal := _refusal(kind, known)) is not None:
-        look.at("kind").problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
-    if body.get("args") is not None and (texts.plain(look.at("args")) or not isinstance(body["args"], dict | str)):
-        look.at("args").problem(
+        cursor.at("kind").problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
+    if body.get("args") is not None and (texts.plain(cursor.at("args")) or not isinstance(body["args"], dict | str)):
+        cursor.at("args").problem(
             "PBK-020", f"'args' must be a map, not {body['args']!r}", hint="Write args: {name: value}."
         )
     for name in body:
         if name not in ("kind", "name", "spec", *legacy.TASK) and not tools.kind_of(kind).is_text(name, body[name]):
-            texts.data(look.at(name), texts.FIELDS)
-            sensitive.field(look.at(name), kind, known.keychain)
-    if "spec" in body and look.at("spec").has("a map", "PBK-020"):
-        _spec(look.at("spec"))
+            texts.data(cursor.at(name), texts.FIELDS)
+            sensitive.field(cursor.at(name), kind, known.keychain)
+    if "spec" in body and cursor.at("spec").has("a map", "PBK-020"):
+        _spec(cursor.at("spec"))
 
 
 def _refusal(kind: str, known: Known) -> str | None:
@@ -180,25 +180,25 @@ def _refusal(kind: str, known: Known) -> str | None:
     return None if refusal is None or known.refusal(kind) is None else refusal
 
 
-def _unknown_kind(look: Cursor, kind: str, known: Known) -> None:
+def _unknown_kind(cursor: Cursor, kind: str, known: Known) -> None:
     remedy = legacy.KINDS.get(kind)
     if remedy is not None:
-        look.problem("PBK-032", f"{kind!r} is no tool kind", hint=f"Use {remedy}.")
+        cursor.problem("PBK-032", f"{kind!r} is no tool kind", hint=f"Use {remedy}.")
         return
     names = (*tools.KINDS, tools.WORKBOOK, *known.kinds())
     hint = f"There are: {', '.join(sorted(set(names)))}. Further kinds come with --load."
-    look.problem("PBK-019", f"there is no tool kind {kind!r}{guess(kind, names)}", hint=hint)
+    cursor.problem("PBK-019", f"there is no tool kind {kind!r}{guess(kind, names)}", hint=hint)
 
 
-def _fields(look: Cursor, kind: str, rules: tools.Kind) -> None:
-    body = look.value
+def _fields(cursor: Cursor, kind: str, rules: tools.Kind) -> None:
+    body = cursor.value
     for group in rules.required:
         if not any(body.get(name) is not None for name in group):
-            look.problem("PBK-020", f"a {kind} task needs {' or '.join(repr(name) for name in group)}")
+            cursor.problem("PBK-020", f"a {kind} task needs {' or '.join(repr(name) for name in group)}")
     for name, words in rules.words.items():
         written = body.get(name)
         if written is not None and not (isinstance(written, str) and has_template(written)):
-            look.at(name).is_one_of(words, "PBK-020")
+            cursor.at(name).is_one_of(words, "PBK-020")
     if rules.fields is None:
         return
     allowed = ("kind", "name", "spec", *sorted(rules.fields))
@@ -207,40 +207,42 @@ def _fields(look: Cursor, kind: str, rules: tools.Kind) -> None:
             near = guess(name, allowed)
             remedy = legacy.FIELDS.get(name)
             hint = f"Use {remedy}." if remedy else f"Allowed are: {', '.join(allowed)}."
-            look.problem_of_key("PBK-020", f"a {kind} task has no field {name!r}{near}", name, hint=hint)
+            cursor.problem_of_key("PBK-020", f"a {kind} task has no field {name!r}{near}", name, hint=hint)
 
 
-def _call_of_workbook(look: Cursor, known: Known) -> None:
-    body = look.value
+def _call_of_workbook(cursor: Cursor, known: Known) -> None:
+    body = cursor.value
     name = body.get("task")
     if not isinstance(name, str):
-        look.problem("PBK-099", "a workbook task needs 'task', the name of an entry")
+        cursor.problem("PBK-099", "a workbook task needs 'task', the name of an entry")
     elif name not in known.workbook:
         message = f"the workbook has no task {name!r}{guess(name, tuple(known.workbook))}"
-        look.at("task").problem("PBK-099", message)
+        cursor.at("task").problem("PBK-099", message)
 
 
-def in_doubt(look: Cursor) -> None:
+def in_doubt(cursor: Cursor) -> None:
     """Of effects: whether one that may have happened is performed again, or waits for an operator."""
-    look.is_one_of(("repeat", "hold"), "PBK-035")
+    cursor.is_one_of(("repeat", "hold"), "PBK-035")
 
 
-def _spec(look: Cursor) -> None:
-    look.members({"result": results, "effects_in_doubt": in_doubt})
-    timeout = look.value.get("timeout")
+def _spec(cursor: Cursor) -> None:
+    cursor.check_members({"result": results, "effects_in_doubt": in_doubt})
+    timeout = cursor.value.get("timeout")
     for value in timeout.values() if isinstance(timeout, dict) else (timeout,):
         if value is not None and read_seconds(value) is None:
-            look.at("timeout").problem("PBK-193", f"a timeout is a number of seconds or a text like 30s, not {value!r}")
+            cursor.at("timeout").problem(
+                "PBK-193", f"a timeout is a number of seconds or a text like 30s, not {value!r}"
+            )
 
 
 # Rules.
 
 
-def _policy(look: Cursor, labels: Sequence[str], index: int, iterator: str | None) -> None:
-    spec = look.value.get("spec")
+def _policy(cursor: Cursor, labels: Sequence[str], index: int, iterator: str | None) -> None:
+    spec = cursor.value.get("spec")
     if not isinstance(spec, dict) or "policy" not in spec:
         return
-    policy = look.at("spec").at("policy")
+    policy = cursor.at("spec").at("policy")
     hint = "Write policy: {rules: [{when: …, then: {do: …}}, {else: {then: {do: …}}}]}."
     if not policy.has("a map", "PBK-021", hint):
         return
@@ -260,9 +262,9 @@ def _policy(look: Cursor, labels: Sequence[str], index: int, iterator: str | Non
         policy.warn("PBK-033", "no rule says `else`: an outcome that no rule matches continues, even an error")
 
 
-def rules(look: Cursor, code: str, then: Callable[[Cursor], None], scope: frozenset[str]) -> None:
+def rules(cursor: Cursor, code: str, then: Callable[[Cursor], None], scope: frozenset[str]) -> None:
     """A list of `{when, then}`, the last perhaps `{else: {then}}`."""
-    for index, rule in enumerate(look.items()):
+    for index, rule in enumerate(cursor.items()):
         if not rule.has("a map", code):
             continue
         rule.closed(("when", "then", "else"), code, "a rule", legacy.RULE)
@@ -277,7 +279,7 @@ def rules(look: Cursor, code: str, then: Callable[[Cursor], None], scope: frozen
             elif rule.at("then").has("a map", code):
                 then(rule.at("then"))
         if has_else:
-            if index != len(look.value) - 1:
+            if index != len(cursor.value) - 1:
                 rule.problem(code, "'else' must be the last rule")
             if rule.at("else").has("a map", code, "Write else: {then: {…}}."):
                 inner = rule.at("else")
@@ -287,70 +289,72 @@ def rules(look: Cursor, code: str, then: Callable[[Cursor], None], scope: frozen
                     then(inner.at("then"))
 
 
-def _then(look: Cursor, labels: Sequence[str], index: int, iterator: str | None) -> None:
-    then = look.value
-    writes = ("set_ctx", "set_iter", "set") if look.findings.is_io else ("set_ctx", "set_iter")
-    look.closed(("do", *RETRY_ONLY, "to", *writes), "PBK-024", "'then'", legacy.THEN)
+def _then(cursor: Cursor, labels: Sequence[str], index: int, iterator: str | None) -> None:
+    then = cursor.value
+    writes = ("set_ctx", "set_iter", "set") if cursor.report.is_io else ("set_ctx", "set_iter")
+    cursor.closed(("do", *RETRY_ONLY, "to", *writes), "PBK-024", "'then'", legacy.THEN)
     if "do" not in then:
-        look.problem("PBK-023", "'then' lacks 'do'", hint=f"One of: {', '.join(DIRECTIVES)}.")
+        cursor.problem("PBK-023", "'then' lacks 'do'", hint=f"One of: {', '.join(DIRECTIVES)}.")
         return
-    if not look.at("do").is_one_of(DIRECTIVES, "PBK-023"):
+    if not cursor.at("do").is_one_of(DIRECTIVES, "PBK-023"):
         return
     do = then["do"]
     for name in RETRY_ONLY:
         if name in then and do != "retry":
-            look.problem_of_key("PBK-024", f"{name!r} belongs to `do: retry`", name)
+            cursor.problem_of_key("PBK-024", f"{name!r} belongs to `do: retry`", name)
     if "attempts" in then:
-        look.at("attempts").is_at_least(1, "PBK-023")
+        cursor.at("attempts").is_at_least(1, "PBK-023")
     if "backoff" in then:
-        look.at("backoff").is_one_of(("none", "linear", "exponential"), "PBK-023")
+        cursor.at("backoff").is_one_of(("none", "linear", "exponential"), "PBK-023")
     if "delay" in then:
-        _delay(look.at("delay"))
-    _jump(look, labels, index)
+        _delay(cursor.at("delay"))
+    _jump(cursor, labels, index)
     for name in writes:
-        if name in then and look.at(name).has("a map", "PBK-023"):
-            assignments(look.at(name), texts.POLICY)
+        if name in then and cursor.at(name).has("a map", "PBK-023"):
+            assignments(cursor.at(name), texts.POLICY)
             if name == "set_iter":
-                _iter_only(look.at(name), iterator)
+                _iter_only(cursor.at(name), iterator)
 
 
-def _delay(look: Cursor) -> None:
-    if texts.plain(look):
-        look.problem("PBK-023", f"'delay' must be a number of seconds or a template that gives one, not {look.value!r}")
-    elif isinstance(look.value, str):
-        texts.data(look, texts.POLICY)
-    elif look.has("a number", "PBK-023") and look.value < 0:
-        look.problem("PBK-023", "'delay' must not be negative")
+def _delay(cursor: Cursor) -> None:
+    if texts.plain(cursor):
+        cursor.problem(
+            "PBK-023", f"'delay' must be a number of seconds or a template that gives one, not {cursor.value!r}"
+        )
+    elif isinstance(cursor.value, str):
+        texts.data(cursor, texts.POLICY)
+    elif cursor.has("a number", "PBK-023") and cursor.value < 0:
+        cursor.problem("PBK-023", "'delay' must not be negative")
 
 
-def _jump(look: Cursor, labels: Sequence[str], index: int) -> None:
-    then = look.value
+def _jump(cursor: Cursor, labels: Sequence[str], index: int) -> None:
+    then = cursor.value
     if then["do"] != "jump":
         if "to" in then:
-            look.problem_of_key("PBK-024", "'to' belongs to `do: jump`", "to")
+            cursor.problem_of_key("PBK-024", "'to' belongs to `do: jump`", "to")
         return
     if "to" not in then:
-        look.problem("PBK-023", "`do: jump` needs 'to', a label of this step")
+        cursor.problem("PBK-023", "`do: jump` needs 'to', a label of this step")
     elif then["to"] == "previous" and "previous" not in labels:
         if index == 0:
-            look.at("to").problem("PBK-025", "the first task has no previous one")
+            cursor.at("to").problem("PBK-025", "the first task has no previous one")
     elif then["to"] not in labels:
         near = guess(str(then["to"]), labels)
-        look.at("to").problem(
+        cursor.at("to").problem(
             "PBK-025", f"this step has no task {then['to']!r}{near}", hint=f"Labels: {', '.join(labels)}."
         )
 
 
-def assignments(look: Cursor, scope: frozenset[str]) -> None:
-    for name in look.value:
+def assignments(cursor: Cursor, scope: frozenset[str]) -> None:
+    for name in cursor.value:
         if not all(name.split(".")):
-            look.problem_of_key("PBK-152", f"{name!r} is no name: parts of a dotted key must not be empty", name)
-        texts.data(look.at(name), scope)
+            cursor.problem_of_key("PBK-152", f"{name!r} is no name: parts of a dotted key must not be empty", name)
+        texts.data(cursor.at(name), scope)
 
 
-def _iter_only(look: Cursor, iterator: str | None) -> None:
+def _iter_only(cursor: Cursor, iterator: str | None) -> None:
     if iterator is None:
-        look.problem("PBK-024", "'set_iter' needs a loop: this step has none", hint="Use set_ctx.")
-    for name in look.value:
+        cursor.problem("PBK-024", "'set_iter' needs a loop: this step has none", hint="Use set_ctx.")
+    for name in cursor.value:
         if name.partition(".")[0] in ("index", "count", "parent", iterator):
-            look.problem_of_key("PBK-105", f"iter.{name} is read-only", name)
+            cursor.problem_of_key("PBK-105", f"iter.{name} is read-only", name)

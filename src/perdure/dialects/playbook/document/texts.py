@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from perdure.dialects.playbook.document.cursor import Cursor, Found
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.state.task_errors import said
 from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
 from perdure.kernel.lazy_regex import lazy_regex
@@ -21,64 +21,66 @@ SUCCESS = r"""(?:'success'|"success")"""
 OLD_STATUS = lazy_regex(rf"{STATUS}\s*[!=]=\s*{SUCCESS}|{SUCCESS}\s*[!=]=\s*{STATUS}")
 
 
-def guard(look: Cursor, scope: frozenset[str]) -> None:
+def guard(cursor: Cursor, scope: frozenset[str]) -> None:
     """A boolean, or a text with a template in it."""
-    value = look.value
+    value = cursor.value
     if isinstance(value, bool):
         return
     if not isinstance(value, str):
-        look.problem("PBK-029", f"{look.name} must be true, false or a template, not {value!r}")
+        cursor.problem("PBK-029", f"{cursor.name} must be true, false or a template, not {value!r}")
         return
     if not has_template(value):
         hint = f'Write "{{{{ {value.strip()} }}}}".'
-        look.problem("PBK-029", f"{look.name} is plain text, which would always be true", hint=hint)
+        cursor.problem("PBK-029", f"{cursor.name} is plain text, which would always be true", hint=hint)
         return
     try:
-        _check_names(look, Guard(value).reads, scope)
-        _check_words(look)
+        _check_names(cursor, Guard(value).reads, scope)
+        _check_words(cursor)
     except TemplateError as fault:
-        look.problem("PBK-029", f"{look.name}: {said(fault)}")
+        cursor.problem("PBK-029", f"{cursor.name}: {said(fault)}")
 
 
-def data(look: Cursor, scope: frozenset[str]) -> None:
+def data(cursor: Cursor, scope: frozenset[str]) -> None:
     """A value whose texts may be templates."""
-    template = Template(look.value)
+    template = Template(cursor.value)
     for fault in template.faults:
-        look.findings.found.append(Found("PBK-029", said(fault), (*look.path, *fault.path)))
+        cursor.problem("PBK-029", said(fault), *fault.path)
     if template.reads.names - scope:
-        for text in _texts(look):
+        for text in _texts(cursor):
             _check_names(text, Template(text.value).reads, scope)
 
 
-def plain(look: Cursor) -> bool:
+def plain(cursor: Cursor) -> bool:
     """Whether the value is a text that no template is in."""
-    return isinstance(look.value, str) and not has_template(look.value)
+    return isinstance(cursor.value, str) and not has_template(cursor.value)
 
 
-def _texts(look: Cursor) -> Iterator[Cursor]:
-    if isinstance(look.value, str):
-        yield look
-    elif isinstance(look.value, dict | list):
-        for part in look.value if isinstance(look.value, dict) else range(len(look.value)):
-            yield from _texts(look.at(part))
+def _texts(cursor: Cursor) -> Iterator[Cursor]:
+    if isinstance(cursor.value, str):
+        yield cursor
+    elif isinstance(cursor.value, dict | list):
+        for part in cursor.value if isinstance(cursor.value, dict) else range(len(cursor.value)):
+            yield from _texts(cursor.at(part))
 
 
-def _check_words(look: Cursor) -> None:
-    if OLD_STATUS.search(look.value):
+def _check_words(cursor: Cursor) -> None:
+    if OLD_STATUS.search(cursor.value):
         hint = "Write `outcome.status == 'ok'`."
-        look.problem("PBK-032", "an outcome's status is 'ok' or 'error', never 'success'", hint=hint)
+        cursor.problem("PBK-032", "an outcome's status is 'ok' or 'error', never 'success'", hint=hint)
 
 
-def _check_names(look: Cursor, reads: Reads, scope: frozenset[str]) -> None:
+def _check_names(cursor: Cursor, reads: Reads, scope: frozenset[str]) -> None:
     for name in sorted(reads.names - scope):
         if name == "keychain":
-            look.problem("PBK-184", "keychain exists only in the fields of a task")
+            cursor.problem("PBK-184", "keychain exists only in the fields of a task")
         elif name == "vars":
-            look.problem("PBK-032", "there are no vars", hint="Use ctx, or iter inside a loop.")
+            cursor.problem("PBK-032", "there are no vars", hint="Use ctx, or iter inside a loop.")
         elif name == "ctx" and scope is START:
-            look.problem("PBK-012", "the workload is fixed before there is a ctx", hint=f"Readable: {_listed(scope)}.")
-        elif not look.findings.is_io:  # there a bare name is looked up when it is needed
-            look.warn("PBK-146", f"nothing is called {name!r} here", hint=f"Readable here: {_listed(scope)}.")
+            cursor.problem(
+                "PBK-012", "the workload is fixed before there is a ctx", hint=f"Readable: {_listed(scope)}."
+            )
+        elif not cursor.report.is_io:  # there a bare name is looked up when it is needed
+            cursor.warn("PBK-146", f"nothing is called {name!r} here", hint=f"Readable here: {_listed(scope)}.")
 
 
 def _listed(scope: Iterable[str]) -> str:

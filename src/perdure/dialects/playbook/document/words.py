@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.playbook.document.cursor import Path
 from perdure.dialects.playbook.document.tool_forms import tasks_of
+from perdure.documents.paths import Path
 from perdure.expressions.jinja import Template
 from perdure.kernel.lazy_regex import lazy_regex
 

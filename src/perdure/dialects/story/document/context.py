@@ -15,12 +15,12 @@ class Context(msgspec.Struct, frozen=True):
     settings: Settings = DEFAULTS
     uses: dict[Reference, Any] = msgspec.field(default_factory=dict)  # by `usage`: what was found out of an Engram
 
-    def may_name(self, look: Cursor, referrer: str, namespace: str, kind: str, target: Reference, code: str) -> bool:
+    def may_name(self, cursor: Cursor, referrer: str, namespace: str, kind: str, target: Reference, code: str) -> bool:
         """Whether a reference into another namespace is allowed; reports if not (STY-042, STY-250)."""
         refusal = refuse(referrer, namespace, kind, target, self.known, self.settings)
         if refusal is not None:
             hint = "Set references.cross-namespace-policy, or put both into one namespace."
-            look.problem(refusal, code=code, hint=hint)
+            cursor.problem(code, refusal, hint=hint)
         return refusal is None
 
     def find(self, kind: str, target: Reference) -> Resource | None:

@@ -1,18 +1,18 @@
-"""A look at one value of a resource: what it should be, and where it stands if it is not. No problem stops it.
+"""Story's cursor over a resource: fields that do not exist, fields that only mean something to Kubernetes.
 
-The code of a problem is its reason, as the contract calls it: `ValidationFailed` unless a rule says otherwise.
+The code of a problem is its reason, as the contract calls it: `INVALID` unless a rule says otherwise.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
-from perdure.documents import spell
+from perdure.documents import cursor as documents
+from perdure.documents.paths import Path, Step, spell
 from perdure.kernel.problems import Severity, guess
-
-Path = tuple[str | int, ...]
 
 INVALID = "ValidationFailed"
 ENGRAM_REFERENCE = "EngramReferenceInvalid"
@@ -26,34 +26,16 @@ KUBERNETES_ONLY = "KubernetesOnly"
 DOUBTFUL = "Doubtful"
 
 
-class Found(msgspec.Struct, frozen=True):
-    code: str
-    message: str
-    path: Path
-    hint: str = ""
-    severity: Severity = Severity.ERROR
-    is_key: bool = False
-
-
-class Report(msgspec.Struct):
-    """What a walk over one resource gathers. `ignored` are its fields that only mean something to Kubernetes."""
+class Report(documents.Report):
+    """Findings of one resource. `ignored` are its fields that only mean something to Kubernetes."""
 
     settings: Settings = DEFAULTS
-    found: list[Found] = msgspec.field(default_factory=list)
     ignored: list[Path] = msgspec.field(default_factory=list)
 
-    @property
-    def has_errors(self) -> bool:
-        return any(one.severity is Severity.ERROR for one in self.found)
 
-
-class Cursor(msgspec.Struct, frozen=True, gc=False):
-    findings: Report
-    value: Any
-    path: Path = ()
-
-    def at(self, *steps: str | int) -> "Cursor":
-        """Further in; what is not there is None."""
+class Cursor(documents.Cursor[Report], frozen=True):
+    def at(self, *steps: Step) -> Self:
+        """The cursor at a value further in; None if it does not exist."""
         value = self.value
         for step in steps:
             try:
@@ -61,41 +43,26 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
             except (KeyError, IndexError, TypeError):
                 value = None
                 break
-        return Cursor(self.findings, value, (*self.path, *steps))
-
-    def items(self) -> Iterator["Cursor"]:
-        for index, item in enumerate(self.value if isinstance(self.value, list) else ()):
-            yield Cursor(self.findings, item, (*self.path, index))
-
-    def members(self) -> Iterator[tuple[str, "Cursor"]]:
-        for name, member in self.value.items() if isinstance(self.value, dict) else ():
-            yield str(name), Cursor(self.findings, member, (*self.path, name))
+        return replace(self, value=value, path=(*self.path, *steps))
 
     @property
     def spelled(self) -> str:
         return spell(self.path)
 
-    def problem(self, message: str, *, code: str = INVALID, hint: str = "") -> None:
-        self.findings.found.append(Found(code, message, self.path, hint))
-
-    def warn(self, message: str, *, code: str = DOUBTFUL, hint: str = "") -> None:
-        self.findings.found.append(Found(code, message, self.path, hint, Severity.WARNING))
-
     def unknown(self, name: str, known: Sequence[str]) -> None:
         """A member that does not exist (STY-003)."""
-        severity = Severity.WARNING if self.findings.settings.is_lenient else Severity.ERROR
+        severity = Severity.WARNING if self.report.settings.is_lenient else Severity.ERROR
         hint = f"Allowed are: {', '.join(known)}." if known else ""
-        message = f"unknown field {name!r}{guess(name, known)}"
-        self.findings.found.append(Found(INVALID, message, (*self.path, name), hint, severity, is_key=True))
+        self.problem_of_key(INVALID, f"unknown field {name!r}{guess(name, known)}", name, hint=hint, severity=severity)
 
     def ignore(self) -> None:
         """A field for Kubernetes alone: checked, kept, without effect (STY-004)."""
-        self.findings.ignored.append(self.path)
+        self.report.ignored.append(self.path)
 
     def is_object(self) -> bool:
         if isinstance(self.value, dict):
             return True
-        self.problem(f"{self.spelled} must be a JSON object")
+        self.problem(INVALID, f"{self.spelled} must be a JSON object")
         return False
 
 

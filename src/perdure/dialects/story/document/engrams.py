@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.dialects.story.document import templates
 from perdure.dialects.story.document.context import Case, Context
-from perdure.dialects.story.document.cursor import Cursor
+from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.policies import MODES, OVERRIDES, POLICY, SECRETS, TEMPLATE_EXECUTION
 from perdure.dialects.story.document.shapes import (
     Fields,
@@ -75,60 +75,62 @@ ENGRAM = Fields(
 def validate_template(case: Case) -> None:
     """STY-009: what its annotations say of its code."""
     for name, problem in engram_code.problems(case.resource):
-        case.root.at("metadata", "annotations", f"{engram_code.PREFIX}{name}").problem(problem)
+        case.root.at("metadata", "annotations", f"{engram_code.PREFIX}{name}").problem(INVALID, problem)
     if engram_code.place_of(case.resource) == engram_code.CONTAINER:
-        findings = case.root.findings
-        findings.ignored[:] = [path for path in findings.ignored if path != ("spec", "image")]
+        report = case.root.report
+        report.ignored[:] = [path for path in report.ignored if path != ("spec", "image")]
 
 
 def validate_engram(case: Case) -> None:
     """STY-044"""
-    look, around = case.spec, case.around
-    template = find_template(look, "EngramTemplate", around)
-    templates.check(look.at("with"), template_roots.BATCH)
-    templates.check(look.at("overrides", "cache", "key"), template_roots.CACHE_KEY)
-    templates.check(look.at("executionPolicy", "cache", "key"), template_roots.CACHE_KEY)
+    cursor, around = case.spec, case.around
+    template = find_template(cursor, "EngramTemplate", around)
+    templates.check(cursor.at("with"), template_roots.BATCH)
+    templates.check(cursor.at("overrides", "cache", "key"), template_roots.CACHE_KEY)
+    templates.check(cursor.at("executionPolicy", "cache", "key"), template_roots.CACHE_KEY)
     if template is None:
         return
-    mode = look.at("mode")
-    check_mode(mode if mode.value else look, mode.value or "job", template)
-    check_settings(look.at("with"), template, around)
-    check_secrets(look, template)
+    mode = cursor.at("mode")
+    check_mode(mode if mode.value else cursor, mode.value or "job", template)
+    check_settings(cursor.at("with"), template, around)
+    check_secrets(cursor, template)
 
 
-def find_template(look: Cursor, kind: str, around: Context) -> Resource | None:
+def find_template(cursor: Cursor, kind: str, around: Context) -> Resource | None:
     """The template an Engram or Impulse is made from; reports when there is none, or another version of it."""
-    at = look.at("templateRef")
+    at = cursor.at("templateRef")
     target = read_reference(at.value, "")
     if target is None:
-        look.problem("spec.templateRef.name is required")
+        cursor.problem(INVALID, "spec.templateRef.name is required")
         return None
     found = around.find(kind, target)
     if found is None:
-        at.problem(f"{kind} '{target.name}' not found", hint="Apply it with the others, or load what registers it.")
+        at.problem(
+            INVALID, f"{kind} '{target.name}' not found", hint="Apply it with the others, or load what registers it."
+        )
     elif (misfit := target.misfit(kind, found)) is not None:
-        at.problem(misfit)
+        at.problem(INVALID, misfit)
     return found
 
 
-def check_mode(look: Cursor, mode: Any, template: Resource) -> None:
+def check_mode(cursor: Cursor, mode: Any, template: Resource) -> None:
     supported = spec_of(template).get("supportedModes")
     if isinstance(supported, list) and mode in MODES and mode not in supported:
         known = ", ".join(map(str, supported))
-        look.problem(f"workload mode {shown(mode)} is not supported by template (supportedModes: {known})")
+        cursor.problem(INVALID, f"workload mode {shown(mode)} is not supported by template (supportedModes: {known})")
 
 
-def check_settings(look: Cursor, template: Resource, around: Context) -> None:
-    given = {} if look.value is None else look.value
+def check_settings(cursor: Cursor, template: Resource, around: Context) -> None:
+    given = {} if cursor.value is None else cursor.value
     if not isinstance(given, dict):
         return
     size, most = len(jsontext.encode(given)), around.settings.max_inline_size
     if size > most:
-        look.problem(f"{look.spelled} too large ({size} bytes > {most})")
-    check_fit(look, given, spec_of(template).get("configSchema"), "config")
+        cursor.problem(INVALID, f"{cursor.spelled} too large ({size} bytes > {most})")
+    check_fit(cursor, given, spec_of(template).get("configSchema"), "config")
 
 
-def check_fit(look: Cursor, given: Mapping[str, Any], schema: Any, what: str, before: str = "") -> None:
+def check_fit(cursor: Cursor, given: Mapping[str, Any], schema: Any, what: str, before: str = "") -> None:
     """Whether some data can fit a schema of the template, whatever the templates in them will turn out to be."""
     if schema is None:
         return
@@ -136,17 +138,17 @@ def check_fit(look: Cursor, given: Mapping[str, Any], schema: Any, what: str, be
     if isinstance(compiled, str):
         return  # told where the schema stands
     for misfit in compiled.static_misfits(compiled.complete(given)):
-        look.at(*misfit.path).problem(f"{before}the template's {what} schema refuses it: {misfit}")
+        cursor.at(*misfit.path).problem(INVALID, f"{before}the template's {what} schema refuses it: {misfit}")
 
 
-def check_secrets(look: Cursor, template: Resource) -> None:
+def check_secrets(cursor: Cursor, template: Resource) -> None:
     known = spec_of(template).get("secretSchema")
     known = known if isinstance(known, dict) else {}
-    given = look.at("secrets").value
+    given = cursor.at("secrets").value
     given = given if isinstance(given, dict) else {}
     for name, definition in known.items():
         if isinstance(definition, dict) and definition.get("required") is True and not given.get(name):
-            look.problem(f"secret {shown(name)} is required by the template")
+            cursor.problem(INVALID, f"secret {shown(name)} is required by the template")
     for name in given:
         if name not in known:
-            look.at("secrets", name).problem(f"secret {shown(name)} is not in the template's secretSchema")
+            cursor.at("secrets", name).problem(INVALID, f"secret {shown(name)} is not in the template's secretSchema")

@@ -2,7 +2,7 @@
 
 from perdure.dialects.story.document import templates
 from perdure.dialects.story.document.context import Case, Context
-from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, Cursor
+from perdure.dialects.story.document.cursor import INVALID, NOT_FOUND, STORY_REFERENCE, Cursor
 from perdure.dialects.story.document.engrams import (
     REQUIRED,
     TEMPLATE,
@@ -63,63 +63,63 @@ def validate_impulse_template(case: Case) -> None:
 
 def validate_impulse(case: Case) -> None:
     """STY-045"""
-    look, around = case.spec, case.around
-    template = find_template(look, "ImpulseTemplate", around)
-    _target(look, case.namespace, around)
-    mode = look.at("workload", "mode")
+    cursor, around = case.spec, case.around
+    template = find_template(cursor, "ImpulseTemplate", around)
+    _target(cursor, case.namespace, around)
+    mode = cursor.at("workload", "mode")
     if mode.value == "job":
-        mode.problem("spec.workload.mode must not be 'job' for Impulse (must be always-on)")
+        mode.problem(INVALID, "spec.workload.mode must not be 'job' for Impulse (must be always-on)")
     elif mode.value and template is not None:
         check_mode(mode, mode.value, template)
-    templates.check(look.at("mapping"), template_roots.MAPPING)
-    refuse_secrets(look.at("mapping"))
-    _delivery(look.at("deliveryPolicy"))
+    templates.check(cursor.at("mapping"), template_roots.MAPPING)
+    refuse_secrets(cursor.at("mapping"))
+    _delivery(cursor.at("deliveryPolicy"))
     if template is not None:
-        check_settings(look.at("with"), template, around)
-        check_secrets(look, template)
+        check_settings(cursor.at("with"), template, around)
+        check_secrets(cursor, template)
     if template is not None and spec_of(template) == spec_of(CRON):
         try:
             read_schedules(case.resource)
         except BadSchedule as refusal:
-            look.at("with").problem(str(refusal))
+            cursor.at("with").problem(INVALID, str(refusal))
 
 
-def _target(look: Cursor, namespace: str, around: Context) -> None:
-    at = look.at("storyRef")
+def _target(cursor: Cursor, namespace: str, around: Context) -> None:
+    at = cursor.at("storyRef")
     target = read_reference(at.value, namespace)
     if target is None:
-        look.problem("spec.storyRef.name is required", code=STORY_REFERENCE)
+        cursor.problem(STORY_REFERENCE, "spec.storyRef.name is required")
         return
     if not around.may_name(at, "Impulse", namespace, "Story", target, STORY_REFERENCE):
         return
     found = around.find("Story", target)
     if found is None:
-        at.warn(f"there is no Story '{target.key}' yet: triggers will wait for it", code=NOT_FOUND)
+        at.warn(NOT_FOUND, f"there is no Story '{target.key}' yet: triggers will wait for it")
     elif (misfit := target.misfit("Story", found)) is not None:
-        at.warn(misfit, code=STORY_REFERENCE)
+        at.warn(STORY_REFERENCE, misfit)
 
 
-def _delivery(look: Cursor) -> None:
+def _delivery(cursor: Cursor) -> None:
     """How triggers are told apart and tried again (STY-045)."""
-    mode, key = look.at("dedupe", "mode").value, look.at("dedupe", "keyTemplate")
+    mode, key = cursor.at("dedupe", "mode").value, cursor.at("dedupe", "keyTemplate")
     has_key = isinstance(key.value, str) and bool(key.value.strip())
     if mode == "key" and not has_key:
-        look.at("dedupe").problem("keyTemplate is required when mode is key")
+        cursor.at("dedupe").problem(INVALID, "keyTemplate is required when mode is key")
     elif mode != "key" and has_key:
-        key.problem("keyTemplate is only allowed when mode is key")
+        key.problem(INVALID, "keyTemplate is only allowed when mode is key")
     if has_key:
         templates.check(key, template_roots.TRIGGER_KEY)
     spans = {}
     for word in ("baseDelay", "maxDelay"):
-        at = look.at("retry", word)
+        at = cursor.at("retry", word)
         if at.value in (None, "") or not isinstance(at.value, str):
             continue
         try:
             spans[word] = read_duration(at.value)
         except BadDuration as refusal:
-            at.problem(f"invalid {word}: {refusal}")
+            at.problem(INVALID, f"invalid {word}: {refusal}")
             continue
         if spans[word] < 0:
-            at.problem(f"{word} must not be negative")
+            at.problem(INVALID, f"{word} must not be negative")
     if 0 < spans.get("maxDelay", 0) < spans.get("baseDelay", 0):
-        look.at("retry", "maxDelay").problem("maxDelay must not be smaller than baseDelay")
+        cursor.at("retry", "maxDelay").problem(INVALID, "maxDelay must not be smaller than baseDelay")

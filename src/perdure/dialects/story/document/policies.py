@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.document.cursor import Cursor
+from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.shapes import (
     Either,
     Fields,
@@ -66,15 +66,17 @@ _STORAGE = Fields(
 class Storage(msgspec.Struct, frozen=True):
     """Where large values go. S3 only where there is a driver for it (STY-007)."""
 
-    def validate(self, look: Cursor) -> None:
-        _STORAGE.validate(look)
-        if not isinstance(look.value, dict):
+    def validate(self, cursor: Cursor) -> None:
+        _STORAGE.validate(cursor)
+        if not isinstance(cursor.value, dict):
             return
-        if look.value.get("s3") is not None and "s3" not in look.findings.settings.storage_drivers:
-            look.at("s3").problem("storage.s3 needs an S3 driver, and none is configured", hint="Use storage.file.")
-        path = look.at("file", "path")
+        if cursor.value.get("s3") is not None and "s3" not in cursor.report.settings.storage_drivers:
+            cursor.at("s3").problem(
+                INVALID, "storage.s3 needs an S3 driver, and none is configured", hint="Use storage.file."
+            )
+        path = cursor.at("file", "path")
         if isinstance(path.value, str) and ".." in path.value.split("/"):
-            path.problem("storage.file.path must not lead out of the data root")
+            path.problem(INVALID, "storage.file.path must not lead out of the data root")
 
     def tidy(self, value: Any) -> Any:
         return _STORAGE.tidy(value)

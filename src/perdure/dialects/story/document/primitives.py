@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from perdure.dialects.story.document.cursor import INVALID, Cursor, listed
+from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor, listed
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import ReferenceShape, shown
 from perdure.dialects.story.document.templates import check_condition, is_literal
@@ -15,10 +15,10 @@ STOP_PHASES = ("Succeeded", "Failed", "Finished", "Canceled")
 STOP_MODES = ("success", "failure", "cancel")
 
 
-def execute_story(look: Cursor, name: str) -> None:
-    given = look.at("with")
+def execute_story(cursor: Cursor, name: str) -> None:
+    given = cursor.at("with")
     if given.value is None:
-        look.problem(f"step '{name}' of type 'executeStory' requires a 'with' block")
+        cursor.problem(INVALID, f"step '{name}' of type 'executeStory' requires a 'with' block")
         return
     if not isinstance(given.value, dict):
         return
@@ -27,35 +27,35 @@ def execute_story(look: Cursor, name: str) -> None:
     if target.value is not None:
         ReferenceShape().validate(target)
     if read_reference(target.value, "") is None:
-        given.problem(f"step '{name}' of type 'executeStory' requires 'with.storyRef.name' to be set")
+        given.problem(INVALID, f"step '{name}' of type 'executeStory' requires 'with.storyRef.name' to be set")
     waits = given.at("waitForCompletion")
     if not isinstance(waits.value, bool | None) and not _is_template(waits):
-        waits.problem(f"must be true or false, not {shown(waits.value)}")
+        waits.problem(INVALID, f"must be true or false, not {shown(waits.value)}")
     if given.at("with").value is not None and not _is_template(given.at("with")):
         given.at("with").is_object()
     refuse_secrets(given.at("with"), f"step '{name}': ")
 
 
-def wait(look: Cursor, name: str) -> None:
-    given = look.at("with")
+def wait(cursor: Cursor, name: str) -> None:
+    given = cursor.at("with")
     if given.value is None:
-        look.problem(f"step '{name}' of type 'wait' requires a 'with' block")
+        cursor.problem(INVALID, f"step '{name}' of type 'wait' requires a 'with' block")
         return
     if not isinstance(given.value, dict):
         return
     _members(given, ("until", "timeout", "pollInterval", "onTimeout"))
     until = given.at("until")
     if until.value is None or (isinstance(until.value, str) and not until.value.strip()):
-        given.problem(f"step '{name}' of type 'wait' requires 'with.until' to be set")
+        given.problem(INVALID, f"step '{name}' of type 'wait' requires 'with.until' to be set")
     elif not isinstance(until.value, str):
-        until.problem(f"must be a text or a template, not {shown(until.value)}")
+        until.problem(INVALID, f"must be a text or a template, not {shown(until.value)}")
     else:
         check_condition(until)
     _pause(given, name, "wait")
 
 
-def gate(look: Cursor, name: str) -> None:
-    given = look.at("with")
+def gate(cursor: Cursor, name: str) -> None:
+    given = cursor.at("with")
     if isinstance(given.value, dict):
         _members(given, ("timeout", "pollInterval", "onTimeout"))
         _pause(given, name, "gate")
@@ -69,19 +69,19 @@ def _pause(given: Cursor, name: str, kind: str) -> None:
         try:
             length = read_positive(span.value)
         except BadDuration as refusal:
-            span.problem(f"step '{name}' has invalid {kind} {word}: {refusal}")
+            span.problem(INVALID, f"step '{name}' has invalid {kind} {word}: {refusal}")
             continue
         if word == "pollInterval" and length < SHORTEST_POLL:
-            span.problem(f"step '{name}' has {kind} pollInterval shorter than 10ms")
+            span.problem(INVALID, f"step '{name}' has {kind} pollInterval shorter than 10ms")
     end = given.at("onTimeout")
     word = end.value.strip().lower() if isinstance(end.value, str) else end.value
     if word not in (None, "", "fail", "skip"):
         unsupported = f"unsupported value {shown(end.value)} (expected fail or skip)"
-        end.problem(f"step '{name}' has invalid {kind} onTimeout: {unsupported}")
+        end.problem(INVALID, f"step '{name}' has invalid {kind} onTimeout: {unsupported}")
 
 
-def sleep(look: Cursor, name: str) -> None:
-    given = look.at("with")
+def sleep(cursor: Cursor, name: str) -> None:
+    given = cursor.at("with")
     _members(given, ("duration",))
     span = given.at("duration")
     blank = isinstance(span.value, str) and not span.value.strip()
@@ -90,44 +90,44 @@ def sleep(look: Cursor, name: str) -> None:
     try:
         read_positive(span.value)
     except BadDuration as refusal:
-        span.problem(f"step '{name}' has invalid sleep duration: {refusal}")
+        span.problem(INVALID, f"step '{name}' has invalid sleep duration: {refusal}")
 
 
-def stop(look: Cursor, name: str) -> None:
-    given = look.at("with")
+def stop(cursor: Cursor, name: str) -> None:
+    given = cursor.at("with")
     _members(given, ("phase", "mode", "message"))
     for word, known in (("phase", STOP_PHASES), ("mode", STOP_MODES)):
         chosen = given.at(word)
         if chosen.value not in (None, "", *known):
             near = guess(chosen.value, known) if is_literal(chosen.value) else ""
             unsupported = f"unsupported value {shown(chosen.value)} (expected {listed(known)}){near}"
-            chosen.problem(f"step '{name}' has invalid stop {word}: {unsupported}")
+            chosen.problem(INVALID, f"step '{name}' has invalid stop {word}: {unsupported}")
     message = given.at("message")
     if not isinstance(message.value, str | None):
-        message.problem(f"must be a text, not {shown(message.value)}")
+        message.problem(INVALID, f"must be a text, not {shown(message.value)}")
 
 
-def parallel(look: Cursor, name: str) -> None:
+def parallel(cursor: Cursor, name: str) -> None:
     """Each branch is judged as a step; here only what a branch may not have."""
-    branches = look.at("with", "steps")
+    branches = cursor.at("with", "steps")
     if not isinstance(branches.value, list) or not branches.value:
-        place = look if branches.value is None else branches
-        place.problem(f"step '{name}' of type 'parallel' requires a non-empty list 'with.steps'")
+        place = cursor if branches.value is None else branches
+        place.problem(INVALID, f"step '{name}' of type 'parallel' requires a non-empty list 'with.steps'")
         return
-    _members(look.at("with"), ("steps",))
+    _members(cursor.at("with"), ("steps",))
     for branch in branches.items():
         if not isinstance(branch.value, dict):
             continue
         called = f"branch '{branch.value.get('name') or ''}' of step '{name}'"
         if branch.value.get("type"):
-            branch.at("type").problem(f"{called} must not set type: only Engrams run in parallel")
+            branch.at("type").problem(INVALID, f"{called} must not set type: only Engrams run in parallel")
         if branch.value.get("ref") is None:
-            branch.problem(f"{called} must set ref")
+            branch.problem(INVALID, f"{called} must set ref")
         if branch.value.get("needs"):
-            branch.at("needs").problem(f"{called} must not set needs: all branches start together")
+            branch.at("needs").problem(INVALID, f"{called} must not set needs: all branches start together")
 
 
-def condition(look: Cursor, name: str) -> None:
+def condition(cursor: Cursor, name: str) -> None:
     """Nothing but its `if`."""
 
 
@@ -144,31 +144,31 @@ PRIMITIVES: dict[str, Callable[[Cursor, str], None]] = {
 REMOVED = ("switch", "throttle", "batch")
 
 
-def _is_template(look: Cursor) -> bool:
-    if isinstance(look.value, dict):
-        return "$bubuTemplate" in look.value
-    return isinstance(look.value, str) and is_template(look.value)
+def _is_template(cursor: Cursor) -> bool:
+    if isinstance(cursor.value, dict):
+        return "$bubuTemplate" in cursor.value
+    return isinstance(cursor.value, str) and is_template(cursor.value)
 
 
 def _members(given: Cursor, known: tuple[str, ...]) -> None:
     """`with` is free-form (STY-003), but what a built-in step does not know has no effect."""
     for name, member in given.members():
         if name not in known:
-            member.warn(f"has no effect here{guess(name, known)}", hint=f"Read are: {', '.join(known)}.")
+            member.warn(DOUBTFUL, f"has no effect here{guess(name, known)}", hint=f"Read are: {', '.join(known)}.")
 
 
 class StepType:
     """The `type` of a step (STY-023)."""
 
-    def validate(self, look: Cursor) -> None:
-        word = look.value
+    def validate(self, cursor: Cursor) -> None:
+        word = cursor.value
         if word == "" or (isinstance(word, str) and word in PRIMITIVES):
             return
         if isinstance(word, str) and word in REMOVED:
-            look.problem(f"step type '{word}' was removed", code=INVALID)
+            cursor.problem(INVALID, f"step type '{word}' was removed")
             return
         near = guess(word, tuple(PRIMITIVES)) if isinstance(word, str) else ""
-        look.problem(f"unsupported value {shown(word)} (expected {listed(PRIMITIVES)}){near}")
+        cursor.problem(INVALID, f"unsupported value {shown(word)} (expected {listed(PRIMITIVES)}){near}")
 
     def tidy(self, value: object) -> object:
         return value

@@ -1,7 +1,7 @@
-"""StoryRuns and StepRuns (STY-047 to 050). The first problem ends the look: these are written by programs."""
+"""StoryRuns and StepRuns (STY-047 to 050). The first problem ends the validation: these are written by programs."""
 
 from perdure.dialects.story.document.context import Case
-from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INPUT_SCHEMA, STORY_REFERENCE, Cursor
+from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INPUT_SCHEMA, INVALID, STORY_REFERENCE, Cursor
 from perdure.dialects.story.document.policies import RETRY, STEP_RUN_OVERRIDES
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.secrets import refuse_secrets
@@ -37,13 +37,13 @@ from perdure.kernel import jsontext
 _ANYTHING = Environment(library=RUNTIME)
 
 
-def check(look: Cursor) -> None:
+def check(cursor: Cursor) -> None:
     try:
-        Structure(look.value, _ANYTHING)
+        Structure(cursor.value, _ANYTHING)
     except BadStructure as bad:
         for problem in bad.problems:
             if problem.finding is not None and problem.finding.message in RUNTIME.denied.values():
-                look.at(*problem.path).problem(problem.finding.message)
+                cursor.at(*problem.path).problem(INVALID, problem.finding.message)
 
 
 LARGEST = 1_048_576
@@ -89,7 +89,7 @@ def validate_story_run(case: Case) -> None:
     spec = case.spec
     target = read_reference(spec.at("storyRef").value, case.namespace)
     if target is None:
-        spec.problem("spec.storyRef.name is required")
+        spec.problem(INVALID, "spec.storyRef.name is required")
         return
     _token(case, target)
     check_beside(case)
@@ -103,14 +103,14 @@ def _update(case: Case, stored: Resource) -> None:
     """STY-049, and the token of STY-048."""
     token = annotations_of(stored).get(TOKEN)
     if token is not None and annotations_of(case.resource).get(TOKEN) != token:
-        case.root.at("metadata", "annotations").problem(f"annotation {TOKEN} is immutable once set")
+        case.root.at("metadata", "annotations").problem(INVALID, f"annotation {TOKEN} is immutable once set")
     old, new = dict(spec_of(stored)), dict(spec_of(case.resource))
     was, is_now = bool(old.pop("cancelRequested", False)), bool(new.pop("cancelRequested", False))
     old["inputs"], new["inputs"] = old.get("inputs") or {}, new.get("inputs") or {}
     if not same(old, new):
-        case.spec.problem("spec of a StoryRun is immutable", hint="Only cancelRequested may change, to true.")
+        case.spec.problem(INVALID, "spec of a StoryRun is immutable", hint="Only cancelRequested may change, to true.")
     elif was and not is_now:
-        case.spec.problem("spec.cancelRequested cannot be taken back once it is true")
+        case.spec.problem(INVALID, "spec.cancelRequested cannot be taken back once it is true")
 
 
 def _token(case: Case, target: Reference) -> None:
@@ -121,16 +121,18 @@ def _token(case: Case, target: Reference) -> None:
         return
     metadata = case.root.at("metadata")
     if metadata.at("generateName").value:
-        metadata.at("generateName").problem(f"metadata.generateName must be empty when {TOKEN} is set")
+        metadata.at("generateName").problem(INVALID, f"metadata.generateName must be empty when {TOKEN} is set")
     wanted = run_name(target.namespace, target.name, token)
     if case.name != wanted:
-        metadata.problem(f'metadata.name must be "{wanted}" when {TOKEN} is set, not "{case.name}"')
+        metadata.problem(INVALID, f'metadata.name must be "{wanted}" when {TOKEN} is set, not "{case.name}"')
     given = annotations.get(INPUT_HASH)
     inputs = case.spec.at("inputs").value
     if not given:
-        metadata.at("annotations").problem(f"annotation {INPUT_HASH} is required when {TOKEN} is set")
+        metadata.at("annotations").problem(INVALID, f"annotation {INPUT_HASH} is required when {TOKEN} is set")
     elif isinstance(inputs, dict | None) and not _has_references(inputs) and given != input_hash(inputs):
-        metadata.at("annotations", INPUT_HASH).problem(f"annotation {INPUT_HASH} must match the inputs of the StoryRun")
+        metadata.at("annotations", INPUT_HASH).problem(
+            INVALID, f"annotation {INPUT_HASH} must match the inputs of the StoryRun"
+        )
 
 
 def check_beside(case: Case) -> None:
@@ -149,7 +151,9 @@ def check_beside(case: Case) -> None:
         is_fit = False
     if not is_fit:
         at = case.root.at("metadata", "annotations", BESIDE)
-        at.problem(f"annotation {BESIDE} is the engine's: an object of inputs with their runID", hint="Leave it out.")
+        at.problem(
+            INVALID, f"annotation {BESIDE} is the engine's: an object of inputs with their runID", hint="Leave it out."
+        )
 
 
 def _has_references(value: object) -> bool:
@@ -159,37 +163,37 @@ def _has_references(value: object) -> bool:
     return isinstance(value, list) and any(map(_has_references, value))
 
 
-def check_inputs(look: Cursor, case: Case, most: int) -> None:
+def check_inputs(cursor: Cursor, case: Case, most: int) -> None:
     """An object within the limit, whose references are well-formed (STY-047)."""
-    if not isinstance(look.value, dict):
+    if not isinstance(cursor.value, dict):
         return
-    size = len(jsontext.encode(look.value))
+    size = len(jsontext.encode(cursor.value))
     if size > most:
-        look.problem(f"{look.spelled} too large ({size} bytes > {most}). {INSTEAD}")
-    refuse_secrets(look)
-    for path, problem in malformed(look.value, case.namespace):
-        if not names_secret(look.at(*path).value):
-            look.at(*path).problem(problem)
+        cursor.problem(INVALID, f"{cursor.spelled} too large ({size} bytes > {most}). {INSTEAD}")
+    refuse_secrets(cursor)
+    for path, problem in malformed(cursor.value, case.namespace):
+        if not names_secret(cursor.at(*path).value):
+            cursor.at(*path).problem(INVALID, problem)
 
 
-def find_pinned(case: Case, kind: str, look: Cursor, target: Reference, code: str) -> Resource | None:
+def find_pinned(case: Case, kind: str, cursor: Cursor, target: Reference, code: str) -> Resource | None:
     """The resource a run object names; reports when it may not, or there is none, or another version of it."""
     referrer = str(case.resource.get("kind"))
-    if not case.around.may_name(look, referrer, case.namespace, kind, target, code):
+    if not case.around.may_name(cursor, referrer, case.namespace, kind, target, code):
         return None
     word = kind.lower()
     found = case.around.find(kind, target)
     if found is None:
-        look.problem(f"referenced {word} '{target.key}' not found")
+        cursor.problem(INVALID, f"referenced {word} '{target.key}' not found")
     elif (misfit := target.misfit(f"referenced {word}", found)) is not None:
-        look.problem(misfit)
+        cursor.problem(INVALID, misfit)
     return found
 
 
-def _fits(look: Cursor, story: Resource) -> None:
+def _fits(cursor: Cursor, story: Resource) -> None:
     """STY-210: what the Story asks for, once its defaults are filled in. References are read later."""
     schema = spec_of(story).get("inputsSchema")
-    given = {} if look.value is None else look.value
+    given = {} if cursor.value is None else cursor.value
     if schema is None or not isinstance(given, dict):
         return
     try:
@@ -199,7 +203,7 @@ def _fits(look: Cursor, story: Resource) -> None:
     whole = compiled.complete(given)
     misfits = compiled.static_misfits(whole) if _has_references(whole) else compiled.misfits(whole)
     for misfit in misfits:
-        look.at(*misfit.path).problem(f"StoryRun inputs failed schema validation: {misfit}", code=INPUT_SCHEMA)
+        cursor.at(*misfit.path).problem(INPUT_SCHEMA, f"StoryRun inputs failed schema validation: {misfit}")
 
 
 def validate_step_run(case: Case) -> None:
@@ -207,12 +211,12 @@ def validate_step_run(case: Case) -> None:
     spec = case.spec
     size = len(jsontext.encode(case.resource))
     if size > LARGEST:
-        case.root.problem(f"steprun size of {size} bytes exceeds maximum allowed size of {LARGEST} bytes")
+        case.root.problem(INVALID, f"steprun size of {size} bytes exceeds maximum allowed size of {LARGEST} bytes")
     run = read_reference(spec.at("storyRunRef").value, case.namespace)
     if run is None:
-        spec.problem("spec.storyRunRef.name is required")
+        spec.problem(INVALID, "spec.storyRunRef.name is required")
     if not spec.at("stepId").value:
-        spec.problem("spec.stepId is required")
+        spec.problem(INVALID, "spec.stepId is required")
     if case.stored is None or not same(spec_of(case.stored), spec_of(case.resource)):
         _work(case, run)
     _status(case)
@@ -237,14 +241,14 @@ def _one_step(case: Case, stored: Resource) -> None:
     runs = [read_reference(one.get("storyRunRef"), case.namespace) for one in (old, new)]
     if runs[0] != runs[1] or old.get("stepId") != new.get("stepId"):
         held = runs[0].key if runs[0] is not None else ""
-        case.spec.problem(f"the name is held by step '{old.get('stepId')}' of run '{held}'")
+        case.spec.problem(INVALID, f"the name is held by step '{old.get('stepId')}' of run '{held}'")
 
 
 def _status(case: Case) -> None:
     status = case.root.at("status")
     needs = status.at("needs").value
     if isinstance(needs, list) and case.name in needs:
-        status.at("needs").problem("status.needs must not name the StepRun itself")
+        status.at("needs").problem(INVALID, "status.needs must not name the StepRun itself")
     if status.at("error").value is not None:
         STRUCTURED_ERROR.validate(status.at("error"))
     check_generation(case)
@@ -255,4 +259,4 @@ def check_generation(case: Case) -> None:
     now = case.root.at("status", "observedGeneration")
     before = ((case.stored or {}).get("status") or {}).get("observedGeneration")
     if isinstance(before, int) and isinstance(now.value, int) and now.value < before:
-        now.problem(f"status.observedGeneration must not decrease (was {before}, is {now.value})")
+        now.problem(INVALID, f"status.observedGeneration must not decrease (was {before}, is {now.value})")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.dialects.story.document.cursor import Cursor, Report, listed
+from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor, Report, listed
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.values.schemas import BadSchema, Schema
 from perdure.kernel.lazy_regex import lazy_regex
@@ -20,7 +20,7 @@ NAME_RULE = "small letters, digits and dashes, with a letter or digit at both en
 
 
 class Shape(Protocol):
-    def validate(self, look: Cursor) -> None: ...
+    def validate(self, cursor: Cursor) -> None: ...
 
     def tidy(self, value: Any) -> Any: ...
 
@@ -38,13 +38,13 @@ class Text(_Plain, msgspec.Struct, frozen=True):
     least: int = 0
     most: int | None = None
 
-    def validate(self, look: Cursor) -> None:
-        if not isinstance(look.value, str):
-            look.problem(f"must be a text, not {shown(look.value)}")
-        elif len(look.value.strip()) < self.least:
-            look.problem("must not be empty")
-        elif self.most is not None and len(look.value) > self.most:
-            look.problem(f"must have at most {self.most} characters, not {len(look.value)}")
+    def validate(self, cursor: Cursor) -> None:
+        if not isinstance(cursor.value, str):
+            cursor.problem(INVALID, f"must be a text, not {shown(cursor.value)}")
+        elif len(cursor.value.strip()) < self.least:
+            cursor.problem(INVALID, "must not be empty")
+        elif self.most is not None and len(cursor.value) > self.most:
+            cursor.problem(INVALID, f"must have at most {self.most} characters, not {len(cursor.value)}")
 
 
 class Name(_Plain, msgspec.Struct, frozen=True):
@@ -52,34 +52,34 @@ class Name(_Plain, msgspec.Struct, frozen=True):
 
     most: int = 63
 
-    def validate(self, look: Cursor) -> None:
-        value = look.value
+    def validate(self, cursor: Cursor) -> None:
+        value = cursor.value
         if not isinstance(value, str):
-            look.problem(f"must be a name, not {shown(value)}")
+            cursor.problem(INVALID, f"must be a name, not {shown(value)}")
         elif not 1 <= len(value) <= self.most:
-            look.problem(f"a name has 1 to {self.most} characters, not {len(value)}")
+            cursor.problem(INVALID, f"a name has 1 to {self.most} characters, not {len(value)}")
         elif not NAME.fullmatch(value):
-            look.problem(f"{value!r} is no name: it must match ^{NAME.pattern}$", hint=f"Use {NAME_RULE}.")
+            cursor.problem(INVALID, f"{value!r} is no name: it must match ^{NAME.pattern}$", hint=f"Use {NAME_RULE}.")
 
 
 class Whole(_Plain, msgspec.Struct, frozen=True):
     least: int | None = None
     most: int | None = None
 
-    def validate(self, look: Cursor) -> None:
-        value = look.value
+    def validate(self, cursor: Cursor) -> None:
+        value = cursor.value
         if isinstance(value, bool) or not isinstance(value, int):
-            look.problem(f"must be a whole number, not {shown(value)}")
+            cursor.problem(INVALID, f"must be a whole number, not {shown(value)}")
         elif self.least is not None and self.most is not None and not self.least <= value <= self.most:
-            look.problem(f"must be between {self.least} and {self.most}, not {value}")
+            cursor.problem(INVALID, f"must be between {self.least} and {self.most}, not {value}")
         elif self.least is not None and value < self.least:
-            look.problem(f"must be {self.least} or more, not {value}")
+            cursor.problem(INVALID, f"must be {self.least} or more, not {value}")
 
 
 class Flag(_Plain, msgspec.Struct, frozen=True):
-    def validate(self, look: Cursor) -> None:
-        if not isinstance(look.value, bool):
-            look.problem(f"must be true or false, not {shown(look.value)}")
+    def validate(self, cursor: Cursor) -> None:
+        if not isinstance(cursor.value, bool):
+            cursor.problem(INVALID, f"must be true or false, not {shown(cursor.value)}")
 
 
 class OneOf(_Plain, msgspec.Struct, frozen=True):
@@ -88,12 +88,12 @@ class OneOf(_Plain, msgspec.Struct, frozen=True):
     words: tuple[str, ...]
     other: tuple[tuple[str, str], ...] = ()
 
-    def validate(self, look: Cursor) -> None:
+    def validate(self, cursor: Cursor) -> None:
         known = (*self.words, *(word for word, _ in self.other))
-        if look.value in known or look.value == "":
+        if cursor.value in known or cursor.value == "":
             return
-        near = guess(look.value, known) if isinstance(look.value, str) else ""
-        look.problem(f"unsupported value {shown(look.value)} (expected {listed(known)}){near}")
+        near = guess(cursor.value, known) if isinstance(cursor.value, str) else ""
+        cursor.problem(INVALID, f"unsupported value {shown(cursor.value)} (expected {listed(known)}){near}")
 
     def tidy(self, value: Any) -> Any:
         return dict(self.other).get(value, value) if isinstance(value, str) else value
@@ -102,22 +102,22 @@ class OneOf(_Plain, msgspec.Struct, frozen=True):
 class Span(_Plain, msgspec.Struct, frozen=True):
     """A duration that the run passes over when it is none (STY-127, STY-133): worth a warning."""
 
-    def validate(self, look: Cursor) -> None:
-        if not isinstance(look.value, str):
-            look.problem(f"must be a text such as 30s, not {shown(look.value)}")
+    def validate(self, cursor: Cursor) -> None:
+        if not isinstance(cursor.value, str):
+            cursor.problem(INVALID, f"must be a text such as 30s, not {shown(cursor.value)}")
             return
         try:
-            read_duration(look.value)
+            read_duration(cursor.value)
         except BadDuration as refusal:
-            look.warn(f"{refusal}: it is passed over")
+            cursor.warn(DOUBTFUL, f"{refusal}: it is passed over")
 
 
 class Moment(_Plain, msgspec.Struct, frozen=True):
     """An instant as RFC 3339 has it."""
 
-    def validate(self, look: Cursor) -> None:
-        if read_moment(look.value) is None:
-            look.problem(f"must be a time such as 2026-01-31T12:00:00Z, not {shown(look.value)}")
+    def validate(self, cursor: Cursor) -> None:
+        if read_moment(cursor.value) is None:
+            cursor.problem(INVALID, f"must be a time such as 2026-01-31T12:00:00Z, not {shown(cursor.value)}")
 
 
 def read_moment(written: Any) -> datetime | None:
@@ -135,15 +135,15 @@ _MOMENT = lazy_regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 class Anything(_Plain, msgspec.Struct, frozen=True):
     """Free-form: any value, members of any name (STY-003)."""
 
-    def validate(self, look: Cursor) -> None:
+    def validate(self, cursor: Cursor) -> None:
         pass
 
 
 class Object(_Plain, msgspec.Struct, frozen=True):
     """Free-form, but an object."""
 
-    def validate(self, look: Cursor) -> None:
-        look.is_object()
+    def validate(self, cursor: Cursor) -> None:
+        cursor.is_object()
 
 
 class JsonSchema(_Plain, msgspec.Struct, frozen=True):
@@ -151,11 +151,11 @@ class JsonSchema(_Plain, msgspec.Struct, frozen=True):
 
     what: str
 
-    def validate(self, look: Cursor) -> None:
+    def validate(self, cursor: Cursor) -> None:
         try:
-            Schema(look.value)
+            Schema(cursor.value)
         except BadSchema as refusal:
-            look.problem(f"error validating {self.what} schema: {refusal}")
+            cursor.problem(INVALID, f"error validating {self.what} schema: {refusal}")
 
 
 class ListOf(msgspec.Struct, frozen=True):
@@ -163,15 +163,15 @@ class ListOf(msgspec.Struct, frozen=True):
     least: int = 0
     most: int | None = None
 
-    def validate(self, look: Cursor) -> None:
-        if not isinstance(look.value, list):
-            look.problem(f"must be a list, not {shown(look.value)}")
+    def validate(self, cursor: Cursor) -> None:
+        if not isinstance(cursor.value, list):
+            cursor.problem(INVALID, f"must be a list, not {shown(cursor.value)}")
             return
-        count = len(look.value)
+        count = len(cursor.value)
         if count < self.least or (self.most is not None and count > self.most):
             bounds = f"between {self.least} and {self.most}" if self.most is not None else f"at least {self.least}"
-            look.problem(f"must have {bounds} items, not {count}")
-        for one in look.items():
+            cursor.problem(INVALID, f"must have {bounds} items, not {count}")
+        for one in cursor.items():
             self.item.validate(one)
 
     def tidy(self, value: Any) -> Any:
@@ -181,9 +181,9 @@ class ListOf(msgspec.Struct, frozen=True):
 class MapOf(msgspec.Struct, frozen=True):
     member: Shape
 
-    def validate(self, look: Cursor) -> None:
-        if look.is_object():
-            for _, one in look.members():
+    def validate(self, cursor: Cursor) -> None:
+        if cursor.is_object():
+            for _, one in cursor.members():
                 self.member.validate(one)
 
     def tidy(self, value: Any) -> Any:
@@ -196,16 +196,16 @@ class Fields(msgspec.Struct, frozen=True):
     members: Mapping[str, Shape]
     required: Sequence[str] = ()
 
-    def validate(self, look: Cursor) -> None:
-        if not look.is_object():
+    def validate(self, cursor: Cursor) -> None:
+        if not cursor.is_object():
             return
         for name in self.required:
-            if look.value.get(name) is None:
-                look.problem(f"{look.at(name).spelled} is required")
-        for name, one in look.members():
+            if cursor.value.get(name) is None:
+                cursor.problem(INVALID, f"{cursor.at(name).spelled} is required")
+        for name, one in cursor.members():
             shape = self.members.get(name)
             if shape is None:
-                look.unknown(name, tuple(self.members))
+                cursor.unknown(name, tuple(self.members))
             elif one.value is not None:
                 shape.validate(one)
 
@@ -224,9 +224,9 @@ class Kubernetes(msgspec.Struct, frozen=True):
 
     shape: Shape = Object()
 
-    def validate(self, look: Cursor) -> None:
-        look.ignore()
-        self.shape.validate(look)
+    def validate(self, cursor: Cursor) -> None:
+        cursor.ignore()
+        self.shape.validate(cursor)
 
     def tidy(self, value: Any) -> Any:
         return self.shape.tidy(value)
@@ -239,13 +239,13 @@ class Either(msgspec.Struct, frozen=True):
     second: Shape
     what: str
 
-    def validate(self, look: Cursor) -> None:
+    def validate(self, cursor: Cursor) -> None:
         for shape in (self.first, self.second):
-            trial = Cursor(Report(), look.value, look.path)
+            trial = Cursor(Report(), cursor.value, cursor.path)
             shape.validate(trial)
-            if not trial.findings.has_errors:
+            if not trial.report.has_errors:
                 return
-        look.problem(f"must be {self.what}, not {shown(look.value)}")
+        cursor.problem(INVALID, f"must be {self.what}, not {shown(cursor.value)}")
 
     def tidy(self, value: Any) -> Any:
         return value
@@ -257,15 +257,15 @@ REFERENCE = Fields({"name": Name(253), "namespace": Name(63), "version": Text(mo
 class ReferenceShape(msgspec.Struct, frozen=True):
     """A name alone, or an object with one (STY-002). That there is a name is checked where its sentence is known."""
 
-    def validate(self, look: Cursor) -> None:
-        if isinstance(look.value, str):
-            if look.value.strip():
-                Name(253).validate(look)
-        elif isinstance(look.value, dict):
-            written = {name: member for name, member in look.value.items() if member != ""}
-            REFERENCE.validate(Cursor(look.findings, written, look.path))
+    def validate(self, cursor: Cursor) -> None:
+        if isinstance(cursor.value, str):
+            if cursor.value.strip():
+                Name(253).validate(cursor)
+        elif isinstance(cursor.value, dict):
+            written = {name: member for name, member in cursor.value.items() if member != ""}
+            REFERENCE.validate(Cursor(cursor.report, written, cursor.path))
         else:
-            look.problem(f"must be a name or an object with one, not {shown(look.value)}")
+            cursor.problem(INVALID, f"must be a name or an object with one, not {shown(cursor.value)}")
 
     def tidy(self, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else REFERENCE.tidy(value)

@@ -7,7 +7,14 @@ import msgspec
 
 from perdure.dialects.story.document import templates
 from perdure.dialects.story.document.context import Context
-from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, TRANSPORT_REFERENCE, Cursor
+from perdure.dialects.story.document.cursor import (
+    DOUBTFUL,
+    INVALID,
+    NOT_FOUND,
+    STORY_REFERENCE,
+    TRANSPORT_REFERENCE,
+    Cursor,
+)
 from perdure.dialects.story.document.policies import OVERRIDES, SECRETS, TEXTS
 from perdure.dialects.story.document.primitives import PRIMITIVES, StepType
 from perdure.dialects.story.document.shapes import (
@@ -57,10 +64,10 @@ _STEP = Fields(
 class StepShape:
     """The form of a step; branches of a parallel one have it too."""
 
-    def validate(self, look: Cursor) -> None:
-        _STEP.validate(look)
-        if look.at("type").value == "parallel":
-            for branch in look.at("with", "steps").items():
+    def validate(self, cursor: Cursor) -> None:
+        _STEP.validate(cursor)
+        if cursor.at("type").value == "parallel":
+            for branch in cursor.at("with", "steps").items():
                 _STEP.validate(branch)
 
     def tidy(self, value: Any) -> Any:
@@ -91,27 +98,27 @@ class StoryContext(msgspec.Struct, frozen=True):
         return self.is_streaming and block == "steps"
 
 
-def validate_step(look: Cursor, block: str, tale: StoryContext) -> None:
-    if not isinstance(look.value, dict):
+def validate_step(cursor: Cursor, block: str, tale: StoryContext) -> None:
+    if not isinstance(cursor.value, dict):
         return
-    step = look.value
+    step = cursor.value
     name = step["name"] if isinstance(step.get("name"), str) else ""
-    _kind(look, name, tale)
-    _needs(look, name, block, tale)
-    _requires(look, name, block, tale)
-    _sizes(look, tale)
-    _transport(look, name, tale)
-    _cache(look)
+    _kind(cursor, name, tale)
+    _needs(cursor, name, block, tale)
+    _requires(cursor, name, block, tale)
+    _sizes(cursor, tale)
+    _transport(cursor, name, tale)
+    _cache(cursor)
     kind = step.get("type")
-    _idle(look, name, kind)
+    _idle(cursor, name, kind)
     if isinstance(kind, str) and kind in PRIMITIVES:
-        PRIMITIVES[kind](look, name)
+        PRIMITIVES[kind](cursor, name)
     if kind == "executeStory":
-        _sub_story(look.at("with", "storyRef"), name, tale)
-    _map(look, name, tale)
-    _templates(look, name, block, tale)
-    check_step(look, name, tale.namespace, is_streaming=tale.streams(block), around=tale.around)
-    for branch in _branches(look):
+        _sub_story(cursor.at("with", "storyRef"), name, tale)
+    _map(cursor, name, tale)
+    _templates(cursor, name, block, tale)
+    check_step(cursor, name, tale.namespace, is_streaming=tale.streams(block), around=tale.around)
+    for branch in _branches(cursor):
         own = str(branch.value.get("name") or "")
         _requires(branch, name, block, tale)
         _cache(branch)
@@ -121,85 +128,89 @@ def validate_step(look: Cursor, block: str, tale: StoryContext) -> None:
         check_step(branch, own, tale.namespace, tale.streams(block), tale.around)
 
 
-def _branches(look: Cursor) -> Iterator[Cursor]:
-    if look.value.get("type") == "parallel":
-        yield from (branch for branch in look.at("with", "steps").items() if isinstance(branch.value, dict))
+def _branches(cursor: Cursor) -> Iterator[Cursor]:
+    if cursor.value.get("type") == "parallel":
+        yield from (branch for branch in cursor.at("with", "steps").items() if isinstance(branch.value, dict))
 
 
-def _kind(look: Cursor, name: str, tale: StoryContext) -> None:
-    ref, kind = look.value.get("ref"), look.value.get("type")
+def _kind(cursor: Cursor, name: str, tale: StoryContext) -> None:
+    ref, kind = cursor.value.get("ref"), cursor.value.get("type")
     if ref is not None and kind:
-        look.problem(f"step '{name}' must not set both ref and type")
+        cursor.problem(INVALID, f"step '{name}' must not set both ref and type")
     if ref is None and not kind:
-        look.problem(f"step '{name}' must set either ref or type")
+        cursor.problem(INVALID, f"step '{name}' must set either ref or type")
     if tale.is_streaming and kind in ("gate", "wait"):
-        look.at("type").problem(f"step '{name}' of type '{kind}' is only supported for batch stories")
+        cursor.at("type").problem(INVALID, f"step '{name}' of type '{kind}' is only supported for batch stories")
 
 
-def _needs(look: Cursor, name: str, block: str, tale: StoryContext) -> None:
+def _needs(cursor: Cursor, name: str, block: str, tale: StoryContext) -> None:
     visible = tale.graph.visible(block)
-    for one in look.at("needs").items():
+    for one in cursor.at("needs").items():
         if not isinstance(one.value, str):
             continue
         if one.value == name:
-            one.problem(f"step '{name}' cannot depend on itself in needs")
+            one.problem(INVALID, f"step '{name}' cannot depend on itself in needs")
         elif visible.get(one.value) != one.value:
             parent = visible.get(one.value)
             hint = f"It is a branch of step {parent!r}; name that one." if parent else ""
             near = "" if parent else guess(one.value, tuple(visible))
-            one.problem(f"step '{name}' lists unknown dependency '{one.value}' in needs{near}", hint=hint)
+            one.problem(INVALID, f"step '{name}' lists unknown dependency '{one.value}' in needs{near}", hint=hint)
 
 
-def _requires(look: Cursor, name: str, block: str, tale: StoryContext) -> None:
+def _requires(cursor: Cursor, name: str, block: str, tale: StoryContext) -> None:
     """STY-038: of a branch, `name` is the step it stands in."""
-    if not look.value.get("requires"):
+    if not cursor.value.get("requires"):
         return
     visible = tale.graph.visible(block)
     upstream = tale.graph.needed(name) if name in tale.graph.nodes else frozenset()
-    for one in look.at("requires").items():
+    for one in cursor.at("requires").items():
         if not isinstance(one.value, str):
             continue
         parts = one.value.split(".")
         if parts[0] != "steps":
-            one.problem(f"a requires path must start with 'steps.', not {shown(one.value)}")
+            one.problem(INVALID, f"a requires path must start with 'steps.', not {shown(one.value)}")
         elif len(parts) < 3 or not all(parts):
-            one.problem(f"a requires path has at least 3 segments, steps.<name>.<field>, not {shown(one.value)}")
+            one.problem(
+                INVALID, f"a requires path has at least 3 segments, steps.<name>.<field>, not {shown(one.value)}"
+            )
         elif parts[1] not in visible:
-            one.problem(f"requires references unknown step {shown(parts[1])}{guess(parts[1], tuple(visible))}")
+            one.problem(INVALID, f"requires references unknown step {shown(parts[1])}{guess(parts[1], tuple(visible))}")
         elif visible[parts[1]] not in upstream:
             step = shown(parts[1])
-            one.problem(f"requires references step {step} which is not upstream (add it to needs or needs chain)")
+            one.problem(
+                INVALID, f"requires references step {step} which is not upstream (add it to needs or needs chain)"
+            )
 
 
-def _sizes(look: Cursor, tale: StoryContext) -> None:
-    check_size(look.at("with"), "with", tale.around.settings.max_with_bytes)
+def _sizes(cursor: Cursor, tale: StoryContext) -> None:
+    check_size(cursor.at("with"), "with", tale.around.settings.max_with_bytes)
 
 
-def check_size(look: Cursor, what: str, most: int) -> None:
+def check_size(cursor: Cursor, what: str, most: int) -> None:
     """STY-029"""
-    if look.value is None:
+    if cursor.value is None:
         return
-    size = len(jsontext.encode(look.value))
+    size = len(jsontext.encode(cursor.value))
     if size > most:
-        look.problem(f"'{what}' block size of {size} bytes exceeds maximum allowed size of {most} bytes")
+        cursor.problem(INVALID, f"'{what}' block size of {size} bytes exceeds maximum allowed size of {most} bytes")
 
 
-def _transport(look: Cursor, name: str, tale: StoryContext) -> None:
-    if look.value.get("transport") is None:
+def _transport(cursor: Cursor, name: str, tale: StoryContext) -> None:
+    if cursor.value.get("transport") is None:
         return
-    lane = look.at("transport")
+    lane = cursor.at("transport")
     if isinstance(lane.value, str) and lane.value.strip() and lane.value not in tale.transports:
         message = f"step '{name}' references unknown transport {shown(lane.value)}{guess(lane.value, tale.transports)}"
-        lane.problem(message, code=TRANSPORT_REFERENCE)
+        lane.problem(TRANSPORT_REFERENCE, message)
 
 
-def _cache(look: Cursor) -> None:
+def _cache(cursor: Cursor) -> None:
     """STY-229"""
-    if look.value.get("sideEffects") is not True:
+    if cursor.value.get("sideEffects") is not True:
         return
-    cache = look.at("execution", "cache")
+    cache = cursor.at("execution", "cache")
     if cache.value is not None:
-        cache.problem("cache cannot be used on a step with sideEffects: a hit would skip the effect")
+        cache.problem(INVALID, "cache cannot be used on a step with sideEffects: a hit would skip the effect")
 
 
 _OF_ENGRAMS: tuple[tuple[str, ...], ...] = (
@@ -212,15 +223,17 @@ _OF_ENGRAMS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def _idle(look: Cursor, name: str, kind: Any) -> None:
+def _idle(cursor: Cursor, name: str, kind: Any) -> None:
     """What says something of Engrams alone (STY-130, STY-224), and what a stop cannot wait for."""
-    if not isinstance(kind, str) or kind not in PRIMITIVES or look.value.get("ref") is not None:
+    if not isinstance(kind, str) or kind not in PRIMITIVES or cursor.value.get("ref") is not None:
         return
     paths = (*_OF_ENGRAMS, ("postExecution",)) if kind == "stop" else _OF_ENGRAMS
     for path in paths:
-        if look.at(*path).value is not None:
+        if cursor.at(*path).value is not None:
             word = ".".join(path)
-            look.at(*path).warn(f"step '{name}' of type '{kind}': {word} has no effect here, only on Engrams")
+            cursor.at(*path).warn(
+                DOUBTFUL, f"step '{name}' of type '{kind}': {word} has no effect here, only on Engrams"
+            )
 
 
 def _comes_from_data(told: Any) -> bool:
@@ -228,16 +241,16 @@ def _comes_from_data(told: Any) -> bool:
     return isinstance(told, str) or (isinstance(told, dict) and isinstance(told.get("story"), str))
 
 
-def _map(look: Cursor, name: str, tale: StoryContext) -> None:
+def _map(cursor: Cursor, name: str, tale: StoryContext) -> None:
     """The Stories that a map runs for its items and over their results, named or written in place (STY-271)."""
-    if not maps(look.value.get("ref"), tale.namespace, tale.around):
+    if not maps(cursor.value.get("ref"), tale.namespace, tale.around):
         return
     for stage in STAGES:
-        told = look.at("with", stage)
-        given = look.value.get("with")
+        told = cursor.at("with", stage)
+        given = cursor.value.get("with")
         if isinstance(given, dict) and stage in given and _comes_from_data(given[stage]):
             message = f"step '{name}': {stage}.story must be written in the document; a template would run data"
-            look.at("with").at(stage).problem(message, code="InvalidConfiguration")
+            cursor.at("with").at(stage).problem("InvalidConfiguration", message)
         if stage in inline_stories(given):
             tale.judge_inline(told.at("story"), compose("mapreduce", name), tale)
         at = told.at("storyRef")
@@ -252,52 +265,54 @@ def _sub_story(at: Cursor, name: str, tale: StoryContext, *, may_be_itself: bool
         return
     if not may_be_itself and (target.namespace, target.name) == (tale.namespace, tale.name):
         message = f"step '{name}' of type 'executeStory' cannot reference the same story"
-        at.problem(message, code=STORY_REFERENCE)
+        at.problem(STORY_REFERENCE, message)
         return
     found = tale.around.find("Story", target)
     if found is None:
-        at.warn(f"step '{name}': there is no Story '{target.key}' yet: the step will wait for it", code=NOT_FOUND)
+        at.warn(NOT_FOUND, f"step '{name}': there is no Story '{target.key}' yet: the step will wait for it")
     elif (misfit := target.misfit("Story", found)) is not None:
-        at.warn(f"step '{name}': {misfit}: the step will fail", code=STORY_REFERENCE)
+        at.warn(STORY_REFERENCE, f"step '{name}': {misfit}: the step will fail")
 
 
 # Templates.
 
 
-def _templates(look: Cursor, name: str, block: str, tale: StoryContext) -> None:
+def _templates(cursor: Cursor, name: str, block: str, tale: StoryContext) -> None:
     """`name` is the step that waits for what is read: of a branch, its parent."""
     streams = tale.streams(block)
-    step = look.value
+    step = cursor.value
     makes_edges = step.get("ref") is not None or step.get("type") == "executeStory"
     runtime = template_roots.STREAMING_RUNTIME
     given = template_roots.STREAMING_STATIC if streams else template_roots.BATCH
     sight = _Sight(name, block, tale)
     if step.get("type") == "parallel":
-        look = Cursor(look.findings, {**step, "with": _without_branches(step)}, look.path)
+        cursor = Cursor(cursor.report, {**step, "with": _without_branches(step)}, cursor.path)
     elif inline_stories(step.get("with")):
-        look = Cursor(look.findings, {**step, "with": without_stories(step["with"])}, look.path)
-    sight.check(look, "if", runtime if streams else template_roots.BATCH, is_edge=True)
-    templates.check_condition(look.at("if"))
-    sight.check(look, "with", given, is_edge=makes_edges)
-    sight.check(look, "idempotencyKeyTemplate", template_roots.BATCH)
+        cursor = Cursor(cursor.report, {**step, "with": without_stories(step["with"])}, cursor.path)
+    sight.check(cursor, "if", runtime if streams else template_roots.BATCH, is_edge=True)
+    templates.check_condition(cursor.at("if"))
+    sight.check(cursor, "with", given, is_edge=makes_edges)
+    sight.check(cursor, "idempotencyKeyTemplate", template_roots.BATCH)
     if step.get("execution") is not None:
-        templates.check(look.at("execution", "cache", "key"), template_roots.CACHE_KEY)
+        templates.check(cursor.at("execution", "cache", "key"), template_roots.CACHE_KEY)
     if step.get("postExecution") is not None:
-        _verification(look.at("postExecution", "condition"), str(step.get("name") or ""))
+        _verification(cursor.at("postExecution", "condition"), str(step.get("name") or ""))
     if step.get("runtime") is None:
         return
-    if not tale.is_streaming and not _is_bridged(look, tale):
+    if not tale.is_streaming and not _is_bridged(cursor, tale):
         message = "runtime is only supported for realtime stories or bridged realtime steps"
-        look.at("runtime").problem(message)
+        cursor.at("runtime").problem(INVALID, message)
         return
-    sight.check(look, "runtime", runtime)
+    sight.check(cursor, "runtime", runtime)
 
 
-def _verification(look: Cursor, own: str) -> None:
+def _verification(cursor: Cursor, own: str) -> None:
     """STY-216"""
-    for other in sorted(templates.check(look, template_roots.BATCH).steps - {own}):
+    for other in sorted(templates.check(cursor, template_roots.BATCH).steps - {own}):
         if find_aliased({own: None}, other) is None:
-            look.warn(f"step '{own}' reads step '{other}' after execution, where only its own output is to be seen")
+            cursor.warn(
+                DOUBTFUL, f"step '{own}' reads step '{other}' after execution, where only its own output is to be seen"
+            )
 
 
 def _without_branches(step: Any) -> Any:
@@ -305,11 +320,11 @@ def _without_branches(step: Any) -> Any:
     return {name: member for name, member in given.items() if name != "steps"} if isinstance(given, dict) else given
 
 
-def _is_bridged(look: Cursor, tale: StoryContext) -> bool:
+def _is_bridged(cursor: Cursor, tale: StoryContext) -> bool:
     """STY-037"""
-    if isinstance(look.value.get("transport"), str) and look.value["transport"].strip():
+    if isinstance(cursor.value.get("transport"), str) and cursor.value["transport"].strip():
         return True
-    target = read_reference(look.value.get("ref"), tale.namespace)
+    target = read_reference(cursor.value.get("ref"), tale.namespace)
     engram = tale.around.find("Engram", target) if target is not None else None
     return engram is not None and (engram.get("spec") or {}).get("mode") in ("deployment", "statefulset")
 
@@ -323,10 +338,10 @@ class _Sight(msgspec.Struct, frozen=True):
 
     def check(self, step: Cursor, member: str, scope: Environment, *, is_edge: bool = False) -> None:
         if step.value.get(member) is not None:
-            look = step.at(member)
-            self._steps(look, templates.check(look, scope), is_edge)
+            cursor = step.at(member)
+            self._steps(cursor, templates.check(cursor, scope), is_edge)
 
-    def _steps(self, look: Cursor, read: References, is_edge: bool) -> None:
+    def _steps(self, cursor: Cursor, read: References, is_edge: bool) -> None:
         if not read.steps:
             return
         graph = self.tale.graph
@@ -338,12 +353,12 @@ class _Sight(msgspec.Struct, frozen=True):
                 message = f"step '{self.name}' references unknown step '{written}' in a template"
                 near = guess(written, tuple(visible))
                 if is_edge:
-                    look.problem(message + near)
+                    cursor.problem(INVALID, message + near)
                 else:
-                    look.warn(message + near)
+                    cursor.warn(DOUBTFUL, message + near)
             elif not is_edge and self._is_beside(visible[meant], upstream):
                 message = f"step '{self.name}' references step '{written}' which is not upstream"
-                look.warn(message, hint="Add it to needs.")
+                cursor.warn(DOUBTFUL, message, hint="Add it to needs.")
 
     def _is_beside(self, meant: str, upstream: frozenset[str]) -> bool:
         """Not waited for: neither upstream nor of a block that ended before."""

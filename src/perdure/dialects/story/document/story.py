@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.dialects.story.document import streaming, templates
 from perdure.dialects.story.document.context import Case, Context
-from perdure.dialects.story.document.cursor import Cursor
+from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor
 from perdure.dialects.story.document.policies import POLICY, RETRY, Storage
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
@@ -81,96 +81,98 @@ def validate_story(case: Case) -> None:
     _validate_spec(case.spec, case.name, case.namespace, case.around)
 
 
-def _validate_inline(look: Cursor, name: str, tale: StoryContext) -> None:
+def _validate_inline(cursor: Cursor, name: str, tale: StoryContext) -> None:
     """A Story written inside of a step (STY-271): it is started as any other, so it is judged as any other."""
-    STORY.validate(look)
-    _validate_spec(look, name, tale.namespace, tale.around)
-    if look.value.get("pattern") in ("streaming", "realtime"):
-        look.at("pattern").problem("a Story inside of a step must be a batch story")
+    STORY.validate(cursor)
+    _validate_spec(cursor, name, tale.namespace, tale.around)
+    if cursor.value.get("pattern") in ("streaming", "realtime"):
+        cursor.at("pattern").problem(INVALID, "a Story inside of a step must be a batch story")
 
 
-def _validate_spec(look: Cursor, name: str, namespace: str, around: Context) -> None:
-    spec = look.value
+def _validate_spec(cursor: Cursor, name: str, namespace: str, around: Context) -> None:
+    spec = cursor.value
     graph = StepGraph(spec)
-    transports = tuple(_transports(look, graph))
+    transports = tuple(_transports(cursor, graph))
     is_streaming = spec.get("pattern") in ("streaming", "realtime")
     tale = StoryContext(name, namespace, is_streaming, graph, transports, around, _validate_inline)
-    _names(look)
+    _names(cursor)
     for block in BLOCKS:
-        for step in look.at(block).items():
+        for step in cursor.at(block).items():
             validate_step(step, block, tale)
         if cycle := graph.cycle(block):
             steps = ", ".join(cycle)
-            look.at(block).problem(f"{block} contains a dependency cycle involving step(s): {steps}")
-    _output(look.at("output"), graph, around)
-    _policy(look.at("policy"), graph, around)
+            cursor.at(block).problem(INVALID, f"{block} contains a dependency cycle involving step(s): {steps}")
+    _output(cursor.at("output"), graph, around)
+    _policy(cursor.at("policy"), graph, around)
     if spec.get("concurrency") is not None and not is_streaming:
-        look.at("concurrency").warn("spec.concurrency is for streaming stories: it has no effect here")
+        cursor.at("concurrency").warn(DOUBTFUL, "spec.concurrency is for streaming stories: it has no effect here")
 
 
-def _names(look: Cursor) -> None:
+def _names(cursor: Cursor) -> None:
     """STY-024: once over the three blocks, branches included."""
     seen: set[str] = set()
     for block in BLOCKS:
-        for step in look.at(block).items():
+        for step in cursor.at(block).items():
             branches = step.at("with", "steps").items() if step.at("type").value == "parallel" else ()
             for one in (step, *branches):
                 name = one.value.get("name") if isinstance(one.value, dict) else None
                 if not isinstance(name, str):
                     continue
                 if name in seen:
-                    one.at("name").problem(f"duplicate step name '{name}'")
+                    one.at("name").problem(INVALID, f"duplicate step name '{name}'")
                 seen.add(name)
 
 
-def _output(look: Cursor, graph: StepGraph, around: Context) -> None:
-    if look.value is None:
+def _output(cursor: Cursor, graph: StepGraph, around: Context) -> None:
+    if cursor.value is None:
         return
-    check_size(look, "output", around.settings.max_with_bytes)
-    refuse_secrets(look)
+    check_size(cursor, "output", around.settings.max_with_bytes)
+    refuse_secrets(cursor)
     visible = graph.visible("finally")
-    for written in sorted(templates.check(look, template_roots.OUTPUT).steps):
+    for written in sorted(templates.check(cursor, template_roots.OUTPUT).steps):
         if find_aliased(visible, written) is None:
             near = guess(written, tuple(visible))
-            look.warn(f"the output references unknown step '{written}' in a template{near}")
+            cursor.warn(DOUBTFUL, f"the output references unknown step '{written}' in a template{near}")
 
 
-def _policy(look: Cursor, graph: StepGraph, around: Context) -> None:
+def _policy(cursor: Cursor, graph: StepGraph, around: Context) -> None:
     for word in ("story", "step", "gracefulShutdownTimeout"):
-        span = look.at("timeouts", word)
+        span = cursor.at("timeouts", word)
         if not isinstance(span.value, str) or not span.value.strip():
             continue
         try:
             length = read_duration(span.value)
         except BadDuration as refusal:
-            span.problem(str(refusal))
+            span.problem(INVALID, str(refusal))
             continue
         if length < 0 or (length == 0 and word != "gracefulShutdownTimeout"):
-            span.problem("duration must be positive")
-    given = look.at("with")
+            span.problem(INVALID, "duration must be positive")
+    given = cursor.at("with")
     if given.value is not None:
         check_size(given, "policy.with", around.settings.max_with_bytes)
         templates.check(given, template_roots.BATCH)
-    templates.check(look.at("execution", "cache", "key"), template_roots.CACHE_KEY)
+    templates.check(cursor.at("execution", "cache", "key"), template_roots.CACHE_KEY)
 
 
-def _transports(look: Cursor, graph: StepGraph) -> dict[str, Any]:
+def _transports(cursor: Cursor, graph: StepGraph) -> dict[str, Any]:
     """STY-040"""
     declared: dict[str, Any] = {}
-    for one in look.at("transports").items():
+    for one in cursor.at("transports").items():
         if not isinstance(one.value, dict):
             continue
         name = one.value.get("name")
         if not isinstance(name, str) or not name.strip():
-            one.problem("a transport must have a name")
+            one.problem(INVALID, "a transport must have a name")
         elif name in declared:
-            one.at("name").problem(f"transport name {shown(name)} is duplicated; names must be unique per story")
+            one.at("name").problem(
+                INVALID, f"transport name {shown(name)} is duplicated; names must be unique per story"
+            )
         else:
             Name().validate(one.at("name"))
             declared[name] = one.value
         target = one.value.get("transportRef")
         if target is None or (isinstance(target, str) and not target.strip()):
-            one.problem(f"transport '{name or ''}' must set transportRef")
+            one.problem(INVALID, f"transport '{name or ''}' must set transportRef")
         settings = one.at("streaming")
         if isinstance(settings.value, dict):
             streaming.check(settings, tuple(graph.nodes))

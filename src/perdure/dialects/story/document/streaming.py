@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.cursor import Cursor
+from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.shapes import Fields, Flag, ListOf, Name, OneOf, Shape, Text, Whole, shown
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
 from perdure.dialects.story.values import template_roots
@@ -14,11 +14,11 @@ from perdure.kernel.problems import guess
 
 
 class PositiveSpan(msgspec.Struct, frozen=True):
-    def validate(self, look: Cursor) -> None:
+    def validate(self, cursor: Cursor) -> None:
         try:
-            read_positive(look.value)
+            read_positive(cursor.value)
         except BadDuration as refusal:
-            look.problem(f"must be a positive duration: {refusal}")
+            cursor.problem(INVALID, f"must be a positive duration: {refusal}")
 
     def tidy(self, value: Any) -> Any:
         return value
@@ -142,48 +142,48 @@ SETTINGS = Fields(
 )
 
 
-def check(look: Cursor, steps: Collection[str] | None) -> None:
+def check(cursor: Cursor, steps: Collection[str] | None) -> None:
     """What the parts have to do with each other. `steps` may be targets of rules; None when nobody knows them."""
-    _lanes(look.at("lanes"))
-    _quorum(look.at("fanIn"))
-    for rule in look.at("routing", "rules").items():
+    _lanes(cursor.at("lanes"))
+    _quorum(cursor.at("fanIn"))
+    for rule in cursor.at("routing", "rules").items():
         if isinstance(rule.at("when").value, str):
             templates.check(rule.at("when"), template_roots.STREAMING_RUNTIME)
         _targets(rule.at("target", "steps"), steps)
 
 
-def _lanes(look: Cursor) -> None:
+def _lanes(cursor: Cursor) -> None:
     seen: dict[str, set[str]] = {"name": set(), "kind": set()}
-    for lane in look.items():
+    for lane in cursor.items():
         for word, values in seen.items():
             value = lane.at(word).value
             if value is None or value == "":
-                lane.problem(f"a lane must have a {word}")
+                lane.problem(INVALID, f"a lane must have a {word}")
             elif isinstance(value, str) and value in values:
-                lane.at(word).problem(f"duplicate lane {word} {shown(value)}")
+                lane.at(word).problem(INVALID, f"duplicate lane {word} {shown(value)}")
             elif isinstance(value, str):
                 values.add(value)
 
 
-def _quorum(look: Cursor) -> None:
-    quorum = look.at("quorum")
-    if look.at("mode").value == "quorum":
+def _quorum(cursor: Cursor) -> None:
+    quorum = cursor.at("quorum")
+    if cursor.at("mode").value == "quorum":
         if quorum.value is None:
-            look.problem("quorum must be set when mode=quorum")
+            cursor.problem(INVALID, "quorum must be set when mode=quorum")
     elif quorum.value is not None:
-        quorum.problem("quorum is only valid when mode=quorum")
+        quorum.problem(INVALID, "quorum is only valid when mode=quorum")
 
 
-def _targets(look: Cursor, steps: Collection[str] | None) -> None:
+def _targets(cursor: Cursor, steps: Collection[str] | None) -> None:
     seen: set[str] = set()
-    for target in look.items():
+    for target in cursor.items():
         name = target.value
         if not isinstance(name, str):
             continue
         if not name.strip():
-            target.problem("a target step must not be empty")
+            target.problem(INVALID, "a target step must not be empty")
         elif steps is not None and name not in steps:
-            target.problem(f"unknown step {shown(name)}{guess(name, tuple(steps))}")
+            target.problem(INVALID, f"unknown step {shown(name)}{guess(name, tuple(steps))}")
         elif name in seen:
-            target.problem(f"duplicate step {shown(name)}")
+            target.problem(INVALID, f"duplicate step {shown(name)}")
         seen.add(name)

@@ -4,7 +4,7 @@ import re
 
 from perdure.dialects.story.document import streaming
 from perdure.dialects.story.document.context import Case
-from perdure.dialects.story.document.cursor import Cursor
+from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.shapes import (
     Fields,
     JsonSchema,
@@ -65,19 +65,19 @@ GRANT = Fields(
 
 def validate_transport(case: Case) -> None:
     """STY-046"""
-    look = case.spec
-    driver = look.at("driver").value
+    cursor = case.spec
+    driver = cursor.at("driver").value
     if driver is None or (isinstance(driver, str) and not driver.strip()):
-        look.problem("spec.driver is required")
-    if not any(look.at(word).value for word in _CAPABILITIES):
-        look.problem(f"a transport needs at least one capability: {', '.join(_CAPABILITIES)}")
+        cursor.problem(INVALID, "spec.driver is required")
+    if not any(cursor.at(word).value for word in _CAPABILITIES):
+        cursor.problem(INVALID, f"a transport needs at least one capability: {', '.join(_CAPABILITIES)}")
     for word in ("supportedAudio", "supportedVideo"):
-        _unique([one.at("name") for one in look.at(word).items()], "codec")
-    _unique(list(look.at("supportedBinary").items()), "MIME type")
-    for one in look.at("supportedBinary").items():
+        _unique([one.at("name") for one in cursor.at(word).items()], "codec")
+    _unique(list(cursor.at("supportedBinary").items()), "MIME type")
+    for one in cursor.at("supportedBinary").items():
         if isinstance(one.value, str) and one.value.strip() and not _MIME.fullmatch(one.value.strip()):
-            one.problem(f"{shown(one.value)} is no MIME type such as type/subtype")
-    settings = look.at("streaming")
+            one.problem(INVALID, f"{shown(one.value)} is no MIME type such as type/subtype")
+    settings = cursor.at("streaming")
     if isinstance(settings.value, dict):
         streaming.check(settings, None)
 
@@ -86,11 +86,11 @@ def _unique(looks: list[Cursor], what: str) -> None:
     seen: set[str] = set()
     for one in looks:
         if one.value is None or (isinstance(one.value, str) and not one.value.strip()):
-            one.problem(f"a {what} must have a name")
+            one.problem(INVALID, f"a {what} must have a name")
             continue
         if not isinstance(one.value, str):
             continue
         word = one.value.strip().lower()
         if word in seen:
-            one.problem(f"duplicate {what} {shown(one.value)}")
+            one.problem(INVALID, f"duplicate {what} {shown(one.value)}")
         seen.add(word)

@@ -1,7 +1,7 @@
 """StoryTriggers and EffectClaims: requests and leases that programs write (STY-051, STY-052)."""
 
 from perdure.dialects.story.document.context import Case
-from perdure.dialects.story.document.cursor import STORY_REFERENCE
+from perdure.dialects.story.document.cursor import INVALID, STORY_REFERENCE
 from perdure.dialects.story.document.runs import check_beside, find_pinned
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.shapes import (
@@ -56,28 +56,28 @@ _LEASE = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", 
 def validate_story_trigger(case: Case) -> None:
     spec = case.spec
     if case.stored is not None and not same(spec_of(case.stored), spec_of(case.resource)):
-        spec.problem("spec of a StoryTrigger is immutable")
+        spec.problem(INVALID, "spec of a StoryTrigger is immutable")
         return
     target = read_reference(spec.at("storyRef").value, case.namespace)
     if target is None:
-        spec.problem("spec.storyRef.name is required")
+        spec.problem(INVALID, "spec.storyRef.name is required")
         return
     check_beside(case)
     identity = spec.at("deliveryIdentity")
     mode, key, given = (identity.at(word).value or "" for word in ("mode", "key", "inputHash"))
     submission = identity.at("submissionId").value
     if not submission:
-        spec.problem("spec.deliveryIdentity.submissionId is required")
+        spec.problem(INVALID, "spec.deliveryIdentity.submissionId is required")
         return
     if mode == "none" and key:
-        identity.at("key").problem("spec.deliveryIdentity.key must be empty when its mode is none")
+        identity.at("key").problem(INVALID, "spec.deliveryIdentity.key must be empty when its mode is none")
     elif mode in ("token", "key") and not key:
-        identity.problem(f"spec.deliveryIdentity.key is required when its mode is {mode}")
+        identity.problem(INVALID, f"spec.deliveryIdentity.key is required when its mode is {mode}")
     elif key and not given:
-        identity.problem("spec.deliveryIdentity.inputHash is required when a key is set")
+        identity.problem(INVALID, "spec.deliveryIdentity.inputHash is required when a key is set")
     inputs = spec.at("inputs").value
     if given and isinstance(inputs, dict | None) and given != input_hash(inputs):
-        identity.at("inputHash").problem("spec.deliveryIdentity.inputHash does not match spec.inputs")
+        identity.at("inputHash").problem(INVALID, "spec.deliveryIdentity.inputHash does not match spec.inputs")
     _named(case, trigger_name(target.namespace, target.name, str(key or submission)))
     if case.stored is None:
         find_pinned(case, "Story", spec.at("storyRef"), target, STORY_REFERENCE)
@@ -87,11 +87,11 @@ def validate_effect_claim(case: Case) -> None:
     spec = case.spec
     target = read_reference(spec.at("stepRunRef").value, case.namespace)
     if target is None:
-        spec.problem("spec.stepRunRef.name is required")
+        spec.problem(INVALID, "spec.stepRunRef.name is required")
         return
     effect = spec.at("effectKey").value
     if not isinstance(effect, str) or not effect:
-        spec.problem("spec.effectKey is required")
+        spec.problem(INVALID, "spec.effectKey is required")
         return
     _named(case, claim_name(case.namespace, target.name, effect))
     _times(case)
@@ -105,22 +105,22 @@ def _named(case: Case, wanted: str) -> None:
     kind = case.resource.get("kind")
     metadata = case.root.at("metadata")
     if metadata.at("generateName").value:
-        metadata.at("generateName").problem(f"metadata.generateName must be empty for a {kind}")
+        metadata.at("generateName").problem(INVALID, f"metadata.generateName must be empty for a {kind}")
     if case.name != wanted:
-        metadata.problem(f'metadata.name must be "{wanted}" for this {kind}, not "{case.name}"')
+        metadata.problem(INVALID, f'metadata.name must be "{wanted}" for this {kind}, not "{case.name}"')
 
 
 def _owner(case: Case, target: Reference) -> None:
     """A claim and its StepRun share a namespace, whatever the policy says (STY-250)."""
     at = case.spec.at("stepRunRef")
     if target.namespace != case.namespace:
-        at.problem("cross-namespace StepRunRef references are not allowed")
+        at.problem(INVALID, "cross-namespace StepRunRef references are not allowed")
         return
     found = case.around.find("StepRun", target)
     if found is None:
-        at.problem(f"referenced steprun '{target.key}' not found")
+        at.problem(INVALID, f"referenced steprun '{target.key}' not found")
     elif (misfit := target.misfit("referenced steprun", found)) is not None:
-        at.problem(misfit)
+        at.problem(INVALID, misfit)
 
 
 def _times(case: Case) -> None:
@@ -130,30 +130,30 @@ def _times(case: Case) -> None:
         read_moment(spec.value.get(word)) for word in ("acquireTime", "renewTime", "completedAt")
     )
     if completed is not None and not status:
-        spec.at("completedAt").problem("spec.completedAt needs a spec.completionStatus")
+        spec.at("completedAt").problem(INVALID, "spec.completedAt needs a spec.completionStatus")
     if completed is None and status in ("completed", "abandoned"):
-        spec.problem(f"spec.completedAt is required when spec.completionStatus is {status}")
+        spec.problem(INVALID, f"spec.completedAt is required when spec.completionStatus is {status}")
     if renewed is not None and acquired is None:
-        spec.at("renewTime").problem("spec.renewTime needs a spec.acquireTime")
+        spec.at("renewTime").problem(INVALID, "spec.renewTime needs a spec.acquireTime")
     if renewed is not None and acquired is not None and renewed < acquired:
-        spec.at("renewTime").problem("spec.renewTime cannot be before spec.acquireTime")
+        spec.at("renewTime").problem(INVALID, "spec.renewTime cannot be before spec.acquireTime")
     for word, moment in (("acquireTime", acquired), ("renewTime", renewed)):
         if completed is not None and moment is not None and completed < moment:
-            spec.at("completedAt").problem(f"spec.completedAt cannot be before spec.{word}")
+            spec.at("completedAt").problem(INVALID, f"spec.completedAt cannot be before spec.{word}")
 
 
 def _transition(case: Case, stored: Resource) -> None:
     spec = case.spec
     old, new = spec_of(stored), spec_of(case.resource)
     if any(not same(old.get(word), new.get(word)) for word in _IDENTITY):
-        spec.problem(f"{', '.join(_IDENTITY)} of an EffectClaim are immutable")
+        spec.problem(INVALID, f"{', '.join(_IDENTITY)} of an EffectClaim are immutable")
     before, now = read_moment(old.get("completedAt")), read_moment(new.get("completedAt"))
     if before is not None and now is None:
-        spec.problem("spec.completedAt cannot be cleared")
+        spec.problem(INVALID, "spec.completedAt cannot be cleared")
     elif before is not None and now is not None and now < before:
-        spec.at("completedAt").problem("spec.completedAt cannot be moved back")
+        spec.at("completedAt").problem(INVALID, "spec.completedAt cannot be moved back")
     if old.get("completionStatus") == "completed":
         if new.get("completionStatus") != "completed":
-            spec.problem("an EffectClaim that is completed stays completed")
+            spec.problem(INVALID, "an EffectClaim that is completed stays completed")
         elif any(not same(old.get(word), new.get(word)) for word in _LEASE):
-            spec.problem("holder and lease of a completed EffectClaim cannot change")
+            spec.problem(INVALID, "holder and lease of a completed EffectClaim cannot change")

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.document.context import Context
-from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, NO_TEMPLATE, NOT_FOUND, Cursor
+from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INVALID, NO_TEMPLATE, NOT_FOUND, Cursor
 from perdure.dialects.story.document.engrams import check_fit
 from perdure.dialects.story.document.secrets import refuse_computed
 from perdure.dialects.story.plan.engram_code import WAYS, place_of, provider_for
@@ -15,40 +15,40 @@ from perdure.dialects.story.resources.resource import Reference, Resource, merge
 REFUSED = "PolicyRefused"
 
 
-def check_step(look: Cursor, name: str, namespace: str, is_streaming: bool, around: Context) -> None:
-    at = look.at("ref")
+def check_step(cursor: Cursor, name: str, namespace: str, is_streaming: bool, around: Context) -> None:
+    at = cursor.at("ref")
     if at.value is None:
         return
     target = read_reference(at.value, namespace)
     if target is None:
         if isinstance(at.value, str | dict):
-            at.problem(f"step '{name}' requires 'ref.name' to be set")
+            at.problem(INVALID, f"step '{name}' requires 'ref.name' to be set")
         return
     if not around.may_name(at, "Story", namespace, "Engram", target, ENGRAM_REFERENCE):
         return
     use = _use(target, around)
     if use is None:
-        at.warn(f"step '{name}': there is no Engram '{target.key}' yet: the step will wait for it", code=NOT_FOUND)
+        at.warn(NOT_FOUND, f"step '{name}': there is no Engram '{target.key}' yet: the step will wait for it")
         return
     if use.misfit is not None:
-        at.warn(f"step '{name}': {use.misfit}: the step will fail", code=ENGRAM_REFERENCE)
+        at.warn(ENGRAM_REFERENCE, f"step '{name}': {use.misfit}: the step will fail")
     if not is_streaming and use.mode != "job":
         message = f"Engram '{target.key}' runs as {use.mode}, which only a streaming Story can use: the step will fail"
-        at.warn(f"step '{name}': {message}", code="InvalidConfiguration")
+        at.warn("InvalidConfiguration", f"step '{name}': {message}")
     if use.template is None:
         message = f"step '{name}': EngramTemplate '{use.template_name}' of Engram '{target.key}' not found"
-        at.problem(message, code=ENGRAM_REFERENCE)
+        at.problem(ENGRAM_REFERENCE, message)
         return
     provider = provider_for(use.template, use.template["metadata"]["name"], version_of(use.template))
     refusal = around.known.refusal(provider, namespace)
     if refusal is not None:
-        at.problem(f"step '{name}': {refusal}", code=REFUSED, hint="An operator can allow it; see docs/security.md.")
-    refuse_computed(look.at("with"), f"step '{name}': ")
+        at.problem(REFUSED, f"step '{name}': {refusal}", hint="An operator can allow it; see docs/security.md.")
+    refuse_computed(cursor.at("with"), f"step '{name}': ")
     if use.lacks_code:
         called = use.template["metadata"]["name"]
         message = f"step '{name}': nothing here implements the template '{called}': the step will wait"
-        at.warn(message, code=NO_TEMPLATE, hint=WAYS)
-    _input(look, name, use.engram, use.template)
+        at.warn(NO_TEMPLATE, message, hint=WAYS)
+    _input(cursor, name, use.engram, use.template)
 
 
 def maps(ref: Any, namespace: str, around: Context) -> bool:
@@ -92,13 +92,13 @@ def _found(target: Reference, engram: Resource, around: Context) -> Use:
     )
 
 
-def _input(look: Cursor, name: str, engram: Resource, template: Resource) -> None:
+def _input(cursor: Cursor, name: str, engram: Resource, template: Resource) -> None:
     schema = spec_of(template).get("inputSchema")
     if schema is None:
         return
-    given, runtime = look.at("with").value or {}, look.at("runtime").value or {}
+    given, runtime = cursor.at("with").value or {}, cursor.at("runtime").value or {}
     base = spec_of(engram).get("with") or {}
     if not all(isinstance(one, dict) for one in (given, runtime, base)):
         return
     whole = {**merged(base, given), **runtime}
-    check_fit(look.at("with"), whole, schema, "input", before=f"step '{name}': ")
+    check_fit(cursor.at("with"), whole, schema, "input", before=f"step '{name}': ")

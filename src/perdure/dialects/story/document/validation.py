@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.document.context import Case, Context
-from perdure.dialects.story.document.cursor import INVALID, KUBERNETES_ONLY, Cursor, Found, Report
+from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, KUBERNETES_ONLY, Cursor, Report
 from perdure.dialects.story.document.rules import RULES, whole
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.shapes import shown
@@ -67,22 +67,24 @@ def validate(
     readable: list[tuple[Document, Resource, Report]] = []
     problems: list[Problem] = []
     for document in documents:
-        findings = Report(settings)
-        resource = _recognized(Cursor(findings, document.data), namespace)
+        report = Report(settings)
+        resource = _recognized(Cursor(report, document.data), namespace)
         if resource is None:
-            problems += _placed(document, findings)
+            problems += _placed(document, report)
             continue
         key = key_of(resource)
         if key in seen and key[2]:
-            Cursor(findings, document.data).at("metadata", "name").problem(f"{_called(key)} stands twice in this text")
+            Cursor(report, document.data).at("metadata", "name").problem(
+                INVALID, f"{_called(key)} stands twice in this text"
+            )
         seen.add(key)
         shelf.put(resource)
-        readable.append((document, resource, findings))
+        readable.append((document, resource, report))
     around = Context(shelf, settings)
-    for document, resource, findings in readable:
+    for document, resource, report in readable:
         older = stored.find(*key_of(resource)) if name_of(resource) else None
-        _validate(Cursor(findings, document.data), resource, around, older)
-        problems += _placed(document, findings)
+        _validate(Cursor(report, document.data), resource, around, older)
+        problems += _placed(document, report)
     problems.sort(key=lambda one: (one.line or 0, one.column or 0))
     return ValidatedResources(tuple(resource for _, resource, _ in readable), tuple(problems[:SHOWN]))
 
@@ -91,14 +93,12 @@ def validate_resource(
     data: Any, known: Known = NOTHING, settings: Settings = DEFAULTS, stored: Resource | None = None
 ) -> tuple[Resource | None, list[Problem]]:
     """One resource without a text, `stored` the one it would replace: how it is kept, and its problems."""
-    findings = Report(settings)
-    root = Cursor(findings, data)
+    report = Report(settings)
+    root = Cursor(report, data)
     resource = _recognized(root)
     if resource is not None:
         _validate(root, resource, Context(ResourceIndex([resource], known), settings), stored)
-    return resource, [
-        Problem(one.code, one.message, spell(one.path), hint=one.hint, severity=one.severity) for one in findings.found
-    ]
+    return resource, [finding.to_problem() for finding in report.findings]
 
 
 def tidied(data: Resource) -> Resource:
@@ -111,7 +111,7 @@ def _recognized(root: Cursor, namespace: str = DEFAULT_NAMESPACE) -> Resource | 
     """The resource, if it is of a kind that exists; reports if not (STY-001)."""
     data = root.value
     if not isinstance(data, dict):
-        root.problem("a resource must be a JSON object", hint="It begins with apiVersion, kind and metadata.")
+        root.problem(INVALID, "a resource must be a JSON object", hint="It begins with apiVersion, kind and metadata.")
         return None
     kind, version = data.get("kind"), data.get("apiVersion")
     found = KINDS.get(kind) if isinstance(kind, str) else None
@@ -132,10 +132,10 @@ def _recognized(root: Cursor, namespace: str = DEFAULT_NAMESPACE) -> Resource | 
 def _unknown(root: Cursor, word: str, known: Sequence[str]) -> None:
     value = root.value.get(word)
     if value is None:
-        root.problem(f"{word} is required", hint=f"One of: {', '.join(known)}.")
+        root.problem(INVALID, f"{word} is required", hint=f"One of: {', '.join(known)}.")
         return
     near = guess(value, known) if isinstance(value, str) else ""
-    root.at(word).problem(f"unknown {word} {shown(value)}{near}", hint=f"There are: {', '.join(known)}.")
+    root.at(word).problem(INVALID, f"unknown {word} {shown(value)}{near}", hint=f"There are: {', '.join(known)}.")
 
 
 def _validate(root: Cursor, resource: Resource, around: Context, stored: Resource | None) -> None:
@@ -145,7 +145,7 @@ def _validate(root: Cursor, resource: Resource, around: Context, stored: Resourc
     if not rules.is_run_object and stored is not None and same(spec_of(stored), spec_of(resource)):
         return  # STY-020
     if kind == "Story" and (problem := too_large(root.value)) is not None:
-        root.problem(problem)
+        root.problem(INVALID, problem)
         return
     whole(kind).validate(root)
     _metadata(root, resource)
@@ -153,40 +153,37 @@ def _validate(root: Cursor, resource: Resource, around: Context, stored: Resourc
         rules.judge(Case(root, resource, around, stored))
     _ignored(root)
     if rules.is_run_object:
-        _keep_first(root.findings)
+        _keep_first(root.report)
 
 
 def _metadata(root: Cursor, resource: Resource) -> None:
     metadata = metadata_of(resource)
     if not metadata.get("name") and not metadata.get("generateName"):
-        root.at("metadata").problem("metadata.name is required")
+        root.at("metadata").problem(INVALID, "metadata.name is required")
     if KINDS[resource["kind"]].is_global and metadata.get("namespace"):
         at = root.at("metadata", "namespace")
-        at.warn(f"a {resource['kind']} belongs to no namespace: this one is ignored")
+        at.warn(DOUBTFUL, f"a {resource['kind']} belongs to no namespace: this one is ignored")
 
 
 def _ignored(root: Cursor) -> None:
     """STY-004: one warning, however many fields."""
-    paths = root.findings.ignored
+    paths = root.report.ignored
     if paths:
         named = ", ".join(spell(path) for path in paths)
         at = root.at(*paths[0])
-        at.warn(f"only Kubernetes gives these a meaning, here they are ignored: {named}", code=KUBERNETES_ONLY)
+        at.warn(KUBERNETES_ONLY, f"only Kubernetes gives these a meaning, here they are ignored: {named}")
 
 
-def _keep_first(findings: Report) -> None:
+def _keep_first(report: Report) -> None:
     """Run objects stop at the first problem (STY-019)."""
-    errors = [one for one in findings.found if one.severity is Severity.ERROR]
-    findings.found[:] = [one for one in findings.found if one.severity is not Severity.ERROR or one is errors[0]]
+    errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
+    report.findings[:] = [
+        finding for finding in report.findings if finding.severity is not Severity.ERROR or finding is errors[0]
+    ]
 
 
-def _placed(document: Document, findings: Report) -> list[Problem]:
-    return [_place(document, one) for one in findings.found[:SHOWN]]
-
-
-def _place(document: Document, one: Found) -> Problem:
-    place = document.problem_of_key if one.is_key else document.problem
-    return place(one.code, one.message, one.path, hint=one.hint, severity=one.severity)
+def _placed(document: Document, report: Report) -> list[Problem]:
+    return [finding.to_problem(document) for finding in report.findings[:SHOWN]]
 
 
 def _called(key: tuple[str, str, str]) -> str:
