@@ -1,0 +1,197 @@
+"""The dependencies between packages, read from the imports. A failure names the broken rule and why it exists."""
+
+import ast
+from collections.abc import Iterator
+
+from tests.architecture.source_tree import Import, all_imports, modules
+
+PURE = ("kernel", "documents", "expressions", "dialects")
+
+_NO_IO = "a pure package does no I/O"
+_NO_THREADS = "a pure package has no threads"
+_NO_RANDOMNESS = "randomness derives from the run's seed: `turn.draw`"
+
+IMPURE_MODULES = {
+    "time": "time is an input: a decision reads `turn.now`",
+    "random": _NO_RANDOMNESS,
+    "secrets": _NO_RANDOMNESS,
+    "uuid": _NO_RANDOMNESS,
+    "uuid_utils": _NO_RANDOMNESS,
+    "os": "a pure package touches nothing outside itself",
+    "pathlib": "a pure package reads no files",
+    "tempfile": "a pure package writes no files",
+    "shutil": "a pure package touches no files",
+    "socket": _NO_IO,
+    "ssl": _NO_IO,
+    "http": _NO_IO,
+    "urllib": _NO_IO,
+    "select": _NO_IO,
+    "selectors": _NO_IO,
+    "subprocess": _NO_IO,
+    "signal": "a pure package touches nothing outside itself",
+    "threading": _NO_THREADS,
+    "concurrent": _NO_THREADS,
+    "multiprocessing": _NO_THREADS,
+    "queue": _NO_THREADS,
+    "asyncio": "a pure package does not wait",
+    "logging": "a pure package returns what it found, it does not log",
+    "apsw": "stores hold bytes; the kernel knows no database",
+    "sqlite3": "stores hold bytes; the kernel knows no database",
+    "psycopg": "stores hold bytes; the kernel knows no database",
+    "duckdb": "providers do the work, not decisions",
+    "httpx": "providers do the work, not decisions",
+}
+
+PURE_PARTS = {"urllib.parse": "splits and quotes text, opens nothing"}
+
+CLOCK_READINGS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
+
+DEPENDENCIES: dict[str, tuple[set[str], str]] = {
+    "kernel": (set(), "the kernel is the base: it knows no language, store, engine or provider"),
+    "documents": ({"kernel"}, "reading text knows no language that is written in it"),
+    "expressions": ({"kernel"}, "an expression language is self-contained and usable alone"),
+    "dialects": (
+        {"kernel", "documents", "expressions"},
+        "a dialect decides; it does not know how it is run, stored or served",
+    ),
+    "stores": ({"kernel"}, "stores hold bytes and know no engine, so that each passes the same suite"),
+    "engine": (
+        {"kernel", "stores"},
+        "the engine sees dialects, stores and executors as protocols, passed in by wiring",
+    ),
+    "providers": ({"kernel", "expressions", "services"}, "a provider sees the context of its task, never an execution"),
+    "workers": (
+        {"kernel", "providers", "services", "stores"},
+        "a worker executes tasks; it knows no runs and decides nothing",
+    ),
+    "services": (
+        {"engine", "kernel", "dialects", "documents", "stores", "expressions", "providers", "wiring"},
+        "what a language brings beside its pure part: what starts its runs, and what its tasks may call",
+    ),
+    "views": (
+        {"cli", "engine", "kernel", "stores"},
+        "what is shown of runs is the same for the command line and an API",
+    ),
+    "testing": ({"kernel", "engine", "stores", "wiring", "workers"}, "test tools are outside the engine"),
+    "cli": (
+        {
+            "engine",
+            "kernel",
+            "wiring",
+            "providers",
+            "stores",
+            "testing",
+            "dialects",
+            "documents",
+            "services",
+            "views",
+            "workers",
+        },
+        "the command line is a client of the engine",
+    ),
+}
+
+USES_TESTING = {
+    "wiring.py": "the test language is registered like any language",
+    "cli": "virtual time in conformance runs",
+}
+
+
+def _wrong(imports: Iterator[tuple[Import, str]]) -> list[str]:
+    return [
+        f"{modules()[found.importer].path}:{found.line} imports {found.target}: {reason}" for found, reason in imports
+    ]
+
+
+def _package(found: Import) -> str:
+    return modules()[found.importer].package
+
+
+def test_every_package_is_read() -> None:
+    """The rules below are about imports: where none were read, they would hold vacuously."""
+    assert {_package(found) for found in all_imports()} >= DEPENDENCIES.keys()
+
+
+def test_every_package_has_its_rule() -> None:
+    packages = {module.package for module in modules().values() if len(module.path.parts) > 1}
+
+    assert packages == DEPENDENCIES.keys()
+
+
+def test_imports_follow_the_dependencies() -> None:
+    wrong = _wrong(
+        (found, DEPENDENCIES[_package(found)][1])
+        for found in all_imports()
+        if found.target.startswith("perdure.")
+        and _package(found) in DEPENDENCIES
+        and found.target.split(".")[1] not in {_package(found), *DEPENDENCIES[_package(found)][0]}
+    )
+    assert wrong == []
+
+
+def test_pure_packages_import_nothing_impure() -> None:
+    wrong = _wrong(
+        (found, IMPURE_MODULES[found.target.partition(".")[0]])
+        for found in all_imports()
+        if _package(found) in PURE
+        and found.target.partition(".")[0] in IMPURE_MODULES
+        and found.target not in PURE_PARTS
+    )
+    assert wrong == []
+
+
+def test_pure_packages_read_no_clock() -> None:
+    """`datetime` may be imported for calendars; its present moment may not be asked for."""
+    wrong = [
+        f"{module.path}:{node.lineno} reads a clock: {IMPURE_MODULES['time']}"
+        for module in modules().values()
+        if module.package in PURE
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and _reads_clock(node)
+    ]
+    assert wrong == []
+
+
+def _reads_clock(node: ast.Attribute) -> bool:
+    owner = node.value
+    name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+    return (name, node.attr) in CLOCK_READINGS
+
+
+def test_the_engine_knows_only_the_protocol_of_stores() -> None:
+    known = {f"perdure.stores.{name}" for name in ("protocol", "errors", "admin", "clocks", "records")}
+    wrong = _wrong(
+        (found, "a database special case belongs into its store")
+        for found in all_imports()
+        if _package(found) == "engine" and found.target.startswith("perdure.stores") and found.target not in known
+    )
+    assert wrong == []
+
+
+def test_dialects_never_import_each_other() -> None:
+    wrong = _wrong(
+        (found, "dialects share the kernel, not each other")
+        for found in all_imports()
+        if _package(found) == "dialects"
+        and len(modules()[found.importer].path.parts) > 2
+        and found.target.startswith("perdure.dialects.")
+        and found.target.split(".")[2] != modules()[found.importer].path.parts[1]
+    )
+    assert wrong == []
+
+
+def test_only_wiring_and_virtual_time_use_testing() -> None:
+    wrong = _wrong(
+        (found, "production does not depend on test tools")
+        for found in all_imports()
+        if _package(found) not in {"testing", *USES_TESTING} and found.target.startswith("perdure.testing")
+    )
+    assert wrong == []
+
+
+def test_sql_stays_in_stores() -> None:
+    for module in modules().values():
+        if module.package in ("stores", "dialects", "providers", "expressions"):
+            continue
+        for word in ("SELECT ", "INSERT INTO", "DELETE FROM"):
+            assert word not in module.text, f"{module.path}: SQL belongs into stores/, behind a verb"
