@@ -61,8 +61,8 @@ DEPENDENCIES: dict[str, tuple[set[str], str]] = {
     ),
     "providers": ({"kernel", "expressions", "services"}, "a provider sees the context of its task, never an execution"),
     "workers": (
-        {"kernel", "providers", "services", "stores"},
-        "a worker executes tasks; it knows no runs and decides nothing",
+        {"kernel", "providers", "stores"},
+        "a worker executes tasks of any language; what a language brings is passed in by wiring",
     ),
     "services": (
         {"engine", "kernel", "dialects", "documents", "stores", "expressions", "providers", "wiring"},

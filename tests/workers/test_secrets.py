@@ -11,6 +11,7 @@ from perdure.kernel.sealed_arguments import read_by_place, seal_by_place
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Registry
+from perdure.services.playbook.keychain import Host, HostKeychain
 from perdure.workers.secrets import Secrets, from_environment, values_named
 
 TOKEN = 'hun"ter2\n'
@@ -202,9 +203,11 @@ def test_what_a_keychain_reads_is_found_to_be_hidden(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PERDURE_CREDENTIAL_SHOP", '{"type": "basic", "username": "ada", "password": "stored away"}')
     names = ["file:key", "env:LISTED", "env:UNLISTED", "file:/etc/passwd", "credential:shop", "credential:none"]
 
-    found = [value for name in names for value in values_named(name, from_environment)]
+    keychain = HostKeychain(Host(from_environment))
 
-    assert found == ["from a file", "from a variable", "stored away"]
+    values = [value for name in names for value in values_named(name, from_environment, keychain)]
+
+    assert values == ["from a file", "from a variable", "stored away"]
 
 
 @on_loop

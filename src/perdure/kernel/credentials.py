@@ -4,6 +4,7 @@ Authors, stored credentials and answers of token servers use different names for
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 PUBLIC = frozenset(
@@ -42,6 +43,22 @@ def secret_texts(value: Any, public: frozenset[str] = PUBLIC) -> Iterator[str]:
             yield from secret_texts(inner, public)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSecret:
+    """A secret as its source returned it, and which texts in it must be masked.
+
+    `lifetime` in seconds, if the source states one; `all_secret`: also the members that are usually public are masked.
+    """
+
+    value: Any
+    lifetime: float | None = None
+    all_secret: bool = False
+    kind: str | None = None  # set if it differs from the kind of the entry: the kind of a referenced credential
+
+    def secrets(self) -> Iterator[str]:
+        return secret_texts(self.value, frozenset() if self.all_secret else PUBLIC)
 
 
 _TOKENS = ("token", "access_token", "id_token", "bearer", "value")

@@ -4,12 +4,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from perdure.kernel.assignments import EffectClaimResult, RunPort
+from perdure.kernel.credentials import ResolvedSecret
 from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Code
-from perdure.kernel.sealed_arguments import REDACTED, EnvelopeError
+from perdure.kernel.sealed_arguments import REDACTED, EntryFields
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import RunId
 from perdure.providers.failure import ProviderFailure
@@ -51,6 +52,22 @@ Resolver = Callable[[str], str | None]
 """Name → value, or None when there is no such secret."""
 
 
+class KeychainSource(Protocol):
+    """Where the values of keychain entries come from. Passed in by wiring: kinds of entries belong to a language."""
+
+    async def resolve(self, kind: str, name: str, fields: EntryFields) -> ResolvedSecret:
+        """A new value for an entry. Raises `EnvelopeError`."""
+        ...
+
+    def credential(self, name: str) -> ResolvedSecret | None:
+        """The credential that is stored under this name. Raises `EnvelopeError`."""
+        ...
+
+    def secret_texts(self, name: str) -> Iterator[str]:
+        """The texts to mask for a name in `Assignment.secrets`."""
+        ...
+
+
 class SecretMissing(ProviderFailure):
     def __init__(self, name: str) -> None:
         variable = f"PERDURE_SECRET_{_variable(name)}"
@@ -74,26 +91,17 @@ def from_environment(name: str) -> str | None:
         return None
 
 
-def values_named(name: str, resolve: Resolver) -> Iterator[str]:
-    """What a name in `Assignment.secrets` stands for on this machine: to be hidden, never to be handed out.
+def values_named(name: str, resolve: Resolver, keychain: KeychainSource | None = None) -> Iterator[str]:
+    """The values that a name in `Assignment.secrets` stands for on this machine: to be masked, never to be passed on.
 
-    A secret's name; `name/*` for all keys of a secret; `env:…`, `file:…` and `credential:…` as a keychain reads them.
+    A secret's name; `name/*` for all keys of a secret; or a name of the keychain (`env:…`, `file:…`, `credential:…`).
     """
     if (value := resolve(name)) is not None:
         yield value
     if name.endswith("/*"):
         yield from _all_keys(name.removesuffix("/*"))
-    kind, _, rest = name.partition(":")
-    if kind in ("env", "file", "credential"):
-        from perdure.services.playbook.keychain import Host, Resolved
-
-        host = Host(resolve)
-        try:
-            found = host.variable(rest) if kind == "env" else host.file(rest) if kind == "file" else None
-            value_of_name = host.credential(rest) if kind == "credential" else found
-        except EnvelopeError:  # then no task of the run can have it either
-            return
-        yield from Resolved(value_of_name, all_secret=kind != "credential").secrets()
+    if keychain is not None and ":" in name:
+        yield from keychain.secret_texts(name)
 
 
 def _all_keys(name: str) -> Iterator[str]:

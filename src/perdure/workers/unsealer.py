@@ -4,11 +4,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from perdure.kernel.assignments import Assignment
+from perdure.kernel.credentials import ResolvedSecret
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.outcomes import Code
 from perdure.kernel.sealed_arguments import (
@@ -28,10 +29,7 @@ from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import SECOND, Instant
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import hidden_by
-
-if TYPE_CHECKING:
-    from perdure.services.playbook.keychain import Host, Resolved
-
+from perdure.workers.secrets import KeychainSource
 
 # Secrets in this process' memory, and nowhere else: found by their key, made when they are not there, once at a time.
 
@@ -44,7 +42,7 @@ class Kept:
     secrets: tuple[str, ...]
 
 
-Make = Callable[[], "Awaitable[Resolved]"]
+Make = Callable[[], Awaitable[ResolvedSecret]]
 
 
 class SecretCache:
@@ -120,11 +118,11 @@ class Unsealer:
         openers: Mapping[str, Dialect],
         documents: Documents,
         now: Callable[[], Instant],
-        host: "Host | None" = None,
+        keychain: KeychainSource,
     ) -> None:
         self._openers = openers
         self._documents = documents
-        self._host = host
+        self._keychain = keychain
         self._vault = SecretCache(now)
         self._texts: OrderedDict[str, bytes] = OrderedDict()
         self._is_used = False
@@ -164,12 +162,10 @@ class Unsealer:
                 kept = await self._vault.get(entry, lambda: self._make(entry, mask))
                 return _masked(kept.found, kept.secrets, mask)
             case CredentialLookup(name):
-                from perdure.services.playbook.keychain import Resolved
-
-                data = self._machine().credential(name)
-                if data is None:
+                credential = self._keychain.credential(name)
+                if credential is None:
                     return None
-                return _masked(Secret(str(data.get("type") or ""), data), tuple(Resolved(data).secrets()), mask)
+                return _masked(Secret(credential.kind or "", credential.value), tuple(credential.secrets()), mask)
 
     async def _document(self, digest: str) -> bytes:
         text = self._texts.get(digest)
@@ -182,25 +178,15 @@ class Unsealer:
                 self._texts.popitem(last=False)
         return text
 
-    async def _make(self, entry: SecretEntry, asking: Mask) -> "Resolved":
+    async def _make(self, entry: SecretEntry, asking: Mask) -> ResolvedSecret:
         """Make a value anew. A mask of its own: what goes wrong here is told to all who wait, without the secrets."""
-        from perdure.services.playbook.keychain import resolve
-
         mask = Mask()
         hidden_by.set(lambda data: mask.raw(asking.raw(data)))  # in the task of this making alone
         try:
             fields: EntryFields = await self._answered(entry.fields(), mask)
-            return await resolve(entry.kind, entry.name, fields, self._machine())
+            return await self._keychain.resolve(entry.kind, entry.name, fields)
         except EnvelopeError as cause:
             raise EnvelopeError(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None
-
-    def _machine(self) -> "Host":
-        if self._host is None:
-            from perdure.services.playbook.keychain import Host
-            from perdure.workers.secrets import from_environment
-
-            self._host = Host(from_environment)
-        return self._host
 
     async def close(self) -> None:
         if self._is_used:

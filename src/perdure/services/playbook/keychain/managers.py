@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.kernel.credentials import for_http
+from perdure.kernel.credentials import ResolvedSecret, for_http
 from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
 from perdure.services.playbook.keychain.credential_requests import ask
 from perdure.services.playbook.keychain.host import Host, missing
-from perdure.services.playbook.keychain.resolved import Resolved
 
 GCP = "https://secretmanager.googleapis.com"
 AZURE_API = "7.4"
@@ -97,22 +96,22 @@ MANAGERS: Mapping[str, Callable[[Wanted], Awaitable[str]]] = {
 }
 
 
-async def secret_manager(name: str, fields: EntryFields, host: Host) -> Resolved:
+async def secret_manager(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     """`map`: member → the secret's name there. Without a map the entry's own name is looked for, as `value`."""
     wanted = fields.values.get("map") or {"value": name}
     if not isinstance(wanted, Mapping):
         raise EnvelopeError("auth", f"{name}: `map` must be a map of names to secrets")
-    return Resolved(
+    return ResolvedSecret(
         {str(one): await _read(name, where, fields, host) for one, where in wanted.items()}, all_secret=True
     )
 
 
-async def secrets(name: str, fields: EntryFields, host: Host) -> Resolved:
+async def secrets(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     """The tool: a map as above, or one secret, whose value is the text itself."""
     if fields.values.get("map") is not None:
         return await secret_manager(name, fields, host)
     where = next((fields.values[one] for one in ("key", "secret_name", "path", "name") if fields.values.get(one)), None)
-    return Resolved(await _read(name, where, fields, host), all_secret=True)
+    return ResolvedSecret(await _read(name, where, fields, host), all_secret=True)
 
 
 async def _read(entry: str, where: Any, fields: EntryFields, host: Host) -> str:

@@ -3,35 +3,34 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.kernel.credentials import first, for_http
+from perdure.kernel.credentials import ResolvedSecret, first, for_http
 from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
 from perdure.services.playbook.keychain.host import Host, missing
-from perdure.services.playbook.keychain.resolved import Resolved
 
 REFERENCES = ("ref", "credential", "credential_ref", "key")
 
 
-async def bearer(name: str, fields: EntryFields, host: Host) -> Resolved:
+async def bearer(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     token = first(fields.values, ("token", "access_token", "value"))
     if token is None:
         found = _http(name, fields, host, "bearer")
         token = str(found.get("token") or found.get("value") or "")
     if not token:
         raise missing(f"{name}: there is no token; write `token`, or set PERDURE_SECRET_{name}")
-    return Resolved({"token": token, "access_token": token})
+    return ResolvedSecret({"token": token, "access_token": token})
 
 
-async def basic(name: str, fields: EntryFields, host: Host) -> Resolved:
+async def basic(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     user, password = first(fields.values, ("username", "user")), fields.values.get("password")
     if user is None or not isinstance(password, str):
         found = _http(name, fields, host, "basic")
         user, password = found.get("username"), found.get("password")
     if not isinstance(user, str) or not isinstance(password, str):
         raise missing(f"{name}: a basic credential needs `username` and `password`")
-    return Resolved({"username": user, "password": password})
+    return ResolvedSecret({"username": user, "password": password})
 
 
-async def api_key(name: str, fields: EntryFields, host: Host) -> Resolved:
+async def api_key(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     said = fields.values
     place = {one: said[one] for one in ("header", "in", "param") if said.get(one)}
     key = first(said, ("value", "api_key", "key", "token"))
@@ -42,23 +41,23 @@ async def api_key(name: str, fields: EntryFields, host: Host) -> Resolved:
             place = {"header": found["name"]} if found["in"] == "header" else {"param": found["name"]}
     if not key:
         raise missing(f"{name}: there is no key; write `value`, or set PERDURE_SECRET_{name}")
-    return Resolved({"key": key, "api_key": key, "value": key, **place})
+    return ResolvedSecret({"key": key, "api_key": key, "value": key, **place})
 
 
-async def connection(name: str, fields: EntryFields, host: Host) -> Resolved:
+async def connection(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     """The members as written, over those of the stored credential that is named, or called like the entry."""
     own = {one: value for one, value in fields.values.items() if one not in (*REFERENCES, "auth")}
     found = _stored(name, fields, host)
     if found is None and not own:
         raise _unknown(name, _reference(name, fields))
-    return Resolved({**(found or {}), **own}, kind="postgres_credential")
+    return ResolvedSecret({**(found or {}), **own}, kind="postgres_credential")
 
 
-async def reference(name: str, fields: EntryFields, host: Host) -> Resolved:
+async def reference(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     found = _stored(name, fields, host)
     if found is None:
         raise _unknown(name, _reference(name, fields))
-    return Resolved(found, kind=str(found.get("type") or "credential_ref"))
+    return ResolvedSecret(found, kind=str(found.get("type") or "credential_ref"))
 
 
 def _http(name: str, fields: EntryFields, host: Host, kind: str) -> Mapping[str, Any]:

@@ -3,24 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.kernel.credentials import for_http
+from perdure.kernel.credentials import ResolvedSecret, for_http
 from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
 from perdure.services.playbook.keychain.credential_requests import ask
 from perdure.services.playbook.keychain.host import Host
-from perdure.services.playbook.keychain.resolved import Resolved
 
 
-async def oauth2(name: str, fields: EntryFields, host: Host) -> Resolved:
+async def oauth2(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     """The whole answer, with the token also as `access_token`, whatever the server calls it."""
     answer = await _ask(name, fields, "POST", as_form=True)
     field = str(fields.values.get("token_field") or "access_token")
     token = _member(answer, field)
     if not isinstance(token, str) or not token:
         raise EnvelopeError("auth", f"{name}: the answer has no text {field!r}")
-    return Resolved({**answer, "access_token": token}, _lifetime(answer, fields))
+    return ResolvedSecret({**answer, "access_token": token}, _lifetime(answer, fields))
 
 
-async def http(name: str, fields: EntryFields, host: Host) -> Resolved:
+async def http(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     """The answer's body; one that is no map is the member `value`."""
     answer = await _ask(name, fields, "GET", as_form=False)
     value = dict(answer) if isinstance(answer, Mapping) else {"value": answer}
@@ -30,7 +29,7 @@ async def http(name: str, fields: EntryFields, host: Host) -> Resolved:
         if not isinstance(token, str) or not token:
             raise EnvelopeError("auth", f"{name}: the answer has no text {field!r}")
         value["access_token"] = token
-    return Resolved(value, _lifetime(value, fields))
+    return ResolvedSecret(value, _lifetime(value, fields))
 
 
 async def _ask(name: str, fields: EntryFields, method: str, *, as_form: bool) -> Any:
