@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_snapshot, encode_turns, restore
-from perdure.kernel.control_messages import held
+from perdure.kernel.control_messages import held_places
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
@@ -140,7 +140,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(words=st.lists(st.sampled_from(WORDS), min_size=2, max_size=5))
     def words_come_together(self, words: list[i.Input]) -> None:
         """A row: all are accepted, then moves are made; what is refused in it leaves a trace."""
-        places = held(words)
+        places = held_places(words)
         turns = []
         for place, given in enumerate(words):
             turn = Turn(self.live, given, self.now, self.now)

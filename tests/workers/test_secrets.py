@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, outcome_of, task, value_of
 
-from perdure.kernel.sealed_arguments import read_by_place, seal_by_place
+from perdure.kernel.sealed_arguments import read_secret_places, seal_by_place
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Registry
@@ -37,7 +37,7 @@ def with_secret(provider: str, arguments: dict[str, Any], *path: str | int, name
 
 
 def test_secrets_are_put_where_the_document_has_them() -> None:
-    sealed = read_by_place(seal_by_place({"a": "", "list": ["", 1]}, [(("a",), "A"), (("list", 0), "B")]))
+    sealed = read_secret_places(seal_by_place({"a": "", "list": ["", 1]}, [(("a",), "A"), (("list", 0), "B")]))
 
     assert sealed is not None
     assert sealed.fill({"A": "1", "B": "2"}.__getitem__) == {"a": "1", "list": ["2", 1]}

@@ -29,7 +29,7 @@ from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import encode_turns
-from perdure.kernel.control_messages import is_word
+from perdure.kernel.control_messages import is_control_message
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import (
     Conflict,
@@ -495,7 +495,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         try:
             told = await self.tell(run, asked, along=below)
         except Conflict:  # it has ended itself
-            letters = [Message(one, self.clock.now(), i.encode(asked), is_word(asked)) for one in below]
+            letters = [Message(one, self.clock.now(), i.encode(asked), is_control_message(asked)) for one in below]
             await self.store.send_together(letters)
             told = SendResult(True, True, is_new=False)
         if self.runtime is not None:  # some of them may be ours

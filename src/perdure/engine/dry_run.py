@@ -15,7 +15,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.control_messages import RESULTS, kind_of
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution, Limits, decide
-from perdure.kernel.input_recording import why_not
+from perdure.kernel.input_recording import why_refused
 from perdure.kernel.instants import written
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.turn import Turn
@@ -70,14 +70,14 @@ class DryRun:
     async def play(self, word: i.Input | None = None) -> Verdict:
         """Everything that waits, and then `word`, of which the verdict tells."""
         execution = self.execution
-        refusal = None if word is None else why_not(execution, word)
+        refusal = None if word is None else why_refused(execution, word)
         cause = ""
         for at, given in await self._waiting():
             before = refusal
             turn = await self._accept(given, at)
             self._note(turn, at)
             if word is not None:
-                refusal = why_not(execution, word)
+                refusal = why_refused(execution, word)
                 if refusal is None:
                     cause = ""
                 elif before is None:

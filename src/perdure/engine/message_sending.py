@@ -16,10 +16,10 @@ from perdure.engine.dry_run import DryRun
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import decode_turns
-from perdure.kernel.control_messages import is_word
+from perdure.kernel.control_messages import is_control_message
 from perdure.kernel.errors import Conflict, RunNotFound
 from perdure.kernel.execution import Execution
-from perdure.kernel.input_recording import is_said_before, why_not
+from perdure.kernel.input_recording import is_recorded_before, why_refused
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Message, RunRow
 
@@ -58,9 +58,9 @@ async def send(
         if verdict.is_new or along:
             await _record(client, row.id, given, along)
         return SendResult(False, False, verdict.is_new, verdict.remarks)
-    if reason := why_not(execution, given):
+    if reason := why_refused(execution, given):
         raise refused(row.id, reason)
-    if is_said_before(execution, given) and not along:
+    if is_recorded_before(execution, given) and not along:
         return SendResult(True, True, is_new=False)
     seen = execution.state.seq
     at = await _record(client, row.id, given, along)
@@ -69,7 +69,7 @@ async def send(
 
 async def _record(client: "Client", run: RunId, given: i.Input, along: Sequence[RunId]) -> Instant:
     """When it arrived, as the store says."""
-    letter = Message(run, client.clock.now(), i.encode(given), is_word(given))
+    letter = Message(run, client.clock.now(), i.encode(given), is_control_message(given))
     if along:
         letters = [letter, *(msgspec.structs.replace(letter, to=other) for other in along)]
         sent = next((one for one in await client.store.send_together(letters) if one.letter.to == run), None)

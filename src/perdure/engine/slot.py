@@ -13,7 +13,7 @@ from operator import attrgetter
 
 import msgspec
 
-from perdure.kernel.control_messages import held, is_word
+from perdure.kernel.control_messages import held_places, is_control_message
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import (
@@ -69,7 +69,7 @@ class Mail(msgspec.Struct):
     @property
     def is_acknowledged_word(self) -> bool:
         """Whether somebody was told that it is recorded, and it is to leave a trace if it does not count."""
-        return self.position is not None and is_word(self.given)
+        return self.position is not None and is_control_message(self.given)
 
     @property
     def comes_again(self) -> bool:
@@ -229,7 +229,7 @@ class Slot:
             return False
         if len(taken) > 1:
             taken.sort(key=_order)
-            self.held = held([mail.given for mail in taken])
+            self.held = held_places([mail.given for mail in taken])
             self.unsynced = {name: text for mail in taken for name, text in mail.values}
         else:
             self.held = frozenset()

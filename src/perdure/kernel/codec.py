@@ -67,11 +67,11 @@ def restore(execution: Execution, snapshot: bytes) -> bool:
         header = _header.decode(snapshot)
         if header.version != SNAPSHOT_VERSION or header.dialect_version != execution.dialect.version:
             return False
-        found = _snapshot.decode(snapshot)
-        body = execution.dialect.thaw(execution.program, found.body)
+        saved = _snapshot.decode(snapshot)
+        body = execution.dialect.thaw(execution.program, saved.body)
     except msgspec.DecodeError:
         return False
-    execution.state, execution.body = found.state, body
+    execution.state, execution.body = saved.state, body
     return True
 
 

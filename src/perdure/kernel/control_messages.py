@@ -20,31 +20,31 @@ _BETWEEN_ROWS = (i.Start, i.TaskResult, i.TaskLost, i.ChildResult, i.TimerDue, i
 RESULTS = (i.TaskResult, i.TaskLost, i.ChildResult)
 
 
-def kind_of(given: i.Input) -> str:
+def kind_of(input: i.Input) -> str:
     """Of a word; empty for everything else."""
-    if isinstance(given, i.Cancel) and given.by == PARENT:
+    if isinstance(input, i.Cancel) and input.by == PARENT:
         return ""
-    return _KINDS.get(type(given), "")
+    return _KINDS.get(type(input), "")
 
 
-def is_word(given: i.Input) -> bool:
-    return bool(kind_of(given))
+def is_control_message(input: i.Input) -> bool:
+    return bool(kind_of(input))
 
 
-def held(inputs: Sequence[i.Input]) -> frozenset[int]:
+def held_places(inputs: Sequence[i.Input]) -> frozenset[int]:
     """Places of inputs after which the run makes no move yet, because a word that waits with them is accepted first.
 
     A row begins and ends with a word. What only tells or grants something does not part it; results, bounds and what
     begins a life of the run do.
     """
-    found: set[int] = set()
+    places: set[int] = set()
     first = None
-    for place, given in enumerate(inputs):
-        if isinstance(given, _IN_ROWS):
+    for place, input in enumerate(inputs):
+        if isinstance(input, _IN_ROWS):
             if first is None:
                 first = place
             else:
-                found.update(range(first, place))
-        elif isinstance(given, _BETWEEN_ROWS):
+                places.update(range(first, place))
+        elif isinstance(input, _BETWEEN_ROWS):
             first = None
-    return frozenset(found)
+    return frozenset(places)

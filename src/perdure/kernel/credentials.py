@@ -69,7 +69,7 @@ _KEYS = ("key", "api_key", "apikey", "value", "token")
 
 def first(value: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     """The first of these members that is a text with something in it."""
-    return next((found for name in names if isinstance(found := value.get(name), str) and found), None)
+    return next((text for name in names if isinstance(text := value.get(name), str) and text), None)
 
 
 def for_http(kind: str, value: Any) -> dict[str, Any] | None:
@@ -78,15 +78,15 @@ def for_http(kind: str, value: Any) -> dict[str, Any] | None:
         return {"type": "bearer", "token": value} if value else None
     if not isinstance(value, Mapping):
         return None
-    said = str(value.get("type") or kind)
+    kind_name = str(value.get("type") or kind)
     token, user, password = first(value, _TOKENS), first(value, _USERS), first(value, _PASSWORDS)
-    if "api" in said.replace("-", "_").split("_") or (said in ("header", "query")):
+    if "api" in kind_name.replace("-", "_").split("_") or (kind_name in ("header", "query")):
         key = first(value, _KEYS)
         named = value.get("name") if "in" in value else None
         name = value.get("header") or value.get("param") or named or "X-API-Key"
         place = "query" if value.get("in") == "query" or "param" in value else "header"
         return None if key is None else {"type": "api_key", "name": str(name), "value": key, "in": place}
-    if said == "basic" or (token is None and user is not None and password is not None):
+    if kind_name == "basic" or (token is None and user is not None and password is not None):
         return None if user is None else {"type": "basic", "username": user, "password": password or ""}
     if token is not None:
         return {"type": "bearer", "token": token}

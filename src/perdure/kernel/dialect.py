@@ -137,7 +137,7 @@ class Dialect(ABC):
         """The document as a graph."""
         raise NotImplementedError
 
-    def why_unfit(self, program: Any, given: Any) -> str | None:
+    def why_unfit(self, program: Any, input: Any) -> str | None:
         """What is wrong with the input of a run, before anything is stored of it; None when it can be taken."""
         return None
 
@@ -153,7 +153,7 @@ class Dialect(ABC):
         """The body of a run before its first event."""
 
     @abstractmethod
-    def accept(self, turn: "Turn", given: "Input") -> None:
+    def accept(self, turn: "Turn", input: "Input") -> None:
         """React to an input whose fact is already recorded."""
 
     @abstractmethod
@@ -165,7 +165,7 @@ class Dialect(ABC):
         """So many moves, or caught failures (`reason`), without outside input: end the run, in the dialect's manner."""
 
     @abstractmethod
-    def refusal(self, execution: "Execution", given: Signal | Steer | Reopen) -> str | None:
+    def refusal(self, execution: "Execution", message: Signal | Steer | Reopen) -> str | None:
         """Why an operator's input cannot be taken now; None when it can."""
 
     @abstractmethod
@@ -213,15 +213,15 @@ class Dialect(ABC):
 
     # Messages to runs.
 
-    def subjects(self, given: Signal | Steer | Reopen) -> frozenset[str]:
+    def subjects(self, message: Signal | Steer | Reopen) -> frozenset[str]:
         """What a message sets; of two that set the same the later one wins."""
-        return frozenset({f"signal {given.name}"}) if isinstance(given, Signal) else frozenset()
+        return frozenset({f"signal {message.name}"}) if isinstance(message, Signal) else frozenset()
 
-    def phrase(self, given: Signal | Steer | Reopen) -> str | None:
+    def phrase(self, message: Signal | Steer | Reopen) -> str | None:
         """The message in a few words, such as `gate 'ok' approved`; None: in the kernel's words."""
         return None
 
-    def unreached(self, execution: "Execution", given: Signal | Steer | Reopen) -> str:
+    def unreached(self, execution: "Execution", message: Signal | Steer | Reopen) -> str:
         """What the run has to reach before the message applies, such as `gate 'ok'`."""
         return ""
 
@@ -231,7 +231,7 @@ class Dialect(ABC):
         """Whether a document may make a secret of what its run is given: no view of the run shows it."""
         return False
 
-    def secret_inputs(self, program: Any, given: Any, options: Mapping[str, Any]) -> Iterable[str]:
+    def secret_inputs(self, program: Any, input: Any, options: Mapping[str, Any]) -> Iterable[str]:
         """The secrets in what the run was given, as texts."""
         return ()
 
@@ -251,7 +251,7 @@ class Dialect(ABC):
         """Namespace and name of a run that is being created; no other run has them."""
         raise NotImplementedError
 
-    def same_start(self, program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:
+    def same_start(self, program: Any, input: bytes, options: Mapping[str, Any]) -> bytes:
         """What two starts under one name have to agree in."""
         raise NotImplementedError
 

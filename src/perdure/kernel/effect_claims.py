@@ -11,39 +11,39 @@ from perdure.kernel.turn import Turn
 HELD_SINCE = 3  # the vocabulary in which a task can be held; before, it failed instead
 
 
-def claim(turn: Turn, given: i.EffectClaim, task: OpenTask) -> None:
-    key = effect_key(task.path, given.key)
+def claim(turn: Turn, input: i.EffectClaim, task: OpenTask) -> None:
+    key = effect_key(task.path, input.key)
     effect = turn.state.effects.get(key)
     if effect is None or effect.released:
-        turn.emit(e.EffectClaimed(key, given.task, given.delivery))
+        turn.emit(e.EffectClaimed(key, input.task, input.delivery))
         turn.answer = i.EffectClaimAnswer(completed=False)
     elif effect.is_completed:
         turn.answer = i.EffectClaimAnswer(completed=True, result=effect.result, unfit=effect.unfit)
-    elif (effect.task, effect.delivery) == (given.task, given.delivery) and not effect.left:
+    elif (effect.task, effect.delivery) == (input.task, input.delivery) and not effect.left:
         turn.answer = i.EffectClaimAnswer(completed=False)  # asked again after a commit of unknown end
     else:
         # The earlier holder is gone without a word: the effect may or may not have happened.
         # Where the step asks for it to be held, the claim stays as it is, for an operator to see.
         if not task.hold_effects_in_doubt:
-            turn.emit(e.EffectClaimed(key, given.task, given.delivery))
+            turn.emit(e.EffectClaimed(key, input.task, input.delivery))
         turn.answer = i.EffectClaimAnswer(completed=False, in_doubt=True)
 
 
 Ending = i.EffectDone | i.EffectUnfit | i.EffectRelease
 
 
-def end(turn: Turn, given: Ending, task: OpenTask) -> None:
+def end(turn: Turn, input: Ending, task: OpenTask) -> None:
     """What came of an effect, told by the delivery that has claimed it; a stale one records nothing."""
-    key = effect_key(task.path, given.key)
+    key = effect_key(task.path, input.key)
     effect = turn.state.effects.get(key)
-    if effect is None or (effect.task, effect.delivery) != (given.task, given.delivery):
-        turn.refuse(f"the effect {given.key!r} is not claimed by this delivery", conflict=True)
+    if effect is None or (effect.task, effect.delivery) != (input.task, input.delivery):
+        turn.refuse(f"the effect {input.key!r} is not claimed by this delivery", conflict=True)
     elif not effect.is_open:
         return  # said before
-    elif isinstance(given, i.EffectDone):
-        turn.emit(e.EffectCompleted(key, given.result))
-    elif isinstance(given, i.EffectUnfit):
-        turn.emit(e.EffectUnfit(key, given.reason))
+    elif isinstance(input, i.EffectDone):
+        turn.emit(e.EffectCompleted(key, input.result))
+    elif isinstance(input, i.EffectUnfit):
+        turn.emit(e.EffectUnfit(key, input.reason))
     else:
         turn.emit(e.EffectReleased(key))
 
@@ -60,26 +60,26 @@ def effect_to_hold(turn: Turn, task: OpenTask, failure: Failed) -> str:
     return key if effect is not None and effect.is_open else ""
 
 
-def settle(turn: Turn, given: i.EffectSettle) -> None:
+def settle(turn: Turn, input: i.EffectSettle) -> None:
     """An operator says what came of an effect in doubt; tasks that are held for it go on."""
-    result = None if given.result is None else turn.keep(given.result)
-    turn.emit(e.EffectSettled(given.effect, result, given.key, given.by))
-    tasks = [number for number, task in turn.state.tasks.items() if task.held == given.effect and not task.cancelling]
+    result = None if input.result is None else turn.keep(input.result)
+    turn.emit(e.EffectSettled(input.effect, result, input.key, input.by))
+    tasks = [number for number, task in turn.state.tasks.items() if task.held == input.effect and not task.cancelling]
     if tasks:
         turn.emit(e.TasksTakenUp(tasks))
 
 
-def why_not_settled(state: State, given: i.EffectSettle) -> str | None:
+def why_not_settled(state: State, input: i.EffectSettle) -> str | None:
     """Why an effect cannot be settled so; None when it can."""
-    effect = state.effects.get(given.effect)
+    effect = state.effects.get(input.effect)
     if effect is None:
-        return f"it has no effect {given.effect!r}"
+        return f"it has no effect {input.effect!r}"
     if effect.is_completed:
-        return f"the effect {given.effect!r} is completed; only one in doubt can be settled"
+        return f"the effect {input.effect!r} is completed; only one in doubt can be settled"
     if effect.released:
-        return f"the effect {given.effect!r} was not performed and is not in doubt; there is nothing to settle"
-    if (effect.task, effect.delivery) != given.holder:
-        return f"the effect {given.effect!r} was claimed again meanwhile; look at it and decide anew"
-    if has_holder(state, effect) and not given.is_holder_gone:
-        return f"the effect {given.effect!r} is being performed now; it can be settled once its task is gone"
+        return f"the effect {input.effect!r} was not performed and is not in doubt; there is nothing to settle"
+    if (effect.task, effect.delivery) != input.holder:
+        return f"the effect {input.effect!r} was claimed again meanwhile; look at it and decide anew"
+    if has_holder(state, effect) and not input.is_holder_gone:
+        return f"the effect {input.effect!r} is being performed now; it can be settled once its task is gone"
     return None

@@ -6,18 +6,17 @@ SETTING = "PERDURE_FILE_MODE"
 PRIVATE = 0o600
 
 
-def private_mode(written: str) -> int:
+def private_mode(text: str) -> int:
     """The mode of new files, from an octal number as `chmod` takes it."""
-    text = written.strip()
-    if not text:
+    if not text.strip():
         return PRIVATE
     try:
-        mode = int(text, 8)
+        mode = int(text.strip(), 8)
     except ValueError:
         mode = 0
     if not mode & 0o600 == 0o600 or mode & ~0o666:
         raise PerdureError(
-            f"{SETTING} is {written!r}, which is not the mode of a file that its owner reads and writes",
+            f"{SETTING} is {text!r}, which is not the mode of a file that its owner reads and writes",
             hint="For example 0600 (the owner alone) or 0660 (the owner's group as well).",
         )
     return mode

@@ -58,8 +58,8 @@ class Buffer:
         """Who has the first `count` pieces now."""
         buffer = self
         while buffer._moved is not None:
-            target, kept, _ = buffer._moved
-            if count > kept:
+            target, shared, _ = buffer._moved
+            if count > shared:
                 return Buffer(self._first(count))
             buffer = target
         return buffer
@@ -68,14 +68,14 @@ class Buffer:
         tails: list[list[Payload]] = []
         buffer = self
         while buffer._moved is not None:
-            buffer, kept, behind = buffer._moved
-            if count > kept:
-                tails.append(behind[: count - kept])
-                count = kept
-        found = buffer.pieces[:count]
+            buffer, shared, behind = buffer._moved
+            if count > shared:
+                tails.append(behind[: count - shared])
+                count = shared
+        pieces = buffer.pieces[:count]
         for tail in reversed(tails):
-            found += tail
-        return found
+            pieces += tail
+        return pieces
 
     def _taken_over(self, count: int) -> "Buffer":
         """As long as what lies behind, which is little where somebody starts over."""
@@ -145,14 +145,14 @@ class Buffer:
 
     def frozen(self, count: int) -> list[Payload]:
         """As a snapshot has it: what was sealed by reference, the rest as one text."""
-        found: list[Payload] = []
+        payloads: list[Payload] = []
         at = 0
         for first, last, ref in self._seals:
             if last <= count:
-                found += _as_one(self.pieces[at:first])
-                found.append(ref)
+                payloads += _as_one(self.pieces[at:first])
+                payloads.append(ref)
                 at = last
-        return found + _as_one(self.pieces[at:count])
+        return payloads + _as_one(self.pieces[at:count])
 
 
 def texts_in(items: list[Any]) -> int:

@@ -37,9 +37,9 @@ def _decline(turn: Turn, reason: str) -> None:
 
     There are no older words for it: it is said also while some server may not read it, rather than not at all.
     """
-    given, state = turn.input, turn.state
-    kind = kind_of(given)
-    word = kind, getattr(given, "key", ""), getattr(given, "by", ""), turn.arrived
+    input, state = turn.input, turn.state
+    kind = kind_of(input)
+    word = kind, getattr(input, "key", ""), getattr(input, "by", ""), turn.arrived
     if not kind or word in state.declined_words:  # it may be offered again, after a commit of unknown end
         return
     if state.declined < DECLINED_LISTED:
@@ -61,99 +61,99 @@ def _held(turn: Turn, number: int, delivery: int) -> OpenTask | None:
     return task
 
 
-def _start(turn: Turn, given: i.Start) -> None:
+def _start(turn: Turn, input: i.Start) -> None:
     if turn.state.seq:
-        turn.refuse("the run has already started", conflict=given.key != turn.state.key)
+        turn.refuse("the run has already started", conflict=input.key != turn.state.key)
         return
     turn.emit(
         e.RunStarted(
-            given.language,
-            given.program,
-            given.name,
-            given.input,
-            given.options,
-            given.seed,
-            given.parent,
-            given.labels,
-            given.key,
+            input.language,
+            input.program,
+            input.name,
+            input.input,
+            input.options,
+            input.seed,
+            input.parent,
+            input.labels,
+            input.key,
         )
     )
 
 
-def _task_result(turn: Turn, given: i.TaskResult) -> None:
-    task = _held(turn, given.task, given.delivery)
+def _task_result(turn: Turn, input: i.TaskResult) -> None:
+    task = _held(turn, input.task, input.delivery)
     if task is None:
         return
-    if task.attempt != given.attempt:
-        _stale(turn, f"attempt {given.attempt} of task {given.task}")
-    elif isinstance(given.outcome, Failed) and (effect := effect_claims.effect_to_hold(turn, task, given.outcome)):
-        turn.emit(e.TaskHeld(given.task, effect))
+    if task.attempt != input.attempt:
+        _stale(turn, f"attempt {input.attempt} of task {input.task}")
+    elif isinstance(input.outcome, Failed) and (effect := effect_claims.effect_to_hold(turn, task, input.outcome)):
+        turn.emit(e.TaskHeld(input.task, effect))
         turn.changes_nothing = True  # for the program: the task is still open
     else:
-        turn.emit(e.TaskEnded(given.task, given.outcome))
+        turn.emit(e.TaskEnded(input.task, input.outcome))
 
 
-def _task_lost(turn: Turn, given: i.TaskLost) -> None:
-    task = _held(turn, given.task, given.delivery)
+def _task_lost(turn: Turn, input: i.TaskLost) -> None:
+    task = _held(turn, input.task, input.delivery)
     if task is None:
         return
     if task.cancelling:
-        turn.emit(e.TaskEnded(given.task, Cancelled(given.reason)))
+        turn.emit(e.TaskEnded(input.task, Cancelled(input.reason)))
         return
-    suspicion, charged = attribute(task, given.loss)
+    suspicion, charged = attribute(task, input.loss)
     if charged and task.charges + 1 == task.max_deliveries:
         times = "once" if task.max_deliveries == 1 else f"{task.max_deliveries} times"
-        message = f"its process was lost {times} while nothing else worked there; the last time: {given.reason}"
-        turn.emit(e.TaskEnded(given.task, Failed(Code.DELIVERIES_EXHAUSTED, message, retryable=False)))
+        message = f"its process was lost {times} while nothing else worked there; the last time: {input.reason}"
+        turn.emit(e.TaskEnded(input.task, Failed(Code.DELIVERIES_EXHAUSTED, message, retryable=False)))
     else:
-        turn.emit(e.TaskRedelivered(given.task, given.delivery + 1, given.reason, suspicion, charged))
+        turn.emit(e.TaskRedelivered(input.task, input.delivery + 1, input.reason, suspicion, charged))
 
 
-def _begin(turn: Turn, given: i.Begin) -> None:
+def _begin(turn: Turn, input: i.Begin) -> None:
     """The begin of a suspect, before it happens."""
-    task = _held(turn, given.task, given.delivery)
+    task = _held(turn, input.task, input.delivery)
     if task is None:
         return
     if task.cancelling:
-        turn.refuse(f"task {given.task} is asked to stop")
+        turn.refuse(f"task {input.task} is asked to stop")
         return
-    if task.place != given.place:
-        turn.emit(e.TaskBegun(given.task, given.place, given.machine))
+    if task.place != input.place:
+        turn.emit(e.TaskBegun(input.task, input.place, input.machine))
     turn.changes_nothing = True  # for the program: it makes no move
 
 
-def _clear(turn: Turn, given: i.Clear) -> None:
-    task = turn.state.tasks.get(given.task)
-    is_current = task is not None and task.delivery == given.delivery and _is_alone(task, given)
-    if task is not None and given.outlived and is_current:
-        turn.emit(e.TaskCleared(given.task, task.suspicion - 1))
-    elif task is not None and not given.outlived and is_current:
-        turn.emit(e.TasksLaidDown([], [given.task]))
-    elif task is not None and not given.outlived and task.charged_at == given.delivery:
-        turn.emit(e.TaskCleared(given.task, task.suspicion - 1, uncharged=True))
+def _clear(turn: Turn, input: i.Clear) -> None:
+    task = turn.state.tasks.get(input.task)
+    is_current = task is not None and task.delivery == input.delivery and _is_alone(task, input)
+    if task is not None and input.outlived and is_current:
+        turn.emit(e.TaskCleared(input.task, task.suspicion - 1))
+    elif task is not None and not input.outlived and is_current:
+        turn.emit(e.TasksLaidDown([], [input.task]))
+    elif task is not None and not input.outlived and task.charged_at == input.delivery:
+        turn.emit(e.TaskCleared(input.task, task.suspicion - 1, uncharged=True))
     else:
-        _stale(turn, f"delivery {given.delivery} of task {given.task}")
+        _stale(turn, f"delivery {input.delivery} of task {input.task}")
     turn.changes_nothing = True
 
 
-def _is_alone(task: OpenTask, given: i.Clear) -> bool:
+def _is_alone(task: OpenTask, input: i.Clear) -> bool:
     """Of a task of a pool the row of its lease says it: who has written there that it outlived its time is believed."""
-    return task.place == StartPlace.ALONE or bool(given.outlived and task.pool and task.suspicion)
+    return task.place == StartPlace.ALONE or bool(input.outlived and task.pool and task.suspicion)
 
 
-def _task_report(turn: Turn, given: i.TaskReport) -> None:
-    if _held(turn, given.task, given.delivery) is not None:
-        turn.emit(e.TaskReported(given.task, given.body))
+def _task_report(turn: Turn, input: i.TaskReport) -> None:
+    if _held(turn, input.task, input.delivery) is not None:
+        turn.emit(e.TaskReported(input.task, input.body))
 
 
-def _timer_due(turn: Turn, given: i.TimerDue) -> None:
-    timer = turn.state.timers.get(given.timer)
+def _timer_due(turn: Turn, input: i.TimerDue) -> None:
+    timer = turn.state.timers.get(input.timer)
     if timer is None:
-        _stale(turn, f"timer {given.timer}")
+        _stale(turn, f"timer {input.timer}")
     elif timer.child:
-        _child_overdue(turn, given.timer, timer.child)
+        _child_overdue(turn, input.timer, timer.child)
     else:
-        turn.emit(e.TimerFired(given.timer))
+        turn.emit(e.TimerFired(input.timer))
 
 
 def _child_overdue(turn: Turn, timer: int, child: int) -> None:
@@ -169,19 +169,19 @@ def _child_overdue(turn: Turn, timer: int, child: int) -> None:
     turn.changes_nothing = True
 
 
-def _child_result(turn: Turn, given: i.ChildResult) -> None:
-    if given.child in turn.state.children:
-        turn.emit(e.ChildEnded(given.child, given.status, given.outcome))
+def _child_result(turn: Turn, input: i.ChildResult) -> None:
+    if input.child in turn.state.children:
+        turn.emit(e.ChildEnded(input.child, input.status, input.outcome))
     else:
-        _stale(turn, f"child {given.child}")
+        _stale(turn, f"child {input.child}")
 
 
-def _permit_grant(turn: Turn, given: i.PermitGrant) -> None:
-    permit = turn.state.permits.get(given.permit)
+def _permit_grant(turn: Turn, input: i.PermitGrant) -> None:
+    permit = turn.state.permits.get(input.permit)
     if permit is not None and not permit.granted:
-        turn.emit(e.PermitGranted(given.permit))
+        turn.emit(e.PermitGranted(input.permit))
     else:
-        _stale(turn, f"permit {given.permit}")
+        _stale(turn, f"permit {input.permit}")
 
 
 def ended(execution: "Execution") -> str:
@@ -190,34 +190,34 @@ def ended(execution: "Execution") -> str:
     return f"the run has already {state.status.done} (at {written(state.ended_at or state.at)})"
 
 
-def is_repeated(execution: "Execution", given: Keyed) -> bool:
-    return bool(given.key) and execution.state.keys.get(given.key) == _said(given)
+def is_repeated(execution: "Execution", input: Keyed) -> bool:
+    return bool(input.key) and execution.state.keys.get(input.key) == _content(input)
 
 
-def why_not(execution: "Execution", given: i.Input) -> str | None:
+def why_refused(execution: "Execution", input: i.Input) -> str | None:
     """Why a word would be refused as the run is now; None when it would be taken, or had been."""
     is_over = execution.state.status.is_final
-    match given:
+    match input:
         case i.Cancel():
             return ended(execution) if is_over and not _is_cancelled(execution) else None
         case i.Signal() | i.Steer() | i.Reopen() | i.EffectSettle():
-            if is_repeated(execution, given):
+            if is_repeated(execution, input):
                 return None
-            if given.key and given.key in execution.state.keys:
-                return f"the key {given.key!r} was used before for something else; use another one"
-            if isinstance(given, i.Signal | i.EffectSettle) and is_over:
+            if input.key and input.key in execution.state.keys:
+                return f"the key {input.key!r} was used before for something else; use another one"
+            if isinstance(input, i.Signal | i.EffectSettle) and is_over:
                 return ended(execution)
-            if isinstance(given, i.EffectSettle):
-                return effect_claims.why_not_settled(execution.state, given)
-            if isinstance(given, i.Reopen) and not is_over:
+            if isinstance(input, i.EffectSettle):
+                return effect_claims.why_not_settled(execution.state, input)
+            if isinstance(input, i.Reopen) and not is_over:
                 return "only a run that has ended can be reopened"
-            return execution.dialect.refusal(execution, given)
+            return execution.dialect.refusal(execution, input)
         case _:
             return None
 
 
-def _said(given: Keyed) -> bytes:
-    match given:
+def _content(input: Keyed) -> bytes:
+    match input:
         case i.Signal(name, value):
             return content("signal", name, value)
         case i.Steer(verb, body):
@@ -225,7 +225,7 @@ def _said(given: Keyed) -> bytes:
         case i.EffectSettle(effect, result):
             return settlement(effect, result)
         case _:
-            return content("reopen", "", given.body)
+            return content("reopen", "", input.body)
 
 
 def _is_cancelled(execution: "Execution") -> bool:
@@ -237,73 +237,73 @@ def _is_cancelled(execution: "Execution") -> bool:
     return state.cancel_requested
 
 
-def is_said_before(execution: "Execution", given: i.Input) -> bool:
+def is_recorded_before(execution: "Execution", input: i.Input) -> bool:
     """Whether the word changes nothing, because the same was said before or nothing is left to be stopped."""
-    if isinstance(given, i.Cancel):
+    if isinstance(input, i.Cancel):
         return _is_cancelled(execution)
-    return isinstance(given, Keyed) and is_repeated(execution, given)
+    return isinstance(input, Keyed) and is_repeated(execution, input)
 
 
-def _counts(turn: Turn, given: i.Cancel | Keyed) -> bool:
+def _counts(turn: Turn, input: i.Cancel | Keyed) -> bool:
     """Whether a word is to be recorded; if not, it was said before, or is refused."""
-    if is_said_before(turn.execution, given):
+    if is_recorded_before(turn.execution, input):
         turn.changes_nothing = True
-    elif reason := why_not(turn.execution, given):
+    elif reason := why_refused(turn.execution, input):
         turn.refuse(reason, conflict=True)
     return not turn.changes_nothing
 
 
-def _cancel(turn: Turn, given: i.Cancel) -> None:
-    if _counts(turn, given):
-        turn.emit(e.CancelRequested(given.reason, given.by))
+def _cancel(turn: Turn, input: i.Cancel) -> None:
+    if _counts(turn, input):
+        turn.emit(e.CancelRequested(input.reason, input.by))
 
 
-def _signal(turn: Turn, given: i.Signal) -> None:
-    if _counts(turn, given):
-        turn.emit(e.SignalReceived(given.name, given.value, given.key, given.by))
+def _signal(turn: Turn, input: i.Signal) -> None:
+    if _counts(turn, input):
+        turn.emit(e.SignalReceived(input.name, input.value, input.key, input.by))
 
 
-def _steer(turn: Turn, given: i.Steer) -> None:
-    if _counts(turn, given):
-        turn.emit(e.Steered(given.verb, given.body, given.key, given.by))
+def _steer(turn: Turn, input: i.Steer) -> None:
+    if _counts(turn, input):
+        turn.emit(e.Steered(input.verb, input.body, input.key, input.by))
 
 
-def _reopen(turn: Turn, given: i.Reopen) -> None:
-    if _counts(turn, given):
-        turn.emit(e.RunReopened(turn.state.incarnation + 1, given.body, given.key, given.by))
+def _reopen(turn: Turn, input: i.Reopen) -> None:
+    if _counts(turn, input):
+        turn.emit(e.RunReopened(turn.state.incarnation + 1, input.body, input.key, input.by))
 
 
-def _effect_claim(turn: Turn, given: i.EffectClaim) -> None:
-    task = _held(turn, given.task, given.delivery)
+def _effect_claim(turn: Turn, input: i.EffectClaim) -> None:
+    task = _held(turn, input.task, input.delivery)
     if task is not None:
-        effect_claims.claim(turn, given, task)
+        effect_claims.claim(turn, input, task)
 
 
-def _effect_end(turn: Turn, given: effect_claims.Ending) -> None:
-    task = _held(turn, given.task, given.delivery)
+def _effect_end(turn: Turn, input: effect_claims.Ending) -> None:
+    task = _held(turn, input.task, input.delivery)
     if task is not None:
-        effect_claims.end(turn, given, task)
+        effect_claims.end(turn, input, task)
 
 
-def _effect_settle(turn: Turn, given: i.EffectSettle) -> None:
-    if _counts(turn, given):
-        effect_claims.settle(turn, given)
+def _effect_settle(turn: Turn, input: i.EffectSettle) -> None:
+    if _counts(turn, input):
+        effect_claims.settle(turn, input)
 
 
-def _fork(turn: Turn, given: i.Fork) -> None:
-    turn.emit(e.RunForked(given.source, given.seq))
+def _fork(turn: Turn, input: i.Fork) -> None:
+    turn.emit(e.RunForked(input.source, input.seq))
 
 
-def _lay_down(turn: Turn, given: i.LayDown) -> None:
-    tasks = [number for number in given.tasks if _is_laid_down(turn, number) is False]
-    begun = [number for number in given.begun if number in turn.state.tasks]
+def _lay_down(turn: Turn, input: i.LayDown) -> None:
+    tasks = [number for number in input.tasks if _is_laid_down(turn, number) is False]
+    begun = [number for number in input.begun if number in turn.state.tasks]
     if tasks or begun:
         turn.emit(e.TasksLaidDown(tasks, begun))
     turn.changes_nothing = True  # for the program: it makes no move
 
 
-def _take_up(turn: Turn, given: i.TakeUp) -> None:
-    tasks = [number for number in given.tasks if _is_laid_down(turn, number)]
+def _take_up(turn: Turn, input: i.TakeUp) -> None:
+    tasks = [number for number in input.tasks if _is_laid_down(turn, number)]
     if tasks:
         turn.emit(e.TasksTakenUp(tasks))
     turn.changes_nothing = True
@@ -315,7 +315,7 @@ def _is_laid_down(turn: Turn, number: int) -> bool | None:
     return None if task is None or task.cancelling or task.held else task.laid_down
 
 
-def _disown(turn: Turn, given: i.Disown) -> None:
+def _disown(turn: Turn, input: i.Disown) -> None:
     """For the program it is a cancel like any other."""
     if turn.state.disowned:
         turn.changes_nothing = True
@@ -328,7 +328,7 @@ def _disown(turn: Turn, given: i.Disown) -> None:
     _cancel(turn, turn.input)
 
 
-def _nothing(turn: Turn, given: i.Proceed | i.Wake) -> None:
+def _nothing(turn: Turn, input: i.Proceed | i.Wake) -> None:
     """No fact of its own: what follows from it is decided by the moves."""
 
 

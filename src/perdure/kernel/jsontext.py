@@ -46,12 +46,12 @@ def _decode_large(text: bytes | str) -> Any:
     if kind in (b"[", "["):
         return _decode_list(text.encode() if isinstance(text, str) else text)
     if kind in (b"{", "{"):
-        found: dict[str, Any] = {}
-        for count, (name, one) in enumerate(_members(text).items()):
-            found[name] = decode(bytes(one)) if len(one) > PIECE else _decode(one)
+        members: dict[str, Any] = {}
+        for count, (name, element) in enumerate(_members(text).items()):
+            members[name] = decode(bytes(element)) if len(element) > PIECE else _decode(element)
             if count % 1_000 == 0:
                 rest()
-        return found
+        return members
     return _decode(text)
 
 
@@ -94,15 +94,15 @@ def _grouped(elements: list[msgspec.Raw]) -> Iterator[tuple[bytes, bool]]:
     """The texts of some elements together, behind each other; of a large one alone."""
     group: list[msgspec.Raw] = []
     size = 0
-    for one in elements:
-        if len(one) > PIECE:
+    for element in elements:
+        if len(element) > PIECE:
             if group:
                 yield b",".join(map(bytes, group)), False
-            yield bytes(one), True
+            yield bytes(element), True
             group, size = [], 0
             continue
-        group.append(one)
-        size += len(one)
+        group.append(element)
+        size += len(element)
         if size > PIECE:
             yield b",".join(map(bytes, group)), False
             rest()
@@ -172,18 +172,18 @@ def _written(value: Any) -> bytes:
 def _elements_of(items: list[Any]) -> Iterator[bytes]:
     group: list[Any] = []
     weight = 0
-    for one in items:
-        more = 1 + weigh(one, _NODES)
+    for element in items:
+        more = 1 + weigh(element, _NODES)
         weight += more
         if weight > _NODES and group:
             yield _encoder.encode(group)[1:-1]
             rest()
             group, weight = [], more
         if more > _NODES:
-            yield _written(one)
+            yield _written(element)
             weight = 0
         else:
-            group.append(one)
+            group.append(element)
     if group:
         yield _encoder.encode(group)[1:-1]
 
@@ -191,18 +191,18 @@ def _elements_of(items: list[Any]) -> Iterator[bytes]:
 def _members_of(items: dict[Any, Any]) -> Iterator[bytes]:
     group: dict[Any, Any] = {}
     weight = 0
-    for name, one in items.items():
-        more = 1 + weigh(one, _NODES)
+    for name, member in items.items():
+        more = 1 + weigh(member, _NODES)
         weight += more
         if weight > _NODES and group:
             yield _encoder.encode(group)[1:-1]
             rest()
             group, weight = {}, more
         if more > _NODES:
-            yield _encoder.encode({name: 0})[1:-2] + _written(one)
+            yield _encoder.encode({name: 0})[1:-2] + _written(member)
             weight = 0
         else:
-            group[name] = one
+            group[name] = member
     if group:
         yield _encoder.encode(group)[1:-1]
 

@@ -9,9 +9,9 @@ class _LazyRegex:
         self._written = pattern, flags
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(re.compile(*self._written), name)
-        self.__dict__[name] = found  # from now on it is found without us
-        return found
+        attribute = getattr(re.compile(*self._written), name)
+        self.__dict__[name] = attribute  # from now on it is found without us
+        return attribute
 
 
 def lazy_regex(pattern: str, flags: int = 0) -> "re.Pattern[str]":

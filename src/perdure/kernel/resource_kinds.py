@@ -16,9 +16,9 @@ class ResourceKind(msgspec.Struct, frozen=True):
 
     def is_called(self, word: str) -> bool:
         """Whether somebody who types this means the kind; `stories.bubustack.io` is said in full."""
-        said = word.lower()
+        typed = word.lower()
         names = (self.name.lower(), self.plural, *self.short)
-        return said in names or said in (f"{name}.{self.group}" for name in names[:2])
+        return typed in names or typed in (f"{name}.{self.group}" for name in names[:2])
 
     def title(self, name: str) -> str:
         """`story.bubustack.io/deploy`: how an entry is named to people and scripts."""

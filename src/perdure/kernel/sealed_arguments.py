@@ -108,7 +108,7 @@ _BY_PLACE = msgspec.json.Decoder(SecretPlaces).decode
 _MARK = b'{"type":"places"'
 
 
-def read_by_place(sealed: bytes) -> SecretPlaces | None:
+def read_secret_places(sealed: bytes) -> SecretPlaces | None:
     """None for an envelope that only its language can open."""
     return _BY_PLACE(sealed) if sealed.startswith(_MARK) else None
 

@@ -26,8 +26,8 @@ _NAMED = lazy_regex(
 def without_secrets(text: str) -> str:
     if ":" not in text and "=" not in text:  # neither can be found without one
         return text
-    found = _HEADER.sub(lambda m: m.group(1) + "[REDACTED]", text)
-    return _NAMED.sub(lambda m: m.group(1) + "[REDACTED]", found)
+    masked = _HEADER.sub(lambda m: m.group(1) + "[REDACTED]", text)
+    return _NAMED.sub(lambda m: m.group(1) + "[REDACTED]", masked)
 
 
 def cut(text: str, most: int) -> str:
@@ -92,8 +92,8 @@ class Mask:
             case list() | tuple():
                 return [self.data(item) for item in value]
             case int() | float() if not isinstance(value, bool):
-                said = str(value)
-                return REDACTED if len(said) >= SHORTEST_NUMBER and said in self._known else value
+                text = str(value)
+                return REDACTED if len(text) >= SHORTEST_NUMBER and text in self._known else value
             case _:
                 return value
 
@@ -118,7 +118,9 @@ class Mask:
     def _is_in(self, text: bytes) -> bool:
         if any(form.encode("utf-8", "surrogatepass") in text for form in self._forms):
             return True
-        return bool(self._spellings) and any(one.is_in(text.decode("utf-8", "replace")) for one in self._spellings)
+        return bool(self._spellings) and any(
+            spelling.is_in(text.decode("utf-8", "replace")) for spelling in self._spellings
+        )
 
     def outcome(self, outcome: Outcome) -> Outcome:
         if not self._forms:
@@ -214,9 +216,9 @@ def _hex(digits: str) -> str:
 def _forms(secret: str) -> Iterator[str]:
     """A secret as it may stand in a text: itself, and as JSON (and JSON in JSON), URLs, Base64 and Python write it."""
     yield secret
-    for written in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
-        yield written
-        yield json.dumps(written)[1:-1]
+    for form in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        yield form
+        yield json.dumps(form)[1:-1]
     yield repr(secret)[1:-1]
     for quoted in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
         yield quoted
@@ -224,8 +226,8 @@ def _forms(secret: str) -> Iterator[str]:
     data = secret.encode("utf-8", "surrogatepass")
     yield data.hex()
     yield data.hex().upper()
-    for written in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote_plus(secret)}:
-        yield from _base64(written.encode("utf-8", "surrogatepass"))
+    for form in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote_plus(secret)}:
+        yield from _base64(form.encode("utf-8", "surrogatepass"))
     if "\n" in secret:
         yield from (line for part in secret.splitlines() if len(line := part.strip()) >= SHORTEST_LINE)
 
@@ -234,13 +236,13 @@ def _base64(data: bytes) -> Iterator[str]:
     """Alone, padded or not; and inside of other bytes, at each of the three places where it may begin in a group."""
     alone = base64.b64encode(data).decode()
     yield alone
-    for written in (alone.rstrip("="), *_inside_of_base64(data)):
-        yield written
-        if "+" in written or "/" in written:  # which URLs and some writers of JSON escape
-            yield written.translate(_URL_SAFE)
-            yield quote(written, safe="")
-            yield quote(written, safe="").replace("%2B", "%2b").replace("%2F", "%2f")
-            yield written.replace("/", "\\/")
+    for form in (alone.rstrip("="), *_inside_of_base64(data)):
+        yield form
+        if "+" in form or "/" in form:  # which URLs and some writers of JSON escape
+            yield form.translate(_URL_SAFE)
+            yield quote(form, safe="")
+            yield quote(form, safe="").replace("%2B", "%2b").replace("%2F", "%2f")
+            yield form.replace("/", "\\/")
 
 
 def _inside_of_base64(data: bytes) -> Iterator[str]:

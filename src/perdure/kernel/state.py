@@ -127,8 +127,8 @@ class State(msgspec.Struct, gc=False, array_like=True):
 
 def content(kind: str, name: str, body: Payload) -> bytes:
     """What a key stands for: everything that was said with it, but not who said it."""
-    said = digest(body) if isinstance(body, bytes) else body.digest
-    return digest(f"{kind}\x1f{name}\x1f".encode() + said)[:16]
+    body_digest = digest(body) if isinstance(body, bytes) else body.digest
+    return digest(f"{kind}\x1f{name}\x1f".encode() + body_digest)[:16]
 
 
 def settlement(effect: str, result: Payload | None) -> bytes:

@@ -44,21 +44,23 @@ def is_too_deep(turn: Turn) -> bool:
 def find_callee(turn: Turn, name: str, version: str | None = None) -> Callee | None:
     """The document that goes by this name or path; without a version the one applied last, or the catalog's latest."""
     applied = [
-        one for one in recorded_documents(turn.state.options) if name in one.names and version in (None, one.version)
+        document
+        for document in recorded_documents(turn.state.options)
+        if name in document.names and version in (None, document.version)
     ]
     if applied:
-        found = applied[-1]
-        return Callee(found.language, found.text.encode(), found.calls)
+        latest = applied[-1]
+        return Callee(latest.language, latest.text.encode(), latest.calls)
     return turn.callee(CalleeLookup(name, version))
 
 
-def options_for(turn: Turn, callee: Callee, told: dict[str, Any] | None = None) -> bytes:
+def options_for(turn: Turn, callee: Callee, extra: dict[str, Any] | None = None) -> bytes:
     """What the child is told besides its input. Most call nobody: then nothing is copied into their start."""
-    options: dict[str, Any] = {**(told or {}), "depth": depth(turn) + 1}
-    mine = jsontext.decode(turn.state.options)
-    options |= {name: mine[name] for name in HANDED_ON if name in mine}
-    if callee.calls and mine.get("applied"):
-        options["applied"] = mine["applied"]
+    options: dict[str, Any] = {**(extra or {}), "depth": depth(turn) + 1}
+    own = jsontext.decode(turn.state.options)
+    options |= {name: own[name] for name in HANDED_ON if name in own}
+    if callee.calls and own.get("applied"):
+        options["applied"] = own["applied"]
     return jsontext.encode(options)
 
 

@@ -70,12 +70,12 @@ class Stage(IntEnum):
 _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
-def _with(kept: Mapping[K, V], name: K, value: V) -> Mapping[K, V]:
+def _with(mapping: Mapping[K, V], name: K, value: V) -> Mapping[K, V]:
     """One more; the first is put into a dict of its own."""
-    if not isinstance(kept, dict):
-        return {**kept, name: value}
-    kept[name] = value
-    return kept
+    if not isinstance(mapping, dict):
+        return {**mapping, name: value}
+    mapping[name] = value
+    return mapping
 
 
 class Turn:
@@ -193,27 +193,31 @@ class Turn:
         """The JSON text of a value, wherever it lives."""
         if isinstance(payload, bytes):
             return payload
-        found = self.texts.get(payload.digest)
-        if found is None:
+        text = self.texts.get(payload.digest)
+        if text is None:
             raise MissingValues((payload.digest,))
-        return found
+        return text
 
     def all_texts(self, payloads: Iterable[Payload]) -> list[bytes]:
         """As `text`, of many: all that are not at hand are asked for at once."""
-        wanted = list(payloads)
-        missing = {one.digest: None for one in wanted if isinstance(one, Ref) and one.digest not in self.texts}
+        all_payloads = list(payloads)
+        missing = {
+            payload.digest: None
+            for payload in all_payloads
+            if isinstance(payload, Ref) and payload.digest not in self.texts
+        }
         if missing:
             raise MissingValues(tuple(missing))
-        return [self.text(one) for one in wanted]
+        return [self.text(payload) for payload in all_payloads]
 
     def find(self, payload: Payload) -> bytes | None:
         """As `text`, for a value whose absence is an answer too."""
         if isinstance(payload, bytes):
             return payload
-        found = self.texts.get(payload.digest)
-        if found is None and payload.digest not in self.absent:
+        text = self.texts.get(payload.digest)
+        if text is None and payload.digest not in self.absent:
             raise MissingValues((payload.digest,), may_be_absent=True)
-        return found
+        return text
 
     def keep(self, payload: Payload, most: int = INLINE_BYTES) -> Payload:
         """A value as an event may carry it: text that is too large for the log is put beside it."""
@@ -228,18 +232,18 @@ class Turn:
 
     def resource(self, kind: str, namespace: str, name: str) -> Resource | None:
         """An entry of the catalog as it is now, or None."""
-        found: Resource | None = self._look_up(ResourceKey(kind, namespace, name))
-        return found
+        resource: Resource | None = self._look_up(ResourceKey(kind, namespace, name))
+        return resource
 
     def resources(self, kind: str, namespace: str) -> list[Resource]:
         """All entries of a kind in a namespace, in order of name."""
-        found: list[Resource] = self._look_up(ResourcesInNamespace(kind, namespace))
-        return found
+        resources: list[Resource] = self._look_up(ResourcesInNamespace(kind, namespace))
+        return resources
 
-    def callee(self, question: CalleeLookup) -> Callee | None:
+    def callee(self, lookup: CalleeLookup) -> Callee | None:
         """A document of the catalog that can be run, or None."""
-        found: Callee | None = self._look_up(question)
-        return found
+        callee: Callee | None = self._look_up(lookup)
+        return callee
 
     def is_task_queued(self, task: int) -> bool:
         """Whether a task of a pool still waits for a worker."""
@@ -247,18 +251,18 @@ class Turn:
 
     def permit_queue(self, scope: str) -> PermitQueue:
         """How the scope stands before this turn is written."""
-        found: PermitQueue = self._look_up(PermitQueueLookup(scope, self.execution.id))
-        return found
+        queue: PermitQueue = self._look_up(PermitQueueLookup(scope, self.execution.id))
+        return queue
 
     def cached(self, key: str) -> CachedValue | None:
         """What any run has remembered under this key, unless it has expired by now."""
-        found: CachedValue | None = self.cache_writes.get(key) or self._look_up(CacheLookup(key))
-        return None if found is None or (found.expires_at or self.now + 1) <= self.now else found
+        cached: CachedValue | None = self.cache_writes.get(key) or self._look_up(CacheLookup(key))
+        return None if cached is None or (cached.expires_at or self.now + 1) <= self.now else cached
 
-    def _look_up(self, question: Lookup) -> Any:
-        if question not in self.answers:
-            raise MissingValues(lookups=(question,))
-        return self.answers[question]
+    def _look_up(self, lookup: Lookup) -> Any:
+        if lookup not in self.answers:
+            raise MissingValues(lookups=(lookup,))
+        return self.answers[lookup]
 
     def remember(self, key: str, value: Payload, ttl: Instant | None = None) -> None:
         """Keep a value for other runs; it is written with this turn. A large one must be at hand: ask first."""

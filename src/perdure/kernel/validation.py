@@ -72,32 +72,34 @@ class ValidationContext:
         self.answers: LookupAnswers = {} if answers is None else answers
         self.unanswered: set[Lookup] = set()
         self.reading: Any = None  # what the language has read of the text, for its next look in the same judgement
-        self._companions = {one.key: one.body for one in declared}  # of two with one name the later counts
+        self._companions = {
+            resource.key: resource.body for resource in declared
+        }  # of two with one name the later counts
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
         """The resource of that name: the one given beside the document, else the catalog's."""
         key = ResourceKey(kind, namespace, name)
-        beside = self._companions.get(key)
-        return self._answer(key, None) if beside is None else beside
+        companion = self._companions.get(key)
+        return self._answer(key, None) if companion is None else companion
 
     def find_in_catalog(self, kind: str, namespace: str, name: str) -> Resource | None:
         """What the house has under that name, whatever was given beside the document."""
-        found: Resource | None = self._answer(ResourceKey(kind, namespace, name), None)
-        return found
+        resource: Resource | None = self._answer(ResourceKey(kind, namespace, name), None)
+        return resource
 
     def list_resources(self, kind: str, namespace: str) -> list[Resource]:
         """All resources of a kind in a namespace, in order of name."""
-        found = {_name(one): one for one in self._answer(ResourcesInNamespace(kind, namespace), [])}
+        resources = {_name(resource): resource for resource in self._answer(ResourcesInNamespace(kind, namespace), [])}
         for key, body in self._companions.items():
             if (key.kind, key.namespace) == (kind, namespace):
-                found[key.name] = body
-        return [found[name] for name in sorted(found)]
+                resources[key.name] = body
+        return [resources[name] for name in sorted(resources)]
 
-    def _answer(self, question: Lookup, meanwhile: Any) -> Any:
-        if question in self.answers:
-            return self.answers[question]
-        self.unanswered.add(question)
-        return meanwhile
+    def _answer(self, lookup: Lookup, default: Any) -> Any:
+        if lookup in self.answers:
+            return self.answers[lookup]
+        self.unanswered.add(lookup)
+        return default
 
 
 def _name(resource: Resource) -> str:

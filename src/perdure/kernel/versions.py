@@ -27,9 +27,9 @@ def written_in(dialect: "Dialect") -> str:
     return dialect.name if dialect.edition == 1 else f"{dialect.name}@{dialect.edition}"
 
 
-def read_pinned(dialect: "Dialect", written: str, text: bytes) -> Any:
+def read_pinned(dialect: "Dialect", text_version: str, text: bytes) -> Any:
     """The program of a pinned document: parsed again, never judged again."""
-    name, _, edition = written.partition("@")
+    name, _, edition = text_version.partition("@")
     if name == dialect.name and int(edition or 1) > dialect.edition:
         raise NewerRecord(
             f"its document is written in edition {edition} of {name!r}; this Perdure knows edition {dialect.edition}"

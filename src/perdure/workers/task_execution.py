@@ -18,7 +18,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.sealed_arguments import read_by_place
+from perdure.kernel.sealed_arguments import read_secret_places
 from perdure.kernel.turn_budget import TurnBudget
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
@@ -125,7 +125,7 @@ class TaskExecution:
     def open(self) -> None:
         """Read the arguments and fill in their secrets; raises what is wrong with them."""
         text = self.assignment.arguments
-        sealed = read_by_place(text) if self.assignment.sealed else None
+        sealed = read_secret_places(text) if self.assignment.sealed else None
         if sealed is not None:
             self.take(sealed.fill(self.secrets.__getitem__))
             return

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.kernel import jsontext
 from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
-from perdure.kernel.sealed_arguments import read_by_place
+from perdure.kernel.sealed_arguments import read_secret_places
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import SECOND, Instant
 from perdure.providers.policy import refusal_in_force
@@ -138,7 +138,7 @@ class Worker:
             self._fill_mask(mask, assignment.secrets)
         secrets = Secrets(self._resolve_secret, mask)
         errand = TaskExecution(assignment, port, provider, done, secrets, self._limits.result_bytes)
-        is_sealed = assignment.sealed and read_by_place(assignment.arguments) is None
+        is_sealed = assignment.sealed and read_secret_places(assignment.arguments) is None
         if is_sealed or errand.has_much_to_read:
             if assignment.deadline is None or self._arm(errand, assignment.deadline):
                 self._unseal(errand) if is_sealed else self._prepare_first(errand, asyncio.to_thread(errand.read_aside))
