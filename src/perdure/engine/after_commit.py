@@ -10,7 +10,7 @@ from perdure.engine.group_commit import Batch
 from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
 from perdure.engine.resident_runs import ResidentRuns
-from perdure.engine.slot import Phase, Slot
+from perdure.engine.slot import COMMITTING, GONE, IDLE, STUCK, Slot
 from perdure.engine.timers import Timers
 from perdure.kernel import events as e
 from perdure.kernel.values import Instant, RunId
@@ -47,14 +47,14 @@ class AfterCommit:
 
     def committed(self, batch: Batch, answer: Committed) -> None:
         for slot, change in batch:
-            if slot.is_gone:
+            if slot.phase is GONE:
                 continue
             if answer.refused and slot.id in answer.refused:
                 self._residents.refused(slot)
             elif answer.rivals and slot.id in answer.rivals:
                 slot.rivals.update(answer.rivals[slot.id])
                 self._residents.reload(slot)
-            elif slot.phase is Phase.STUCK:
+            elif slot.phase is STUCK:
                 self._residents.remove(slot)
                 for mail in slot.mailbox:  # came while the trouble was being written down
                     self._residents.offer(slot.id, mail)
@@ -68,7 +68,7 @@ class AfterCommit:
         """It is on disk, or nothing had to be written."""
         turns, taken = slot.turns, slot.taken
         slot.turns, slot.taken, slot.unsynced = [], [], {}
-        slot.phase = Phase.COMMITTING  # what commands bring back at once only waits in the mailbox
+        slot.phase = COMMITTING  # what commands bring back at once only waits in the mailbox
         if change is not None:
             slot.creation = None
             slot.failures = 0
@@ -92,12 +92,12 @@ class AfterCommit:
     def rest(self, slot: Slot) -> None:
         """Nothing more to do for now: go on with the mail, wait for a timer, or leave memory."""
         assert slot.execution is not None
-        slot.phase = Phase.IDLE
+        slot.phase = IDLE
         if slot.seeks_hands and not slot.is_leaving:
             slot.seeks_hands = False
-            slot.phase = Phase.COMMITTING  # what this brings only waits in the mailbox
+            slot.phase = COMMITTING  # what this brings only waits in the mailbox
             self._commands.assign_tasks(slot, slot.execution)
-            slot.phase = Phase.IDLE
+            slot.phase = IDLE
         if slot.calendar:
             slot.look_at_wall(self._clock.now(), self._clock.wall())
         due = slot.next_due()

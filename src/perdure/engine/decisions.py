@@ -12,7 +12,7 @@ from perdure.engine.document_validation import Fetch
 from perdure.engine.group_commit import GroupCommit
 from perdure.engine.inbox import Inbox
 from perdure.engine.settings import Settings
-from perdure.engine.slot import Phase, Slot
+from perdure.engine.slot import COMMITTING, READY, Phase, Slot
 from perdure.engine.stuck_runs import StuckRuns
 from perdure.engine.transition_builder import transition
 from perdure.kernel.codec import fold
@@ -79,7 +79,7 @@ class Decider:
         self._ready.clear()
 
     def make_ready(self, slot: Slot) -> None:
-        slot.phase = Phase.READY
+        slot.phase = READY
         self._ready.append(slot)
         self._pump_soon()
 
@@ -106,7 +106,7 @@ class Decider:
         while ready and self._undelivered < DECIDED_AT_ONCE:
             slot = ready.popleft()
             self._undelivered += 1
-            if slot.phase is Phase.READY:
+            if slot.phase is READY:
                 self._decide(slot)
             if ready and time.perf_counter() > end:
                 self._pump_soon()  # the event loop gets its turn; what was decided is committed with what comes next
@@ -148,7 +148,7 @@ class Decider:
             self._trouble.undecided(slot, error)
             return
         if type(made) is Transition and not made.programs:  # nearly always
-            slot.phase = Phase.COMMITTING
+            slot.phase = COMMITTING
             self._committer.add(slot, made)
         else:
             self._conclude(slot, made)
@@ -190,7 +190,7 @@ class Decider:
         else:
             if made.programs:
                 self._pin(made)
-            slot.phase = Phase.COMMITTING
+            slot.phase = COMMITTING
             self._committer.add(slot, made)
 
     def _begin_anew(self, slot: Slot) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.engine.background_tasks import BackgroundTasks
-from perdure.engine.slot import Phase, Slot
+from perdure.engine.slot import GONE, Slot
 from perdure.stores.protocol import CommitAnswer, Committed, Fenced, Store, Transition, Unknown
 
 _log = logging.getLogger("perdure.engine")
@@ -80,7 +80,7 @@ class GroupCommit:
             self._pending.clear()
         else:
             batch = [self._pending.popleft() for _ in range(self._most)]
-        return [(slot, change) for slot, change in batch if slot.phase is not Phase.GONE]
+        return [(slot, change) for slot, change in batch if slot.phase is not GONE]
 
     async def _commit(self) -> None:
         while self._pending and not self._is_closed:

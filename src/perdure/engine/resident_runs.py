@@ -20,7 +20,7 @@ from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
 from perdure.engine.incompatible_runs import IncompatibleRuns
 from perdure.engine.run_views import compiled, dialect_of, fold_stored, size_of
-from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
+from perdure.engine.slot import ELSEWHERE, IDLE, Mail, Phase, Slot
 from perdure.engine.stuck_runs import StuckRuns
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -184,7 +184,7 @@ class ResidentRuns:
                 self._chores.spawn(self._try_again(slot))
             return
         slot.mailbox.append(mail)
-        if slot.phase is Phase.IDLE:
+        if slot.phase is IDLE:
             self._make_ready(slot)
 
     async def _try_again(self, slot: Slot) -> None:

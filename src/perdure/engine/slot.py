@@ -46,6 +46,11 @@ class Phase(IntEnum):
     GONE = 6  # not ours any more: whatever still comes back to it is dropped
 
 
+# Every step asks for these: a global name is found ten times as fast as a member of an enumeration.
+IDLE, READY, COMMITTING, STUCK, GONE = Phase.IDLE, Phase.READY, Phase.COMMITTING, Phase.STUCK, Phase.GONE
+_LOADING = Phase.LOADING
+
+
 ELSEWHERE = Refused("the run belongs to another process")
 """No answer of the run's: whoever asked may ask its owner, through the store."""
 
@@ -119,7 +124,7 @@ class Slot:
     def __init__(self, id: RunId, partition: int) -> None:
         self.id = id
         self.partition = partition
-        self.phase = Phase.LOADING
+        self.phase = _LOADING
         self.execution: Execution | None = None
         self.creation: NewRun | None = None
         self.programs: tuple[tuple[bytes, str, bytes], ...] = ()
@@ -153,7 +158,7 @@ class Slot:
 
     @property
     def is_gone(self) -> bool:
-        return self.phase is Phase.GONE
+        return self.phase is GONE
 
     @property
     def comes_again(self) -> bool:

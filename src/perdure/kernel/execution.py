@@ -31,6 +31,8 @@ class Limits(msgspec.Struct, frozen=True):
     caught: int = 10_000  # failures caught without outside input before the run is ended
 
 
+_RECORDED, _ACCEPTED, _DONE = Stage.RECORDED, Stage.ACCEPTED, Stage.DONE  # found faster than members, at every step
+
 COUNTED_SINCE = 3
 """The vocabulary that has `WorkCounted`."""
 
@@ -83,19 +85,19 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
     state = turn.state
     mark = len(turn.events)
     try:
-        if turn.stage < Stage.RECORDED:
+        if turn.stage < _RECORDED:
             record(turn)
-            turn.stage = Stage.RECORDED
+            turn.stage = _RECORDED
             mark = len(turn.events)
         if turn.changes_nothing and not owes_moves:
             return None
-        if turn.stage < Stage.ACCEPTED:
+        if turn.stage < _ACCEPTED:
             if not turn.changes_nothing:
                 dialect.accept(turn, turn.input)
-            turn.stage = Stage.ACCEPTED
+            turn.stage = _ACCEPTED
         if is_held:
             return None
-        if turn.stage < Stage.DONE:
+        if turn.stage < _DONE:
             budget, may_catch, events = limits.slice, limits.caught, turn.events
             if state.caught and isinstance(turn.input, i.Proceed):
                 may_catch -= state.caught
@@ -112,7 +114,7 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
                 turn.moves += 1
                 if work is not None and work.left <= least:
                     break
-            turn.stage = Stage.DONE
+            turn.stage = _DONE
     except MissingValues as needs:
         if len(turn.events) != mark:
             raise MoveNotRepeatable(f"{dialect.name}: asked for a value after emitting in the same move") from needs

@@ -44,7 +44,7 @@ class Status(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self not in (Status.RUNNING, Status.WAITING)
+        return self not in _OPEN
 
     @property
     def has_result(self) -> bool:
@@ -59,6 +59,9 @@ class Status(StrEnum):
             Status.PARTIAL: "ended, partial",
         }
         return spoken.get(self, self.value)
+
+
+_OPEN = (Status.RUNNING, Status.WAITING)  # members of an enumeration are found slowly, and every step asks
 
 
 class Code(StrEnum):

@@ -9,6 +9,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from perdure.kernel import events as e
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import ACCEPTED, Input, InputAnswer, Refused
@@ -29,7 +31,7 @@ from perdure.kernel.lookups import (
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.permits import resource_scope
 from perdure.kernel.randomness import draw
-from perdure.kernel.state import CHANGES
+from perdure.kernel.state import CHANGES, State
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, RunId, digest
 from perdure.kernel.versions import RECORDS
@@ -78,67 +80,49 @@ def _with(mapping: Mapping[K, V], name: K, value: V) -> Mapping[K, V]:
     return mapping
 
 
-class Turn:
-    """Many turns wait for one commit together: what most of them never need is made when it is."""
+_LATER: Any = None  # filled in by `__post_init__`
 
-    __slots__ = (
-        "_absent",
-        "_answers",
-        "_texts",
-        "ahead",
-        "answer",
-        "arrived",
-        "body",
-        "cache_writes",
-        "caught",
-        "changes_nothing",
-        "claims",
-        "enumerated",
-        "events",
-        "execution",
-        "input",
-        "is_acknowledged",
-        "is_cut",
-        "moves",
-        "name_holders",
-        "now",
-        "program",
-        "programs",
-        "record_version",
-        "stage",
-        "state",
-        "values",
-    )
 
-    def __init__(
-        self, execution: "Execution", input: Input, arrived: Instant, now: Instant, record_version: int = RECORDS
-    ) -> None:
-        self.execution = execution
-        self.state = execution.state
-        self.program: Any = execution.program
-        self.body: Any = execution.body
-        self.input = input
-        self.arrived = arrived
-        self.now = now if now > execution.state.at else execution.state.at
-        self.record_version = record_version  # that every live server can read; newer events wait until then
-        self.events: list[e.Event] = []
-        self.answer: InputAnswer = ACCEPTED
-        self.changes_nothing = False
-        self.is_acknowledged = False  # whoever sent it was told that it is recorded, before it was decided
-        self.ahead: Instant = 0  # of the wall, compared with the store's clock: what calendars are compared with
-        self.moves = 0
-        self.is_cut = False  # others get their turn before it has made all its moves
-        self.enumerated = 0  # elements of Gathers, loops, maps: each allows the run further moves
-        self.caught = 0  # failures that the program goes on from
-        self.stage = Stage.FRESH
-        self.values: Mapping[bytes, bytes] = _NONE
-        self.programs: Mapping[bytes, tuple[str, bytes]] = _NONE
-        self.cache_writes: Mapping[str, CachedValue] = _NONE
-        self.claims: Mapping[RunName, RunId] = _NONE  # names of children that start with this turn
-        self.name_holders: Mapping[tuple[RunName, RunId], RunId] = _NONE  # of names that an earlier try could not claim
-        self._absent: set[bytes] | None = None
-        self._answers: LookupAnswers | None = None
-        self._texts: dict[bytes, bytes] | None = None
+class Turn(msgspec.Struct, eq=False):
+    """Many turns wait for one commit together: what most of them never need is made when it is.
+
+    A struct, because every step makes one: its two dozen fields are filled by one call into C.
+    """
+
+    execution: "Execution"
+    input: Input
+    arrived: Instant
+    now: Instant
+    record_version: int = RECORDS  # that every live server can read; newer events wait until then
+    state: State = _LATER
+    program: Any = _LATER
+    body: Any = _LATER
+    events: list[e.Event] = []
+    answer: InputAnswer = ACCEPTED
+    changes_nothing: bool = False
+    is_acknowledged: bool = False  # whoever sent it was told that it is recorded, before it was decided
+    ahead: Instant = 0  # of the wall, compared with the store's clock: what calendars are compared with
+    moves: int = 0
+    is_cut: bool = False  # others get their turn before it has made all its moves
+    enumerated: int = 0  # elements of Gathers, loops, maps: each allows the run further moves
+    caught: int = 0  # failures that the program goes on from
+    stage: Stage = Stage.FRESH
+    values: Mapping[bytes, bytes] = _NONE
+    programs: Mapping[bytes, tuple[str, bytes]] = _NONE
+    cache_writes: Mapping[str, CachedValue] = _NONE
+    claims: Mapping[RunName, RunId] = _NONE  # names of children that start with this turn
+    name_holders: Mapping[tuple[RunName, RunId], RunId] = _NONE  # of names that an earlier try could not claim
+    _absent: set[bytes] | None = None
+    _answers: LookupAnswers | None = None
+    _texts: dict[bytes, bytes] | None = None
+
+    def __post_init__(self) -> None:
+        execution = self.execution
+        self.state = state = execution.state
+        self.program = execution.program
+        self.body = execution.body
+        if state.at > self.now:
+            self.now = state.at
 
     @property
     def texts(self) -> dict[bytes, bytes]:
