@@ -18,7 +18,8 @@ QUICK := tests/architecture tests/kernel tests/documents \
   tests/expressions/cel/test_functions.py tests/expressions/gotemplate/test_functions.py \
   tests/dialects/flow/test_cases.py tests/dialects/playbook/test_cases.py tests/dialects/story/test_cases.py \
   tests/engine/test_deciding.py tests/engine/test_recovery.py tests/stores/test_sqlite.py \
-  tests/workers/test_runner.py tests/providers/test_registry.py tests/services/test_cron.py tests/cli/test_ps.py
+  tests/workers/test_runner.py tests/providers/test_registry.py tests/services/test_cron.py tests/views \
+  tests/cli/test_ps.py
 
 CHAOS := tests/journeys/test_many_servers.py
 

@@ -69,7 +69,7 @@ DEPENDENCIES: dict[str, tuple[set[str], str]] = {
         "what a language brings beside its pure part: what starts its runs, and what its tasks may call",
     ),
     "views": (
-        {"cli", "engine", "kernel", "stores"},
+        {"engine", "kernel", "stores"},
         "what is shown of runs is the same for the command line and an API",
     ),
     "testing": ({"kernel", "engine", "stores", "wiring", "workers"}, "test tools are outside the engine"),

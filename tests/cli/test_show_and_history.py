@@ -45,7 +45,7 @@ def test_the_past_is_found_by_number_by_id_and_by_time_and_has_a_checksum(perdur
     assert now == at("--at", str(last["seq"])) == at("--at", f"{run}/{last['seq']}") == at("--at", last["at"])
     assert now["checksum"] != at("--at", "1")["checksum"]
     assert now["checksum"] in perdure("show", run, "--checksum").out
-    assert "had not begun" in perdure("show", run, "--at", "2001-01-01", code=9).err
+    assert "had not started" in perdure("show", run, "--at", "2001-01-01", code=9).err
     assert "yesterday" in perdure("show", run, "--at", "yesterday", code=2).err
 
 

@@ -5,11 +5,12 @@ import re
 import pytest
 from tests.cli.commandline import CommandLine
 
-from perdure.cli.errors import BadUsage, ProviderNotFound
+from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit, exit_of_error, exit_of_status
 from perdure.kernel.errors import Conflict, EngineStopped, InvalidDocument, RunNotFound
 from perdure.kernel.outcomes import Status
 from perdure.stores.errors import StoreFull, StoreMissing
+from perdure.views.errors import ProviderNotFound
 
 
 @pytest.mark.parametrize(

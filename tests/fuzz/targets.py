@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from perdure.cli.times import read_instant, read_span
 from perdure.dialects.playbook.plan import durations as playbook_durations
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.triggers.cron import BadSchedule, find_zone, read_cron
@@ -22,6 +21,7 @@ from perdure.expressions import cel, gotemplate, jinja, mwl, regex
 from perdure.kernel import jsontext
 from perdure.kernel.values import Instant
 from perdure.providers.databases.statements import DUCKDB, POSTGRES, SQLITE, BadStatement, bind, split
+from perdure.views.times import read_instant, read_span
 from perdure.wiring import languages
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -1,12 +1,12 @@
 """What can be wrong with a command itself, apart from what the engine has to say."""
 
 from perdure.kernel.errors import PerdureError
+from perdure.views.errors import BadRequest
 
 
-class BadUsage(PerdureError):
+class BadUsage(BadRequest):
     """The words of the command line do not fit each other."""
 
-    code = "USAGE"
     hint = "See `perdure VERB --help`."
 
 
@@ -15,13 +15,6 @@ class LoadFailed(PerdureError):
 
     code = "LOAD-FAILED"
     hint = "Name a file (`--load ./tasks.py`) or an importable module (`--load package.tasks`)."
-
-
-class ProviderNotFound(PerdureError):
-    """No provider of that name is shipped, installed or loaded."""
-
-    code = "PROVIDER-NOT-FOUND"
-    hint = "List them with `perdure providers`; bring your own with --load."
 
 
 class RunStuck(PerdureError):

@@ -34,32 +34,14 @@ def exit_of_status(status: str) -> Exit:
 
 
 def exit_of_error(error: Exception) -> Exit:
-    """The family an expected error belongs to."""
-    from perdure.cli.errors import BadUsage, ProviderNotFound
-    from perdure.engine.catalog import ResourceNotFound, UnknownKind
-    from perdure.engine.effects import EffectNotFound
-    from perdure.kernel.errors import (
-        Conflict,
-        InvalidDocument,
-        ReferenceNotAvailable,
-        RunNotFound,
-        StartRefused,
-        UnfitInput,
-    )
-    from perdure.stores.errors import StoreAccessDenied, StoreInUse, StoreMissing, StoreNotEmpty, StoreRightsMissing
+    """How an error is told to the shell: by its family."""
+    from perdure.views.errors import ErrorFamily, family_of
 
-    match error:
-        case BadUsage() | UnfitInput():
-            return Exit.USAGE
-        case InvalidDocument():
-            return Exit.FINDINGS
-        case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable() | EffectNotFound():
-            return Exit.NOT_FOUND
-        case RunNotFound() | ProviderNotFound() | StoreMissing() | FileNotFoundError():
-            return Exit.NOT_FOUND
-        case Conflict() | FileExistsError() | StoreInUse() | StoreNotEmpty():
-            return Exit.CONFLICT
-        case PermissionError() | StartRefused() | StoreAccessDenied() | StoreRightsMissing():
-            return Exit.NOT_ALLOWED
-        case _:
-            return Exit.ENGINE_ERROR
+    return {
+        ErrorFamily.USAGE: Exit.USAGE,
+        ErrorFamily.INVALID_DOCUMENT: Exit.FINDINGS,
+        ErrorFamily.NOT_FOUND: Exit.NOT_FOUND,
+        ErrorFamily.CONFLICT: Exit.CONFLICT,
+        ErrorFamily.NOT_ALLOWED: Exit.NOT_ALLOWED,
+        ErrorFamily.ENGINE_ERROR: Exit.ENGINE_ERROR,
+    }[family_of(error)]

@@ -16,7 +16,7 @@ from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
-from perdure.views.progress_events import ProgressEvent
+from perdure.views.progress_events import ProgressNarrator
 from perdure.views.run_status import RunStatus, run_status
 
 LOOKS_AT_ONCE = 50  # of many runs only some are looked at each time, in turn
@@ -62,11 +62,11 @@ def listening(client: Client, progress: Progress) -> Iterator[None]:
     if client.runtime is None:
         yield
         return
-    notables: dict[RunId, ProgressEvent] = {}
+    notables: dict[RunId, ProgressNarrator] = {}
     loop = asyncio.get_running_loop()
 
     def listen(run: RunId, told: list[tuple[Instant, list[Event]]]) -> None:
-        notable = notables.get(run) or notables.setdefault(run, ProgressEvent(run))
+        notable = notables.get(run) or notables.setdefault(run, ProgressNarrator(run))
         for _, events in told:
             for event in events:
                 if (sentence := notable.sentence(event)) is not None:

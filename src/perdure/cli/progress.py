@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from perdure.cli.console import Console, cut
-from perdure.cli.times import span
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.views.run_status import RunStatus
+from perdure.views.times import span
 
 RUNS_DRAWN = 8
 WAITS_DRAWN = 4

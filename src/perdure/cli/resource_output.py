@@ -9,11 +9,11 @@ from typing import Any
 from perdure.cli.console import Paint, width_of
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.cli.times import span
 from perdure.documents import write_document
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import SECOND, Instant
+from perdure.views.times import span
 
 FORMS = ("json", "yaml", "wide", "name")
 

@@ -15,7 +15,7 @@ from perdure.engine.client import Client
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter
-from perdure.views.progress_events import outcome_text, words
+from perdure.views.progress_events import outcome_text, status_words
 from perdure.views.run_status import run_status
 
 CHILDREN_NAMED = 3
@@ -39,7 +39,7 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Console) -> Exit:
             why = mask.text(outcome_text(outcome))
             told = ended_text(await run_status(client, run))
             mark = paint("✗", "red")
-            said = f"{mark} run {run} {words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}"
+            said = f"{mark} run {run} {status_words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}"
             talk.always(indented(said))
             talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
             language = client.languages[(await client.find(run)).language]

@@ -8,10 +8,10 @@ from time import monotonic
 from typing import TypeVar
 
 from perdure.cli.console import Console
-from perdure.cli.times import span
 from perdure.kernel.values import SECOND
 from perdure.stores.errors import StoreLocked, StoreUnreachable
 from perdure.stores.store_urls import without_password
+from perdure.views.times import span
 
 T = TypeVar("T")
 

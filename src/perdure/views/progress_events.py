@@ -6,7 +6,7 @@ from perdure.kernel.outcomes import Cancelled, Failed, Outcome
 from perdure.kernel.values import RunId
 
 
-class ProgressEvent:
+class ProgressNarrator:
     """Follows the events of one run; remembers the names of open tasks, for their ends carry only a number."""
 
     def __init__(self, run: RunId) -> None:
@@ -35,7 +35,7 @@ class ProgressEvent:
                 return f"child {child_run(self._run, event.child)} started ({event.name})"
             case e.ChildEnded():
                 said = outcome_text(event.outcome)
-                return f"child {child_run(self._run, event.child)} {words(event.status)}{f': {said}' if said else ''}"
+                return f"child {child_run(self._run, event.child)} {status_words(event.status)}{f': {said}' if said else ''}"
             case e.SignalReceived():
                 return f"signal {event.name!r} arrived"
             case e.CancelRequested():
@@ -63,5 +63,5 @@ def outcome_text(outcome: Outcome) -> str:
             return ""
 
 
-def words(status: str) -> str:
+def status_words(status: str) -> str:
     return str(status).replace("_", " ")

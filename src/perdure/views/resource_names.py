@@ -1,36 +1,36 @@
-"""How resources are named on the command line: `KIND`, `KIND NAME…`, `KIND/NAME…`, `KIND,KIND`."""
+"""Names of resources as people give them: `KIND`, `KIND NAME…`, `KIND/NAME…`, `KIND,KIND`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perdure.cli.errors import BadUsage
 from perdure.engine.catalog import Catalog
 from perdure.kernel.resource_kinds import ResourceKind
+from perdure.views.errors import BadRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ResourceName:
     kind: ResourceKind
-    name: str | None  # None: all of them
+    name: str | None  # None: all resources of the kind
 
 
-def wanted(catalog: Catalog, words: Sequence[str]) -> list[Wanted]:
+def resource_names(catalog: Catalog, words: Sequence[str]) -> list[ResourceName]:
     first, *rest = words
     if "/" in first:
-        split = [word.partition("/") for word in words]
-        bad = next((word for word, (_, _, name) in zip(words, split, strict=True) if not name), None)
-        if bad is not None:
-            raise BadUsage(f"{bad!r} is not of the form KIND/NAME, as the first one is")
-        return [Wanted(catalog.kind(kind), name) for kind, _, name in split]
+        pairs = [word.partition("/") for word in words]
+        malformed = next((word for word, (_, _, name) in zip(words, pairs, strict=True) if not name), None)
+        if malformed is not None:
+            raise BadRequest(f"{malformed!r} is not of the form KIND/NAME, as the first one is")
+        return [ResourceName(catalog.kind(kind), name) for kind, _, name in pairs]
     kinds = [catalog.kind(word) for word in first.split(",")]
     if rest and len(kinds) > 1:
-        raise BadUsage("names need one kind; say KIND/NAME for several")
-    return [Wanted(kinds[0], name) for name in rest] if rest else [Wanted(kind, None) for kind in kinds]
+        raise BadRequest("names need exactly one kind; use KIND/NAME for resources of several kinds")
+    return [ResourceName(kinds[0], name) for name in rest] if rest else [ResourceName(kind, None) for kind in kinds]
 
 
-def named(catalog: Catalog, words: Sequence[str]) -> list[Wanted]:
-    """The same where all of a kind cannot be meant."""
-    found = wanted(catalog, words)
-    if any(one.name is None for one in found):
-        raise BadUsage("say which: KIND NAME or KIND/NAME")
-    return found
+def full_resource_names(catalog: Catalog, words: Sequence[str]) -> list[ResourceName]:
+    """The same, where each resource must be named."""
+    names = resource_names(catalog, words)
+    if any(resource.name is None for resource in names):
+        raise BadRequest("a name is required: KIND NAME or KIND/NAME")
+    return names

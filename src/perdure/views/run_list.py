@@ -5,12 +5,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.cli.times import iso
 from perdure.engine.client import Client
 from perdure.engine.dry_run import Pending
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Filter, RunRow
+from perdure.views.times import iso
 
 
 class Ownership:
@@ -27,11 +27,13 @@ class Ownership:
         return not row.status.is_final and row.partition in self._live
 
 
-Words = Mapping[RunId, Sequence[Pending]]
+PendingByRun = Mapping[RunId, Sequence[Pending]]
 """What is recorded of runs and not decided yet."""
 
 
-async def undecided(client: Client, rows: Sequence[RunRow], owners: Ownership) -> tuple[list[RunRow], Words]:
+async def with_pending_messages(
+    client: Client, rows: Sequence[RunRow], owners: Ownership
+) -> tuple[list[RunRow], PendingByRun]:
     """The rows as they would stand. Only runs that nobody drives are looked into, and only where their row says that a
     word waits, or that something may be due.
     """
@@ -52,7 +54,7 @@ def _has_come(due: Instant | None, now: Instant) -> bool:
     return due is not None and due <= now
 
 
-def plain(row: RunRow, owners: Ownership, words: Words) -> dict[str, Any]:
+def run_json(row: RunRow, owners: Ownership, words: PendingByRun) -> dict[str, Any]:
     return {
         "id": row.id,
         "status": row.status,
@@ -68,7 +70,15 @@ def plain(row: RunRow, owners: Ownership, words: Words) -> dict[str, Any]:
     }
 
 
-async def interrupted(client: Client) -> list[RunRow]:
+async def run_list_json(client: Client, query: Filter) -> list[dict[str, Any]]:
+    """The runs that a query finds, the latest first, with what is pending for those without a live owner."""
+    rows = await client.search(query)
+    owners = await Ownership.of(client, rows)
+    rows, pending = await with_pending_messages(client, rows, owners)
+    return [run_json(row, owners, pending) for row in rows]
+
+
+async def interrupted_runs(client: Client) -> list[RunRow]:
     """Open runs without a live owner, and ended ones for which something lies in the inbox; eldest first."""
     open_runs = await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING)))
     owners = await Ownership.of(client, open_runs)

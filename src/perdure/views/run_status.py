@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
-from perdure.cli.times import span
 from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.kernel.errors import RunNotFound
@@ -17,13 +16,14 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.permits import resource_of
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
+from perdure.views.times import span
 
-CHILDREN_LOOKED_AT = 20
+MAX_CHILDREN_LISTED = 20
 ENGRAM_CODE = "EngramCode"
-BROUGHT_BY_CODE = ("Engram", "EngramTemplate")  # loaded code stands for them
+KINDS_PROVIDED_BY_CODE = ("Engram", "EngramTemplate")  # loaded code stands for them
 
 
-class Why(Enum):
+class WaitReason(Enum):
     TIMER = "timer"
     SIGNAL = "signal"
     CHILD = "child"
@@ -38,7 +38,7 @@ class Why(Enum):
 class Wait:
     """One thing that must happen before the run goes on."""
 
-    why: Why
+    reason: WaitReason
     about: str
     due: Instant | None = None
     comes: bool = True  # by itself; a signal and a missing provider need a person
@@ -63,17 +63,17 @@ class RunStatus:
     @property
     def goes_on(self) -> bool:
         """Whether anything will happen without a person doing something."""
-        waiting_tasks = sum(wait.why is Why.PROVIDER for wait in self.waits)
+        waiting_tasks = sum(wait.reason is WaitReason.PROVIDER for wait in self.waits)
         comes = any(wait.comes for wait in self.waits)
         return self.is_moving or comes or len(self.tasks_open) > waiting_tasks
 
 
 async def run_status(client: Client, run: RunId) -> RunStatus:
     row = await client.find(run)
-    return await stands(client, row, await run_views.load(client.store, client.languages, row))
+    return await status_of_execution(client, row, await run_views.load(client.store, client.languages, row))
 
 
-async def stands(client: Client, row: RunRow, execution: Execution) -> RunStatus:
+async def status_of_execution(client: Client, row: RunRow, execution: Execution) -> RunStatus:
     state = execution.state
     is_open = not state.status.is_final
     return RunStatus(
@@ -91,52 +91,57 @@ async def stands(client: Client, row: RunRow, execution: Execution) -> RunStatus
 
 async def _waits(client: Client, execution: Execution) -> list[Wait]:
     state = execution.state
-    waits = _unprovided(client, execution)
+    waits = _missing_providers(client, execution)
     pools = Counter(task.pool for task in state.tasks.values() if task.pool)
-    waits += [Wait(Why.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
+    waits += [Wait(WaitReason.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
     held = Counter(task.held for task in state.tasks.values() if task.held)
-    waits += [Wait(Why.SETTLEMENT, f"somebody to settle the effect {key!r}", comes=False) for key in held]
+    waits += [Wait(WaitReason.SETTLEMENT, f"somebody to settle the effect {key!r}", comes=False) for key in held]
     scopes = Counter(permit.scope for permit in state.permits.values() if not permit.granted)
     waits += [_permit(scope) for scope in scopes]
     waits += await _children(client, execution)
     if state.activity is Status.WAITING:
-        waits += [Wait(Why.SIGNAL, what, comes=False) for what in execution.dialect.awaits(execution)]
+        waits += [Wait(WaitReason.SIGNAL, what, comes=False) for what in execution.dialect.awaits(execution)]
     if state.timers:
         more = f" (the first of {len(state.timers)})" if len(state.timers) > 1 else ""
         # Where code is missing, a bound around it is not what the run waits for: it only says how long it may.
-        lacks_code = any(wait.why is Why.PROVIDER or wait.is_code for wait in waits)
+        lacks_code = any(wait.reason is WaitReason.PROVIDER or wait.is_code for wait in waits)
         comes = not lacks_code or any(timer.rank <= 0 for timer in state.timers.values())
         ahead = client.clock.wall() - client.clock.now()
         due = min(timer.due_with(ahead) for timer in state.timers.values())
-        waits.append(Wait(Why.TIMER, f"a timer{more}", due, comes=comes))
+        waits.append(Wait(WaitReason.TIMER, f"a timer{more}", due, comes=comes))
     return waits
 
 
 def _permit(scope: str) -> Wait:
     wanted = resource_of(scope)
     if wanted is None:
-        return Wait(Why.PERMIT, f"a permit of {scope!r}")
+        return Wait(WaitReason.PERMIT, f"a permit of {scope!r}")
     kind, namespace, name = wanted
     if kind == ENGRAM_CODE:
-        return Wait(Why.RESOURCE, f"code of {name!r}, which is not loaded (see --load)", comes=False, is_code=True)
+        return Wait(
+            WaitReason.RESOURCE, f"code of {name!r}, which is not loaded (see --load)", comes=False, is_code=True
+        )
     key = f"{kind}/{namespace}/{name}"
-    if kind in BROUGHT_BY_CODE:
+    if kind in KINDS_PROVIDED_BY_CODE:
         about = f"{key}, which is not in the catalog (see `perdure apply`) and not loaded (see --load)"
-        return Wait(Why.RESOURCE, about, comes=False, is_code=True)
-    return Wait(Why.RESOURCE, f"{key}, which is not in the catalog (see `perdure apply`)", comes=False)
+        return Wait(WaitReason.RESOURCE, about, comes=False, is_code=True)
+    return Wait(WaitReason.RESOURCE, f"{key}, which is not in the catalog (see `perdure apply`)", comes=False)
 
 
-def _unprovided(client: Client, execution: Execution) -> list[Wait]:
+def _missing_providers(client: Client, execution: Execution) -> list[Wait]:
     if client.runtime is None:
         return []
     missing = Counter(client.runtime.waiting_for_provider(execution.id).values())
-    return [Wait(Why.PROVIDER, f"provider {name!r}, which is not loaded (see --load)", comes=False) for name in missing]
+    return [
+        Wait(WaitReason.PROVIDER, f"provider {name!r}, which is not loaded (see --load)", comes=False)
+        for name in missing
+    ]
 
 
 async def _children(client: Client, execution: Execution) -> list[Wait]:
     children = execution.state.children
-    if len(children) > CHILDREN_LOOKED_AT:
-        return [Wait(Why.CHILD, f"{len(children)} children")]
+    if len(children) > MAX_CHILDREN_LISTED:
+        return [Wait(WaitReason.CHILD, f"{len(children)} children")]
     return [await _child(client, execution.child_id(number)) for number in children]
 
 
@@ -144,7 +149,7 @@ async def _child(client: Client, run: RunId) -> Wait:
     try:
         child = await run_status(client, run)
     except RunNotFound:
-        return Wait(Why.CHILD, f"child {run}, about to start")
+        return Wait(WaitReason.CHILD, f"child {run}, about to start")
     if child.status.is_final or child.goes_on or not child.waits:
-        return Wait(Why.CHILD, f"child {run}")
-    return Wait(Why.CHILD, f"child {run}, which waits for {child.waits[0].about}", comes=False)
+        return Wait(WaitReason.CHILD, f"child {run}")
+    return Wait(WaitReason.CHILD, f"child {run}, which waits for {child.waits[0].about}", comes=False)

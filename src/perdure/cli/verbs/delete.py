@@ -18,7 +18,7 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.values import RunId
-from perdure.views.resource_names import named
+from perdure.views.resource_names import full_resource_names
 
 EXAMPLES = """\
 examples:
@@ -85,7 +85,7 @@ def _keys(client: Client, asked: argparse.Namespace) -> list[tuple[ResourceKey, 
     if asked.files:
         entries, _ = client.catalog.entries(read_applied(asked.files), asked.namespace or "")
         return [(entry.key, entry.kind) for entry in entries]
-    found = named(client.catalog, asked.what)
+    found = full_resource_names(client.catalog, asked.what)
     for one in found:
         if one.kind.of_runs and not one.kind.is_request:
             raise BadUsage(f"a {one.kind.name} is a run; stop it with `perdure cancel`, remove it with `perdure prune`")

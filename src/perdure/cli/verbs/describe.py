@@ -13,7 +13,6 @@ from perdure.cli.open_engine import open_client
 from perdure.cli.resource_output import age, pairs
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.cli.times import local, span
 from perdure.cli.verbs.history import EventLine
 from perdure.documents import write_document
 from perdure.engine.catalog import ResourceNotFound
@@ -24,8 +23,9 @@ from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import Edition, Filter, RunRow
-from perdure.views.progress_events import words
-from perdure.views.resource_names import named
+from perdure.views.progress_events import status_words
+from perdure.views.resource_names import full_resource_names
+from perdure.views.times import local, span
 
 EXAMPLES = """\
 examples:
@@ -54,7 +54,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 async def _describe(asked: argparse.Namespace, talk: Console) -> int:
     async with open_client(asked, talk, must_exist=True) as client:
         told = []
-        for one in named(client.catalog, asked.what):
+        for one in full_resource_names(client.catalog, asked.what):
             assert one.name is not None
             tell = _of_run if one.kind.of_runs else _of_entry
             told.append(await tell(client, one.kind, one.name, asked.namespace or ""))
@@ -168,7 +168,8 @@ def _lines(told: dict[str, Any], now: Instant) -> list[str]:
     editions = [[str(one["generation"]), local(one["created_at"])] for one in told["versions"]]
     lines += _grid("Versions", ["GENERATION", "CREATED"], editions if len(editions) > 1 else [])
     runs = [
-        [one["id"], words(one["status"]), span((one["ended_at"] or now) - one["created_at"])] for one in told["runs"]
+        [one["id"], status_words(one["status"]), span((one["ended_at"] or now) - one["created_at"])]
+        for one in told["runs"]
     ]
     lines += _grid("Runs", ["ID", "STATUS", "AGE"], runs)
     logged = [

@@ -11,9 +11,9 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.cli.times import local
 from perdure.engine import effects
 from perdure.kernel import jsontext
+from perdure.views.times import local
 
 EXAMPLES = """\
 examples:

@@ -15,7 +15,7 @@ from perdure.engine.client import Client
 from perdure.engine.resource_usage import with_usage
 from perdure.engine.resource_views import View, find_views, list_views
 from perdure.kernel.resource_kinds import ResourceKind
-from perdure.views.resource_names import Wanted, wanted
+from perdure.views.resource_names import ResourceName, resource_names
 
 LIMIT = 500
 
@@ -52,7 +52,7 @@ async def _get(asked: argparse.Namespace, talk: Console) -> int:
             return Exit.OK
         found: list[Named] = []
         is_cut = False
-        asked_for = wanted(client.catalog, asked.what)
+        asked_for = resource_names(client.catalog, asked.what)
         for one in asked_for:
             some, is_more = await _resources(client, one, asked)
             found += some
@@ -69,7 +69,7 @@ async def _get(asked: argparse.Namespace, talk: Console) -> int:
         return Exit.OK
 
 
-async def _resources(client: Client, one: Wanted, asked: argparse.Namespace) -> tuple[list[Named], bool]:
+async def _resources(client: Client, one: ResourceName, asked: argparse.Namespace) -> tuple[list[Named], bool]:
     """What was asked for, and whether there is more of it."""
     labels = dict(asked.selector)
     namespace = None if asked.all_namespaces else asked.namespace or "default"
@@ -87,7 +87,7 @@ async def _resources(client: Client, one: Wanted, asked: argparse.Namespace) -> 
 
 
 async def _views(
-    client: Client, one: Wanted, namespace: str | None, labels: dict[str, str], limit: int
+    client: Client, one: ResourceName, namespace: str | None, labels: dict[str, str], limit: int
 ) -> tuple[list[View], bool]:
     if one.name is None:
         return await list_views(client, one.kind, namespace, labels, limit)

@@ -11,8 +11,8 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
 from perdure.cli.stdout import give_json, give_text
-from perdure.cli.times import iso, local, read_instant
 from perdure.kernel import jsontext
+from perdure.views.times import iso, local, read_instant
 
 PIPE_WIDTH = 160  # a line for people stays a line for people in a pipe too; --full gives everything
 

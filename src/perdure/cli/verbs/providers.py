@@ -8,7 +8,6 @@ from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console, Paint, width_of
-from perdure.cli.errors import ProviderNotFound
 from perdure.cli.exit_codes import Exit
 from perdure.cli.open_engine import load_sources
 from perdure.cli.stdout import give_json, give_text
@@ -16,6 +15,7 @@ from perdure.cli.tables import Column, table
 from perdure.kernel import jsontext
 from perdure.kernel.problems import guess
 from perdure.providers.registry import Provider, shared
+from perdure.views.errors import ProviderNotFound
 
 EXAMPLES = """\
 examples:

@@ -10,9 +10,9 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_engine, open_observer
 from perdure.cli.stdout import give_json
-from perdure.cli.times import iso, local
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Filter, RunRow
+from perdure.views.times import iso, local
 
 EXAMPLES = """\
 examples:

@@ -14,14 +14,14 @@ from perdure.cli.open_engine import open_observer
 from perdure.cli.server_presence import is_served
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.cli.times import local, span
 from perdure.engine.client import Client
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant
 from perdure.stores.errors import StoreMissing
 from perdure.stores.protocol import Filter, RunRow
-from perdure.views.progress_events import words
-from perdure.views.run_list import Ownership, Words, plain, undecided
+from perdure.views.progress_events import status_words
+from perdure.views.run_list import Ownership, PendingByRun, run_list_json, with_pending_messages
+from perdure.views.times import local, span
 
 RECENT = 10  # ended runs that the table shows unless told otherwise
 COUNTED = 1_000  # and how many more are counted
@@ -98,17 +98,14 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
             limit=asked.limit,
         )
         if asked.json:
-            rows = await observer.search(wanted)
-            owners = await Ownership.of(observer, rows)
-            rows, pending = await undecided(observer, rows, owners)
-            give_json([plain(row, owners, pending) for row in rows])
+            give_json(await run_list_json(observer, wanted))
             return Exit.OK
         if asked.all or asked.status or asked.limit is not None:
             rows, hidden = await observer.search(wanted), 0
         else:
             rows, hidden = await _recent(observer, wanted)
         owners = await Ownership.of(observer, rows)
-        shown, pending = await undecided(observer, rows, owners)
+        shown, pending = await with_pending_messages(observer, rows, owners)
         if rows:
             cells = [_cells(row, owners, pending, observer.clock.now()) for row in shown]
             give_text("\n".join(table(COLUMNS, cells, width_of(sys.stdout), Paint(sys.stdout))))
@@ -131,7 +128,7 @@ async def _recent(client: Client, wanted: Filter) -> tuple[list[RunRow], int]:
     return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True), len(ended) - len(ended[:RECENT])
 
 
-def _cells(row: RunRow, owners: Ownership, pending: Words, now: Instant) -> list[tuple[str, str]]:
+def _cells(row: RunRow, owners: Ownership, pending: PendingByRun, now: Instant) -> list[tuple[str, str]]:
     age = span((row.ended_at or now) - row.created_at)
     if row.stuck:
         owner, style = f"stuck: {row.stuck}", "red"
@@ -147,7 +144,7 @@ def _cells(row: RunRow, owners: Ownership, pending: Words, now: Instant) -> list
         (row.id, ""),
         (row.language, ""),
         (row.name, ""),
-        (words(row.status), _STYLES[row.status]),
+        (status_words(row.status), _STYLES[row.status]),
         (local(row.created_at), ""),
         (age, ""),
         (owner, style),

@@ -16,7 +16,7 @@ from perdure.cli.server_presence import is_served_after_us
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
-from perdure.views.run_list import Ownership, interrupted, plain, topmost
+from perdure.views.run_list import Ownership, interrupted_runs, run_json, topmost
 
 EXAMPLES = """\
 examples:
@@ -46,7 +46,7 @@ async def _resume(asked: argparse.Namespace, talk: Console) -> int:
     try:
         async with open_engine(asked, talk, must_exist=True) as engine:
             named = [await engine.resolve(beginning) for beginning in asked.runs]
-            found = [] if named else await interrupted(engine)
+            found = [] if named else await interrupted_runs(engine)
             wanted = named or [row.id for row in found]
             if wanted:
                 talk.say(f"resuming {wanted[0] if len(wanted) == 1 else f'{len(wanted)} runs'}")
@@ -85,7 +85,7 @@ async def _tell(engine: Client, ends: dict[RunId, End], asked: argparse.Namespac
         rows = [await engine.find(run) for run in ends]
         owners = await Ownership.of(engine, rows)
         if asked.json:
-            give_json([plain(row, owners, {}) for row in rows])
+            give_json([run_json(row, owners, {}) for row in rows])
         elif rows:
             give_text("\n".join(f"{row.id}  {row.status}" for row in rows))
     return next((code for code in codes if code is not Exit.OK), Exit.OK)

@@ -14,7 +14,6 @@ from perdure.cli.log_output import log_to
 from perdure.cli.open_engine import load_sources
 from perdure.cli.progress import progress_for
 from perdure.cli.server_presence import others_serve
-from perdure.cli.times import span
 from perdure.cli.wait_for_store import opened
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
@@ -23,6 +22,7 @@ from perdure.kernel.values import SECOND
 from perdure.providers.policy import serving_policy
 from perdure.stores.protocol import Store
 from perdure.stores.store_urls import without_password
+from perdure.views.times import span
 from perdure.wiring import Engine, open_store
 
 EXAMPLES = """\

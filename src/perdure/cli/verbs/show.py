@@ -14,18 +14,16 @@ from perdure.cli.outline import outline
 from perdure.cli.progress import tasks_text
 from perdure.cli.server_presence import TAKEN_UP, is_served
 from perdure.cli.stdout import give_json, give_text
-from perdure.cli.times import local, span
 from perdure.engine import run_views
 from perdure.engine.client import Client
-from perdure.engine.dry_run import Pending
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.values import RunId
-from perdure.stores.protocol import RunRow
 from perdure.views.event_positions import HELP, event_at
-from perdure.views.progress_events import outcome_text, words
-from perdure.views.run_status import RunStatus, stands
+from perdure.views.progress_events import outcome_text, status_words
+from perdure.views.run_details import run_at, show_json
+from perdure.views.run_status import RunStatus, status_of_execution
+from perdure.views.times import local, span
 
 EXAMPLES = """\
 examples:
@@ -59,12 +57,11 @@ async def _show(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         at = None if asked.at is None else await event_at(observer, run, asked.at)
-        row, execution, pending = await _looked_at(observer, run, at)
+        row, execution, pending = await run_at(observer, run, at)
         if asked.json:
-            shown = run_views.with_pending(await run_views.show(observer.store, execution), pending)
-            give_json({**shown, "checksum": run_views.checksum(execution)} if asked.checksum else shown)
+            give_json(await show_json(observer, execution, pending, checksum=asked.checksum))
             return Exit.OK
-        stand = await stands(observer, row, execution)
+        stand = await status_of_execution(observer, row, execution)
         picture = await run_views.show(observer.store, execution)
         waits_for_owner = not (stand.status.is_final or stand.is_owned)
         is_taken_up = waits_for_owner and await is_served(observer)
@@ -79,13 +76,6 @@ async def _show(asked: argparse.Namespace, talk: Console) -> int:
         return Exit.OK
 
 
-async def _looked_at(client: Client, run: RunId, at: int | None) -> tuple[RunRow, Execution, list[Pending]]:
-    if at is None:
-        return await client.outlook(run)
-    row = await client.find(run)
-    return row, await run_views.load(client.store, client.languages, row, at), []
-
-
 async def _head(client: Client, stand: RunStatus, execution: Execution, owner: str) -> list[tuple[str, str]]:
     row, state, now = stand.row, execution.state, client.clock.now()
     mask = await run_views.mask_of(client.store, execution)
@@ -93,7 +83,7 @@ async def _head(client: Client, stand: RunStatus, execution: Execution, owner: s
     lines = [
         ("run", row.id),
         ("document", f"{row.name} ({row.language})"),
-        ("status", words(stand.status) if is_over else f"{words(stand.status)}, {owner}"),
+        ("status", status_words(stand.status) if is_over else f"{status_words(stand.status)}, {owner}"),
         ("started", local(state.started_at)),
         ("ended", local(state.ended_at) if state.ended_at else ""),
         ("lasted" if is_over else "age", span((state.ended_at or now) - state.started_at)),

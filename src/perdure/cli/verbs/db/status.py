@@ -9,10 +9,10 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.log_output import log_to
 from perdure.cli.outline import outline
 from perdure.cli.stdout import give_json, give_text
-from perdure.cli.times import iso, span
 from perdure.engine.clock import SystemClock
 from perdure.kernel.values import SECOND
 from perdure.stores.admin import Figures, Owner, TableSize
+from perdure.views.times import iso, span
 from perdure.wiring import open_admin
 
 EXAMPLES = """\
