@@ -66,4 +66,4 @@ def test_a_task_that_was_in_flight_is_handed_out_again(perdure: CommandLine) -> 
         assert live.process.poll() is None
     live.kill()
 
-    assert "handed out again (delivery 2" in perdure("resume", run).err
+    assert "delivered again (delivery 2" in perdure("resume", run).err

@@ -1,13 +1,14 @@
-"""Which events of a run are worth a line while it is followed, and the line. Ordinary progress is not among them."""
+"""Which events of a run deserve a line while it is followed, and that line. Ordinary progress is not among them."""
 
 from perdure.kernel import events as e
+from perdure.kernel import jsontext
 from perdure.kernel.ids import child_run
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome
 from perdure.kernel.values import RunId
 
 
 class ProgressNarrator:
-    """Follows the events of one run; remembers the names of open tasks, for their ends carry only a number."""
+    """Follows the events of one run; remembers the names of open tasks, because their ends carry only a number."""
 
     def __init__(self, run: RunId) -> None:
         self._run = run
@@ -23,10 +24,10 @@ class ProgressNarrator:
                 is_good = not isinstance(event.outcome, Failed)
                 return None if is_good else f"task {event.task} ({name}) failed: {outcome_text(event.outcome)}"
             case e.TaskRedelivered():
-                charged = ", charged" if event.charged else ""
-                return f"task {event.task} is handed out again (delivery {event.delivery}{charged}): {event.reason}"
+                charged = ", counted against its limit" if event.charged else ""
+                return f"task {event.task} is delivered again (delivery {event.delivery}{charged}): {event.reason}"
             case e.TaskHeld():
-                return f"task {event.task} is held: nobody knows whether the effect {event.effect!r} happened"
+                return f"task {event.task} is held: it is unknown whether the effect {event.effect!r} happened"
             case e.EffectUnfit():
                 return f"the effect {event.key!r} was performed, but its result has no JSON form: {event.reason}"
             case e.EffectSettled():
@@ -34,26 +35,36 @@ class ProgressNarrator:
             case e.ChildStarted():
                 return f"child {child_run(self._run, event.child)} started ({event.name})"
             case e.ChildEnded():
-                said = outcome_text(event.outcome)
-                return f"child {child_run(self._run, event.child)} {status_words(event.status)}{f': {said}' if said else ''}"
+                reason = outcome_text(event.outcome)
+                status = status_words(event.status)
+                return f"child {child_run(self._run, event.child)} {status}{f': {reason}' if reason else ''}"
             case e.SignalReceived():
-                return f"signal {event.name!r} arrived"
+                return f"signal {event.name!r} received"
             case e.CancelRequested():
-                return f"asked to stop{f': {event.reason}' if event.reason else ''}"
+                return f"cancel requested{f': {event.reason}' if event.reason else ''}"
             case e.Steered():
-                return f"asked to {event.verb}"
+                return _steering_text(event)
             case e.InputDeclined():
-                return f"{event.kind}{f' by {event.by}' if event.by else ''} does not count: {event.reason}"
+                return f"{event.kind}{f' by {event.by}' if event.by else ''} was declined: {event.reason}"
             case e.RunReopened():
-                return f"reopened, life {event.incarnation}"
+                return f"reopened (incarnation {event.incarnation})"
             case e.RunForked():
                 return f"forked from {event.source}"
             case _:
                 return None
 
 
+def _steering_text(event: e.Steered) -> str:
+    """`gate 'ok' approved by Ada`, `patch received`."""
+    body = jsontext.decode(event.body) if isinstance(event.body, bytes) else None
+    members = body if isinstance(body, dict) else {}
+    subject = f" {members['step']!r}" if isinstance(members.get("step"), str) else ""
+    state = str(members["state"]).lower() if isinstance(members.get("state"), str) else "received"
+    return f"{event.verb}{subject} {state}{f' by {event.by}' if event.by else ''}"
+
+
 def outcome_text(outcome: Outcome) -> str:
-    """Why it did not end well; nothing when it did."""
+    """Why it did not end well; empty when it did."""
     match outcome:
         case Failed(code, message):
             return f"{code}: {message}" if message else code
