@@ -5,11 +5,9 @@ import os
 import traceback
 
 from perdure.cli.console import Console
-from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit, exit_of_error
 from perdure.cli.stdout import give_text, has_given
 from perdure.kernel.errors import PerdureError
-from perdure.views.errors import BadRequest
 
 DEBUG = "PERDURE_DEBUG"
 UNEXPECTED_HINT = f"This is a fault in Perdure or in a loaded module. Set {DEBUG}=1 to see where it happened."
@@ -33,8 +31,6 @@ def complain(error: Exception, talk: Console, *, as_json: bool) -> Exit:
 
 def _describe(error: Exception) -> tuple[str, str, str]:
     match error:
-        case BadRequest():
-            return error.code, str(error), error.advice or BadUsage.hint
         case PerdureError():
             return error.code, str(error), error.advice
         case OSError():

@@ -5,9 +5,7 @@ from perdure.views.errors import BadRequest
 
 
 class BadUsage(BadRequest):
-    """The words of the command line do not fit each other."""
-
-    hint = "See `perdure VERB --help`."
+    """The arguments of the command do not fit each other."""
 
 
 class LoadFailed(PerdureError):

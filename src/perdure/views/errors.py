@@ -12,6 +12,7 @@ class BadRequest(PerdureError):
     """What was asked for cannot be understood: a name, a time or an option is malformed, or two do not fit together."""
 
     code = "USAGE"
+    hint = "See `perdure VERB --help`."
 
 
 class ProviderNotFound(PerdureError):
