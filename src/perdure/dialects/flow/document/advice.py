@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.dialects.flow.plan.instants import as_datetime, parse_duration, parse_timestamp
+from perdure.dialects.flow.document.cursor import warning
+from perdure.dialects.flow.plan.instants import as_datetime
 from perdure.dialects.flow.plan.program import Call, Entry, Field, Flow, Predicate, Program, Step
 from perdure.dialects.flow.plan.provider_catalog import Catalog
 from perdure.dialects.flow.state.failures import Fault, code_matches
@@ -14,13 +15,11 @@ from perdure.documents.cursor import Finding
 from perdure.documents.paths import Path
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin, Expression, find_expression
-from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.problems import Severity
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 
 _CLOCK = ClockPin(as_datetime(0), as_datetime(0))
 _EFFORT, _EFFORT_FOR_ONE, _EFFORT_TO_TRY = 1_000_000, 20_000, 100  # of trying expressions while checking
-_CALENDAR = lazy_regex(r"-?P[^T]*[YM]")
 
 
 def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list[Finding]:
@@ -32,7 +31,7 @@ def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list
         found += _unreachable(flow)
         for step in flow.steps.values():
             found += _hopeless_clauses(step)
-            found += _waits(step)
+            found += step.action.advise(step.own)
         found += _nested_reruns(flow)
     for call in program.calls.values():
         found += _arguments(call)
@@ -40,11 +39,6 @@ def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list
         found += _phase_arguments(entry)
     found += _defaults(document, ())
     return [replace(one, path=_path_in(document, one.path)) for one in found]
-
-
-def _warn(code: str, message: str, site: str, hint: str = "") -> Finding:
-    steps = (step.replace("~1", "/").replace("~0", "~") for step in site.split("/")[1:])
-    return Finding(code, message, tuple(steps), hint, Severity.WARNING)
 
 
 def _path_in(document: Any, path: Path) -> Path:
@@ -66,9 +60,9 @@ def _expressions(field: Field | Predicate, effort: TurnBudget) -> Iterator[Findi
     for inside, expression in expressions.items():
         site = field.site + inside
         for finding in expression.findings:
-            yield _warn("MWL-048", f"{finding.message}, at {finding.position} of the expression", site)
+            yield warning("MWL-048", f"{finding.message}, at {finding.position} of the expression", site)
         if not expression.findings and (message := _always_fails(expression, isinstance(field, Predicate), effort)):
-            yield _warn("MWL-048", f"this expression always fails: {message}", site)
+            yield warning("MWL-048", f"this expression always fails: {message}", site)
 
 
 def _always_fails(expression: Expression, is_predicate: bool, effort: TurnBudget) -> str | None:
@@ -103,14 +97,13 @@ def _unreachable(flow: Flow) -> Iterator[Finding]:
         pending += _successors(flow.steps[name])
     for name, step in flow.steps.items():
         if name not in reached:
-            yield _warn("MWL-047", f"no path leads to the Step {name!r}", step.site)
+            yield warning("MWL-047", f"no path leads to the Step {name!r}", step.site)
 
 
 def _successors(step: Step) -> list[str]:
-    clauses = [clause.next for clause in step.catch]
-    if step.action == "Match":
-        clauses += [clause.next for clause in (*step.own.cases, step.own.default)]
-    return [*clauses, step.next] if step.next else clauses
+    clauses = [*step.catch, *(clause for _, clause in step.action.branches(step.own))]
+    names = [clause.next for clause in clauses]
+    return [*names, step.next] if step.next else names
 
 
 def _hopeless_clauses(step: Step) -> Iterator[Finding]:
@@ -118,7 +111,7 @@ def _hopeless_clauses(step: Step) -> Iterator[Finding]:
         for earlier in step.catch[:index]:
             if _covers(earlier.match or {}, clause.match or {}):
                 message = "this clause can never match: an earlier one takes everything it would"
-                yield _warn("MWL-047", message, f"{step.site}/catch/{index}")
+                yield warning("MWL-047", message, f"{step.site}/catch/{index}")
                 break
 
 
@@ -139,38 +132,11 @@ def _has_pattern(patterns: list[str], narrow: str) -> bool:
     return any(code_matches(pattern, code) for pattern in patterns)
 
 
-def _waits(step: Step) -> Iterator[Finding]:
-    if step.action != "Sleep":
-        return
-    if step.own.length is not None:
-        yield from _literal_duration(step.own.length.template.document, step.own.length.site)
-    elif step.own.until is not None:
-        written = step.own.until.template.document
-        if find_expression(written) is None:
-            try:
-                parse_timestamp(written)
-            except ValueError as error:
-                yield _warn("MWL-046", f"this will fail at run time: {error}", step.own.until.site)
-
-
-def _literal_duration(written: Any, site: str) -> Iterator[Finding]:
-    if not isinstance(written, str) or find_expression(written) is not None:
-        return
-    try:
-        parse_duration(written)
-    except ValueError as error:
-        yield _warn("MWL-046", f"this will fail at run time: {error}", site)
-        return
-    if _CALENDAR.match(written):
-        yield _warn("MWL-088", "a year counts 365 days and a month 30", site, "Write days to be clear.")
-
-
 def _nested_reruns(flow: Flow) -> Iterator[Finding]:
     """Runs multiply, within a stack and where a Step's stack stands inside the Flow's."""
     around = yield from _stack_reruns(flow.outermost, None)
     for step in flow.steps.values():
-        if step.action == "Call":
-            yield from _stack_reruns(step.own.outermost, around)
+        yield from _stack_reruns(step.action.stack(step.own), around)
 
 
 def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Finding, None, Entry | None]:
@@ -179,7 +145,7 @@ def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Fi
         if entry.provider.reruns:
             if around is not None:
                 message = f"this re-runs inside {around.site}, which re-runs as well: their runs multiply"
-                yield _warn("MWL-047", message, entry.site, "Leave it so if that is meant.")
+                yield warning("MWL-047", message, entry.site, "Leave it so if that is meant.")
             around = entry
         entry = entry.inner
     return around
@@ -196,7 +162,7 @@ def _arguments(call: Call) -> Iterator[Finding]:
         parameters.validate(written, "the arguments")
     except Fault as fault:
         at = site if call.arguments is not None else call.site
-        yield _warn("MWL-045", f"this will fail at run time: {fault.envelope['message']}", at)
+        yield warning("MWL-045", f"this will fail at run time: {fault.envelope['message']}", at)
 
 
 def _phase_arguments(entry: Entry) -> Iterator[Finding]:
@@ -208,7 +174,7 @@ def _phase_arguments(entry: Entry) -> Iterator[Finding]:
             entry.provider.parameters_of(name).validate({} if field is None else field.template.document, name)
         except Fault as fault:
             message = f"this will fail at run time: {fault.envelope['message']}"
-            yield _warn("MWL-045", message, f"{entry.site}/{name}" if name in entry.phases else entry.site)
+            yield warning("MWL-045", message, f"{entry.site}/{name}" if name in entry.phases else entry.site)
 
 
 def _defaults(flow: Any, path: Path) -> Iterator[Finding]:

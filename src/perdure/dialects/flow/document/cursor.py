@@ -7,16 +7,12 @@ import msgspec
 
 from perdure.dialects.flow.plan.provider_catalog import Catalog
 from perdure.documents import cursor as documents
+from perdure.documents.cursor import Finding
 from perdure.documents.paths import Path
 from perdure.expressions.mwl import find_expression
-from perdure.kernel.problems import guess
+from perdure.kernel.problems import Severity, guess
 
 Rule = Callable[["Cursor"], None]
-
-ALL_STEP_MEMBERS = (
-    *("input", "output", "assign", "middleware", "catch", "next", "call", "calls", "over", "completion"),
-    *("concurrency", "cases", "default", "for", "until", "value", "result"),
-)
 
 
 class Report(documents.Report):
@@ -82,20 +78,6 @@ class Cursor(documents.Cursor[Report], frozen=True):
                 self.problem((foreign or {}).get(name, "MWL-022"), message, name, hint=hint)
         return True
 
-    def step(self, members: Mapping[str, Rule], required: Sequence[str] = (), code: str = "MWL-022") -> None:
-        """The members of a Step of one action; those of other actions are named as such (MWL-027)."""
-        action = self.value["action"]
-        for name in required:
-            if name not in self.value:
-                missing = "MWL-025" if name == "next" else code
-                self.problem(missing, f"a {action} Step lacks {name!r}")
-        is_terminal = "next" not in members and action in ("Return", "Raise")
-        foreign = dict.fromkeys(ALL_STEP_MEMBERS, "MWL-027")
-        if is_terminal:
-            foreign["next"] = "MWL-025"
-        everywhere: dict[str, Rule] = {"action": lambda _: None, "comment": comment}
-        self.closed({**everywhere, **members}, (), code, f"a {action} Step", foreign)
-
     def exactly_one(self, *names: str, code: str) -> bool:
         present = [name for name in names if name in self.value]
         if len(present) == 1:
@@ -109,3 +91,9 @@ class Cursor(documents.Cursor[Report], frozen=True):
 def comment(cursor: Cursor) -> None:
     """Text for people, wherever the language allows it (MWL-013); never evaluated."""
     cursor.is_literal("a string")
+
+
+def warning(code: str, message: str, site: str, hint: str = "") -> Finding:
+    """A warning about what a compiled part of the document says, by the part's site."""
+    steps = (step.replace("~1", "/").replace("~0", "~") for step in site.split("/")[1:])
+    return Finding(code, message, tuple(steps), hint, Severity.WARNING)

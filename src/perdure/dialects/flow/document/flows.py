@@ -5,9 +5,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.document.cursor import Context, Cursor, Report, comment
+from perdure.dialects.flow.document.cursor import Context, Cursor, Report, Rule, comment
 from perdure.dialects.flow.plan.schemas import BadSchema, Parameters
 from perdure.dialects.flow.steps import ACTIONS
+from perdure.dialects.flow.steps.protocol import Action
 from perdure.documents.paths import Path
 from perdure.expressions.mwl import find_expression
 
@@ -86,7 +87,21 @@ def _step(cursor: Cursor) -> None:
         near = cursor.guess(name.value, list(ACTIONS))
         name.problem("MWL-026", f"there is no action {name.value!r}{near}", hint=f"One of {', '.join(ACTIONS)}.")
     else:
+        _members(cursor, action)
         action.check(cursor)
+
+
+def _members(cursor: Cursor, action: Action) -> None:
+    """The members of a Step; those of other actions are named as such (MWL-027)."""
+    what = f"a {action.name} Step"
+    for name in action.required:
+        if name not in cursor.value:
+            cursor.problem("MWL-025" if name == "next" else action.code_of_missing, f"{what} lacks {name!r}")
+    foreign = {name: "MWL-027" for other in ACTIONS.values() for name in other.members}
+    if action.is_terminal:
+        foreign["next"] = "MWL-025"
+    everywhere: dict[str, Rule] = {"action": lambda _: None, "comment": comment}
+    cursor.closed({**everywhere, **action.members}, (), action.code_of_missing, what, foreign)
 
 
 def _parameters(cursor: Cursor) -> None:

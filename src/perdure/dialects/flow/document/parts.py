@@ -1,7 +1,5 @@
 """The parts that Steps are made of, and what each must look like (sections 2.2 and 2.3 of MWL)."""
 
-from typing import Any
-
 from perdure.dialects.flow.document.cursor import Context, Cursor, Rule, comment
 from perdure.dialects.flow.middleware.protocol import PHASES
 from perdure.dialects.flow.plan.provider_catalog import uri_type
@@ -66,7 +64,7 @@ def next_step(cursor: Cursor) -> None:
 
 
 def catch(cursor: Cursor) -> None:
-    _each(cursor, _catch_clause)
+    each(cursor, _catch_clause)
 
 
 def _catch_clause(cursor: Cursor) -> None:
@@ -102,81 +100,9 @@ def _retryable(cursor: Cursor) -> None:
     cursor.has("a boolean", "MWL-041")
 
 
-def match_cases(cursor: Cursor) -> None:
-    _each(cursor, _match_case, code="MWL-039")
-
-
-def _match_case(cursor: Cursor) -> None:
-    members = {"when": _predicate, "output": anything, "assign": assign, "next": next_step, "comment": comment}
-    if cursor.closed(members, ("next",), what="a Match case") and "when" not in cursor.value:
-        cursor.problem("MWL-039", "a Match case lacks 'when'")
-
-
-def _predicate(cursor: Cursor) -> None:
-    if not cursor.is_expression:
-        cursor.problem("MWL-039", "'when' of a Match case must be an expression", hint='Write "{{ … }}".')
-
-
-def match_default(cursor: Cursor) -> None:
-    members = {"output": anything, "assign": assign, "next": next_step, "comment": comment}
-    cursor.closed(members, ("next",), "MWL-022", "a Match default", foreign={"when": "MWL-039"})
-
-
-def raised(cursor: Cursor) -> None:
-    if cursor.closed(ENVELOPE, what="a Raise result"):
-        if "code" not in cursor.value:
-            cursor.problem("MWL-040", "a Raise result lacks 'code'")
-        _no_success(cursor)
-
-
-def _no_success(cursor: Cursor) -> None:
+def refuse_success(cursor: Cursor) -> None:
     if cursor.value.get("type") == "success":
         cursor.problem("MWL-040", "a failure cannot have the type 'success'", "type")
-
-
-# Gather.
-
-
-def scatter(cursor: Cursor) -> None:
-    if not cursor.has("an array", "MWL-035"):
-        return
-    if not cursor.value:
-        cursor.problem("MWL-035", "'calls' must not be empty")
-    for index in range(len(cursor.value)):
-        call(cursor.at(index))
-
-
-def completion(cursor: Cursor) -> None:
-    if cursor.closed({"successes": _successes, "wait": _wait}, what="'completion'") and "successes" not in cursor.value:
-        cursor.problem("MWL-037", "'completion' lacks 'successes'")
-
-
-def _successes(cursor: Cursor) -> None:
-    if not cursor.is_expression and not _is_whole(cursor.value):
-        cursor.problem("MWL-037", "'successes' must be an integer or an expression")
-
-
-def _wait(cursor: Cursor) -> None:
-    cursor.has("a boolean", "MWL-037")
-
-
-def concurrency(cursor: Cursor) -> None:
-    if cursor.is_expression:
-        cursor.problem("MWL-042", "'concurrency' is literal: an expression cannot stand here")
-    elif cursor.value is not None and not (_is_whole(cursor.value) and cursor.value >= 1):
-        cursor.problem("MWL-036", "'concurrency' must be null or an integer of at least 1")
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
-
-
-def gather_form(cursor: Cursor) -> None:
-    """`over` with `call`, or `calls` (MWL-034)."""
-    present = [name for name in ("over", "call", "calls") if name in cursor.value]
-    if present not in (["over", "call"], ["calls"]):
-        said = ", ".join(repr(name) for name in present) or "neither"
-        cursor.problem("MWL-034", f"a Gather has either 'over' with 'call' or 'calls', here: {said}")
 
 
 # Calls.
@@ -283,7 +209,7 @@ def _edge(cursor: Cursor, callee: tuple[str | int, ...]) -> None:
 
 
 def step_stack(cursor: Cursor) -> None:
-    _each(cursor, _entry)
+    each(cursor, _entry)
 
 
 flow_stack = step_stack
@@ -333,7 +259,7 @@ def _phase(cursor: Cursor, name: str, is_structural: bool) -> None:
         case _:
             pass
     if cursor.closed(members, what=f"'{name}'") and name == "onFailure":
-        _no_success(cursor)
+        refuse_success(cursor)
 
 
 def _structural(cursor: Cursor) -> None:
@@ -347,7 +273,7 @@ def _structural(cursor: Cursor) -> None:
     inside.closed({"call": call, "middleware": step_stack}, ("call",), "MWL-044", "'onAlways.with'")
 
 
-def _each(cursor: Cursor, rule: Rule, code: str = "MWL-022") -> None:
+def each(cursor: Cursor, rule: Rule, code: str = "MWL-022") -> None:
     if cursor.has("an array", code):
         for index in range(len(cursor.value)):
             rule(cursor.at(index))

@@ -66,11 +66,11 @@ class Compiler:
             self._flow(named, pointer(flow.site, "flows", name), lexical)
         for name, step in raw["steps"].items():
             site = pointer(flow.site, "steps", name)
-            made = Step(site, name, step["action"], None, step.get("next", ""))
+            made = Step(site, name, ACTIONS[step["action"]], None, step.get("next", ""))
             made.output = self.field(step, "output", STEP, site)
             made.assign = self.assign(step, STEP, site)
             made.catch = tuple(self.clauses(step.get("catch", []), STEP, pointer(site, "catch")))
-            made.own = ACTIONS[step["action"]].compile(self, step, site, lexical)
+            made.own = made.action.compile(self, step, site, lexical)
             flow.steps[name] = made
 
     # The parts that actions are made of.

@@ -6,7 +6,7 @@ and the events name, so a log can be read beside its document.
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,9 @@ from perdure.dialects.flow.plan.secrets import Place
 from perdure.expressions.mwl import Expression, Growth, Template, compile_expression, find_expression, find_growth
 from perdure.kernel import jsontext
 from perdure.kernel.lazy_regex import lazy_regex
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.steps.protocol import Action
 
 Roots = frozenset[str]
 AMBIENT: Roots = frozenset({"vars", "execution", "frame", "failure"})
@@ -159,7 +162,7 @@ class Step(msgspec.Struct):
 
     site: str
     name: str
-    action: str
+    action: "Action"
     own: Any
     next: str = ""
     output: Field | None = None

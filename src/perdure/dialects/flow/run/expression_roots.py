@@ -3,7 +3,7 @@
 Only what the language lists is there; a member that is not available at a site is absent.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.flow.plan.instants import write_timestamp
 from perdure.dialects.flow.state.body import SINGLE, Call, Entry, Fan, Frame, Kind, Step
@@ -11,6 +11,9 @@ from perdure.dialects.flow.state.failures import SKIPPED
 from perdure.dialects.flow.state.values import Result
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.steps.protocol import Action
 
 Record = dict[str, Any]
 
@@ -25,7 +28,7 @@ def frame_record(turn: Turn, frame: Frame) -> Record:
 
 
 def step_record(
-    turn: Turn, step: Step, action: str, exited: Instant | None = None, result: Result | None = None
+    turn: Turn, step: Step, action: "Action", exited: Instant | None = None, result: Result | None = None
 ) -> Record:
     """`exited` is given from the Step's tail on; only then its Result or Results are there."""
     metadata: Record = {"enteredAt": write_timestamp(step.at)}
@@ -36,15 +39,11 @@ def step_record(
     record: Record = {
         "name": step.name,
         "id": f"{turn.execution.id}/{step.number}",
-        "action": action,
+        "action": action.name,
         "input": step.input.read(turn),
         "metadata": metadata,
     }
-    if exited is not None and action == "Call" and result is not None:
-        record["result"] = result.read(turn)
-    if exited is not None and action == "Gather":
-        record["results"] = [] if step.fan is None else results_of(turn, step.fan)
-    return record
+    return record if exited is None else record | action.show_results(turn, step, result)
 
 
 def results_of(turn: Turn, fan: Fan) -> list[Any]:

@@ -17,7 +17,6 @@ from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Body, Call, Entry, Position, Step
 from perdure.dialects.flow.state.failures import Envelope, Fault, cancellation, invalid, matches
 from perdure.dialects.flow.state.values import FAILURE, RISING, Result
-from perdure.dialects.flow.steps import ACTIONS
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.turn import Turn
@@ -180,7 +179,7 @@ def _rise(move: Move) -> None:
         case Entry():
             middleware_phases.rise(move, top)
         case Step():
-            ACTIONS[move.step_program(top).action].resolve(move, top)
+            move.step_program(top).action.resolve(move, top)
         case Call():
             raise AssertionError("a call takes its Result from its target, nothing rises into it")
 
@@ -197,7 +196,7 @@ def _go_on(move: Move) -> None:
         case Step() if top.failed is not None:
             catch(move, top)
         case Step():
-            ACTIONS[move.step_program(top).action].advance(move, top)
+            move.step_program(top).action.advance(move, top)
         case Call():
             calls.leave(move, top)
 

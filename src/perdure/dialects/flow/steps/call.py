@@ -1,6 +1,6 @@
 """Call: dispatches one call object through the Step's middleware and routes on the Result (MWL-200 to MWL-203)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -12,9 +12,11 @@ from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault
+from perdure.dialects.flow.state.values import Result
+from perdure.dialects.flow.steps.protocol import Action
+from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
@@ -27,20 +29,19 @@ class Own(msgspec.Struct, frozen=True):
         return self.input
 
 
-class CallAction:
+class CallAction(Action):
     name = "Call"
 
-    def check(self, cursor: "Cursor") -> None:
-        members = {
-            "call": parts.call,
-            "input": parts.anything,
-            "output": parts.anything,
-            "assign": parts.assign,
-            "middleware": parts.step_stack,
-            "catch": parts.catch,
-            "next": parts.next_step,
-        }
-        cursor.step(members, required=("call", "next"))
+    members: ClassVar = {
+        "call": parts.call,
+        "input": parts.anything,
+        "output": parts.anything,
+        "assign": parts.assign,
+        "middleware": parts.step_stack,
+        "catch": parts.catch,
+        "next": parts.next_step,
+    }
+    required = ("call", "next")
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
         roots = AMBIENT | {"step"}
@@ -76,6 +77,15 @@ class CallAction:
         else:
             following = move.step_program(step).next
             move.emit(f.StepLeft(move.number, following, move.now, move.next_step, output, bound))
+
+    def show_results(self, turn: Turn, step: Step, result: Result | None) -> dict[str, Any]:
+        return {} if result is None else {"result": result.read(turn)}
+
+    def calls(self, own: Own) -> tuple[Call, ...]:
+        return (own.call,)
+
+    def stack(self, own: Own) -> Entry | None:
+        return own.outermost
 
 
 ACTION = CallAction()

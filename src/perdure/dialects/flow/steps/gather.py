@@ -4,11 +4,12 @@ over, successes ──▶ dispatches start, at most `concurrency` at once ──
                           └── decided early under `wait: false`: the rest is cancelled or skipped
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from perdure.dialects.flow.document import parts
+from perdure.dialects.flow.document.cursor import Cursor
 from perdure.dialects.flow.plan.program import AMBIENT, Field, pointer
 from perdure.dialects.flow.plan.program import Call as CallProgram
 from perdure.dialects.flow.run import calls
@@ -24,16 +25,49 @@ from perdure.dialects.flow.state.failures import (
     failure,
     invalid,
 )
-from perdure.dialects.flow.state.values import Carried
-from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.state.values import Carried, Result
+from perdure.dialects.flow.steps.protocol import Action
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 _CANCELLED = jsontext.encode(cancellation(DISPATCH_CANCELLED))
+
+
+def _scatter(cursor: Cursor) -> None:
+    if not cursor.has("an array", "MWL-035"):
+        return
+    if not cursor.value:
+        cursor.problem("MWL-035", "'calls' must not be empty")
+    for index in range(len(cursor.value)):
+        parts.call(cursor.at(index))
+
+
+def _completion(cursor: Cursor) -> None:
+    if cursor.closed({"successes": _successes, "wait": _wait}, what="'completion'") and "successes" not in cursor.value:
+        cursor.problem("MWL-037", "'completion' lacks 'successes'")
+
+
+def _successes(cursor: Cursor) -> None:
+    if not cursor.is_expression and not _is_whole(cursor.value):
+        cursor.problem("MWL-037", "'successes' must be an integer or an expression")
+
+
+def _wait(cursor: Cursor) -> None:
+    cursor.has("a boolean", "MWL-037")
+
+
+def _concurrency(cursor: Cursor) -> None:
+    if cursor.is_expression:
+        cursor.problem("MWL-042", "'concurrency' is literal: an expression cannot stand here")
+    elif cursor.value is not None and not (_is_whole(cursor.value) and cursor.value >= 1):
+        cursor.problem("MWL-036", "'concurrency' must be null or an integer of at least 1")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
 
 
 class Own(msgspec.Struct, frozen=True):
@@ -50,23 +84,28 @@ class Own(msgspec.Struct, frozen=True):
         return (self.over, self.successes)
 
 
-class GatherAction(Plain):
+class GatherAction(Action):
     name = "Gather"
 
-    def check(self, cursor: "Cursor") -> None:
-        members = {
-            "over": parts.array,
-            "call": parts.call,
-            "calls": parts.scatter,
-            "completion": parts.completion,
-            "concurrency": parts.concurrency,
-            "output": parts.anything,
-            "assign": parts.assign,
-            "catch": parts.catch,
-            "next": parts.next_step,
-        }
-        cursor.step(members, required=("next",))
-        parts.gather_form(cursor)
+    members: ClassVar = {
+        "over": parts.array,
+        "call": parts.call,
+        "calls": _scatter,
+        "completion": _completion,
+        "concurrency": _concurrency,
+        "output": parts.anything,
+        "assign": parts.assign,
+        "catch": parts.catch,
+        "next": parts.next_step,
+    }
+    required = ("next",)
+
+    def check(self, cursor: Cursor) -> None:
+        """`over` with `call`, or `calls` (MWL-034)."""
+        present = [name for name in ("over", "call", "calls") if name in cursor.value]
+        if present not in (["over", "call"], ["calls"]):
+            said = ", ".join(repr(name) for name in present) or "neither"
+            cursor.problem("MWL-034", f"a Gather has either 'over' with 'call' or 'calls', here: {said}")
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
         roots = AMBIENT | {"step"}
@@ -144,6 +183,15 @@ class GatherAction(Plain):
             move.resolve_failed(fault.envelope)
         else:
             move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step, output, bound))
+
+    def show_results(self, turn: Turn, step: Step, result: Result | None) -> dict[str, Any]:
+        return {"results": [] if step.fan is None else results_of(turn, step.fan)}
+
+    def calls(self, own: Own) -> tuple[CallProgram, ...]:
+        return own.calls
+
+    def notes(self, own: Own) -> tuple[str, ...]:
+        return () if own.over is None else ("for each element",)
 
 
 def _needed(move: Move, step: Step, field: Field, total: int) -> int:

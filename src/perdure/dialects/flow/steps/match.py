@@ -1,10 +1,11 @@
 """Match: routes by the first predicate that holds (MWL-210 to MWL-212)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from perdure.dialects.flow.document import parts
+from perdure.dialects.flow.document.cursor import Cursor, comment
 from perdure.dialects.flow.plan.program import AMBIENT, Clause, Field, pointer
 from perdure.dialects.flow.run.expression_roots import match_record, step_record
 from perdure.dialects.flow.run.move import Move
@@ -13,12 +14,37 @@ from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.flow.state.values import SHAPED, Carried
-from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.steps.protocol import Action
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+
+
+def _match_cases(cursor: Cursor) -> None:
+    parts.each(cursor, _match_case, code="MWL-039")
+
+
+def _match_case(cursor: Cursor) -> None:
+    members = {
+        "when": _predicate,
+        "output": parts.anything,
+        "assign": parts.assign,
+        "next": parts.next_step,
+        "comment": comment,
+    }
+    if cursor.closed(members, ("next",), what="a Match case") and "when" not in cursor.value:
+        cursor.problem("MWL-039", "a Match case lacks 'when'")
+
+
+def _predicate(cursor: Cursor) -> None:
+    if not cursor.is_expression:
+        cursor.problem("MWL-039", "'when' of a Match case must be an expression", hint='Write "{{ … }}".')
+
+
+def _match_default(cursor: Cursor) -> None:
+    members = {"output": parts.anything, "assign": parts.assign, "next": parts.next_step, "comment": comment}
+    cursor.closed(members, ("next",), "MWL-022", "a Match default", foreign={"when": "MWL-039"})
 
 
 class Own(msgspec.Struct, frozen=True):
@@ -30,12 +56,12 @@ class Own(msgspec.Struct, frozen=True):
         return (self.input, self.cases, self.default)
 
 
-class MatchAction(Plain):
+class MatchAction(Action):
     name = "Match"
 
-    def check(self, cursor: "Cursor") -> None:
-        members = {"input": parts.anything, "cases": parts.match_cases, "default": parts.match_default}
-        cursor.step(members, required=("cases", "default"), code="MWL-039")
+    members: ClassVar = {"input": parts.anything, "cases": _match_cases, "default": _match_default}
+    required = ("cases", "default")
+    code_of_missing = "MWL-039"
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
         step = AMBIENT | {"step"}
@@ -70,10 +96,13 @@ class MatchAction(Plain):
     def _scope(self, move: Move, step: Step, exited: Instant | None = None) -> Scope:
         turn = move.turn
         makers = {
-            "step": lambda: step_record(turn, step, self.name, exited),
+            "step": lambda: step_record(turn, step, self, exited),
             "match": lambda: match_record(turn, step, exited),
         }
         return Scope(turn, move.frame, step.at, makers)
+
+    def branches(self, own: Own) -> list[tuple[str, Clause]]:
+        return [*((f"case {index}", case) for index, case in enumerate(own.cases, 1)), ("default", own.default)]
 
 
 ACTION = MatchAction()

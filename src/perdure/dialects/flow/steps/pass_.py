@@ -1,25 +1,23 @@
 """Pass: emits a value, captures variables, goes on (MWL-215)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault
-from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.steps.protocol import Action
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
-class PassAction(Plain):
+class PassAction(Action):
     name = "Pass"
 
-    def check(self, cursor: "Cursor") -> None:
-        members = {"output": parts.anything, "assign": parts.assign, "next": parts.next_step}
-        cursor.step(members, required=("next",))
+    members: ClassVar = {"output": parts.anything, "assign": parts.assign, "next": parts.next_step}
+    required = ("next",)
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> None:
         return None

@@ -1,34 +1,73 @@
-"""What an action of a Step is. A new one is a file in this folder and a line in its registry."""
+"""What an action of a Step is. A new one is a file in this folder and a line in its registry.
 
-from typing import TYPE_CHECKING, Any, Protocol
+The file says everything about the action: the members of its Steps and what else is checked, what is compiled, how it
+runs, what its Steps show to expressions, how they are drawn, and what `check` warns of.
+"""
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from perdure.dialects.flow.document.cursor import Cursor, Rule
+from perdure.dialects.flow.plan.program import Call, Clause, Entry
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state.body import Step
+from perdure.dialects.flow.state.values import Result
+from perdure.documents.cursor import Finding
+from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
-class Action(Protocol):
-    @property
-    def name(self) -> str: ...
+class Action:
+    """`own` in these methods is what `compile` returned for the Step."""
 
-    def check(self, cursor: "Cursor") -> None:
-        """Report what is wrong with a Step of this kind."""
+    name: ClassVar[str]
+    members: ClassVar[Mapping[str, Rule]]  # of its Steps, besides `action` and `comment`
+    required: ClassVar[Sequence[str]] = ()
+    code_of_missing: ClassVar[str] = "MWL-022"  # if a required member is missing, apart from `next`
+    is_terminal: ClassVar[bool] = False  # it ends its Flow, so `next` has no meaning (MWL-025)
+
+    # In the document.
+
+    def check(self, cursor: Cursor) -> None:
+        """Report what is wrong with a Step beyond its members, which are checked by the rules of `members`."""
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Any:
         """What the action needs to know of its own fields at run time; `Step.own`."""
 
+    def advise(self, own: Any) -> Iterator[Finding]:
+        """Warnings about a Step that is valid."""
+        yield from ()
+
+    # In a run.
+
     def advance(self, move: Move, step: Step) -> None:
         """The Step is on top of its frame's stack: do the next thing, and emit at least one event."""
+        raise NotImplementedError
 
     def resolve(self, move: Move, step: Step) -> None:
         """A Result has risen to the Step; only actions that wrap a stack see one."""
-
-
-class Plain:
-    """An action into which nothing rises."""
-
-    def resolve(self, move: Move, step: Step) -> None:
         raise AssertionError(f"nothing rises into the Step {step.name}")
+
+    def show_results(self, turn: Turn, step: Step, result: Result | None) -> dict[str, Any]:
+        """What `step` has for expressions from the Step's tail on, besides what every Step has."""
+        return {}
+
+    # In views.
+
+    def calls(self, own: Any) -> Sequence[Call]:
+        """What the Step calls."""
+        return ()
+
+    def stack(self, own: Any) -> Entry | None:
+        """The outermost middleware of the Step."""
+        return None
+
+    def branches(self, own: Any) -> Sequence[tuple[str, Clause]]:
+        """Where the Step leads besides `next` and its catch clauses, each with a label."""
+        return ()
+
+    def notes(self, own: Any) -> Sequence[str]:
+        """Further lines about the Step in a drawing."""
+        return ()

@@ -1,26 +1,33 @@
 """Raise: the frame's graph ends with a failure, constructed or re-emitted (MWL-230 to MWL-235)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.dialects.flow.document import parts
+from perdure.dialects.flow.document.cursor import Cursor
 from perdure.dialects.flow.plan.program import AMBIENT, Field, pointer
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import EMPTY_RAISE, MEMBERS, Envelope, Fault, checked_member, failure
 from perdure.dialects.flow.state.values import FAILURE
-from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.steps.protocol import Action
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
-class RaiseAction(Plain):
+def _raised(cursor: Cursor) -> None:
+    if cursor.closed(parts.ENVELOPE, what="a Raise result"):
+        if "code" not in cursor.value:
+            cursor.problem("MWL-040", "a Raise result lacks 'code'")
+        parts.refuse_success(cursor)
+
+
+class RaiseAction(Action):
     name = "Raise"
 
-    def check(self, cursor: "Cursor") -> None:
-        cursor.step({"result": parts.raised})
+    members: ClassVar = {"result": _raised}
+    is_terminal = True
 
     def compile(
         self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical"

@@ -1,6 +1,6 @@
 """Return: the frame's graph ends with a success (MWL-225)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.plan.program import AMBIENT, Field
@@ -9,18 +9,17 @@ from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.flow.state.values import STEP_INPUT
-from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.steps.protocol import Action
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
-class ReturnAction(Plain):
+class ReturnAction(Action):
     name = "Return"
 
-    def check(self, cursor: "Cursor") -> None:
-        cursor.step({"value": parts.anything})
+    members: ClassVar = {"value": parts.anything}
+    is_terminal = True
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Field | None:
         return compiler.field(raw, "value", AMBIENT | {"step"}, site)

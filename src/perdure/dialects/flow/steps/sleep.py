@@ -1,23 +1,30 @@
 """Sleep: pauses the frame for a duration or until an instant (MWL-220 to MWL-222)."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from perdure.dialects.flow.document import parts
+from perdure.dialects.flow.document.cursor import Cursor, warning
 from perdure.dialects.flow.plan.instants import clamp, parse_duration, parse_timestamp
 from perdure.dialects.flow.plan.program import AMBIENT, Field
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault, invalid
-from perdure.dialects.flow.steps.protocol import Plain
+from perdure.dialects.flow.steps.protocol import Action
+from perdure.documents.cursor import Finding
+from perdure.expressions.mwl import find_expression
 from perdure.kernel.inputs import CALENDAR_RANK
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.document.cursor import Cursor
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+
+
+_CALENDAR = lazy_regex(r"-?P[^T]*[YM]")
 
 
 class Own(msgspec.Struct, frozen=True):
@@ -28,16 +35,32 @@ class Own(msgspec.Struct, frozen=True):
         return (self.length, self.until)
 
 
-class SleepAction(Plain):
+class SleepAction(Action):
     name = "Sleep"
 
-    def check(self, cursor: "Cursor") -> None:
-        cursor.step({"for": parts.string, "until": parts.string, "next": parts.next_step}, required=("next",))
+    members: ClassVar = {"for": parts.string, "until": parts.string, "next": parts.next_step}
+    required = ("next",)
+
+    def check(self, cursor: Cursor) -> None:
         cursor.exactly_one("for", "until", code="MWL-038")
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
         roots = AMBIENT | {"step"}
         return Own(compiler.field(raw, "for", roots, site), compiler.field(raw, "until", roots, site))
+
+    def advise(self, own: Own) -> Iterator[Finding]:
+        field = own.length or own.until
+        assert field is not None
+        written = field.template.document
+        if not isinstance(written, str) or find_expression(written) is not None:
+            return
+        try:
+            (parse_duration if own.length is not None else parse_timestamp)(written)
+        except ValueError as error:
+            yield warning("MWL-046", f"this will fail at run time: {error}", field.site)
+            return
+        if own.length is not None and _CALENDAR.match(written):
+            yield warning("MWL-088", "a year counts 365 days and a month 30", field.site, "Write days to be clear.")
 
     def advance(self, move: Move, step: Step) -> None:
         program = move.step_program(step)

@@ -12,7 +12,7 @@ def draw(program: Program) -> Graph:
         graph.edges.append(Edge(members[0], flow.steps[flow.entrypoint].site))
         for step in flow.steps.values():
             members.append(step.site)
-            graph.nodes.append(Node(step.site, step.name, step.action, _notes(step)))
+            graph.nodes.append(Node(step.site, step.name, step.action.name, _notes(step)))
             graph.edges += _edges(flow, step)
         graph.groups.append((flow.site or "/", members))
     return graph
@@ -23,19 +23,17 @@ def _start(flow: Flow) -> str:
 
 
 def _edges(flow: Flow, step: Step) -> list[Edge]:
-    found = []
+    edges = []
     if step.next:
-        found.append(Edge(step.site, flow.steps[step.next].site))
-    if step.action == "Match":
-        for index, case in enumerate(step.own.cases):
-            found.append(Edge(step.site, flow.steps[case.next].site, f"case {index + 1}"))
-        found.append(Edge(step.site, flow.steps[step.own.default.next].site, "default"))
+        edges.append(Edge(step.site, flow.steps[step.next].site))
+    for label, branch in step.action.branches(step.own):
+        edges.append(Edge(step.site, flow.steps[branch.next].site, label))
     for clause in step.catch:
-        found.append(Edge(step.site, flow.steps[clause.next].site, f"catch {_matched(clause)}", is_exceptional=True))
-    for call in _calls(step):
+        edges.append(Edge(step.site, flow.steps[clause.next].site, f"catch {_matched(clause)}", is_exceptional=True))
+    for call in step.action.calls(step.own):
         if call.flow is not None:
-            found.append(Edge(step.site, _start(call.flow), "calls"))
-    return found
+            edges.append(Edge(step.site, _start(call.flow), "calls"))
+    return edges
 
 
 def _matched(clause: Clause) -> str:
@@ -46,21 +44,10 @@ def _matched(clause: Clause) -> str:
     return ", ".join(parts)
 
 
-def _calls(step: Step) -> list[Call]:
-    match step.action:
-        case "Call":
-            return [step.own.call]
-        case "Gather":
-            return list(step.own.calls)
-        case _:
-            return []
-
-
 def _notes(step: Step) -> tuple[str, ...]:
-    called = [call.provider.uri.split("/", 1)[1] for call in _calls(step) if call.provider is not None]
-    stack = _stack(step.own.outermost) if step.action == "Call" else ()
-    over = ("for each element",) if step.action == "Gather" and step.own.over is not None else ()
-    return (*over, *dict.fromkeys(called), *stack)
+    calls = step.action.calls(step.own)
+    called = [call.provider.uri.split("/", 1)[1] for call in calls if call.provider is not None]
+    return (*step.action.notes(step.own), *dict.fromkeys(called), *_stack(step.action.stack(step.own)))
 
 
 def _stack(outermost: Entry | None) -> tuple[str, ...]:
