@@ -20,7 +20,6 @@ TOO_LONG = {
 }
 
 ONE_IMPORTER = {
-    "perdure.dialects.playbook.plan.secret_inputs": "to be merged",
     "perdure.dialects.story.document.rules": "to be merged",
     "perdure.dialects.story.views.story_status": "to be merged",
     "perdure.documents.yaml_text": "to be merged",

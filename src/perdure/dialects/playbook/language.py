@@ -104,8 +104,8 @@ class Playbook(Dialect):
     history = lazy(f"{_PLAYBOOK}.views.history:history")
     awaits = lazy(f"{_PLAYBOOK}.views.execution:awaited_gates")
     brief = lazy(f"{_PLAYBOOK}.views.execution:brief")
-    has_secret_inputs = lazy(f"{_PLAYBOOK}.plan.secret_inputs:has_secret_inputs")
-    secret_inputs = lazy(f"{_PLAYBOOK}.plan.secret_inputs:secret_inputs")
+    has_secret_inputs = lazy(f"{_PLAYBOOK}.plan.keychain_declarations:has_secret_inputs")
+    secret_inputs = lazy(f"{_PLAYBOOK}.plan.keychain_declarations:secret_inputs")
     body_of = lazy(f"{_PLAYBOOK}.views.execution:body_of")
     show = lazy(f"{_PLAYBOOK}.views.execution:show")
 

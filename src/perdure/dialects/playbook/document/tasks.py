@@ -9,61 +9,12 @@ from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document import legacy, sensitive, texts
 from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.document.results import results
-from perdure.dialects.playbook.document.texts import plain
 from perdure.dialects.playbook.document.tool_forms import lone_label, tasks_of
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.plan.program import Directive
 from perdure.dialects.playbook.plan.workload import overlaid
 from perdure.expressions.jinja import has_template
 from perdure.kernel.problems import guess
-
-# Tasks that are jobs of their own: a script outside of the document, and how it runs (PBK-092, 098).
-
-SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them
-RUNTIME = ("image", "namespace", "command", "args", "env", "timeoutSeconds", "cleanup", "files")
-
-HINT = "Write script: {uri: path/or/address, source: {type: file or http}}."
-
-
-def script(cursor: Cursor) -> None:
-    """Program text, or where it is."""
-    if isinstance(cursor.value, str) or not cursor.has("a map", "PBK-092", HINT):
-        return
-    cursor.closed(("uri", "source", "sha256"), "PBK-092", "a script")
-    if "uri" not in cursor.value:
-        cursor.problem("PBK-092", "the script lacks 'uri'", hint=HINT)
-    else:
-        cursor.at("uri").is_text("PBK-092")
-    source = cursor.value.get("source")
-    if source is not None and cursor.at("source").has("a map", "PBK-092", HINT) and "type" in source:
-        cursor.at("source").at("type").is_one_of(SOURCES, "PBK-092")
-
-
-def runtime(cursor: Cursor, *, needs_image: bool) -> None:
-    """What is written as a map; a template that gives one is judged when it runs."""
-    if not isinstance(cursor.value, dict):
-        return
-    cursor.closed(RUNTIME, "PBK-098", "a runtime")
-    if needs_image and "image" not in cursor.value:
-        cursor.problem("PBK-098", "a container needs an image", hint="Write runtime: {image: name}.")
-
-
-def libraries(cursor: Cursor) -> None:
-    """What `python` imports under names of its own: a module, or something of a module (PBK-094)."""
-    hint = "Write libs: {name: module}, or libs: {name: {from: module, import: name}}."
-    if plain(cursor) or not isinstance(cursor.value, dict | str):
-        cursor.problem("PBK-094", "'libs' must be a map", hint=hint)
-        return
-    for name in cursor.value if isinstance(cursor.value, dict) else ():
-        item = cursor.at(name)
-        if isinstance(item.value, dict):
-            if not item.value or not set(item.value) <= {"from", "import"}:
-                item.problem("PBK-094", "a library has 'from' and 'import', or one of them", hint=hint)
-            elif not all(isinstance(module, str) and module for module in item.value.values()):
-                item.problem("PBK-094", "'from' and 'import' of a library are names", hint=hint)
-        elif not (isinstance(item.value, str) and item.value):
-            item.problem("PBK-094", f"a library is the name of a module, not {item.value!r}", hint=hint)
-
 
 DIRECTIVES = tuple(one.value for one in Directive)
 RETRY_ONLY = ("attempts", "backoff", "delay")
@@ -145,12 +96,7 @@ def task(cursor: Cursor, known: Known) -> None:
         _call_of_workbook(cursor, known)
     elif kind in tools.KINDS:
         _fields(cursor, kind, tools.KINDS[kind])
-        if kind == "python" and body.get("libs") is not None:
-            libraries(cursor.at("libs"))
-        if "script" in tools.KINDS[kind].text and "script" in body:
-            script(cursor.at("script"))
-        if kind in ("container", "script") and "runtime" in body:
-            runtime(cursor.at("runtime"), needs_image=kind == "container")
+        tools.KINDS[kind].check(cursor)
         missing = known.lacks(kind)
         if missing is not None:
             hint = f"Before it runs here: pip install '{missing}'."

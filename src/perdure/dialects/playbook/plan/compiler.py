@@ -8,7 +8,7 @@ from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document.tool_forms import Written, tasks_of
 from perdure.dialects.playbook.plan import program as g
 from perdure.dialects.playbook.plan.durations import read_seconds, read_span
-from perdure.dialects.playbook.plan.keychain_declarations import compile_keychain
+from perdure.dialects.playbook.plan.keychain_declarations import compile_keychain, declared_secret_names
 from perdure.dialects.playbook.plan.workload import overlaid
 from perdure.dialects.playbook.values.jsonpath import JsonPath
 from perdure.expressions.jinja import Guard, Template, has_template
@@ -36,6 +36,7 @@ def compile_program(
     bare_names = g.BareNames(frozenset(one["step"] for one in document["workflow"])) if is_io else None
     system = SYSTEM if document["metadata"]["path"].startswith(f"{SYSTEM}/") else None
     steps = {one["step"]: _Step(one, spec, workbook, bare_names, system).compiled() for one in document["workflow"]}
+    keychain = compile_keychain(document.get("keychain") or ())
     return g.Program(
         name=document["metadata"]["name"],
         path=document["metadata"]["path"],
@@ -48,12 +49,24 @@ def compile_program(
         bounds=g.Bounds(**{name: value for name, value in (policy.get("limits") or {}).items() if name in _BOUNDS}),
         timeout=read_span((policy.get("lifecycle") or {}).get("timeout_s")),
         joins=_joins(steps),
-        keychain=compile_keychain(document.get("keychain") or ()),
+        keychain=keychain,
         missing=_missing(executor.get("requires") or {}, provides),
         is_io=is_io,
-        reads_references=any(task.kind == "artifact" for step in steps.values() for task in step.tasks),
+        reads_references=any(
+            tools.kind_of(task.kind).reads_references for step in steps.values() for task in step.tasks
+        ),
         written=frozenset(_written(document)),
+        secret_names=_secret_names(keychain, steps),
     )
+
+
+def _secret_names(keychain: Mapping[str, g.Declared], steps: Mapping[str, g.Step]) -> tuple[str, ...]:
+    """What keychain and tasks read from the host, as far as the names are written out."""
+    names = list(declared_secret_names(keychain))
+    for task in (task for step in steps.values() for task in step.tasks):
+        fields = {**task.fixed, **{name: template.document for name, template in task.fields.items()}}
+        names += tools.kind_of(task.kind).secret_names(fields)
+    return tuple(dict.fromkeys(name for name in names if "{" not in name))
 
 
 _LONGEST_NAME = 1_000  # of a secret, in characters

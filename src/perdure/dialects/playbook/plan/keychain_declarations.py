@@ -1,10 +1,18 @@
-"""Declarations of the keychain: kinds, scopes and lifetimes (PBK-010, 181, 182)."""
+"""Declarations of the keychain: kinds, scopes and lifetimes (PBK-010, 181, 182), and which secrets they refer to.
 
-from collections.abc import Mapping, Sequence
+Secrets of the host are referred to by name. Others come with the request: members of `workload` that secret fields of
+the keychain read (PBK-185). The run is recorded with its input, since it needs it; what is shown of it omits them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from perdure.dialects.playbook.plan.program import Declared
-from perdure.expressions.jinja import Template
+from perdure.dialects.playbook.plan.program import SCOPES, Declared, Program
+from perdure.dialects.playbook.plan.workload import literals, overlaid
+from perdure.expressions.jinja import Reads, Template
+from perdure.kernel.credentials import PUBLIC, secret_texts
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "secret_manager": ("provider", "map", "project", "version", "vault", "endpoint"),
@@ -43,3 +51,72 @@ def _declared(one: Mapping[str, Any]) -> Declared:
         one.get("auto_renew", False),
         Template({name: value for name, value in one.items() if name not in NO_FIELDS}),
     )
+
+
+# Secrets of the host, by name.
+
+CREDENTIAL_NAMES = ("ref", "credential", "credential_ref", "key", "auth")
+"""Fields of an entry that may name a credential which the host keeps."""
+
+
+def declared_secret_names(keychain: Mapping[str, Declared]) -> Iterator[str]:
+    """The names of secrets of the host that the entries read, as far as the names are written out."""
+    for declared in keychain.values():
+        document = declared.fields.document
+        fields: Mapping[str, Any] = document if isinstance(document, dict) else {}
+        if declared.kind == "secret_manager":
+            yield from host_secret_names(fields, fields.get("map") or {"value": declared.name})
+        else:
+            yield declared.name
+            names = (declared.name, *(fields.get(field) for field in CREDENTIAL_NAMES))
+            yield from (f"credential:{name}" for name in names if isinstance(name, str))
+
+
+def host_secret_names(fields: Mapping[str, Any], names: Any) -> Iterator[str]:
+    """Names of a secret manager that is this machine, as a worker resolves them."""
+    manager = fields.get("provider") or "env"
+    if manager in ("env", "file") and isinstance(names, dict):
+        yield from (f"{manager}:{name}" for name in names.values() if isinstance(name, str))
+
+
+# Secrets that came with the request.
+
+NAMING = frozenset({"secret_manager", "credential_ref"})
+"""Kinds whose fields name secrets, and are none."""
+
+_NAMES = PUBLIC | frozenset(
+    {
+        *("ref", "credential", "credential_ref", "auth", "token_field", "ttl_field", "method", "param"),
+        *("client_id", "grant_type", "audience", "content-type", "accept"),
+    }
+)
+
+
+def has_secret_inputs(program: Program, options: Mapping[str, Any]) -> bool:
+    return bool(program.keychain) or "shared" in options
+
+
+def secret_inputs(program: Program, given: Any, options: Mapping[str, Any]) -> Iterator[str]:
+    """`given`: what the run was given, or the part of its workload that goes with a task."""
+    if options.get("lent") and isinstance(given, dict):
+        given = given.get("workload")
+    yield from _in_workload(program, overlaid(literals(program.workload.document), given or {}))
+    for shared in (options.get("shared") or {}).values():
+        yield from secret_texts(shared.get("workload"))
+
+
+def _in_workload(program: Program, workload: Any) -> Iterator[str]:
+    reads = reduce(or_, (_secret_reads(declared) for declared in program.keychain.values()), Reads())
+    members = reads.members.get("workload", frozenset())
+    bare = reads.names - SCOPES if program.is_io else frozenset[str]()
+    if not isinstance(workload, dict):
+        return
+    for name in workload if members is None else members | bare:
+        yield from secret_texts(workload.get(name))
+
+
+def _secret_reads(declared: Declared) -> Reads:
+    if declared.kind in NAMING:
+        return Reads()
+    names = _NAMES if declared.kind == "api_key" else _NAMES | {"key"}
+    return reduce(or_, (Template(text).reads for text in secret_texts(declared.fields.document, names)), Reads())

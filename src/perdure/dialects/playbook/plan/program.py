@@ -6,9 +6,9 @@ Program ─▶ Step ─▶ Admission          may a token enter?
                 ─▶ Router ─▶ Arc…     where tokens go afterwards
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from functools import cached_property, reduce
+from functools import reduce
 from operator import or_
 from typing import Any
 
@@ -18,10 +18,6 @@ from perdure.dialects.playbook.values.jsonpath import JsonPath
 from perdure.expressions.jinja import Guard, Reads, Template
 from perdure.kernel.values import Instant
 
-CREDENTIAL_NAMES = ("ref", "credential", "credential_ref", "key", "auth")
-"""Fields of an entry that may name a credential which the host keeps."""
-SECRET_NAMES = ("key", "secret_name", "path", "name")
-"""Fields of a `secrets` task that name what it reads, the first one that is there."""
 SCOPES = frozenset(
     {
         *("workload", "ctx", "args", "iter", "event", "steps", "execution_id", "keychain", "results", "outcome"),
@@ -268,36 +264,4 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     """Per join and step: which of the join's branches can be reached from the step, not passing the join itself."""
     reads_references: bool = False  # some task may ask for the body of an earlier result
     written: frozenset[str] = frozenset()  # texts that the document has as they are; a secret's name is one of them
-
-    @cached_property
-    def secret_names(self) -> tuple[str, ...]:
-        """What the keychain and `secrets` tasks take from the host, by name, as far as the names are written out."""
-        found = [*self._names_in_keychain(), *self._names_in_tasks()]
-        return tuple(dict.fromkeys(name for name in found if "{" not in name))
-
-    def _names_in_keychain(self) -> Iterator[str]:
-        for declared in self.keychain.values():
-            written = declared.fields.document
-            fields: Mapping[str, Any] = written if isinstance(written, dict) else {}
-            if declared.kind == "secret_manager":
-                yield from _read_of_host(fields, fields.get("map") or {"value": declared.name})
-            else:
-                yield declared.name
-                names = (declared.name, *(fields.get(one) for one in CREDENTIAL_NAMES))
-                yield from (f"credential:{name}" for name in names if isinstance(name, str))
-
-    def _names_in_tasks(self) -> Iterator[str]:
-        for task in (task for step in self.steps.values() for task in step.tasks):
-            fields = {**task.fixed, **{name: template.document for name, template in task.fields.items()}}
-            if task.kind == "secrets":
-                name = next((fields[one] for one in SECRET_NAMES if fields.get(one)), None)
-                yield from _read_of_host(fields, fields.get("map") or {"value": name})
-            elif isinstance(auth := fields.get("auth"), str):
-                yield f"credential:{auth}"
-
-
-def _read_of_host(fields: Mapping[str, Any], names: Any) -> Iterator[str]:
-    """Names of a secret manager that is this machine, as a worker resolves them."""
-    manager = fields.get("provider") or "env"
-    if manager in ("env", "file") and isinstance(names, dict):
-        yield from (f"{manager}:{name}" for name in names.values() if isinstance(name, str))
+    secret_names: tuple[str, ...] = ()  # secrets of the host that the document names

@@ -9,8 +9,8 @@ from typing import Any
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document.reader import ToolCatalog, load
+from perdure.dialects.playbook.plan.keychain_declarations import secret_inputs
 from perdure.dialects.playbook.plan.program import SCOPES, Program, Task
-from perdure.dialects.playbook.plan.secret_inputs import secret_inputs
 from perdure.dialects.playbook.run.keychain import Chain, as_map, check_name, check_names, rendered
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.values.template_scopes import Makers

@@ -1,24 +1,11 @@
-"""The kinds of tools a task may use. Each turns rendered fields into work, and what the work gave into an outcome.
+"""The kinds of tools a task may use. Each turns rendered fields into work, and the outcome of the work into a result.
 
-A further kind is one module here and its line in `KINDS`; a kind that is the name of a registered provider needs none.
+A new kind is one module here and its line in `KINDS`; a kind that is the name of a registered provider needs neither.
 """
 
 from collections.abc import Mapping
 
-from perdure.dialects.playbook.tools import (
-    artifact,
-    container,
-    duckdb,
-    http,
-    noop,
-    playbook,
-    postgres,
-    python,
-    script,
-    secrets,
-    shell,
-    sqlite,
-)
+from perdure.dialects.playbook.tools import artifact, databases, http, jobs, noop, playbook, python, secrets, shell
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, reads_nothing, seconds
 from perdure.dialects.playbook.tools.provided import PROVIDED
 
@@ -40,11 +27,11 @@ KINDS: Mapping[str, Kind] = {
     "python": python.KIND,
     "http": http.KIND,
     "shell": shell.KIND,
-    "postgres": postgres.KIND,
-    "duckdb": duckdb.KIND,
-    "sqlite": sqlite.KIND,
-    "container": container.KIND,
-    "script": script.KIND,
+    "postgres": databases.POSTGRES,
+    "duckdb": databases.DUCKDB,
+    "sqlite": databases.SQLITE,
+    "container": jobs.CONTAINER,
+    "script": jobs.SCRIPT,
     "playbook": playbook.KIND,
     "artifact": artifact.KIND,
     "secrets": secrets.KIND,

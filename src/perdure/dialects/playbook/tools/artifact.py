@@ -82,4 +82,5 @@ KIND = Kind(
     required=(("result_ref", "uri", "args", *VALUES),),
     fields=frozenset({"action", "result_ref", "uri", "args", *VALUES}),
     words={"action": ACTIONS},
+    reads_references=True,
 )

@@ -1,10 +1,10 @@
-"""What the database kinds share: one task is one transaction, its result is a table (PBK-097)."""
+"""`postgres`, `duckdb` and `sqlite`: one task is one transaction, its result is a table (PBK-097)."""
 
 from typing import Any
 
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import Call, Kind, ToolResult, details_of, failure
-from perdure.dialects.playbook.tools.scripts import failure_code, kind_of_failure, located
+from perdure.dialects.playbook.tools.scripts import check_script, failure_code, kind_of_failure, located
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 TEXTS = ("command", "commands", "query", "command_b64", "commands_b64", "query_b64", "script")
@@ -29,7 +29,7 @@ _KINDS = {
 }
 
 
-def database(name: str, connection: tuple[str, ...]) -> Kind:
+def _database(name: str, connection: tuple[str, ...]) -> Kind:
     """The kind of this name: `connection` are the fields that say where the database is."""
 
     def start(call: Call) -> None:
@@ -53,5 +53,17 @@ def database(name: str, connection: tuple[str, ...]) -> Kind:
         kind = kind_of_failure(outcome, _KINDS)
         return ToolResult(failure(outcome, kind, state or failure_code(outcome), source=name), None, extras)
 
-    fields = frozenset({*TEXTS, "auth", "params", "args", *connection})
-    return Kind(start, land, required=(TEXTS,), fields=fields, text=frozenset({"script"}), provider=name)
+    return Kind(
+        start,
+        land,
+        required=(TEXTS,),
+        fields=frozenset({*TEXTS, "auth", "params", "args", *connection}),
+        text=frozenset({"script"}),
+        provider=name,
+        check=check_script,
+    )
+
+
+POSTGRES = _database("postgres", ("dsn", "host", "port", "user", "password", "dbname"))
+DUCKDB = _database("duckdb", ("database",))
+SQLITE = _database("sqlite", ("database",))

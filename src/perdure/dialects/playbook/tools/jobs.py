@@ -1,11 +1,14 @@
-"""What `container` and `script` share: a script, how it runs, and what its exit means (PBK-098)."""
+"""`container` and `script`: a job, in a container or without one, that runs to its end (PBK-098)."""
 
 from typing import Any
 
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, details_of, failure
-from perdure.dialects.playbook.tools.scripts import failure_code, kind_of_failure, located
+from perdure.dialects.playbook.tools.scripts import check_script, failure_code, kind_of_failure, located
 from perdure.kernel.outcomes import Outcome, Succeeded
+
+RUNTIME = ("image", "namespace", "command", "args", "env", "timeoutSeconds", "cleanup", "files")
 
 _KINDS = {
     "BadArguments": "schema",
@@ -15,7 +18,7 @@ _KINDS = {
 }
 
 
-def job(name: str, required: str) -> Kind:
+def _job(name: str, required: str, *, needs_image: bool) -> Kind:
     def start(call: Call) -> None:
         fields = call.fields
         arguments: dict[str, Any] = {field: fields[field] for field in ("args", "runtime") if fields.get(field)}
@@ -35,9 +38,34 @@ def job(name: str, required: str) -> Kind:
         code = details_of(outcome).get("exit_code", failure_code(outcome))
         return ToolResult(failure(outcome, kind_of_failure(outcome, _KINDS), code, source=name))
 
-    fields = frozenset({"runtime", "script", "args"})
-    return Kind(start, land, required=((required,),), fields=fields, text=frozenset({"script"}), provider=name)
+    def check(cursor: Cursor) -> None:
+        check_script(cursor)
+        if "runtime" in cursor.value:
+            _check_runtime(cursor.at("runtime"), needs_image=needs_image)
+
+    return Kind(
+        start,
+        land,
+        required=((required,),),
+        fields=frozenset({"runtime", "script", "args"}),
+        text=frozenset({"script"}),
+        provider=name,
+        check=check,
+    )
 
 
 def _file(call: Call, file: Any) -> Any:
     return located(call, file) if isinstance(file, dict) and "uri" in file else file
+
+
+def _check_runtime(cursor: Cursor, *, needs_image: bool) -> None:
+    """A runtime that is written as a map; a template that gives one is checked when it runs."""
+    if not isinstance(cursor.value, dict):
+        return
+    cursor.closed(RUNTIME, "PBK-098", "a runtime")
+    if needs_image and "image" not in cursor.value:
+        cursor.problem("PBK-098", "a container needs an image", hint="Write runtime: {image: name}.")
+
+
+CONTAINER = _job("container", "runtime", needs_image=True)
+SCRIPT = _job("script", "script", needs_image=False)

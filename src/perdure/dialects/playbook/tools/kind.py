@@ -1,11 +1,12 @@
 """What a tool kind must offer, and the call it is given."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.plan.durations import BOUND_RANK
 from perdure.dialects.playbook.plan.program import Task
 from perdure.dialects.playbook.state import events as p
@@ -27,6 +28,16 @@ def reads_nothing(task: Task) -> Reads:
     return NO_READS
 
 
+def check_nothing(cursor: Cursor) -> None:
+    """For a kind whose fields are described completely by `required`, `fields` and `words`."""
+
+
+def credential_names(fields: Mapping[str, Any]) -> Iterator[str]:
+    """The credential that a task names in `auth`."""
+    if isinstance(auth := fields.get("auth"), str):
+        yield f"credential:{auth}"
+
+
 class ToolResult(msgspec.Struct, gc=False, frozen=True):
     """An outcome in the language's words. Without `result` an ok result is what the kernel's event brought."""
 
@@ -44,7 +55,10 @@ Landing = Callable[[Outcome, Reader], ToolResult]
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A tool kind: what its fields are called, how its work begins, and what the end of it means."""
+    """A tool kind: its fields and their validation, how a task of it starts, and what the outcome means.
+
+    Everything that depends on the kind of a task is a member here; no other module compares names of kinds.
+    """
 
     start: "Callable[[Call], None]"
     land: Landing
@@ -56,7 +70,10 @@ class Kind(msgspec.Struct, frozen=True):
     provider: str | None = None
     reads: Callable[[Task], Reads] = reads_nothing  # what `start` takes from scopes by itself
     credential: Callable[[str, Any], Any] = lambda kind, value: value  # what `auth: name` becomes
-    is_sensitive: bool = False  # its result is a secret: not recorded, and got again where it is needed
+    is_sensitive: bool = False  # its result is a secret: not recorded, and read again where it is needed
+    check: Callable[[Cursor], None] = check_nothing  # further rules for the fields, as they stand in the document
+    secret_names: Callable[[Mapping[str, Any]], Iterator[str]] = credential_names  # secrets that the fields name
+    reads_references: bool = False  # it may read the body of an earlier result
 
     def is_text(self, name: str, value: Any) -> bool:
         """A map in the place of a text says where the text is; that may be a template."""

@@ -10,11 +10,13 @@ import binascii
 from functools import lru_cache
 from typing import Any
 
+from perdure.dialects.playbook.document.cursor import Cursor
+from perdure.dialects.playbook.document.texts import plain
 from perdure.dialects.playbook.plan.program import Task
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, details_of, failure
-from perdure.dialects.playbook.tools.scripts import kind_of_failure, located
+from perdure.dialects.playbook.tools.scripts import check_script, kind_of_failure, located
 from perdure.dialects.playbook.values.template_scopes import gather
 from perdure.expressions.jinja import Reads
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
@@ -120,6 +122,29 @@ def _land(outcome: Outcome, text: Reader) -> ToolResult:
     return ToolResult(failure(outcome, kind, name or code or None, source="python"), None, {"py": helper})
 
 
+def _check(cursor: Cursor) -> None:
+    if cursor.value.get("libs") is not None:
+        _check_libraries(cursor.at("libs"))
+    check_script(cursor)
+
+
+def _check_libraries(cursor: Cursor) -> None:
+    """What `python` imports under names of its own: a module, or something of a module (PBK-094)."""
+    hint = "Write libs: {name: module}, or libs: {name: {from: module, import: name}}."
+    if plain(cursor) or not isinstance(cursor.value, dict | str):
+        cursor.problem("PBK-094", "'libs' must be a map", hint=hint)
+        return
+    for name in cursor.value if isinstance(cursor.value, dict) else ():
+        item = cursor.at(name)
+        if isinstance(item.value, dict):
+            if not item.value or not set(item.value) <= {"from", "import"}:
+                item.problem("PBK-094", "a library has 'from' and 'import', or one of them", hint=hint)
+            elif not all(isinstance(module, str) and module for module in item.value.values()):
+                item.problem("PBK-094", "'from' and 'import' of a library are names", hint=hint)
+        elif not (isinstance(item.value, str) and item.value):
+            item.problem("PBK-094", f"a library is the name of a module, not {item.value!r}", hint=hint)
+
+
 KIND = Kind(
     _start,
     _land,
@@ -128,4 +153,5 @@ KIND = Kind(
     text=frozenset({"script", "code", "code_b64"}),
     provider=PROVIDER,
     reads=_scopes_of,
+    check=_check,
 )

@@ -3,8 +3,12 @@
 import re
 from typing import Any
 
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.tools.kind import Call, general_kind
 from perdure.kernel.outcomes import Failed, Outcome
+
+SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them
+HINT = "Write script: {uri: path/or/address, source: {type: file or http}}."
 
 PREFIX = "Provider.Call.ScriptSource."
 
@@ -20,6 +24,26 @@ _SOURCE_KINDS = {
     "Unreadable": "storage_access",
     "WrongDigest": "storage_access",
 }
+
+
+def check_descriptor(cursor: Cursor) -> None:
+    """Program text, or a map that says where it is (PBK-092)."""
+    if isinstance(cursor.value, str) or not cursor.has("a map", "PBK-092", HINT):
+        return
+    cursor.closed(("uri", "source", "sha256"), "PBK-092", "a script")
+    if "uri" not in cursor.value:
+        cursor.problem("PBK-092", "the script lacks 'uri'", hint=HINT)
+    else:
+        cursor.at("uri").is_text("PBK-092")
+    source = cursor.value.get("source")
+    if source is not None and cursor.at("source").has("a map", "PBK-092", HINT) and "type" in source:
+        cursor.at("source").at("type").is_one_of(SOURCES, "PBK-092")
+
+
+def check_script(cursor: Cursor) -> None:
+    """The field `script` of a task, if it has one."""
+    if "script" in cursor.value:
+        check_descriptor(cursor.at("script"))
 
 
 def located(call: Call, script: Any) -> Any:

@@ -4,11 +4,23 @@ Its result is not recorded: rules and later steps see a mark in its place. The f
 pipeline may use it; where it is not in memory any more, after a restart or on another machine, it is read again.
 """
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perdure.dialects.playbook.plan.keychain_declarations import host_secret_names
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, failure
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 FIELDS = ("provider", "name", "key", "secret_name", "path", "map", "project", "version", "vault", "endpoint", "auth")
+
+SECRET_NAMES = ("key", "secret_name", "path", "name")
+"""Fields that name the secret; the first one that is present counts."""
+
+
+def _secret_names(fields: Mapping[str, Any]) -> Iterator[str]:
+    name = next((fields[field] for field in SECRET_NAMES if fields.get(field)), None)
+    yield from host_secret_names(fields, fields.get("map") or {"value": name})
 
 
 def _start(call: Call) -> None:
@@ -28,4 +40,5 @@ KIND = Kind(
     fields=frozenset({*FIELDS, "args"}),
     provider="playbook.secrets",
     is_sensitive=True,
+    secret_names=_secret_names,
 )
