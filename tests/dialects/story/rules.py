@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 TESTS = HERE.parents[1]
 PAGE = HERE.parents[2] / "docs" / "reference" / "story-coverage.md"
-ROOMS = (HERE, TESTS / "expressions", TESTS / "providers", TESTS / "triggers")
+PACKAGES = (HERE, TESTS / "expressions", TESTS / "providers", TESTS / "services")
 
 RULES = """
 001 documents and their kinds|002 references|003 unknown fields|004 fields for Kubernetes alone
@@ -113,7 +113,7 @@ def citations() -> dict[str, list[str]]:
     for file in sorted((HERE / "cases").glob("*/expectation.yaml")):
         for number in sorted(set(cited_in(file.read_text()))):
             cited.setdefault(number, []).append(f"case {file.parent.name}")
-    for room in ROOMS:
+    for room in PACKAGES:
         for file in sorted(room.rglob("test_*.py")):
             for number in sorted(set(cited_in(file.read_text()))):
                 cited.setdefault(number, []).append(file.stem)

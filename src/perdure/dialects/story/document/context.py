@@ -1,13 +1,23 @@
-"""What a resource is judged in: the others that are known, and the operator's settings."""
+"""What a resource is checked in: the other resources that are known, and the operator's settings."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.document.cursor import Cursor
+from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, Cursor
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
+from perdure.dialects.story.plan.step_graph import StepGraph
 from perdure.dialects.story.resources.reference_grants import refuse
-from perdure.dialects.story.resources.resource import NOTHING, Known, Reference, Resource, name_of, namespace_of
+from perdure.dialects.story.resources.resource import (
+    NOTHING,
+    Known,
+    Reference,
+    Resource,
+    name_of,
+    namespace_of,
+    read_reference,
+)
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -46,3 +56,38 @@ class Case(msgspec.Struct, frozen=True):
     @property
     def namespace(self) -> str:
         return namespace_of(self.resource)
+
+
+class StoryContext(msgspec.Struct, frozen=True):
+    """The Story that a step belongs to, as far as the checks of its steps need it."""
+
+    name: str
+    namespace: str
+    is_streaming: bool
+    graph: StepGraph
+    transports: tuple[str, ...]
+    around: Context
+    validate_inline: Callable[[Cursor, str, "StoryContext"], None]
+
+    def streams(self, block: str) -> bool:
+        """Cleanup is batch also in streaming Stories (STY-139)."""
+        return self.is_streaming and block == "steps"
+
+
+def check_sub_story(target: Cursor, name: str, story: StoryContext, *, may_be_itself: bool = False) -> None:
+    """The Story that a step starts (STY-031, STY-042). A map may start its own: fewer items may be left each time."""
+    reference = read_reference(target.value, story.namespace)
+    if reference is None:
+        return
+    if not story.around.may_name(target, "Story", story.namespace, "Story", reference, STORY_REFERENCE):
+        return
+    if not may_be_itself and (reference.namespace, reference.name) == (story.namespace, story.name):
+        message = f"step '{name}' of type 'executeStory' cannot reference the same story"
+        target.problem(STORY_REFERENCE, message)
+        return
+    sub_story = story.around.find("Story", reference)
+    if sub_story is None:
+        message = f"step '{name}': there is no Story '{reference.key}' yet: the step will wait for it"
+        target.warn(NOT_FOUND, message)
+    elif (misfit := reference.misfit("Story", sub_story)) is not None:
+        target.warn(STORY_REFERENCE, f"step '{name}': {misfit}: the step will fail")

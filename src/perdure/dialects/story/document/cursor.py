@@ -55,6 +55,13 @@ class Cursor(documents.Cursor[Report], frozen=True):
         hint = f"Allowed are: {', '.join(known)}." if known else ""
         self.problem_of_key(INVALID, f"unknown field {name!r}{guess(name, known)}", name, hint=hint, severity=severity)
 
+    def warn_unread(self, known: Sequence[str]) -> None:
+        """A step's `with` is free-form (STY-003), but members that its kind does not read have no effect."""
+        for name, member in self.members():
+            if name not in known:
+                hint = f"Read are: {', '.join(known)}."
+                member.warn(DOUBTFUL, f"has no effect here{guess(name, known)}", hint=hint)
+
     def ignore(self) -> None:
         """A field for Kubernetes alone: checked, kept, without effect (STY-004)."""
         self.report.ignored.append(self.path)

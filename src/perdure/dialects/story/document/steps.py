@@ -1,22 +1,14 @@
 """One step, in whatever block or branch it stands (STY-024 to 043, STY-229)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.context import Context
-from perdure.dialects.story.document.cursor import (
-    DOUBTFUL,
-    INVALID,
-    NOT_FOUND,
-    STORY_REFERENCE,
-    TRANSPORT_REFERENCE,
-    Cursor,
-)
+from perdure.dialects.story.document.context import StoryContext
+from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, TRANSPORT_REFERENCE, Cursor, listed
 from perdure.dialects.story.document.policies import OVERRIDES, SECRETS, TEXTS
-from perdure.dialects.story.document.primitives import PRIMITIVES, StepType
 from perdure.dialects.story.document.shapes import (
     Fields,
     Flag,
@@ -27,16 +19,35 @@ from perdure.dialects.story.document.shapes import (
     Text,
     shown,
 )
-from perdure.dialects.story.document.usage import check_step, maps
-from perdure.dialects.story.plan.inline_stories import STAGES, inline_stories, without_stories
-from perdure.dialects.story.plan.step_graph import StepGraph
-from perdure.dialects.story.resources.names import compose
+from perdure.dialects.story.plan.inline_stories import inline_stories, without_stories
 from perdure.dialects.story.resources.resource import read_reference
+from perdure.dialects.story.steps import STEP_KINDS, TYPES, branches_member, kinds_in
+from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.dialects.story.values import template_roots
 from perdure.expressions.gotemplate import Environment, References
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.kernel import jsontext
 from perdure.kernel.problems import guess
+
+REMOVED_TYPES = ("switch", "throttle", "batch")
+
+
+class StepType:
+    """The `type` of a step (STY-023)."""
+
+    def validate(self, cursor: Cursor) -> None:
+        word = cursor.value
+        if word == "" or (isinstance(word, str) and word in TYPES):
+            return
+        if isinstance(word, str) and word in REMOVED_TYPES:
+            cursor.problem(INVALID, f"step type '{word}' was removed")
+            return
+        near = guess(word, tuple(TYPES)) if isinstance(word, str) else ""
+        cursor.problem(INVALID, f"unsupported value {shown(word)} (expected {listed(TYPES)}){near}")
+
+    def tidy(self, value: object) -> object:
+        return value
+
 
 _STEP = Fields(
     {
@@ -66,36 +77,28 @@ class StepShape:
 
     def validate(self, cursor: Cursor) -> None:
         _STEP.validate(cursor)
-        if cursor.at("type").value == "parallel":
-            for branch in cursor.at("with", "steps").items():
-                _STEP.validate(branch)
+        for branch in branches_at(cursor):
+            _STEP.validate(branch)
 
     def tidy(self, value: Any) -> Any:
         step = _STEP.tidy(value)
         given = step.get("with") if isinstance(step, dict) else None
         if not isinstance(given, dict):
             return step
-        if step.get("type") == "parallel" and isinstance(given.get("steps"), list):
-            step["with"] = {**given, "steps": [_STEP.tidy(branch) for branch in given["steps"]]}
-        elif step.get("type") == "executeStory" and isinstance(given.get("storyRef"), str):
-            step["with"] = {**given, "storyRef": {"name": given["storyRef"]}}
+        member = branches_member(step)
+        if member and isinstance(given.get(member), list):
+            given = {**given, member: [_STEP.tidy(branch) for branch in given[member]]}
+        for kind in kinds_in(step):
+            given = kind.tidy(given)
+        step["with"] = given
         return step
 
 
-class StoryContext(msgspec.Struct, frozen=True):
-    """The Story a step belongs to, as far as its steps have to know."""
-
-    name: str
-    namespace: str
-    is_streaming: bool
-    graph: StepGraph
-    transports: tuple[str, ...]
-    around: Context
-    judge_inline: Callable[[Cursor, str, "StoryContext"], None]
-
-    def streams(self, block: str) -> bool:
-        """Cleanup is batch also in streaming Stories (STY-139)."""
-        return self.is_streaming and block == "steps"
+def branches_at(step: Cursor) -> Iterator[Cursor]:
+    """The branches of a step whose kind has some; valid or not."""
+    member = branches_member(step.value) if isinstance(step.value, dict) else ""
+    if member:
+        yield from step.at("with", member).items()
 
 
 def validate_step(cursor: Cursor, block: str, tale: StoryContext) -> None:
@@ -109,28 +112,22 @@ def validate_step(cursor: Cursor, block: str, tale: StoryContext) -> None:
     _sizes(cursor, tale)
     _transport(cursor, name, tale)
     _cache(cursor)
-    kind = step.get("type")
-    _idle(cursor, name, kind)
-    if isinstance(kind, str) and kind in PRIMITIVES:
-        PRIMITIVES[kind](cursor, name)
-    if kind == "executeStory":
-        _sub_story(cursor.at("with", "storyRef"), name, tale)
-    _map(cursor, name, tale)
+    _unused_members(cursor, name)
+    for kind in kinds_in(step):
+        kind.check(cursor, name, block, tale)
     _templates(cursor, name, block, tale)
-    check_step(cursor, name, tale.namespace, is_streaming=tale.streams(block), around=tale.around)
-    for branch in _branches(cursor):
-        own = str(branch.value.get("name") or "")
-        _requires(branch, name, block, tale)
-        _cache(branch)
-        _map(branch, own, tale)
-        _transport(branch, own, tale)
-        _templates(branch, name, block, tale)
-        check_step(branch, own, tale.namespace, tale.streams(block), tale.around)
+    for branch in branches_at(cursor):
+        if isinstance(branch.value, dict):
+            _validate_branch(branch, name, block, tale)
 
 
-def _branches(cursor: Cursor) -> Iterator[Cursor]:
-    if cursor.value.get("type") == "parallel":
-        yield from (branch for branch in cursor.at("with", "steps").items() if isinstance(branch.value, dict))
+def _validate_branch(branch: Cursor, parent: str, block: str, tale: StoryContext) -> None:
+    name = str(branch.value.get("name") or "")
+    _requires(branch, parent, block, tale)
+    _cache(branch)
+    _transport(branch, name, tale)
+    STEP_KINDS[ENGRAM].check(branch, name, block, tale)
+    _templates(branch, parent, block, tale)
 
 
 def _kind(cursor: Cursor, name: str, tale: StoryContext) -> None:
@@ -139,7 +136,7 @@ def _kind(cursor: Cursor, name: str, tale: StoryContext) -> None:
         cursor.problem(INVALID, f"step '{name}' must not set both ref and type")
     if ref is None and not kind:
         cursor.problem(INVALID, f"step '{name}' must set either ref or type")
-    if tale.is_streaming and kind in ("gate", "wait"):
+    if tale.is_streaming and any(one.is_batch_only for one in kinds_in(cursor.value)):
         cursor.at("type").problem(INVALID, f"step '{name}' of type '{kind}' is only supported for batch stories")
 
 
@@ -213,65 +210,16 @@ def _cache(cursor: Cursor) -> None:
         cache.problem(INVALID, "cache cannot be used on a step with sideEffects: a hit would skip the effect")
 
 
-_OF_ENGRAMS: tuple[tuple[str, ...], ...] = (
-    ("execution", "cache"),
-    ("execution", "retry"),
-    ("execution", "timeout"),
-    ("execution", "effectsInDoubt"),
-    ("idempotencyKeyTemplate",),
-    ("secrets",),
-)
-
-
-def _idle(cursor: Cursor, name: str, kind: Any) -> None:
-    """What says something of Engrams alone (STY-130, STY-224), and what a stop cannot wait for."""
-    if not isinstance(kind, str) or kind not in PRIMITIVES or cursor.value.get("ref") is not None:
+def _unused_members(cursor: Cursor, name: str) -> None:
+    """STY-130, STY-224"""
+    if cursor.value.get("ref") is not None:
         return
-    paths = (*_OF_ENGRAMS, ("postExecution",)) if kind == "stop" else _OF_ENGRAMS
-    for path in paths:
-        if cursor.at(*path).value is not None:
-            word = ".".join(path)
-            cursor.at(*path).warn(
-                DOUBTFUL, f"step '{name}' of type '{kind}': {word} has no effect here, only on Engrams"
-            )
-
-
-def _comes_from_data(told: Any) -> bool:
-    """Whether the Story of a stage, or all of the stage, would be what a template gives."""
-    return isinstance(told, str) or (isinstance(told, dict) and isinstance(told.get("story"), str))
-
-
-def _map(cursor: Cursor, name: str, tale: StoryContext) -> None:
-    """The Stories that a map runs for its items and over their results, named or written in place (STY-271)."""
-    if not maps(cursor.value.get("ref"), tale.namespace, tale.around):
-        return
-    for stage in STAGES:
-        told = cursor.at("with", stage)
-        given = cursor.value.get("with")
-        if isinstance(given, dict) and stage in given and _comes_from_data(given[stage]):
-            message = f"step '{name}': {stage}.story must be written in the document; a template would run data"
-            cursor.at("with").at(stage).problem("InvalidConfiguration", message)
-        if stage in inline_stories(given):
-            tale.judge_inline(told.at("story"), compose("mapreduce", name), tale)
-        at = told.at("storyRef")
-        if at.value is not None and not any("{{" in str(one) for one in (at.value, at.at("name").value)):
-            _sub_story(at, name, tale, may_be_itself=True)
-
-
-def _sub_story(at: Cursor, name: str, tale: StoryContext, *, may_be_itself: bool = False) -> None:
-    """The Story that a step starts (STY-031, STY-042). A map may start its own: fewer items may be left each time."""
-    target = read_reference(at.value, tale.namespace)
-    if target is None or not tale.around.may_name(at, "Story", tale.namespace, "Story", target, STORY_REFERENCE):
-        return
-    if not may_be_itself and (target.namespace, target.name) == (tale.namespace, tale.name):
-        message = f"step '{name}' of type 'executeStory' cannot reference the same story"
-        at.problem(STORY_REFERENCE, message)
-        return
-    found = tale.around.find("Story", target)
-    if found is None:
-        at.warn(NOT_FOUND, f"step '{name}': there is no Story '{target.key}' yet: the step will wait for it")
-    elif (misfit := target.misfit("Story", found)) is not None:
-        at.warn(STORY_REFERENCE, f"step '{name}': {misfit}: the step will fail")
+    for kind in kinds_in(cursor.value):
+        for path in kind.unused_members:
+            member = cursor.at(*path)
+            if member.value is not None:
+                what = f"step '{name}' of type '{cursor.value['type']}': {'.'.join(path)}"
+                member.warn(DOUBTFUL, f"{what} has no effect here, only on Engrams")
 
 
 # Templates.
@@ -281,11 +229,11 @@ def _templates(cursor: Cursor, name: str, block: str, tale: StoryContext) -> Non
     """`name` is the step that waits for what is read: of a branch, its parent."""
     streams = tale.streams(block)
     step = cursor.value
-    makes_edges = step.get("ref") is not None or step.get("type") == "executeStory"
+    makes_edges = any(kind.makes_edges for kind in kinds_in(step))
     runtime = template_roots.STREAMING_RUNTIME
     given = template_roots.STREAMING_STATIC if streams else template_roots.BATCH
     sight = _Sight(name, block, tale)
-    if step.get("type") == "parallel":
+    if branches_member(step):
         cursor = Cursor(cursor.report, {**step, "with": _without_branches(step)}, cursor.path)
     elif inline_stories(step.get("with")):
         cursor = Cursor(cursor.report, {**step, "with": without_stories(step["with"])}, cursor.path)
@@ -316,8 +264,8 @@ def _verification(cursor: Cursor, own: str) -> None:
 
 
 def _without_branches(step: Any) -> Any:
-    given = step.get("with")
-    return {name: member for name, member in given.items() if name != "steps"} if isinstance(given, dict) else given
+    given, branches = step.get("with"), branches_member(step)
+    return {name: member for name, member in given.items() if name != branches} if isinstance(given, dict) else given
 
 
 def _is_bridged(cursor: Cursor, tale: StoryContext) -> bool:

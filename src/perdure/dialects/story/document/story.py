@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.story.document import streaming, templates
-from perdure.dialects.story.document.context import Case, Context
+from perdure.dialects.story.document.context import Case, Context, StoryContext
 from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor
 from perdure.dialects.story.document.policies import POLICY, RETRY, Storage
 from perdure.dialects.story.document.secrets import refuse_secrets
@@ -19,7 +19,7 @@ from perdure.dialects.story.document.shapes import (
     Whole,
     shown,
 )
-from perdure.dialects.story.document.steps import StepShape, StoryContext, check_size, validate_step
+from perdure.dialects.story.document.steps import StepShape, branches_at, check_size, validate_step
 from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.resources.resource import Resource
@@ -113,8 +113,7 @@ def _names(cursor: Cursor) -> None:
     seen: set[str] = set()
     for block in BLOCKS:
         for step in cursor.at(block).items():
-            branches = step.at("with", "steps").items() if step.at("type").value == "parallel" else ()
-            for one in (step, *branches):
+            for one in (step, *branches_at(step)):
                 name = one.value.get("name") if isinstance(one.value, dict) else None
                 if not isinstance(name, str):
                     continue

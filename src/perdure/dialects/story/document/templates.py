@@ -32,6 +32,13 @@ def check(cursor: Cursor, scope: Environment) -> References:
         return references_in(cursor.value)
 
 
+def is_templated(cursor: Cursor) -> bool:
+    """Whether a value is computed by a template as a whole."""
+    if isinstance(cursor.value, dict):
+        return "$bubuTemplate" in cursor.value
+    return isinstance(cursor.value, str) and is_template(cursor.value)
+
+
 def is_literal(value: Any) -> bool:
     """Whether a value is what it is before the run."""
     return isinstance(value, str) and not is_template(value)

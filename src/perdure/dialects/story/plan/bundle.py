@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perdure.dialects.story.document import tidied
-from perdure.dialects.story.plan.inline_stories import STAGES, inline_stories
+from perdure.dialects.story.plan.inline_stories import inline_stories
 from perdure.dialects.story.plan.offload_policy import injects
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, branches_of, steps_of
@@ -26,6 +26,7 @@ from perdure.dialects.story.resources.resource import (
     read_reference,
     spec_of,
 )
+from perdure.dialects.story.steps import kinds_in
 from perdure.kernel import jsontext
 
 KEPT_METADATA = ("name", "namespace", "labels", "annotations", "uid", "generation")
@@ -96,16 +97,12 @@ def references(story: Resource) -> Iterator[tuple[str, Reference]]:
 
 
 def _story_references(step: Mapping[str, Any]) -> Iterator[Any]:
-    """What a step may start: the Story it executes, or those an Engram maps and reduces with."""
+    """The Stories that a step may start, as written."""
     given = step.get("with")
     if not isinstance(given, dict):
         return
-    if step.get("type") == "executeStory":
-        yield given.get("storyRef")
-    elif step.get("ref") is not None:
-        for stage in STAGES:
-            if stage in given and isinstance(told := given[stage], dict):
-                yield told.get("storyRef")
+    for kind in kinds_in(step):
+        yield from kind.story_references(given)
 
 
 def _has_map(story: Resource) -> bool:

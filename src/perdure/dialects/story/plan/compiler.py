@@ -3,10 +3,11 @@
 from typing import Any
 
 from perdure.dialects.story.plan.helper_steps import clash, helpers_of
-from perdure.dialects.story.plan.program import ENGRAM, Plan, Program, Step, part
+from perdure.dialects.story.plan.program import Plan, Program, Step, part
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph, branches_of, name_of, steps_of
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
+from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.kernel import jsontext
 from perdure.kernel.values import Instant
 

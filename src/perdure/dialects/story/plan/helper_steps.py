@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perdure.dialects.story.plan.offload_policy import injects
-from perdure.dialects.story.plan.program import ENGRAM, Step
+from perdure.dialects.story.plan.program import Step
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.resources.names import compose
+from perdure.dialects.story.steps import STEP_KINDS
+from perdure.dialects.story.steps.step_kind import ENGRAM
 
-IF, KEY, OUTPUT, TARGET, WAIT = "if", "idempotency-key", "story-output", "story-ref", "wait"
-ITEMS = "map-items"
-INPUTS = {ENGRAM: "step-input", "executeStory": "execute-story", "sleep": "sleep", "stop": "stop"}
-"""What is evaluated of a step when it starts, by the step's kind."""
+IF, KEY, OUTPUT, ITEMS = "if", "idempotency-key", "story-output", "map-items"
+"""Purposes of helpers; others belong to the kind of a step (`StepKind.purposes`)."""
 
 
 def helper_name(purpose: str, step: str) -> str:
@@ -40,20 +40,15 @@ def helpers_of(story: Mapping[str, Any], steps: Mapping[str, Step], settings: Se
 
 
 def _purposes(step: Step, is_injecting: bool) -> Iterator[str]:
-    if step.kind == ENGRAM and "map" in step.given:
-        yield ITEMS
+    kind = STEP_KINDS[step.kind]
+    yield from kind.required_purposes(step)
     if not is_injecting:
         return
     if step.condition:
         yield IF
     if step.data.get("idempotencyKeyTemplate"):
         yield KEY
-    if step.kind == "executeStory":
-        yield TARGET
-    if step.kind == "wait":
-        yield WAIT
-    elif step.kind in INPUTS:
-        yield INPUTS[step.kind]
+    yield from kind.purposes
 
 
 def clash(steps: Mapping[str, Step], helpers: Mapping[str, Step]) -> str | None:

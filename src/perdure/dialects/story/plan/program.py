@@ -23,9 +23,6 @@ from perdure.kernel.values import Instant
 
 Data = Mapping[str, Any]
 
-ENGRAM = "engram"
-"""The kind of a step that refers to an Engram; every other kind is written in `type`."""
-
 
 class Step(msgspec.Struct, frozen=True, gc=False):
     """One step of any block, one branch of a parallel step, which then is its `parent`, or a helper (`purpose`)."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.plan.inline_stories import without_stories
+from perdure.dialects.story.steps import branches_member, kinds_in
 from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, References, Structure
 from perdure.expressions.gotemplate.aliases import find_aliased
 
@@ -163,11 +164,9 @@ def steps_of(block: Any) -> list[Mapping[str, Any]]:
 
 
 def branches_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The branches of a parallel step; none of any other."""
-    given = step.get("with")
-    if step.get("type") != "parallel" or not isinstance(given, dict):
-        return []
-    return steps_of(given.get("steps"))
+    """The branches of a step whose kind has some."""
+    given, member = step.get("with"), branches_member(step)
+    return steps_of(given.get(member)) if member and isinstance(given, dict) else []
 
 
 def name_of(step: Mapping[str, Any]) -> str | None:
@@ -181,9 +180,9 @@ def needs_of(step: Mapping[str, Any]) -> list[str]:
 
 
 def references_of(step: Mapping[str, Any]) -> References:
-    """What the templates that make edges read: `if` of any step, `with` of Engrams and sub-Stories, and of branches."""
+    """What the templates that make edges read: `if` of any step, `with` where its kind says so, and of branches."""
     found = references_in(step.get("if"))
-    if step.get("ref") is not None or step.get("type") == "executeStory":
+    if any(kind.makes_edges for kind in kinds_in(step)):
         found |= references_in(without_stories(step.get("with")))
     for branch in branches_of(step):
         found |= references_in(branch.get("if")) | references_in(without_stories(branch.get("with")))

@@ -7,6 +7,7 @@ from perdure.dialects.story.run import redrive, signals_and_effects
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.steps.gate import DECISIONS
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -86,7 +87,7 @@ def _why_no_decision(body: Body, program: Program, given: Payload) -> str | None
     step = program.steps.get(str(said.get("step")))
     if step is None:
         return f"there is no step {said.get('step')!r}"
-    if step.kind != "gate":
+    if not STEP_KINDS[step.kind].takes_decisions:
         return f"step {step.name!r} is no gate"
     if said.get("state") is None and not set(said) - {"step"}:
         return f"nothing is said of gate {step.name!r}; name a state, a message or who decides"

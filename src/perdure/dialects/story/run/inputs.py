@@ -1,11 +1,11 @@
 """How a Story reacts to what arrives: ends of tasks and child runs, timers, signals, messages of operators."""
 
-from perdure.dialects.story.run import attempts, control, interruption, map_reduce, signals_and_effects
+from perdure.dialects.story.run import attempts, control, interruption, signals_and_effects
 from perdure.dialects.story.run.run_end import end_run
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.state.phases import Phase, Reason
-from perdure.dialects.story.steps import KINDS, execute_story
+from perdure.dialects.story.steps import STEP_KINDS
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -46,10 +46,8 @@ def _on_end(turn: Turn) -> None:
             attempts.on_result(turn, body.tasks[ended.task], ended)
         case e.ChildEnded() as ended if ended.child in body.tasks:
             name = body.tasks[ended.child]
-            if body.steps[name].fan is not None:
-                map_reduce.on_child_end(turn, turn.program.steps[name], body.steps[name], ended)
-            else:
-                execute_story.on_child_end(turn, name, ended)
+            step = turn.program.steps[name]
+            STEP_KINDS[step.kind].on_child_end(turn, step, body.steps[name], ended)
         case e.TaskRedelivered(task, delivery, reason) if task in body.tasks:
             message = f"execution {delivery} begins: {reason}"
             turn.emit(s.Noted(body.tasks[task], "JobRestarted", message, turn.now))
@@ -62,6 +60,6 @@ def _on_timer(turn: Turn) -> None:
     if name:
         step, state = turn.program.step(name), body.steps[name]
         if is_deadline:
-            KINDS[step.kind].on_timer(turn, step, state)
+            STEP_KINDS[step.kind].on_timer(turn, step, state)
     elif is_deadline:
         interruption.time_out(turn)

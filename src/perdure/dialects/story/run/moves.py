@@ -5,12 +5,12 @@ so every order is the same after a crash.
 """
 
 from perdure.dialects.story.plan.helper_steps import IF
-from perdure.dialects.story.plan.program import ENGRAM, Program, Step
+from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.run import redrive, run_end, run_start
 from perdure.dialects.story.run.step_end import end_step, said, skip
 from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.state.phases import Phase, Reason
-from perdure.dialects.story.steps import KINDS
+from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.values import materialize
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import TemplateError
@@ -36,7 +36,8 @@ def _advance(turn: Turn) -> bool:
         skip(turn, [name for name in body.unstarted if name not in body.plan.parents], FAIL_FAST)
     elif body.stale:
         name = next(iter(body.stale))
-        KINDS["wait"].resume(turn, turn.program.steps[name], body.steps[name])
+        step = turn.program.steps[name]
+        STEP_KINDS[step.kind].resume(turn, step, body.steps[name])
     elif body.agenda:
         _move(turn, turn.program.step(next(iter(body.agenda))))
     elif body.open or body.helping:
@@ -60,11 +61,11 @@ def _move(turn: Turn, step: Step) -> None:
     body: Body = turn.body
     state = body.steps.get(step.name)
     if state is not None and state.has_begun:
-        KINDS[step.kind].resume(turn, step, state)
+        STEP_KINDS[step.kind].resume(turn, step, state)
         return
     if state is None and not _may_start(turn, step):
         return
-    KINDS[step.kind].start(turn, step)
+    STEP_KINDS[step.kind].start(turn, step)
 
 
 def _may_start(turn: Turn, step: Step) -> bool:
@@ -83,7 +84,7 @@ def _may_start(turn: Turn, step: Step) -> bool:
     if not holds:
         skip(turn, [step.name], IF_FALSE)
         return False
-    if step.kind == ENGRAM:  # which says so in its StepRun
+    if STEP_KINDS[step.kind].checks_requires:  # and says so in its StepRun
         return True
     missing = Scope(turn, step).unmet(step.data.get("requires"))
     if missing is not None:

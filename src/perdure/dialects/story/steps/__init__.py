@@ -1,40 +1,45 @@
-"""The kinds of steps, by the word that stands in `type`."""
+"""The kinds of steps. Each is loaded when the first step of its kind is met."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
-from perdure.dialects.story.plan.program import ENGRAM, Step
-from perdure.dialects.story.state.body import StepState
-from perdure.dialects.story.steps.condition import Condition
-from perdure.dialects.story.steps.engram import EngramStep
-from perdure.dialects.story.steps.execute_story import ExecuteStory
-from perdure.dialects.story.steps.gate import GateStep
-from perdure.dialects.story.steps.parallel import Parallel
-from perdure.dialects.story.steps.sleep import Sleep
-from perdure.dialects.story.steps.stop import Stop
-from perdure.dialects.story.steps.wait import Wait
-from perdure.kernel.turn import Turn
+from perdure.dialects.story.steps.step_kind import ENGRAM, StepKind
 
-# What a kind of step must be able to do. A new kind is one file and one line in `steps/__init__`.
-
-
-class Kind(Protocol):
-    def start(self, turn: Turn, step: Step) -> None:
-        """Its dependencies have ended and its `if` holds: begin, or end at once."""
-
-    def resume(self, turn: Turn, step: Step, state: StepState) -> None:
-        """It has begun, and something it waited for has come: go on."""
-
-    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
-        """Its deadline has passed."""
-
-
-KINDS: dict[str, Kind] = {
-    ENGRAM: EngramStep(),
-    "condition": Condition(),
-    "executeStory": ExecuteStory(),
-    "gate": GateStep(),
-    "parallel": Parallel(),
-    "sleep": Sleep(),
-    "stop": Stop(),
-    "wait": Wait(),
+TYPES: dict[str, str] = {
+    "condition": "perdure.dialects.story.steps.condition:Condition",
+    "parallel": "perdure.dialects.story.steps.parallel:Parallel",
+    "sleep": "perdure.dialects.story.steps.sleep:Sleep",
+    "stop": "perdure.dialects.story.steps.stop:Stop",
+    "executeStory": "perdure.dialects.story.steps.execute_story:ExecuteStory",
+    "wait": "perdure.dialects.story.steps.wait:Wait",
+    "gate": "perdure.dialects.story.steps.gate:GateStep",
 }
+"""By the word in `type`, the module and class of the kind."""
+
+
+class _StepKinds(dict[str, StepKind]):
+    def __missing__(self, name: str) -> StepKind:
+        target = "perdure.dialects.story.steps.engram:EngramStep" if name == ENGRAM else TYPES[name]
+        module, _, class_name = target.partition(":")
+        kind: StepKind = getattr(import_module(module), class_name)()
+        self[name] = kind
+        return kind
+
+
+STEP_KINDS = _StepKinds()
+"""By `type`, or `ENGRAM`."""
+
+
+def kinds_in(step: Mapping[str, Any]) -> list[StepKind]:
+    """The kinds that a step as written names with `ref` and `type`: exactly one, if it is valid."""
+    kinds = [STEP_KINDS[ENGRAM]] if step.get("ref") is not None else []
+    word = step.get("type")
+    if isinstance(word, str) and word in TYPES:
+        kinds.append(STEP_KINDS[word])
+    return kinds
+
+
+def branches_member(step: Mapping[str, Any]) -> str:
+    """The member of its `with` that lists branches; empty if its kind has none."""
+    return next((kind.branches_member for kind in kinds_in(step) if kind.branches_member), "")

@@ -3,12 +3,17 @@
 requires ─▶ render `with` ─▶ defaults ─▶ schema ─▶ kept output? ─▶ execute ─▶ schema ─▶ verification ─▶ end   STY-214
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from perdure.dialects.story.plan.helper_steps import INPUTS, KEY
-from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE, STAGES, with_stories
-from perdure.dialects.story.plan.program import Step
-from perdure.dialects.story.resources.names import business_key, default_key
+from perdure.dialects.story.document.context import StoryContext, check_sub_story
+from perdure.dialects.story.document.cursor import Cursor
+from perdure.dialects.story.document.usage import check_step, maps
+from perdure.dialects.story.plan.helper_steps import ITEMS, KEY
+from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE, STAGES, inline_stories, with_stories
+from perdure.dialects.story.plan.program import Program, Step
+from perdure.dialects.story.resources.names import business_key, compose, default_key
+from perdure.dialects.story.resources.resource import read_reference
 from perdure.dialects.story.resources.step_run_names import step_run_name, step_run_uid
 from perdure.dialects.story.run import attempts, concurrency, engram_lookup, map_reduce, output_cache
 from perdure.dialects.story.run.engram_lookup import Engram, Invalid, Missing
@@ -17,21 +22,49 @@ from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.state.step_errors import StepError
+from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values import materialize, offloaded_data
 from perdure.dialects.story.values.references import Place, malformed, may_refer, names_secret
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import TemplateError
 from perdure.kernel import jsontext
+from perdure.kernel.events import ChildEnded
 from perdure.kernel.ids import family_of
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
+INPUT = "step-input"
 NEAR_LIMIT = 0.8  # STY-223
 KEY_FAILED, CACHE_KEY_FAILED = "IdempotencyKeyFailed", "CacheKeyFailed"  # STY-280
 
 
-class EngramStep:
+class EngramStep(StepKind):
+    unused_members = ()
+    makes_edges = True
+    purposes = (INPUT,)
+    checks_requires = True
+    has_step_run = True
+
+    def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
+        if maps(step.value.get("ref"), story.namespace, story.around):
+            _check_map(step, name, story)
+        check_step(step, name, story.namespace, story.streams(block), story.around)
+
+    def required_purposes(self, step: Step) -> Iterator[str]:
+        if "map" in step.given:
+            yield ITEMS
+
+    def story_references(self, given: dict[str, Any]) -> Iterator[Any]:
+        """The Stories that a map-reduce Engram runs for its items and over their results."""
+        for stage in STAGES:
+            if isinstance(settings := given.get(stage), dict):
+                yield settings.get("storyRef")
+
+    def note(self, program: Program, step: Step) -> str:
+        target = read_reference(step.data.get("ref"), program.namespace)
+        return f"engram {target.name}" if target is not None else "engram"
+
     def start(self, turn: Turn, step: Step) -> None:
         body: Body = turn.body
         state = body.steps.get(step.name)
@@ -62,6 +95,29 @@ class EngramStep:
             map_reduce.expire(turn, step, state)
         else:
             attempts.expire(turn, step, state)
+
+    def on_child_end(self, turn: Turn, step: Step, state: StepState, ended: ChildEnded) -> None:
+        map_reduce.on_child_end(turn, step, state, ended)
+
+
+def _check_map(step: Cursor, name: str, story: StoryContext) -> None:
+    """The Stories that a map runs for its items and over their results, named or inline (STY-271)."""
+    given = step.value.get("with")
+    for stage in STAGES:
+        settings = step.at("with", stage)
+        if isinstance(given, dict) and stage in given and _comes_from_data(given[stage]):
+            message = f"step '{name}': {stage}.story must be written in the document; a template would run data"
+            settings.problem("InvalidConfiguration", message)
+        if stage in inline_stories(given):
+            story.validate_inline(settings.at("story"), compose("mapreduce", name), story)
+        target = settings.at("storyRef")
+        if target.value is not None and not any("{{" in str(text) for text in (target.value, target.at("name").value)):
+            check_sub_story(target, name, story, may_be_itself=True)
+
+
+def _comes_from_data(settings: Any) -> bool:
+    """Whether the Story of a stage, or all of the stage, would be the result of a template."""
+    return isinstance(settings, str) or (isinstance(settings, dict) and isinstance(settings.get("story"), str))
 
 
 def _has_place(turn: Turn, step: Step) -> bool:
@@ -218,7 +274,7 @@ def _hydrated(turn: Turn, inputs: dict[str, Any], known: list[Any]) -> dict[str,
 def _rendered(turn: Turn, step: Step, found: Engram, scope: Scope) -> Any:
     if step.purpose:  # a helper is given templates as they are
         return jsontext.decode(turn.text(turn.body.help_inputs[step.name]))
-    rendered = scope.fill(found.written, found.input, INPUTS[step.kind])
+    rendered = scope.fill(found.written, found.input, INPUT)
     return with_stories(rendered, found.stories) if found.stories else rendered
 
 

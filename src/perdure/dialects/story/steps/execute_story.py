@@ -3,12 +3,17 @@
 Waiting for it is a command of the kernel: it holds no worker and no place under a limit.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from perdure.dialects.story.plan.helper_steps import INPUTS, TARGET
-from perdure.dialects.story.plan.program import Step, part
+from perdure.dialects.story.document.context import StoryContext, check_sub_story
+from perdure.dialects.story.document.cursor import INVALID, Cursor
+from perdure.dialects.story.document.secrets import refuse_secrets
+from perdure.dialects.story.document.shapes import ReferenceShape, shown
+from perdure.dialects.story.document.templates import is_templated
+from perdure.dialects.story.plan.program import Program, Step, part
 from perdure.dialects.story.resources.names import compose
-from perdure.dialects.story.resources.resource import Reference, Resource, merged, spec_of
+from perdure.dialects.story.resources.resource import Reference, Resource, merged, read_reference, spec_of
 from perdure.dialects.story.run import child_runs, engram_lookup
 from perdure.dialects.story.run.engram_lookup import Invalid, Missing
 from perdure.dialects.story.run.post_execution import succeed
@@ -16,15 +21,56 @@ from perdure.dialects.story.run.step_end import end_step, said
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import TemplateError
-from perdure.kernel import events as e
+from perdure.kernel.events import ChildEnded
 from perdure.kernel.ids import RunName
 from perdure.kernel.turn import Turn
 
+TARGET, INPUT = "story-ref", "execute-story"
 
-class ExecuteStory:
+
+class ExecuteStory(StepKind):
+    members = ("storyRef", "waitForCompletion", "with")
+    makes_edges = True
+    purposes = (TARGET, INPUT)
+
+    def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
+        given = step.at("with")
+        if given.value is None:
+            step.problem(INVALID, f"step '{name}' of type 'executeStory' requires a 'with' block")
+        elif isinstance(given.value, dict):
+            self._check_given(given, name)
+        check_sub_story(given.at("storyRef"), name, story)
+
+    def _check_given(self, given: Cursor, name: str) -> None:
+        given.warn_unread(self.members)
+        target = given.at("storyRef")
+        if target.value is not None:
+            ReferenceShape().validate(target)
+        if read_reference(target.value, "") is None:
+            given.problem(INVALID, f"step '{name}' of type 'executeStory' requires 'with.storyRef.name' to be set")
+        waits = given.at("waitForCompletion")
+        if not isinstance(waits.value, bool | None) and not is_templated(waits):
+            waits.problem(INVALID, f"must be true or false, not {shown(waits.value)}")
+        inputs = given.at("with")
+        if inputs.value is not None and not is_templated(inputs):
+            inputs.is_object()
+        refuse_secrets(inputs, f"step '{name}': ")
+
+    def tidy(self, given: dict[str, Any]) -> dict[str, Any]:
+        target = given.get("storyRef")
+        return {**given, "storyRef": {"name": target}} if isinstance(target, str) else given
+
+    def story_references(self, given: dict[str, Any]) -> Iterator[Any]:
+        yield given.get("storyRef")
+
+    def note(self, program: Program, step: Step) -> str:
+        target = read_reference(step.given.get("storyRef"), program.namespace)
+        return f"story {target.name}" if target is not None else "story"
+
     def start(self, turn: Turn, step: Step) -> None:
         body: Body = turn.body
         state = body.steps.get(step.name)
@@ -48,11 +94,17 @@ class ExecuteStory:
         else:
             _launch(turn, step, scope, *found, waits=waits is not False and str(waits).lower() != "false")
 
-    def resume(self, turn: Turn, step: Step, state: StepState) -> None:
-        """Its child's end is taken up where it arrives."""
-
-    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
-        """It has no deadline of its own."""
+    def on_child_end(self, turn: Turn, step: Step, state: StepState, ended: ChildEnded) -> None:
+        """The child's phase and message are the step's; its output only if it succeeded (STY-089)."""
+        end = child_runs.read_end(turn, ended)
+        if end.phase is Phase.SUCCEEDED:
+            succeed(turn, step, end.message, end.output)
+        elif state.recalled:
+            end_step(turn, step.name, Phase.CANCELED, state.message, interrupted=True)
+        else:
+            if end.reason == Reason.SUB_STORY_RUN_SPOOFED:
+                turn.emit(s.Noted(step.name, "SubStoryRunSpoofed", end.message, turn.now))
+            end_step(turn, step.name, end.phase, end.message, reason=end.reason)
 
 
 def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Resource, *, waits: bool) -> None:
@@ -94,19 +146,5 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
 def _inputs(step: Step, scope: Scope, story: Resource) -> dict[str, Any]:
     """The Story's own defaults for being executed, and over them what the step gives (STY-087)."""
     template = merged(part(spec_of(story), "policy", "with"), part(step.given, "with"))
-    inputs: dict[str, Any] = scope.render(template, INPUTS[step.kind])
+    inputs: dict[str, Any] = scope.render(template, INPUT)
     return inputs
-
-
-def on_child_end(turn: Turn, name: str, ended: e.ChildEnded) -> None:
-    """The child's phase and message are the step's; its output only if it succeeded (STY-089)."""
-    told = child_runs.read_end(turn, ended)
-    state: StepState = turn.body.steps[name]
-    if told.phase is Phase.SUCCEEDED:
-        succeed(turn, turn.program.steps[name], told.message, told.output)
-    elif state.recalled:
-        end_step(turn, name, Phase.CANCELED, state.message, interrupted=True)
-    else:
-        if told.reason == Reason.SUB_STORY_RUN_SPOOFED:
-            turn.emit(s.Noted(name, "SubStoryRunSpoofed", told.message, turn.now))
-        end_step(turn, name, told.phase, told.message, reason=told.reason)

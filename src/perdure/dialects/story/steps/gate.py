@@ -1,5 +1,7 @@
 """`gate`: Paused until somebody decides; a decision made before it was reached counts at once (STY-101 to STY-105)."""
 
+from perdure.dialects.story.document.context import StoryContext
+from perdure.dialects.story.document.cursor import Cursor
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources.durations import read_positive
 from perdure.dialects.story.run.post_execution import succeed
@@ -7,17 +9,32 @@ from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Phase
-from perdure.dialects.story.steps.wait import time_out, timeout_of
+from perdure.dialects.story.steps.step_kind import StepKind
+from perdure.dialects.story.steps.wait import check_timeout, time_out, timeout_of
 from perdure.kernel import jsontext
 from perdure.kernel.inputs import WORD_RANK
 from perdure.kernel.turn import Turn
+from perdure.kernel.values import RunId
 
 DECISIONS = ("Approved", "Rejected", "Pending")
 WAITING = "Waiting for gate decision."
 _DEFAULT_TIMEOUT = "timeout.approval-default"
 
 
-class GateStep:
+class GateStep(StepKind):
+    members = ("timeout", "pollInterval", "onTimeout")
+    is_batch_only = True
+    takes_decisions = True
+
+    def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
+        given = step.at("with")
+        if isinstance(given.value, dict):
+            given.warn_unread(self.members)
+            check_timeout(given, name, "gate")
+
+    def awaited(self, run: RunId, step: str) -> str:
+        return f"a decision at gate {step!r}; make it with: perdure approve {run} {step}"
+
     def start(self, turn: Turn, step: Step) -> None:
         if self._decided(turn, step):
             return

@@ -1,16 +1,41 @@
 """`parallel`: its branches start together; it ends when all of them have (STY-092 to STY-095)."""
 
+from perdure.dialects.story.document.context import StoryContext
+from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.plan.program import Step
 from perdure.dialects.story.run.post_execution import verified
 from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.kernel.turn import Turn
 
 
-class Parallel:
+class Parallel(StepKind):
+    members = ("steps",)
+    branches_member = "steps"
+
+    def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
+        """Each branch is checked as a step; here only what a branch must not have."""
+        branches = step.at("with", "steps")
+        if not isinstance(branches.value, list) or not branches.value:
+            place = step if branches.value is None else branches
+            place.problem(INVALID, f"step '{name}' of type 'parallel' requires a non-empty list 'with.steps'")
+            return
+        step.at("with").warn_unread(self.members)
+        for branch in branches.items():
+            if not isinstance(branch.value, dict):
+                continue
+            called = f"branch '{branch.value.get('name') or ''}' of step '{name}'"
+            if branch.value.get("type"):
+                branch.at("type").problem(INVALID, f"{called} must not set type: only Engrams run in parallel")
+            if branch.value.get("ref") is None:
+                branch.problem(INVALID, f"{called} must set ref")
+            if branch.value.get("needs"):
+                branch.at("needs").problem(INVALID, f"{called} must not set needs: all branches start together")
+
     def start(self, turn: Turn, step: Step) -> None:
         turn.emit(s.StepStarted(step.name, Phase.RUNNING, "Parallel block expanded", turn.now))
 
@@ -29,6 +54,3 @@ class Parallel:
         message = "Parallel branches completed with allowed failures." if failures else "Parallel branches completed."
         if verified(turn, step, Scope(turn, step).outputs_of(step)):
             end_step(turn, step.name, Phase.SUCCEEDED, message)
-
-    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
-        """It has no deadline."""

@@ -1,23 +1,45 @@
 """`stop`: ends the main block, with the phase it names (STY-085, STY-086)."""
 
-from perdure.dialects.story.plan.helper_steps import INPUTS
+from perdure.dialects.story.document.context import StoryContext
+from perdure.dialects.story.document.cursor import INVALID, Cursor, listed
+from perdure.dialects.story.document.shapes import shown
+from perdure.dialects.story.document.templates import is_literal
 from perdure.dialects.story.plan.program import Step
 from perdure.dialects.story.run import interruption
 from perdure.dialects.story.run.step_end import end_step, said
-from perdure.dialects.story.state.body import StepState
 from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.steps.step_kind import ENGRAM_MEMBERS, StepKind
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import TemplateError
+from perdure.kernel.problems import guess
 from perdure.kernel.turn import Turn
 
+INPUT = "stop"
 MODES = {"success": Phase.SUCCEEDED, "failure": Phase.FAILED, "cancel": Phase.FINISHED}
 PHASES = (Phase.SUCCEEDED, Phase.FAILED, Phase.FINISHED, Phase.CANCELED)
 
 
-class Stop:
+class Stop(StepKind):
+    members = ("phase", "mode", "message")
+    purposes = (INPUT,)
+    unused_members = (*ENGRAM_MEMBERS, ("postExecution",))
+
+    def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
+        given = step.at("with")
+        given.warn_unread(self.members)
+        for word, known in (("phase", tuple(map(str, PHASES))), ("mode", tuple(MODES))):
+            chosen = given.at(word)
+            if chosen.value not in (None, "", *known):
+                near = guess(chosen.value, known) if is_literal(chosen.value) else ""
+                unsupported = f"unsupported value {shown(chosen.value)} (expected {listed(known)}){near}"
+                chosen.problem(INVALID, f"step '{name}' has invalid stop {word}: {unsupported}")
+        message = given.at("message")
+        if not isinstance(message.value, str | None):
+            message.problem(INVALID, f"must be a text, not {shown(message.value)}")
+
     def start(self, turn: Turn, step: Step) -> None:
         try:
-            given = Scope(turn, step).render(step.given, INPUTS[step.kind])
+            given = Scope(turn, step).render(step.given, INPUT)
         except TemplateError as problem:
             end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
             return
@@ -31,12 +53,6 @@ class Stop:
         message = text if isinstance(text, str) and text else _default(step.name, phase)
         end_step(turn, step.name, phase, message, interrupted=phase is not Phase.FAILED)  # no failure of its own
         interruption.stop(turn, step, phase, message)
-
-    def resume(self, turn: Turn, step: Step, state: StepState) -> None:
-        """It ends where it starts."""
-
-    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
-        """It has no deadline."""
 
 
 def _default(name: str, phase: Phase) -> str:

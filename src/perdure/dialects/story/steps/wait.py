@@ -4,7 +4,10 @@ A condition that reads steps is looked at whenever one of them changed; one that
 Between those moments it cannot change, so nobody looks.
 """
 
-from perdure.dialects.story.plan.helper_steps import WAIT
+from perdure.dialects.story.document.context import StoryContext
+from perdure.dialects.story.document.cursor import INVALID, Cursor
+from perdure.dialects.story.document.shapes import shown
+from perdure.dialects.story.document.templates import check_condition
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources.durations import SHORTEST_POLL, BadDuration, read_positive
 from perdure.dialects.story.run.post_execution import succeed
@@ -12,6 +15,7 @@ from perdure.dialects.story.run.step_end import end_step, said, skip
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import StepState
 from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values import materialize
 from perdure.dialects.story.values.materialize import Asked
 from perdure.dialects.story.values.template_scope import Scope
@@ -26,9 +30,30 @@ from perdure.expressions.gotemplate import (
 )
 from perdure.kernel.inputs import WORD_RANK
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.values import SECOND, Instant, RunId
+
+UNTIL = "wait"
 
 # What `wait` and `gate` share: a deadline, and what it means when it passes (STY-096, 098, 104).
+
+
+def check_timeout(given: Cursor, name: str, kind: str) -> None:
+    for word in ("timeout", "pollInterval"):
+        span = given.at(word)
+        if span.value in (None, ""):
+            continue
+        try:
+            length = read_positive(span.value)
+        except BadDuration as refusal:
+            span.problem(INVALID, f"step '{name}' has invalid {kind} {word}: {refusal}")
+            continue
+        if word == "pollInterval" and length < SHORTEST_POLL:
+            span.problem(INVALID, f"step '{name}' has {kind} pollInterval shorter than 10ms")
+    policy = given.at("onTimeout")
+    choice = policy.value.strip().lower() if isinstance(policy.value, str) else policy.value
+    if choice not in (None, "", "fail", "skip"):
+        unsupported = f"unsupported value {shown(policy.value)} (expected fail or skip)"
+        policy.problem(INVALID, f"step '{name}' has invalid {kind} onTimeout: {unsupported}")
 
 
 def timeout_of(step: Step) -> Instant | None:
@@ -49,7 +74,31 @@ def time_out(turn: Turn, step: Step) -> None:
 CADENCE: Instant = 2 * SECOND  # of looks by the clock, where the author says nothing
 
 
-class Wait:
+class Wait(StepKind):
+    members = ("until", "timeout", "pollInterval", "onTimeout")
+    purposes = (UNTIL,)
+    is_batch_only = True
+
+    def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
+        given = step.at("with")
+        if given.value is None:
+            step.problem(INVALID, f"step '{name}' of type 'wait' requires a 'with' block")
+            return
+        if not isinstance(given.value, dict):
+            return
+        given.warn_unread(self.members)
+        until = given.at("until")
+        if until.value is None or (isinstance(until.value, str) and not until.value.strip()):
+            given.problem(INVALID, f"step '{name}' of type 'wait' requires 'with.until' to be set")
+        elif not isinstance(until.value, str):
+            until.problem(INVALID, f"must be a text or a template, not {shown(until.value)}")
+        else:
+            check_condition(until)
+        check_timeout(given, name, "wait")
+
+    def awaited(self, run: RunId, step: str) -> str:
+        return f"the condition of wait {step!r}"
+
     def start(self, turn: Turn, step: Step) -> None:
         program: Program = turn.program
         until = _until(step)
@@ -101,7 +150,7 @@ class Wait:
     def _holds(self, turn: Turn, step: Step, *, anew: bool = False) -> bool:
         """False, missing data and errors are all the same here: not yet (STY-097). Raises `Asked` for a helper."""
         try:
-            return Scope(turn, step).holds(_until(step), WAIT, anew=anew)
+            return Scope(turn, step).holds(_until(step), UNTIL, anew=anew, may_differ=False)
         except TemplateError:
             return False
 

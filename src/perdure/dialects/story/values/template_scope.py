@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from perdure.dialects.story.plan.helper_steps import OUTPUT, WAIT
+from perdure.dialects.story.plan.helper_steps import OUTPUT
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources.timestamps import moment
 from perdure.dialects.story.state.body import Body
@@ -67,7 +67,7 @@ class Scope:
         self._filled(output)  # a reference that leads to nothing is missing data (STY-218)
         return output
 
-    def holds(self, condition: str, purpose: str, *, anew: bool = False) -> bool:
+    def holds(self, condition: str, purpose: str, *, anew: bool = False, may_differ: bool = True) -> bool:
         """Whether an `if` or `until` is true; text without braces is a literal (STY-061). Raises as `render` does.
 
         One that is looked at again and `anew` is evaluated again also where nothing it reads has changed.
@@ -84,7 +84,7 @@ class Scope:
         inputs = materialize.request(self._program, materialize.CONDITION, condition, roots)
         if anew:
             raise materialize.Asked(purpose, self._name, inputs)
-        return materialize.result(self._turn, purpose, self._name, inputs, may_differ=purpose != WAIT) is True
+        return materialize.result(self._turn, purpose, self._name, inputs, may_differ=may_differ) is True
 
     def _rendered(self, value: Any, structure: Structure, environment: Environment, purpose: str) -> Any:
         try:

@@ -1,8 +1,8 @@
 """A Story as a graph: steps, what they wait for, and the three blocks as boxes."""
 
-from perdure.dialects.story.plan.program import ENGRAM, Program, Step
+from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.plan.step_graph import BLOCKS
-from perdure.dialects.story.resources.resource import read_reference
+from perdure.dialects.story.steps import STEP_KINDS
 from perdure.kernel.graph import Edge, Graph, Node
 
 _TITLES = {"steps": "", "compensations": "compensations", "finally": "finally"}
@@ -30,15 +30,7 @@ def _condition(step: Step) -> str:
 
 
 def _notes(program: Program, step: Step) -> list[str]:
-    notes = []
-    if step.kind == ENGRAM:
-        target = read_reference(step.data.get("ref"), program.namespace)
-        notes.append(f"engram {target.name}" if target is not None else "engram")
-    elif step.kind == "executeStory":
-        target = read_reference(step.given.get("storyRef"), program.namespace)
-        notes.append(f"story {target.name}" if target is not None else "story")
-    else:
-        notes.append(step.kind)
+    notes = [STEP_KINDS[step.kind].note(program, step)]
     if step.allows_failure:
         notes.append("may fail")
     return notes

@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.story.plan.execution_policy import Execution
-from perdure.dialects.story.plan.program import ENGRAM, Program, Step
+from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.durations import write_duration, write_rounded
 from perdure.dialects.story.resources.kinds import KINDS
@@ -15,6 +15,7 @@ from perdure.dialects.story.run.concurrency import marks_of
 from perdure.dialects.story.run.signals_and_effects import shown_signals, unfit
 from perdure.dialects.story.state.body import Body, StepRun, StepState, Told
 from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.values.offloaded_data import address_of
 from perdure.dialects.story.values.storage_addresses import offloaded
 from perdure.dialects.story.views import step_logs
@@ -69,7 +70,7 @@ def _run_of(execution: Run, name: str, state: StepState) -> StepRun | None:
     body: Body = execution.body
     program: Program = execution.program
     step = program.step(name)
-    if state.run is not None or step.kind != ENGRAM or state.reason not in UNRESOLVED:
+    if state.run is not None or not STEP_KINDS[step.kind].has_step_run or state.reason not in UNRESOLVED:
         return state.run
     target = read_reference(step.data.get("ref"), program.namespace)
     key = default_key(body.namespace, body.name, name)

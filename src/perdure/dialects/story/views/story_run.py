@@ -16,6 +16,7 @@ from perdure.dialects.story.run.concurrency import marks_of
 from perdure.dialects.story.run.run_end import allowed_failures
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.triggers.requests import trigger_tokens
 from perdure.dialects.story.values import offloaded_data
 from perdure.dialects.story.values.storage_addresses import Address, offloaded
@@ -26,7 +27,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.execution import Execution
 
-GATES_NAMED = 5
+NAMED_PER_KIND = 5
 
 
 def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
@@ -85,13 +86,11 @@ def awaited_gates(execution: Execution) -> list[str]:
     body: Body = execution.body
     program: Program = execution.program
     paused = [(name, program.steps[name].kind) for name, state in body.steps.items() if state.phase is Phase.PAUSED]
-    gates = [name for name, kind in paused if kind == "gate"]
-    decisions = [
-        f"a decision at gate {name!r}; make it with: perdure approve {execution.id} {name}"
-        for name in gates[:GATES_NAMED]
-    ]
-    waits = [name for name, kind in paused if kind == "wait"]
-    return [*decisions, *(f"the condition of wait {name!r}" for name in waits[:GATES_NAMED])]
+    awaited = []
+    for kind in sorted({kind for _, kind in paused}):
+        names = [name for name, own in paused if own == kind][:NAMED_PER_KIND]
+        awaited += [text for name in names if (text := STEP_KINDS[kind].awaited(execution.id, name))]
+    return awaited
 
 
 def waiting(execution: Execution) -> list[dict[str, Any]]:

@@ -1,0 +1,98 @@
+"""What a kind of step is: all that the rest of Story asks about it, with what holds for most kinds.
+
+A new kind is a subclass in a file of this package, and one line in the registry (`steps/__init__`).
+What its events do to the state is in `state/folding`, as for everything that is recorded.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.dialects.story.document.context import StoryContext
+    from perdure.dialects.story.document.cursor import Cursor
+    from perdure.dialects.story.plan.program import Program, Step
+    from perdure.dialects.story.state.body import StepState
+    from perdure.kernel.events import ChildEnded
+    from perdure.kernel.turn import Turn
+    from perdure.kernel.values import RunId
+
+ENGRAM = "engram"
+"""The kind of a step that refers to an Engram; every other kind is written in `type`."""
+
+ENGRAM_MEMBERS: tuple[tuple[str, ...], ...] = (
+    ("execution", "cache"),
+    ("execution", "retry"),
+    ("execution", "timeout"),
+    ("execution", "effectsInDoubt"),
+    ("idempotencyKeyTemplate",),
+    ("secrets",),
+)
+
+
+class StepKind:
+    # The document.
+
+    members: tuple[str, ...] = ()
+    """The members of `with` that it reads, for `Cursor.warn_unread`."""
+
+    branches_member = ""
+    """The member of `with` that lists its branches, which are steps too."""
+
+    unused_members = ENGRAM_MEMBERS
+    """Members of a step, as paths, that have no effect on this kind (STY-130, STY-224)."""
+
+    is_batch_only = False
+
+    def check(self, step: "Cursor", name: str, block: str, story: "StoryContext") -> None:
+        """Report what is wrong with its `with`."""
+
+    def tidy(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Its `with` as it is stored."""
+        return given
+
+    # The plan.
+
+    makes_edges = False
+    """Whether the step waits for the steps that the templates in its `with` read (STY-026)."""
+
+    purposes: tuple[str, ...] = ()
+    """What a helper step may evaluate for it, apart from `if` and the idempotency key (STY-207)."""
+
+    def required_purposes(self, step: "Step") -> Iterator[str]:
+        """What a helper may evaluate for it, whatever the policy for offloaded data is (STY-220)."""
+        yield from ()
+
+    def story_references(self, given: dict[str, Any]) -> Iterator[Any]:
+        """The Stories that it may start, as written in its `with`."""
+        yield from ()
+
+    # The run.
+
+    checks_requires = False
+    """Whether it checks `requires` itself when it starts, rather than before (STY-213)."""
+
+    has_step_run = False
+    takes_decisions = False
+
+    def start(self, turn: "Turn", step: "Step") -> None:
+        """Its dependencies have ended and its `if` holds: begin, or end at once."""
+        raise NotImplementedError
+
+    def resume(self, turn: "Turn", step: "Step", state: "StepState") -> None:
+        """It has begun, and something it waited for has arrived: continue."""
+
+    def on_timer(self, turn: "Turn", step: "Step", state: "StepState") -> None:
+        """Its deadline has passed."""
+
+    def on_child_end(self, turn: "Turn", step: "Step", state: "StepState", ended: "ChildEnded") -> None:
+        """A run that it started has ended."""
+
+    # The views.
+
+    def note(self, program: "Program", step: "Step") -> str:
+        """The line below its name in a drawing."""
+        return step.kind
+
+    def awaited(self, run: "RunId", step: str) -> str:
+        """What it waits for while it is paused, for people; empty if only for time."""
+        return ""
