@@ -13,8 +13,7 @@ from typing import Any
 from bench import ours
 from bench.scene import Scene
 from perdure.engine import transition_builder
-from perdure.engine.after_commit import AfterCommit
-from perdure.engine.decisions import Decider
+from perdure.engine.scheduler import Scheduler
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.workers.task_execution import TaskExecution
 from perdure.workers.threads import Threads
@@ -35,11 +34,11 @@ OTHER = ("other", "the event loop, and what is between")
 def split(scene: Scene) -> dict[str, Any]:
     """A measured process: microseconds of each piece of a step, the median of all, and of the whole step."""
     spent: dict[str, list[float]] = defaultdict(list)
-    _time(Decider, "_decide", spent["decide"])
+    _time(Scheduler, "_decide", spent["decide"])
     _time(transition_builder, "encode_turns", spent["encode"])
     _time(SqliteStore, "_write", spent["statements"])
     _time(SqliteStore, "_commit", spent["sync"])
-    _time(AfterCommit, "committed", spent["hand_out"])
+    _time(Scheduler, "committed", spent["hand_out"])
     _time(TaskExecution, "attempt", spent["function"])
     _time_hops(spent)
     figures = ours.w4(scene)

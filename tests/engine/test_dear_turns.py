@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.flow import Flow
-from perdure.engine import decision_threads, decisions
+from perdure.engine import decision_threads, scheduler
 from perdure.engine.client import RunFailed
 from perdure.engine.slot import Slot
 from perdure.kernel import jsontext
@@ -110,7 +110,7 @@ async def test_a_decision_that_lasts_too_long_leaves_the_run_stuck_with_its_inpu
 
 async def test_the_pump_gives_way_between_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Invariant 29: with no time at all to be had, one run is decided at a time, and all of them end."""
-    monkeypatch.setattr(decisions, "LONGEST_AT_ONCE", 0.0)
+    monkeypatch.setattr(scheduler, "LONGEST_AT_ONCE", 0.0)
     async with World(tmp_path, spoken=languages()) as world:
         runs = [await world.start(flow({"r": returns("{{ step.input }}")}), at) for at in range(20)]
         await world.settle()

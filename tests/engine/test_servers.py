@@ -111,7 +111,7 @@ async def test_a_hand_over_may_be_called_off_at_any_moment(tmp_path: Path) -> No
     call = {"call": "slow", "deliveries": 1}
     async with Servers(tmp_path, count=1, held={"slow"}, tasks_in_flight=1) as (server,):
         run = await server.engine.start(drill({"each": 40, "do": [call]}, {"return": "all"}))
-        handover = server.runtime._handover
+        handover = server.runtime.scheduler.handover
         for pause in range(40):
             await until(lambda: bool(server.hands.waiting))
             handover.begin(list(server.runtime.partitions), 60.0)

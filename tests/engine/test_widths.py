@@ -16,7 +16,7 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
-from perdure.engine import decisions
+from perdure.engine import scheduler
 from perdure.engine.client import RunFailed
 from perdure.kernel import jsontext
 from perdure.testing.drill import Drill
@@ -58,7 +58,7 @@ async def _calls(engine: Any, document: Any) -> int:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pump gives way by the clock, and what that costs is not what is counted."""
-    monkeypatch.setattr(decisions, "LONGEST_AT_ONCE", 3_600.0)
+    monkeypatch.setattr(scheduler, "LONGEST_AT_ONCE", 3_600.0)
 
 
 @pytest.mark.usefixtures("unhurried")

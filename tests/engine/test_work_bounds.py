@@ -16,7 +16,7 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
-from perdure.engine import decisions
+from perdure.engine import scheduler
 from perdure.engine.client import RunFailed
 from perdure.kernel import jsontext
 from tests.dialects.flow.documents import call, flow, middleware, mock, returns
@@ -81,7 +81,7 @@ CALLS = {"drill": 120, "flow": 170, "playbook": 224, "story": 248}
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_step_makes_only_so_many_calls(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """W1, Invariant 25: what is looked at for every step is paid by every step of every run."""
-    monkeypatch.setattr(decisions, "LONGEST_AT_ONCE", 60.0)  # a profile is slow: the pump would give way at every turn
+    monkeypatch.setattr(scheduler, "LONGEST_AT_ONCE", 60.0)  # a profile is slow: the pump would give way at every turn
     language: Language = import_module(f"bench.languages.{name}").LANGUAGE
     document, given = language.sequence(10, "echo"), language.given({"i": 1, "n": ""})
     calls = 0

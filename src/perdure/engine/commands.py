@@ -1,12 +1,9 @@
 """What recorded events ask of this process. Carried out only after their commit, in the order they were recorded."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from perdure.engine.background_tasks import BackgroundTasks
-from perdure.engine.clock import Clock
-from perdure.engine.dispatch import Dispatcher
-from perdure.engine.run_waiters import RunWaiters
+from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail, Slot
 from perdure.engine.transition_builder import assignment
 from perdure.kernel import events as e
@@ -14,7 +11,10 @@ from perdure.kernel import inputs as i
 from perdure.kernel.assignments import Assignment
 from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.execution import Execution
-from perdure.kernel.values import Instant, Payload, RunId
+from perdure.kernel.values import Instant
+
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
 
 
 def lost(one: Assignment, now: Instant, loss: LossKind = LossKind.PROCESS, reason: str | None = None) -> Mail:
@@ -22,33 +22,13 @@ def lost(one: Assignment, now: Instant, loss: LossKind = LossKind.PROCESS, reaso
 
 
 class Commands:
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        waiters: RunWaiters,
-        chores: BackgroundTasks,
-        clock: Clock,
-        text: Callable[[RunId, Payload], Awaitable[bytes]],
-        fetched: Callable[[Slot], None],
-        loss_of: Callable[[RunId], LossKind],
-        loss_on: Callable[[str], LossKind],
-        let_go: dict[RunId, set[tuple[int, int]]],
-    ) -> None:
-        """`fetched` hears of a slot that is leaving and waits for one thing less.
-
-        `loss_of` says what is known of the end of the process that had a run before us, `loss_on` what of one that had
-        a task alone on a machine; in `let_go` are tasks, with their deliveries, that this process has given up itself
-        and lives.
-        """
-        self._dispatcher = dispatcher
-        self._waiters = waiters
-        self._chores = chores
-        self._clock = clock
-        self._text = text
-        self._fetched = fetched
-        self._loss_of = loss_of
-        self._loss_on = loss_on
-        self._let_go = let_go
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._store = context.store
+        self._tasks = context.tasks
+        self._clock = context.clock
+        self._scheduler = scheduler
+        self._dispatcher = scheduler.dispatcher
+        self._waiters = scheduler.waiters
 
     def carry_out(self, slot: Slot, events: list[e.Event]) -> None:
         assert slot.execution is not None
@@ -79,7 +59,7 @@ class Commands:
             self._dispatcher.add(assignment(execution, number, task.arguments, task.input))
         else:
             slot.fetching.add(number)
-            self._chores.spawn(self._hand_out_large(slot, execution, number))
+            self._tasks.spawn(self._hand_out_large(slot, execution, number))
 
     def assign_tasks(self, slot: Slot, execution: Execution) -> None:
         """Open tasks that nobody here has: an earlier process had them, or laid them down before they began."""
@@ -120,7 +100,8 @@ class Commands:
 
         In `machines` are those that were begun alone, and where.
         """
-        loss, let_go = self._loss_of(slot.id), self._let_go.pop(slot.id, set())
+        loss = self._store.loss_of(slot.id)
+        let_go = self._scheduler.recorder.let_go.pop(slot.id, set())
         apart = {orphan.task for orphan in orphans if self._dispatcher.keeps_apart(orphan)}
         if loss is LossKind.ONLY and len(orphans) - len(apart) > 1:
             loss = LossKind.PROCESS
@@ -129,20 +110,20 @@ class Commands:
             if is_blameless:
                 self._dispatcher.restore(orphan, LossKind.STOPPED)
             elif loss is LossKind.PROCESS and orphan.task in machines:
-                self._dispatcher.restore(orphan, self._loss_on(machines[orphan.task]))
+                self._dispatcher.restore(orphan, self._store.loss_on(machines[orphan.task]))
             else:
                 self._dispatcher.restore(orphan, loss)
 
     async def _hand_out_large(self, slot: Slot, execution: Execution, number: int) -> None:
         task = execution.state.tasks[number]
-        arguments = await self._text(execution.id, task.arguments)
-        input = await self._text(execution.id, task.input)
+        arguments = await self._scheduler.text(execution.id, task.arguments)
+        input = await self._scheduler.text(execution.id, task.input)
         slot.fetching.discard(number)
         if slot.is_gone or slot.execution is None or number not in slot.execution.state.tasks:
             return
         if slot.is_leaving:
             slot.unbegun.append(number)
-            self._fetched(slot)
+            self._scheduler.handover.look_at(slot)
         else:
             self._dispatcher.add(assignment(slot.execution, number, arguments, input))
             self._dispatcher.fill()

@@ -1,4 +1,4 @@
-"""Dear turns are decided in threads, between which the interpreter goes on with other work (invariant 29).
+"""Expensive turns are decided in threads, between which the interpreter goes on with other work (invariant 29).
 
 A turn begins on the event loop. One that counts more work than `ON_THE_LOOP` is dropped before anything of it is
 committed; its run is folded again and decided in one of these threads, until it was cheap often enough. What is decided
@@ -45,7 +45,7 @@ class DecisionThreads:
         self._uncollected = _Uncollected()
 
     async def decide(self, slot: Slot, make: Callable[[Slot], R]) -> R:
-        """What `make` gives for the slot, made in a thread. Raises `TurnTooExpensive` when it takes too long."""
+        """What `make` gives for the slot, made in a thread. `TurnTooExpensive` when the work has no end in sight."""
         return await self._begin("perdure-deciding", self._decided, slot, make)
 
     async def do(self, work: Callable[[], R]) -> R:
@@ -58,10 +58,10 @@ class DecisionThreads:
         return asyncio.get_running_loop().run_in_executor(self._pools[name], work, *given)
 
     def _decided(self, slot: Slot, make: Callable[[Slot], R]) -> R:
-        with self._uncollected, TurnBudget(_MOST, _Rests().rest) as effort:
+        with self._uncollected, TurnBudget(_MOST, _Rests().rest) as budget:
             made = make(slot)
-        slot.cheap = slot.cheap + 1 if _MOST - effort.left < ON_THE_LOOP else 0
-        slot.is_dear = slot.cheap < CHEAP_TURNS
+        slot.cheap = slot.cheap + 1 if _MOST - budget.left < ON_THE_LOOP else 0
+        slot.is_expensive = slot.cheap < CHEAP_TURNS
         return made
 
     def _done(self, work: Callable[[], R]) -> R:

@@ -8,11 +8,15 @@ written: its runs have another owner now.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
-from perdure.engine.background_tasks import BackgroundTasks
+from perdure.engine.context import EngineContext
 from perdure.engine.slot import GONE, Slot
-from perdure.stores.protocol import CommitAnswer, Committed, Fenced, Store, Transition, Unknown
+from perdure.stores.protocol import CommitAnswer, Committed, Fenced, Transition, Unknown
+
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
 
 _log = logging.getLogger("perdure.engine")
 
@@ -22,24 +26,12 @@ LONGEST_PAUSE = 2.0  # seconds between two tries of a store that is there, and s
 
 
 class GroupCommit:
-    def __init__(
-        self,
-        store: Store,
-        chores: BackgroundTasks,
-        *,
-        batch: int,
-        tries: int,
-        committed: Callable[[Batch, Committed], None],
-        forgotten: Callable[[Batch], None],
-        fenced: Callable[[Batch, Sequence[int]], None],
-    ) -> None:
-        self._store = store
-        self._chores = chores
-        self._most = batch
-        self._tries = tries
-        self._committed = committed
-        self._forgotten = forgotten
-        self._fenced = fenced
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._store = context.store
+        self._tasks = context.tasks
+        self._most = context.settings.batch
+        self._tries = context.settings.commit_tries
+        self._scheduler = scheduler
         self._pending: deque[tuple[Slot, Transition]] = deque()
         self._unknown_in_a_row = 0
         self._is_busy = False
@@ -64,15 +56,15 @@ class GroupCommit:
             answer = self._store.commit_at_once([change for _, change in batch])
             if isinstance(answer, Committed):
                 self._unknown_in_a_row = 0
-                self._committed(batch, answer)
+                self._scheduler.committed(batch, answer)
                 return
             if answer is not None:
                 self._is_busy = True
-                self._chores.spawn(self._conclude(batch, answer))
+                self._tasks.spawn(self._conclude(batch, answer))
                 return
             self._pending.extendleft(reversed(batch))
         self._is_busy = True
-        self._chores.spawn(self._commit())
+        self._tasks.spawn(self._commit())
 
     def _next(self) -> Batch:
         if len(self._pending) <= self._most:
@@ -96,13 +88,13 @@ class GroupCommit:
     async def _settle(self, batch: Batch, answer: CommitAnswer) -> None:
         if isinstance(answer, Committed):
             self._unknown_in_a_row = 0
-            self._committed(batch, answer)
+            self._scheduler.committed(batch, answer)
         else:
             await self._not_committed(batch, answer)
 
     async def _not_committed(self, batch: Batch, answer: Fenced | Unknown) -> None:
         if isinstance(answer, Fenced):
-            self._fenced(batch, answer.partitions)
+            self._scheduler.fenced(batch, answer.partitions)
             return
         self._unknown_in_a_row += 1
         if self._unknown_in_a_row >= self._tries:
@@ -111,4 +103,4 @@ class GroupCommit:
         await self._store.reopen()
         if self._unknown_in_a_row > 2:  # it can be opened, but not written to
             await asyncio.sleep(min(LONGEST_PAUSE, 0.05 * 2**self._unknown_in_a_row))
-        self._forgotten(batch)
+        self._scheduler.start_over(batch)

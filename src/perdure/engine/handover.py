@@ -9,16 +9,18 @@ in order is named there too: nothing is held against it (invariant 27).
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from math import inf
+from typing import TYPE_CHECKING
 
-from perdure.engine.dispatch import Dispatcher
+from perdure.engine.context import EngineContext
 from perdure.engine.slot import Phase, Slot
 from perdure.kernel import inputs as i
-from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Store
+
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
 
 _log = logging.getLogger("perdure.engine")
 
@@ -27,24 +29,12 @@ SHY_OF_TRYING = 30.0  # seconds before a partition that took too long is tried a
 
 
 class Handover:
-    def __init__(
-        self,
-        store: Store,
-        partitions: list[int],
-        slots: dict[RunId, Slot],
-        dispatcher: Dispatcher,
-        offer: Callable[[RunId, i.Input], None],
-        forget: Callable[[Collection[int]], None],
-        stay: Callable[[list[int]], None],
-    ) -> None:
-        """`forget` drops what memory has of partitions; `stay` takes them up again after all."""
-        self._store = store
-        self._partitions = partitions
-        self._slots = slots
-        self._dispatcher = dispatcher
-        self._offer = offer
-        self._forget = forget
-        self._stay = stay
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._store = context.store
+        self._partitions = context.partitions
+        self._slots = context.slots
+        self._scheduler = scheduler
+        self._dispatcher = scheduler.dispatcher
         self._open: dict[int, set[Slot]] = {}  # by partition that is leaving: the runs that are not quiet yet
         self._until: dict[int, float] = {}
         self._took_long: dict[int, float] = {}
@@ -127,7 +117,9 @@ class Handover:
         drained = [partition for partition in drained if partition not in busy]
         if not drained:
             return
-        self._forget(drained)  # before: from the next moment on another process may decide its runs
+        self._scheduler.partitions.forget(
+            drained
+        )  # before: from the next moment on another process may decide its runs
         await self._store.give_up(drained)
         self.lost(drained)
 
@@ -144,7 +136,7 @@ class Handover:
         self.lost(staying)
         if staying:
             self._partitions.extend(staying)
-            self._stay(staying)
+            self._scheduler.partitions.stay(staying)
 
     async def leave(self, grace: float) -> bool:
         """Give everything up, within a grace; what is not drained then is left as by a process that ends."""
@@ -167,4 +159,4 @@ class Handover:
     def _lay_down(self, slot: Slot, begun: Sequence[int] = ()) -> None:
         unbegun, slot.unbegun = slot.unbegun, []
         slot.laying_down.update(unbegun)
-        self._offer(slot.id, i.LayDown(unbegun, list(begun)))
+        self._scheduler.offer_now(slot.id, i.LayDown(unbegun, list(begun)))

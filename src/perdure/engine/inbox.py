@@ -1,16 +1,20 @@
 """Letters to our runs: written by other runs and other processes, deleted by the commit that decides them."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from perdure.engine.clock import Clock
+from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.ids import child_run
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import Instant, Ref, RunId
-from perdure.stores.protocol import Delivered, Store
+from perdure.stores.protocol import Delivered
+
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
 
 _log = logging.getLogger("perdure.engine")
 
@@ -18,29 +22,21 @@ READ_AT_ONCE = 1_000
 
 
 class Inbox:
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        partitions: Sequence[int],
-        stuck: Collection[RunId],
-        offer: Callable[[RunId, Mail], None],
-        unread: Callable[[RunId, int], None],
-    ) -> None:
-        """`unread` hears of runs to which somebody has written what this program cannot read."""
-        self._store = store
-        self._clock = clock
-        self._partitions = partitions
-        self._stuck = stuck
-        self._offer = offer
-        self._unread = unread
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._store = context.store
+        self._clock = context.clock
+        self._context = context
+        self._scheduler = scheduler
         self._taken: set[int] = set()  # positions that are in a mailbox
         self._kept: dict[int, int] = {}  # positions that wait, for a stuck run or a newer server, and their partition
         self._reading: list[set[int]] = []  # by read in flight: positions that were decided since it began
         self._heard: dict[int, Instant] = {}  # by partition: all that was acknowledged until then is known
 
+    def read_soon(self) -> None:
+        self._context.tasks.spawn(self.read())
+
     async def read(self) -> None:
-        began, partitions = self._clock.now(), list(self._partitions)
+        began, partitions = self._clock.now(), list(self._context.partitions)
         decided: set[int] = set()
         self._reading.append(decided)
         try:
@@ -67,7 +63,7 @@ class Inbox:
 
     def take(self, delivered: Delivered) -> None:
         run, position = delivered.letter.to, delivered.position
-        if position in self._taken or delivered.partition not in self._partitions:
+        if position in self._taken or delivered.partition not in self._context.partitions:
             return
         try:
             given = i.decode(delivered.letter.body)
@@ -75,16 +71,16 @@ class Inbox:
             if position not in self._kept:
                 _log.warning("run %s: %s; it waits for a server with a newer Perdure", run, error)
             self._kept[position] = delivered.partition
-            self._unread(run, delivered.partition)
+            self._scheduler.incompatible.note(run, delivered.partition)
             return
-        if run in self._stuck and not isinstance(given, i.Wake):
+        if run in self._context.stuck and not isinstance(given, i.Wake):
             self._kept[position] = delivered.partition
             return
         self._kept.pop(position, None)
         self._taken.add(position)
         mail = Mail(delivered.letter.at, 0, given, position=position, borrowed=borrowed_by(run, given))
         mail.partition = delivered.partition
-        self._offer(run, mail)
+        self._scheduler.offer(run, mail)
 
     def leave(self, partitions: Collection[int]) -> None:
         """These are not ours any more."""

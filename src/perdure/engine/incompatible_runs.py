@@ -3,31 +3,24 @@
     cannot be read ─▶ entrusted to a live server that reads more ─▶ goes on there
                    └▶ there is none: it waits, and says so ─▶ looked for again and again
 
-Nothing of such a run is written but the note that it waits; letters to it stay where they are. Other runs go on.
+Nothing of such a run is written but the note that it waits; messages to it stay where they are. Other runs go on.
 """
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
+from perdure.engine.context import EngineContext
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Store
+
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
 
 
 class IncompatibleRuns:
-    def __init__(
-        self,
-        store: Store,
-        resident: Container[RunId],
-        stuck: dict[RunId, int],
-        look_again: Callable[[], None],
-        tell: Callable[[str], None],
-    ) -> None:
-        """`resident`: runs in memory; `look_again` reads the inbox, when letters to a run need not wait any longer."""
-        self._store = store
-        self._resident = resident
-        self._stuck = stuck
-        self._look_again = look_again
-        self._tell = tell
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._context = context
+        self._scheduler = scheduler
         self._waiting: dict[RunId, int] = {}  # with their partitions
         self.moving: set[RunId] = set()  # nothing may begin for these: they are another's from one moment to the next
 
@@ -50,7 +43,7 @@ class IncompatibleRuns:
 
     async def look(self) -> None:
         """Somebody who reads more may have come. A run in memory goes when it has come to rest."""
-        runs = [run for run in self._waiting if run not in self._resident and run not in self.moving]
+        runs = [run for run in self._waiting if run not in self._context.slots and run not in self.moving]
         if not runs:
             return
         self.moving.update(runs)
@@ -60,10 +53,10 @@ class IncompatibleRuns:
             pass  # looked for again soon; what matters is told by whoever needs the store
         finally:
             self.moving.difference_update(runs)
-        self._look_again()
+        self._scheduler.inbox.read_soon()
 
     async def _entrust(self, runs: list[RunId]) -> None:
-        for run in await self._store.entrust(runs):
+        for run in await self._context.store.entrust(runs):
             self._waiting.pop(run, None)
-            self._stuck.pop(run, None)
-            self._tell(f"run {run} goes on at a server with a newer Perdure")
+            self._context.stuck.pop(run, None)
+            self._scheduler.partitions.tell(f"run {run} was handed over to a server that runs a newer version")

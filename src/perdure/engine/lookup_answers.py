@@ -1,8 +1,9 @@
-"""Answering what decisions and judgements ask: entries of the catalog as documents, and what runs remember."""
+"""What decisions and validation ask for: entries of the catalog as documents, what runs remember, large values."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
+from perdure.engine.slot import Slot
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.lookups import (
@@ -40,6 +41,17 @@ async def answer(store: Store, asked: Sequence[Lookup], dialects: Iterable[Diale
             case ResourcesInNamespace(kind, namespace):
                 answers[one] = [document(row) for row in await store.list_resources(kind, namespace)]
     return answers
+
+
+async def fetch_values(store: Store, slot: Slot, names: Collection[bytes]) -> dict[bytes, bytes]:
+    """Large values of a run by digest: those that no disk has yet, its own, and those that its inputs have borrowed."""
+    texts = {name: slot.unsynced[name] for name in names if name in slot.unsynced}
+    texts.update(await store.values(slot.id, [name for name in names if name not in texts]))
+    for mail in slot.taken:
+        for source, name in mail.borrowed:
+            if name is not None and name in names and name not in texts:
+                texts.update(await store.values(source, [name]))
+    return texts
 
 
 async def _is_stranded(store: Store, parent: RunId, run: RunId) -> bool:

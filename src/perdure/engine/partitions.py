@@ -8,46 +8,39 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from math import inf
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
-from perdure.engine.background_tasks import BackgroundTasks
-from perdure.engine.handover import Handover
-from perdure.engine.settings import Settings
+from perdure.engine.context import EngineContext
+from perdure.engine.recovery import brought_by_code
+from perdure.engine.run_removal import descendants
+from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
+from perdure.kernel import inputs as i
+from perdure.kernel.ids import is_family
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Left, Share, Store
+from perdure.stores.protocol import Left, Share
+
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
 
 _log = logging.getLogger("perdure.engine")
 
 T = TypeVar("T")
 
+WOKEN_AT_ONCE = 2_000
 AGAIN = 1.0  # seconds before the store is asked again, after trouble
 
 
 class Partitions:
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        partitions: list[int],
-        handover: Handover,
-        chores: BackgroundTasks,
-        take_up: Callable[[Sequence[int]], Awaitable[None]],
-        wake: Callable[[Sequence[RunId]], Awaitable[None]],
-        forget: Callable[[Collection[int]], None],
-    ) -> None:
-        """`take_up` begins to drive runs of partitions that are ours now, `wake` single runs; `forget` drops those
-        that are not ours.
-        """
-        self._store = store
-        self._settings = settings
-        self._partitions = partitions
-        self._handover = handover
-        self._chores = chores
-        self._take_up = take_up
-        self._wake = wake
-        self._forget = forget
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._context = context
+        self._store = context.store
+        self._settings = context.settings
+        self._partitions = context.partitions
+        self._tasks = context.tasks
+        self._scheduler = scheduler
+        self._handover = scheduler.handover
         self.home = 0  # where runs of a process that does not serve are born
         self.tell: Callable[[str], None] = _log.info
         self.is_leaving = False  # nothing more is taken: it would be what we have just given up
@@ -76,12 +69,12 @@ class Partitions:
         elif self._settings.serves and self._store.should_share():
             self.look_around()
         if len(self._handover):
-            self._chores.spawn(self._handover.look())
+            self._tasks.spawn(self._handover.look())
 
     def look_around(self) -> None:
         if self._settings.serves and not (self._is_looking or self._is_coming_back or self.is_leaving):
             self._is_looking = True
-            self._chores.spawn(self._share())
+            self._tasks.spawn(self._share())
 
     async def _share(self) -> None:
         is_seen = True
@@ -106,12 +99,129 @@ class Partitions:
             if self.is_leaving:  # it was asked for before we knew
                 self._handover.begin(taken, inf)
                 return
-            await self._take_up(taken)
+            await self.take_up(taken)
         elif got.left:
-            await self._wake(runs_of(got.left))
+            await self.wake(runs_of(got.left))
         if got.surplus > len(self._handover):
             chosen = self._handover.choose(got.surplus - len(self._handover))
             self._handover.begin(chosen, self._settings.drain)
+
+    async def find_birthplace(self, run: RunId) -> int:
+        """Where a new run is born. A server that has just come, or was late, waits until it owns something."""
+        while (place := self.birthplace(run)) is None:
+            self._scheduler.must_run()
+            await asyncio.sleep(self._settings.poll)
+        return place
+
+    # Runs that come and go with their partitions.
+
+    async def adopt(self, families: Sequence[RunId] | None = None) -> None:
+        """Take up what has no live owner: all of it, or these runs with their children."""
+        home = await self.find_birthplace(families[0] if families else RunId(""))
+        moved = runs_of(await self._store.move(families, home))
+        stuck = [run for run in self._context.stuck if families is None or any(is_family(run, one) for one in families)]
+        await self.wake([*moved, *(run for run in stuck if run not in moved)])  # ours that are stuck are tried again
+
+    async def give_back(self, family: RunId) -> bool:
+        """Leave a family to whoever can do it, once nothing of it moves here; its tasks were not begun."""
+        slots = [slot for slot in self._context.slots.values() if is_family(slot.id, family)]
+        if any(self._scheduler.dispatcher.is_at_work(slot.id) for slot in slots) or self._scheduler.runs.is_moving(
+            family
+        ):
+            return False
+        for slot in slots:
+            slot.is_leaving = True
+            if unbegun := self._scheduler.dispatcher.withdraw(slot.id):
+                slot.laying_down.update(unbegun)
+                await self._scheduler.ask(slot.id, i.LayDown(unbegun))
+        below = [row.id for row in await descendants(self._store, family)]
+        if self._scheduler.runs.is_moving(family):  # something has come for it meanwhile
+            self._stay_with([slot for slot in slots if not slot.is_gone])
+            return False
+        self._scheduler.incompatible.moving.update([family, *below])
+        try:
+            for slot in [slot for slot in self._context.slots.values() if is_family(slot.id, family)]:
+                self._scheduler.runs.drop(slot, ELSEWHERE)
+                self._scheduler.dispatcher.forget(slot.id)
+            await self._store.disown_families([family], self.home)
+        finally:
+            self._scheduler.incompatible.moving.difference_update([family, *below])
+        self._scheduler.waiters.look_again()
+        return True
+
+    async def take_up(self, partitions: Sequence[int]) -> None:
+        """Drive the runs of these partitions from what is recorded of them."""
+        await self.wake(await self._store.with_work(partitions))
+
+    async def wake(self, runs: Sequence[RunId]) -> None:
+        """Drive these runs, which have open work, and all others of ours that something has come for."""
+        await self._scheduler.inbox.read()  # first: a result that is known is not asked for again
+        now = self._context.clock.now()
+        for run in runs:
+            self._scheduler.offer(run, Mail(now, 0, i.Wake()))
+        await self.tell_of_code(list(self._partitions))
+        await self.wake_parked()
+
+    async def tell_of_code(self, partitions: Sequence[int]) -> None:
+        for run, permit in await brought_by_code(self._store, self._context.dialects.values(), partitions):
+            self._scheduler.offer_now(run, i.PermitGrant(permit))
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """Not ours any more: nothing of them stays in memory, nothing more is written, tasks in hand are stopped."""
+        if not partitions:
+            return
+        for slot in list(self._context.slots.values()):
+            if slot.partition in partitions:
+                self._scheduler.runs.drop(slot, ELSEWHERE)
+                self._give_up_tasks(slot.id)
+            elif not slot.partition:
+                if self._partitions:
+                    self._scheduler.runs.load_anew(slot)
+                else:
+                    self._scheduler.runs.drop(slot, ELSEWHERE)
+        for run in [run for run, home in self._context.stuck.items() if home in partitions]:
+            del self._context.stuck[run]
+        self._scheduler.incompatible.leave(partitions)
+        self._scheduler.inbox.leave(partitions)
+        self._scheduler.waiters.look_again()
+
+    def _give_up_tasks(self, run: RunId) -> None:
+        at_work = self._scheduler.dispatcher.at_work(run)
+        alone = next((one for one in at_work if self._scheduler.dispatcher.is_alone(one)), None)
+        self._scheduler.dispatcher.forget(run)
+        self._scheduler.recorder.lose(run, at_work, alone)
+
+    def stay(self, partitions: list[int]) -> None:
+        """They were about to be handed over, and stay after all: what was held back is begun."""
+        self._stay_with(
+            [slot for slot in self._context.slots.values() if slot.partition in partitions and slot.is_leaving]
+        )
+        self._tasks.spawn(self.take_up(partitions))
+
+    def _stay_with(self, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            slot.is_leaving = False
+            unbegun, slot.unbegun = slot.unbegun, []
+            if slot.execution is None:
+                continue  # its tasks find hands when it is loaded
+            for number in unbegun:
+                self._scheduler.commands.hand_out(slot, slot.execution, number)
+            slot.has_unassigned_tasks = True
+            if slot.phase is Phase.IDLE:
+                self._scheduler.idle(slot)
+        self._scheduler.dispatcher.fill()
+
+    async def wake_parked(self) -> None:
+        await self._scheduler.inbox.read()  # what was acknowledged before a timer was due comes before it
+        now = self._context.clock.now()
+        ahead = self._context.clock.wall() - now
+        due = await self._store.due(self._partitions, now, WOKEN_AT_ONCE, ahead)
+        for run in due:
+            if run not in self._context.slots:
+                self._scheduler.offer(run, Mail(now, 0, i.Wake()))
+        if len(due) == WOKEN_AT_ONCE:  # the rest a moment later, when these are decided
+            self._scheduler.timers.parked(now + 10_000)
+        self._scheduler.timers.parked(await self._store.next_due(self._partitions, now, ahead))
 
     # Losing, and coming back.
 
@@ -126,10 +236,10 @@ class Partitions:
             if partition in self._partitions:
                 self._partitions.remove(partition)
         self._handover.lost(partitions)
-        self._forget(partitions)
+        self.forget(partitions)
         if not self._is_coming_back:
             self._is_coming_back = True
-            self._chores.spawn(self._come_back())
+            self._tasks.spawn(self._come_back())
 
     async def _come_back(self) -> None:
         try:
@@ -150,7 +260,7 @@ class Partitions:
             _log.warning("another process has taken over the runs of this one; from here on they are only followed")
             self.home = await self._patiently(self._store.claim)
             self._partitions.append(self.home)
-        await self._take_up(again)
+        await self.take_up(again)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """A server outlives trouble with its store; any other process says what the trouble is."""

@@ -9,9 +9,11 @@ process that cannot do a run must not be its live owner, or whoever can would be
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from perdure.engine import run_views
+from perdure.engine.context import EngineContext
 from perdure.engine.run_removal import descendants
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.ids import root_of
@@ -20,6 +22,9 @@ from perdure.kernel.permits import RESOURCES, resource_of
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import RunRow, Store
+
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
 
 # Runs that wait for a resource which loaded code stands for: nobody applies it, so nobody else tells them.
 
@@ -45,26 +50,12 @@ LOOK_AGAIN = 30.0  # seconds before a family that was left alone is looked at ag
 
 
 class Recovery:
-    def __init__(
-        self,
-        store: Store,
-        dialects: Mapping[str, Dialect],
-        partitions: Sequence[int],
-        can_perform: Callable[[str], bool],
-        unprovided: Callable[[], Collection[RunId]],
-        adopt: Callable[[Sequence[RunId]], Awaitable[None]],
-        give_back: Callable[[RunId], Awaitable[bool]],
-    ) -> None:
-        """`unprovided`: runs in memory with a task whose provider is not here. `adopt` moves families to us and drives
-        them; `give_back` leaves one to others, if nothing of it moves here.
-        """
-        self._store = store
-        self._dialects = dialects
-        self._partitions = partitions
-        self._can_perform = can_perform
-        self._unprovided = unprovided
-        self._adopt = adopt
-        self._give_back = give_back
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._store = context.store
+        self._dialects = context.dialects
+        self._partitions = context.partitions
+        self._executor = context.executor
+        self._scheduler = scheduler
         self._left: dict[RunId, float] = {}  # families that were not taken, and when each is looked at again
         self._taken: set[RunId] = set()
         self._is_looking = False
@@ -89,12 +80,12 @@ class Recovery:
 
     async def _look_at_taken(self) -> None:
         """Since they were taken up they may have come to something that only another process has."""
-        lacking = {root_of(run) for run in self._unprovided()}
+        lacking = {root_of(run) for run in self._scheduler.dispatcher.runs_without_provider()}
         for run, _, scope in await self._store.awaited(RESOURCES, self._partitions):
             if root_of(run) in self._taken and await self._lack_of_resources(run, {scope}):
                 lacking.add(root_of(run))
         for family in lacking & self._taken:
-            if await self._give_back(family):
+            if await self._scheduler.partitions.give_back(family):
                 self._taken.discard(family)
                 self._left[family] = _now() + LOOK_AGAIN
                 _log.info("run %s is given back: something it needs is not loaded here", family)
@@ -122,7 +113,7 @@ class Recovery:
     async def _take(self, families: list[RunId]) -> None:
         if not self._partitions:
             return  # we are leaving, or were late: there is nothing to take them into
-        await self._adopt(families)
+        await self._scheduler.partitions.adopt(families)
         self._taken.update(families)
         _log.info("took up %s", families[0] if len(families) == 1 else f"{len(families)} runs and all below them")
 
@@ -143,7 +134,7 @@ class Recovery:
         except Exception as error:  # whoever can read it goes on; here it would only be stuck
             return f"run {row.id} cannot be read here ({error})"
         for task in state.tasks.values():
-            if not task.pool and not self._can_perform(task.provider):
+            if not task.pool and not self._executor.can_perform(task.provider):
                 return f"run {row.id} needs provider {task.provider!r}"
         waiting = {permit.scope for permit in state.permits.values() if not permit.granted}
         return await self._lack_of_resources(row.id, waiting)

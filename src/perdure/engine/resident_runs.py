@@ -9,29 +9,26 @@ offer ─▶ wanted ─▶ found in the store ─▶ ready
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perdure.engine.background_tasks import BackgroundTasks
-from perdure.engine.clock import Clock
-from perdure.engine.commands import Commands
+from perdure.engine.context import EngineContext
 from perdure.engine.decision_threads import SMALL, WORK_OF_TEXT, done_aside
-from perdure.engine.handover import Handover
-from perdure.engine.inbox import Inbox
-from perdure.engine.incompatible_runs import IncompatibleRuns
 from perdure.engine.run_views import compiled, dialect_of, fold_stored, size_of
-from perdure.engine.slot import ELSEWHERE, IDLE, Mail, Phase, Slot
-from perdure.engine.stuck_runs import StuckRuns
+from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.control_messages import kind_of
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import NewerRecord, PerdureError
 from perdure.kernel.execution import Execution
+from perdure.kernel.ids import is_family
 from perdure.kernel.inputs import Start
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import written_in
-from perdure.stores.protocol import NewRun, Store, Stored, Summary, Transition
+from perdure.stores.protocol import NewRun, Stored, Summary, Transition
+
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
 
 # Bringing runs into memory: many at a time, each folded from what is recorded.
 
@@ -40,18 +37,12 @@ PROGRAMS_KEPT = 256
 
 
 class RunLoader:
-    def __init__(
-        self,
-        store: Store,
-        dialects: Mapping[str, Dialect],
-        chores: BackgroundTasks,
-        found: Callable[[Slot, Stored | None], Awaitable[None]],
-    ) -> None:
-        """`found` gets each slot with what the store has of it, if anything."""
-        self._store = store
-        self._dialects = dialects
-        self._chores = chores
-        self._found = found
+    def __init__(self, context: EngineContext, runs: "ResidentRuns") -> None:
+        """`runs` gets each slot with what the store has of it, if anything."""
+        self._store = context.store
+        self._dialects = context.dialects
+        self._tasks = context.tasks
+        self._runs = runs
         self._wanted: deque[Slot] = deque()
         self._programs: OrderedDict[bytes, Any] = OrderedDict()
         self._is_busy = False
@@ -66,7 +57,7 @@ class RunLoader:
         self._wanted.append(slot)
         if not self._is_busy:
             self._is_busy = True
-            self._chores.spawn(self._load())
+            self._tasks.spawn(self._load())
 
     def close(self) -> None:
         self._wanted.clear()
@@ -78,10 +69,10 @@ class RunLoader:
             for slot in slots:
                 one = stored.get(slot.id)
                 if self._is_quick(slot, one):
-                    await self._found(slot, one)
+                    await self._runs.on_loaded(slot, one)
                 else:
                     self._aside += 1
-                    self._chores.spawn(self._find_aside(slot, one))
+                    self._tasks.spawn(self._find_aside(slot, one))
             await asyncio.sleep(0)
         self._is_busy = False
 
@@ -94,7 +85,7 @@ class RunLoader:
 
     async def _find_aside(self, slot: Slot, stored: Stored | None) -> None:
         try:
-            await self._found(slot, stored)
+            await self._runs.on_loaded(slot, stored)
         finally:
             self._aside -= 1
 
@@ -135,61 +126,33 @@ EXISTS = i.Refused("the run exists already")
 
 
 class ResidentRuns:
-    def __init__(
-        self,
-        store: Store,
-        dialects: Mapping[str, Dialect],
-        partitions: Collection[int],
-        slots: dict[RunId, Slot],
-        stuck: dict[RunId, int],
-        clock: Clock,
-        chores: BackgroundTasks,
-        inbox: Inbox,
-        newer: IncompatibleRuns,
-        commands: Commands,
-        handover: Handover,
-        trouble: StuckRuns,
-        *,
-        make_ready: Callable[[Slot], None],
-    ) -> None:
-        self._store = store
-        self.slots = slots
-        self.loader = RunLoader(store, dialects, chores, self._on_loaded)
-        self._dialects = dialects
-        self._partitions = partitions
-        self._stuck = stuck
-        self._clock = clock
-        self._chores = chores
-        self._inbox = inbox
-        self._newer = newer
-        self._commands = commands
-        self._handover = handover
-        self._trouble = trouble
-        self._make_ready = make_ready
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._context = context
+        self._store = context.store
+        self._dialects = context.dialects
+        self._clock = context.clock
+        self._scheduler = scheduler
+        self.slots = context.slots
+        self.loader = RunLoader(context, self)
 
     # Coming in.
 
-    def offer(self, run: RunId, mail: Mail) -> None:
-        slot = self.slots.get(run)
-        if slot is None:
-            if run in self._newer.moving:  # the store knows in a moment whose it is
-                self._inbox.forget([mail])
-                mail.answer(ELSEWHERE)
-                return
-            slot = self.slots[run] = Slot(run, 0)
-            slot.mailbox.append(mail)
-            if self._stuck.pop(run, None) is None:
-                self.loader.want(slot)
-            else:
-                self._chores.spawn(self._try_again(slot))
+    def bring_in(self, run: RunId, mail: Mail) -> None:
+        """Mail for a run that is not in memory."""
+        if run in self._scheduler.incompatible.moving:  # the store knows in a moment whose it is
+            self._scheduler.inbox.forget([mail])
+            mail.answer(ELSEWHERE)
             return
+        slot = self.slots[run] = Slot(run, 0)
         slot.mailbox.append(mail)
-        if slot.phase is IDLE:
-            self._make_ready(slot)
+        if self._context.stuck.pop(run, None) is None:
+            self.loader.want(slot)
+        else:
+            self._context.tasks.spawn(self._try_again(slot))
 
     async def _try_again(self, slot: Slot) -> None:
         """A run that was stuck, with everything that was kept for it: a result that is known is not asked for again."""
-        await self._inbox.read()
+        await self._scheduler.inbox.read()
         if not slot.is_gone:
             self.loader.want(slot)
 
@@ -218,7 +181,7 @@ class ResidentRuns:
         again.programs = slot.programs
         self.loader.want(again)
 
-    async def _on_loaded(self, slot: Slot, stored: Stored | None) -> None:
+    async def on_loaded(self, slot: Slot, stored: Stored | None) -> None:
         if slot.is_gone:
             return
         try:
@@ -235,26 +198,26 @@ class ResidentRuns:
         except Exception as error:
             if not slot.is_gone:
                 slot.partition = _home(slot, stored)
-                self._trouble.set_stuck(slot, error, is_born=stored is not None)
+                self._scheduler.stuck.set_stuck(slot, error, is_born=stored is not None)
 
     def _may_have(self, partition: int, slot: Slot) -> bool:
-        return partition in self._partitions or slot.is_leaving
+        return partition in self._context.partitions or slot.is_leaving
 
     async def _leave_alone(self, slot: Slot, stored: Stored | None, error: NewerRecord) -> None:
         """Nothing of the run is touched: a server that can read it goes on, now or when there is one."""
         if slot.is_gone:
             return
         slot.partition = _home(slot, stored)
-        is_entrusted = await self._newer.entrust(slot.id, slot.partition)
+        is_entrusted = await self._scheduler.incompatible.entrust(slot.id, slot.partition)
         if slot.is_gone:
             return
         if is_entrusted:
             self.drop(slot, ELSEWHERE)
         elif stored is not None:
-            self._trouble.set_stuck(slot, error)
+            self._scheduler.stuck.set_stuck(slot, error)
         else:  # its start is a letter, and stays one
             _log.warning("run %s waits for a server with a newer Perdure: %s", slot.id, error)
-            self._stuck[slot.id] = slot.partition
+            self._context.stuck[slot.id] = slot.partition
             self.drop(slot, i.Refused(str(error)))
 
     async def _fill_known(self, slot: Slot, stored: Stored) -> None:
@@ -273,10 +236,10 @@ class ResidentRuns:
         if row.stuck and not slot.failures:
             slot.failures = 1
         slot.install(execution)
-        self._commands.assign_tasks(slot, execution)
+        self._scheduler.commands.assign_tasks(slot, execution)
         if execution.state.sliced:
             slot.mailbox.append(Mail(self._clock.now(), 0, i.Proceed()))
-        self._make_ready(slot)
+        self._scheduler.make_ready(slot)
 
     async def _fill_new(self, slot: Slot) -> None:
         """Not in the store: a child about to start, or a letter to a run that is gone."""
@@ -286,7 +249,7 @@ class ResidentRuns:
             for lost in [mail for mail in mails if mail.is_acknowledged_word]:  # a store keeps runs that have words
                 _log.warning("run %s is not there any more; a %s to it is dropped", slot.id, kind_of(lost.given))
             self.drop(slot, i.Refused("there is no such run"))
-            await self._inbox.discard(mails)
+            await self._scheduler.inbox.discard(mails)
             return
         dialect = dialect_of(self._dialects, start.language)
         brought = next((text for name, _, text in slot.programs if name == start.program), None)
@@ -301,7 +264,15 @@ class ResidentRuns:
             self.drop(slot, ELSEWHERE)
             return
         self.prepare_creation(slot, start, program)
-        self._make_ready(slot)
+        self._scheduler.make_ready(slot)
+
+    def is_moving(self, run: RunId) -> bool:
+        """Whether the run, or one below it, is about to be decided here, or is being written down."""
+        return any(
+            slot.phase is not Phase.STUCK and (slot.phase is not Phase.IDLE or bool(slot.mailbox))
+            for slot in self.slots.values()
+            if is_family(slot.id, run)
+        )
 
     # Leaving.
 
@@ -310,7 +281,7 @@ class ResidentRuns:
         self.remove(slot)
         slot.phase = Phase.GONE
         mails = [*slot.taken, *slot.mailbox]
-        self._inbox.forget(mails)
+        self._scheduler.inbox.forget(mails)
         for mail in mails:
             mail.answer(answer)
 
@@ -320,7 +291,7 @@ class ResidentRuns:
         if slot.creation.named is None:
             self.drop(slot, EXISTS)
         else:
-            self._chores.spawn(self._explain(slot, slot.creation.language, *slot.creation.named))
+            self._context.tasks.spawn(self._explain(slot, slot.creation.language, *slot.creation.named))
 
     async def _explain(self, slot: Slot, language: str, namespace: str, name: str) -> None:
         holder = await self._store.named(language, namespace, name)
@@ -328,14 +299,16 @@ class ResidentRuns:
             return
         if holder is None or holder == slot.id:
             self.drop(slot, EXISTS)
-            await self._inbox.read()  # the letters that were to start it are there still
+            await self._scheduler.inbox.read()  # the letters that were to start it are there still
         else:
-            self._trouble.set_aside(slot, f"the name {name!r} in namespace {namespace!r} belongs to run {holder}")
+            self._scheduler.stuck.set_aside(
+                slot, f"the name {name!r} in namespace {namespace!r} belongs to run {holder}"
+            )
 
     def remove(self, slot: Slot) -> None:
         del self.slots[slot.id]
         if slot.is_leaving:
-            self._handover.gone(slot)
+            self._scheduler.handover.gone(slot)
 
 
 def _home(slot: Slot, stored: Stored | None) -> int:

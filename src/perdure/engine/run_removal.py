@@ -5,22 +5,24 @@ anywhere in between leaves the letter, and with it the task, to the next owner.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from perdure.engine.background_tasks import BackgroundTasks
-from perdure.engine.clock import Clock
-from perdure.engine.inbox import Inbox
+from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
 from perdure.kernel.values import RunId
 from perdure.stores.protocol import Filter, Message, RunRow, Store
 
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
+
 
 class RunRemoval:
-    def __init__(self, store: Store, inbox: Inbox, chores: BackgroundTasks, clock: Clock) -> None:
-        self._store = store
-        self._inbox = inbox
-        self._chores = chores
-        self._clock = clock
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._store = context.store
+        self._clock = context.clock
+        self._tasks = context.tasks
+        self._scheduler = scheduler
         self._held: dict[RunId, list[Mail]] = {}  # runs that have ended, above others that have not
         self._told: set[RunId] = set()
 
@@ -28,12 +30,12 @@ class RunRemoval:
         """The run has ended; `mails` are letters to it, which nobody answers any more."""
         for mail in mails:
             mail.answer(i.Refused("the run is being removed"))
-        self._chores.spawn(self._remove(run, [mail for mail in mails if mail.position is not None]))
+        self._tasks.spawn(self._remove(run, [mail for mail in mails if mail.position is not None]))
 
     def look_again(self) -> None:
         held, self._held = self._held, {}
         for run, mails in held.items():
-            self._chores.spawn(self._remove(run, mails))
+            self._tasks.spawn(self._remove(run, mails))
 
     async def _remove(self, run: RunId, mails: list[Mail]) -> None:
         below = await descendants(self._store, run)
@@ -44,23 +46,23 @@ class RunRemoval:
                 if one not in self._told:
                     self._told.add(one)
                     await self._store.send_together([Message(one, self._clock.now(), i.encode(i.Disown()))])
-            await self._inbox.read()
+            await self._scheduler.inbox.read()
             return
         gone = await self._store.remove([*(row.id for row in reversed(below)), run])
         if run not in gone and (row := await self._store.find(run)) is not None:
             await self._wait_for_words(row, mails)
             return
-        self._inbox.forget(mails)
+        self._scheduler.inbox.forget(mails)
         self._told.discard(run)
         self.look_again()
 
     async def _wait_for_words(self, row: RunRow, mails: list[Mail]) -> None:
         """Somebody has said something to it, or to a run below it: that is decided first, then we come back."""
         if row.has_words:
-            self._inbox.forget(mails)  # what removes the run is read again, together with the words
+            self._scheduler.inbox.forget(mails)  # what removes the run is read again, together with the words
         else:
             self._held[row.id] = [*self._held.get(row.id, ()), *mails]
-        await self._inbox.read()
+        await self._scheduler.inbox.read()
 
 
 async def descendants(store: Store, run: RunId) -> list[RunRow]:

@@ -96,9 +96,10 @@ class Slot:
         "execution",
         "failures",
         "fetching",
+        "has_unassigned_tasks",
         "held",
         "id",
-        "is_dear",
+        "is_expensive",
         "is_leaving",
         "laying_down",
         "lived",
@@ -108,7 +109,6 @@ class Slot:
         "pooled",
         "programs",
         "rivals",
-        "seeks_hands",
         "snapshot_bytes",
         "summary",
         "tail_bytes",
@@ -140,12 +140,12 @@ class Slot:
         self.tail_bytes = 0
         self.snapshot_bytes = 0
         self.failures = 0
-        self.is_dear = False  # its turns are decided in a thread, until so many of them were `cheap`
+        self.is_expensive = False  # its turns are decided in a thread, until so many of them were `cheap`
         self.cheap = 0
         self.fetching: set[int] = set()  # tasks whose large values are on their way from the store
         self.is_leaving = False  # its partition is being handed over: tasks are not begun, but kept in `unbegun`
         self.unbegun: list[int] = []
-        self.seeks_hands = False  # some of its tasks may be in nobody's hands; looked at when it comes to rest
+        self.has_unassigned_tasks = False  # some of its tasks may be in nobody's hands; looked at when it comes to rest
         self.laying_down: set[int] = set()  # those of which it is being recorded
         self.rivals: dict[tuple[RunName, RunId], RunId] = {}  # who has the names that it has claimed in vain
         # The decision in progress.

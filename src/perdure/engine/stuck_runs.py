@@ -1,18 +1,17 @@
 """Runs that cannot be decided. One harms no other: it is set aside, says why, and is tried again on demand."""
 
 import logging
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from perdure.engine.background_tasks import BackgroundTasks
-from perdure.engine.clock import Clock
-from perdure.engine.group_commit import GroupCommit
-from perdure.engine.inbox import Inbox
+from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail, Phase, Slot
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import Code, Failed, Status
-from perdure.kernel.values import RunId
-from perdure.stores.protocol import Message, Store, Transition, added
+from perdure.stores.protocol import Message, Transition, added
+
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
 
 _log = logging.getLogger("perdure.engine")
 
@@ -21,27 +20,9 @@ _FOLLOWS = (i.Wake, i.Proceed, i.TaskLost, i.Begin, i.Clear)
 
 
 class StuckRuns:
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        chores: BackgroundTasks,
-        committer: GroupCommit,
-        inbox: Inbox,
-        stuck: dict[RunId, int],
-        *,
-        remove: Callable[[Slot], None],
-        reload: Callable[[Slot], None],
-    ) -> None:
-        """`remove` takes a slot out of memory; `reload` folds it anew from what is recorded."""
-        self._store = store
-        self._clock = clock
-        self._chores = chores
-        self._committer = committer
-        self._inbox = inbox
-        self._stuck = stuck
-        self._remove = remove
-        self._reload = reload
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._context = context
+        self._scheduler = scheduler
 
     def undecided(self, slot: Slot, error: Exception) -> None:
         """State was changed half-way, so it is folded anew; a second failure is the run's own."""
@@ -50,11 +31,7 @@ class StuckRuns:
             self.set_stuck(slot, error)
         else:
             _log.warning("run %s could not be decided; trying once more", slot.id, exc_info=error)
-            self._reload(slot)
-
-    def fold_anew(self, slot: Slot) -> None:
-        """State was changed half-way by a decision that is made again; nobody is to blame."""
-        self._reload(slot)
+            self._scheduler.runs.reload(slot)
 
     def set_stuck(self, slot: Slot, error: Exception, *, is_born: bool = True) -> None:
         """Its error is shown, its inputs are kept."""
@@ -67,28 +44,28 @@ class StuckRuns:
         slot.put_back()
         kept, slot.mailbox = slot.mailbox, []
         if slot.creation is not None or not is_born:  # it was never stored: the start itself is refused
-            self._remove(slot)
+            self._scheduler.runs.remove(slot)
             slot.phase = Phase.GONE
-            self._chores.spawn(self._cannot_begin(kept, text))
+            self._context.tasks.spawn(self._cannot_begin(kept, text))
             return
         slot.phase = Phase.STUCK
-        self._stuck[slot.id] = slot.partition
-        self._inbox.forget(kept)
+        self._context.stuck[slot.id] = slot.partition
+        self._scheduler.inbox.forget(kept)
         change = Transition(slot.id, slot.partition, 0, stuck=text)
         for mail in kept:
             if mail.position is None and not isinstance(mail.given, _FOLLOWS):
                 change.letters = added(change.letters, [Message(slot.id, mail.at, i.encode(mail.given))])
                 change.values = added(change.values, mail.values)
             mail.answer(i.Refused(f"the run is stuck: {text}"))
-        self._committer.add(slot, change)
-        self._committer.flush(alone=False)
+        self._scheduler.commit.add(slot, change)
+        self._scheduler.commit.flush(alone=False)
 
     def set_aside(self, slot: Slot, text: str) -> None:
         """It cannot be created, because its name is another's: whoever wants it is told."""
         kept = [*slot.taken, *slot.mailbox]
-        self._remove(slot)
+        self._scheduler.runs.remove(slot)
         slot.phase = Phase.GONE
-        self._chores.spawn(self._cannot_begin(kept, text, Code.NAME_TAKEN))
+        self._context.tasks.spawn(self._cannot_begin(kept, text, Code.NAME_TAKEN))
 
     async def _cannot_begin(self, kept: list[Mail], text: str, code: Code = Code.CANNOT_BEGIN) -> None:
         for mail in kept:
@@ -96,6 +73,6 @@ class StuckRuns:
             if isinstance(mail.given, i.Start) and mail.given.parent is not None:
                 parent, child = mail.given.parent
                 failed = i.ChildResult(child, Status.FAILED, Failed(code, text, retryable=False))
-                await self._store.send(Message(parent, self._clock.now(), i.encode(failed)))
-        await self._inbox.discard(kept)
-        await self._inbox.read()
+                await self._context.store.send(Message(parent, self._context.clock.now(), i.encode(failed)))
+        await self._scheduler.inbox.discard(kept)
+        await self._scheduler.inbox.read()

@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
-from perdure.engine.background_tasks import BackgroundTasks
-from perdure.engine.clock import Clock
 from perdure.engine.commands import lost
+from perdure.engine.context import EngineContext
 from perdure.engine.large_values import lighten_outcome
-from perdure.engine.slot import Mail, Slot
+from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
 from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort
 from perdure.kernel.crash_attribution import LossKind, StartPlace
@@ -18,9 +17,12 @@ from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import Payload, RunId
 from perdure.stores.clocks import machine
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Message, Store
+from perdure.stores.protocol import Message
 
-# The engine's side of the door through which a task in flight speaks to its run.
+if TYPE_CHECKING:
+    from perdure.engine.scheduler import Scheduler
+
+# The engine's side of the interface through which a task in flight speaks to its run.
 
 _task_log = logging.getLogger("perdure.task")
 
@@ -87,54 +89,43 @@ SPEAK_EVERY = 1.0  # seconds between tries to speak for a task, while the store 
 
 
 class TaskRecorder:
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        chores: BackgroundTasks,
-        slots: Mapping[RunId, Slot],
-        offer: Callable[[RunId, Mail], None],
-        ask: Ask,
-        text: Text,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._chores = chores
-        self._slots = slots
-        self._offer = offer
-        self._ask = ask
-        self._text = text
+    def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
+        self._store = context.store
+        self._clock = context.clock
+        self._tasks = context.tasks
+        self._slots = context.slots
+        self._scheduler = scheduler
         self.let_go: dict[RunId, set[tuple[int, int]]] = {}
         """Tasks, with their deliveries, that this process had to give up although it lives."""
         self._is_closed = False
 
     def port_for(self, one: Assignment) -> RunPort:
-        return TaskPort(one, self._ask, self._text)
+        return TaskPort(one, self._scheduler.ask, self._scheduler.text)
 
     def task_done(self, one: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
         outcome, values = lighten_outcome(outcome)
         result = i.TaskResult(one.task, one.attempt, one.delivery, outcome)
         reply = None if recorded is None else lambda answer: recorded()
-        self._offer(one.run, Mail(self._clock.now(), 0, result, reply=reply, values=values))
+        self._scheduler.offer(one.run, Mail(self._clock.now(), 0, result, reply=reply, values=values))
 
     def task_lost(self, one: Assignment, loss: LossKind, reason: str | None = None) -> None:
         slot = self._slots.get(one.run)
         task = None if slot is None or slot.execution is None else slot.execution.state.tasks.get(one.task)
         if task is not None and task.laid_down:
-            self._offer(one.run, Mail(self._clock.now(), 0, i.TakeUp([one.task])))
+            self._scheduler.offer(one.run, Mail(self._clock.now(), 0, i.TakeUp([one.task])))
         else:
-            self._offer(one.run, lost(one, self._clock.now(), loss, reason))
+            self._scheduler.offer(one.run, lost(one, self._clock.now(), loss, reason))
 
     def task_begins(self, one: Assignment, place: StartPlace, recorded: Callable[[bool], None]) -> None:
         begin = i.Begin(one.task, one.delivery, place, machine() if place is StartPlace.ALONE else "")
-        self._offer(
+        self._scheduler.offer(
             one.run,
             Mail(self._clock.now(), 0, begin, reply=lambda answer: recorded(isinstance(answer, i.Accepted))),
         )
 
     def task_outlived(self, one: Assignment, recorded: Callable[[], None]) -> None:
         cleared = i.Clear(one.task, one.delivery, outlived=True)
-        self._offer(one.run, Mail(self._clock.now(), 0, cleared, reply=lambda answer: recorded()))
+        self._scheduler.offer(one.run, Mail(self._clock.now(), 0, cleared, reply=lambda answer: recorded()))
 
     def lose(self, run: RunId, at_work: list[Assignment], alone: Assignment | None) -> None:
         """The run is not ours any more, and its tasks are stopped: that is not their doing.
@@ -147,7 +138,7 @@ class TaskRecorder:
                 self.let_go.clear()
             self.let_go[run] = {(one.task, one.delivery) for one in at_work}
         if alone is not None:
-            self._chores.spawn(self._speak_for(alone))
+            self._tasks.spawn(self._speak_for(alone))
 
     def close(self) -> None:
         """Nothing more is said."""

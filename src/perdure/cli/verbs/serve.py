@@ -88,7 +88,7 @@ async def _serve(asked: argparse.Namespace, talk: Console) -> int:
 
     async with health_page(asked.health) as page:
         engine = Engine(await opened(open, asked.db, most, talk), clock=clock, settings=settings, recover=False)
-        engine.runtime.sharing.tell = talk.say
+        engine.runtime.scheduler.partitions.tell = talk.say
         goes_on = "Go on with: perdure serve"
         try:
             async with engine:

@@ -1,0 +1,398 @@
+"""The scheduler owns the runs in memory: it takes inputs, lets runs decide, and carries out what was committed.
+
+    offer ─▶ mailbox ─▶ ready ─▶ decide ─▶ one commit for all ─▶ committed ─▶ tasks, timers, messages, answers ─▶ idle
+             (engine/slot.py)              (engine/group_commit.py)
+
+Deciding ahead happens across runs, never inside one: a run with an unsynced transition takes no input. Everything else
+of the engine is built here, top-down; each part is given what all share, and the scheduler itself.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from perdure.engine.background_tasks import BackgroundTasks
+from perdure.engine.clock import Clock
+from perdure.engine.commands import Commands
+from perdure.engine.context import EngineContext
+from perdure.engine.decision_threads import ON_THE_LOOP
+from perdure.engine.dispatch import Dispatcher, Executor
+from perdure.engine.document_validation import Fetch
+from perdure.engine.group_commit import Batch, GroupCommit
+from perdure.engine.handover import Handover
+from perdure.engine.inbox import Inbox
+from perdure.engine.incompatible_runs import IncompatibleRuns
+from perdure.engine.large_values import lighten
+from perdure.engine.lookup_answers import answer
+from perdure.engine.partitions import Partitions
+from perdure.engine.postponed_turns import PostponedTurns
+from perdure.engine.recovery import Recovery
+from perdure.engine.resident_runs import ResidentRuns
+from perdure.engine.run_removal import RunRemoval
+from perdure.engine.run_waiters import RunWaiters
+from perdure.engine.settings import Settings
+from perdure.engine.slot import COMMITTING, GONE, IDLE, READY, Mail, Phase, Slot
+from perdure.engine.stuck_runs import StuckRuns
+from perdure.engine.task_recorder import TaskRecorder
+from perdure.engine.timers import Timers
+from perdure.engine.transition_builder import transition
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import EngineStopped, PerdureError
+from perdure.kernel.execution import decide
+from perdure.kernel.lookups import Lookup, LookupAnswers
+from perdure.kernel.turn import MissingValues, Turn
+from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
+from perdure.kernel.values import Instant, Payload, RunId
+from perdure.stores.protocol import Committed, Store, Transition
+
+_log = logging.getLogger("perdure.engine")
+
+DECIDED_AT_ONCE = 256
+LONGEST_AT_ONCE = 0.01  # seconds before the event loop gets its turn; no decision depends on it
+
+Made = tuple[Turn, MissingValues] | Transition | None
+"""What a slot has decided: it needs values first, something has to be written, or nothing."""
+
+Watcher = Callable[[RunId, list[tuple[Instant, list[e.Event]]]], None]
+
+
+class Scheduler:
+    def __init__(
+        self, store: Store, dialects: Mapping[str, Dialect], executor: Executor, clock: Clock, settings: Settings
+    ) -> None:
+        self.stopped: PerdureError | None = None
+        self.tasks = BackgroundTasks(self.fail)
+        context = self.context = EngineContext(store, dialects, executor, clock, settings, self.tasks, [], {}, {})
+        self.slots = context.slots
+        self.answers: Fetch = self._answers
+        self.waiters = RunWaiters()
+        self.incompatible = IncompatibleRuns(context, self)
+        self.inbox = Inbox(context, self)
+        self.removal = RunRemoval(context, self)
+        self.timers = Timers(clock, self._timers_fired, context.slots.__contains__)
+        self.commit = GroupCommit(context, self)
+        self.recorder = TaskRecorder(context, self)
+        self.dispatcher = Dispatcher(executor, clock, settings.tasks_in_flight, self.recorder, self._may_begin)
+        self.handover = Handover(context, self)
+        self.partitions = Partitions(context, self)
+        self.recovery = Recovery(context, self)
+        self.commands = Commands(context, self)
+        self.stuck = StuckRuns(context, self)
+        self.runs = ResidentRuns(context, self)
+        self.postponed = PostponedTurns(context, self)
+        self._store, self._clock, self._settings = store, clock, settings
+        self._budget = TurnBudget(ON_THE_LOOP)  # of the slot that is being decided on the event loop
+        self._ahead: Instant = 0  # of the wall, compared with the store's clock, when this round began
+        self._ready: deque[Slot] = deque()
+        self._unflushed = 0  # slots decided since the last flush
+        self._watchers: list[Watcher] = []
+        self._is_due = False
+        self.is_closed = False
+
+    def _may_begin(self) -> bool:
+        return not self._store.is_late
+
+    async def _answers(self, questions: Sequence[Lookup]) -> LookupAnswers:
+        return await answer(self._store, questions)
+
+    # Stopping.
+
+    def fail(self, error: BaseException) -> None:
+        """A fault of ours or of the store's: nothing in memory can be trusted any more."""
+        if isinstance(error, PerdureError):
+            self.stop(error)
+        else:
+            _log.error("the engine failed", exc_info=error)
+            self.stop(EngineStopped(f"the engine failed: {error!r}"))
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """Callbacks of the event loop have no caller: an error in one stops the engine instead of vanishing."""
+        try:
+            action()
+        except Exception as error:
+            self.fail(error)
+
+    def stop(self, reason: PerdureError) -> None:
+        if self.stopped is not None:
+            return
+        self.stopped = reason
+        self.recorder.close()
+        self.timers.close()
+        self.commit.close()
+        self.runs.loader.close()
+        self.decide_no_more()
+        self.waiters.fail(reason)
+        refused = i.Refused(str(reason))
+        for slot in self.slots.values():
+            for mail in (*slot.mailbox, *slot.taken):
+                mail.answer(refused)
+
+    def decide_no_more(self) -> None:
+        self.is_closed = True
+        self._ready.clear()
+
+    def must_run(self) -> None:
+        if self.stopped is not None:
+            raise self.stopped
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing moves before something arrives from outside: a result, a signal, a due time."""
+        decided = not self._ready and not self._is_due
+        return decided and self.commit.is_idle and self.runs.loader.is_idle and not self.tasks
+
+    # Inputs.
+
+    def offer(self, run: RunId, mail: Mail) -> None:
+        slot = self.slots.get(run)
+        if slot is None:
+            self.runs.bring_in(run, mail)
+            return
+        slot.mailbox.append(mail)
+        if slot.phase is IDLE:
+            self.make_ready(slot)
+
+    def offer_now(self, run: RunId, given: i.Input) -> None:
+        self.offer(run, Mail(self._clock.now(), 0, given))
+
+    async def ask(self, run: RunId, given: i.Input) -> i.InputAnswer:
+        """Offer an input and wait until what follows from it is durable."""
+        self.must_run()
+        future: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
+        given, values = lighten(given, "value", "body", "result")
+        self.offer(run, Mail(self._clock.now(), 0, given, reply=answer_into(future), values=values))
+        decided = await future
+        if isinstance(decided, i.Refused):
+            self.must_run()  # refused because the engine stopped: that is no answer of the run's
+        return decided
+
+    async def text(self, run: RunId, payload: Payload) -> bytes:
+        if isinstance(payload, bytes):
+            return payload
+        return (await self._store.values(run, [payload.digest]))[payload.digest]
+
+    # Deciding: runs take up their mail in turns. What they need is fetched meanwhile.
+
+    def make_ready(self, slot: Slot) -> None:
+        slot.phase = READY
+        self._ready.append(slot)
+        self._decide_soon()
+
+    def _decide_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self.guard, self._decide_ready)
+
+    def _decide_ready(self) -> None:
+        self._is_due = False
+        ready = self._ready
+        if self.is_closed:
+            ready.clear()
+        if self._store.is_late:
+            self.partitions.late()
+        end = time.perf_counter() + LONGEST_AT_ONCE
+        self._ahead = self._clock.wall() - self._clock.now()
+        while ready and self._unflushed < DECIDED_AT_ONCE:
+            slot = ready.popleft()
+            self._unflushed += 1
+            if slot.phase is READY:
+                self._decide(slot)
+            if ready and time.perf_counter() > end:
+                self._decide_soon()  # the event loop gets its turn; what was decided is committed with what comes next
+                return
+        self._unflushed = 0
+        if ready:
+            self._decide_soon()
+        self.commit.flush(alone=not ready)
+
+    def _decide(self, slot: Slot) -> None:
+        execution = slot.execution
+        assert execution is not None
+        now = self._clock.now()
+        if slot.unfinished is None:
+            slot.ahead = self._ahead
+            if slot.calendar:
+                slot.look_at_wall(now, self._clock.wall())
+            if not slot.take(now, self._heard):
+                self.postponed.listen(slot)
+                return
+            if execution.state.status.is_final and slot.is_disowned and not slot.puts_words_first():
+                self._erase(slot)
+                return
+        if slot.is_expensive:
+            self.postponed.decide_in_thread(slot)
+            return
+        try:
+            self._budget.left = ON_THE_LOOP
+            before = current.set(self._budget)
+            try:
+                made = self.make_turns(slot, now)
+            finally:
+                current.reset(before)
+        except TurnTooExpensive:
+            self.postponed.begin_anew(slot)
+        except Exception as error:
+            self.stuck.undecided(slot, error)
+        else:
+            self.conclude(slot, made)
+
+    def make_turns(self, slot: Slot, now: Instant | None = None) -> Made:
+        """Decide what was taken up. Touches nothing but the slot, so it may be done in a thread.
+
+        `now` stamps all turns, where they take no time; otherwise each of them reads the clock.
+        """
+        execution, held, limits = slot.execution, slot.held, self._settings.limits
+        assert execution is not None
+        for at in range(slot.decided, len(slot.taken)):
+            mail = slot.taken[at]
+            turn = slot.unfinished
+            if turn is None:
+                decided_at = self._clock.now() if now is None else now
+                turn = Turn(execution, mail.given, mail.at, decided_at, self._store.min_record_version)
+                turn.is_acknowledged = mail.position is not None
+                turn.ahead = slot.ahead
+                turn.name_holders = slot.rivals
+                if mail.values:
+                    turn.texts.update(mail.values)
+            if held:
+                needs = decide(turn, limits, is_held=at in held, owes_moves=at - 1 in held)
+            else:
+                needs = decide(turn, limits)
+            if needs is not None:
+                slot.unfinished = turn
+                return turn, needs
+            slot.finish(turn)
+        return transition(slot, self._settings.snapshot_bytes)
+
+    def conclude(self, slot: Slot, made: Made) -> None:
+        if type(made) is Transition:  # nearly always
+            if made.programs:
+                self.runs.loader.mark_editions(made)
+            slot.phase = COMMITTING
+            self.commit.add(slot, made)
+        elif isinstance(made, tuple):
+            self.postponed.fetch(slot, *made)
+        else:
+            self._settle(slot, None)
+
+    def _erase(self, slot: Slot) -> None:
+        """It has ended, and nobody has a use for it any more."""
+        self.runs.remove(slot)
+        slot.phase = GONE
+        self.removal.remove(slot.id, slot.taken)
+
+    def _heard(self, slot: Slot) -> Instant:
+        """Messages to a run that is being handed over are for its next owner."""
+        return self._clock.now() if slot.is_leaving else self.inbox.heard(slot.partition)
+
+    # After the commit: only now does anybody hear of what was decided.
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        """Hear of every commit; call the answer to stop."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def committed(self, batch: Batch, committed: Committed) -> None:
+        for slot, change in batch:
+            if slot.is_gone:
+                continue
+            if committed.refused and slot.id in committed.refused:
+                self.runs.refused(slot)
+            elif committed.rivals and slot.id in committed.rivals:
+                slot.rivals.update(committed.rivals[slot.id])
+                self.runs.reload(slot)
+            elif slot.phase is Phase.STUCK:
+                self.runs.remove(slot)
+                for mail in slot.mailbox:  # came while it was being written down that the run is stuck
+                    self.offer(slot.id, mail)
+            else:
+                self._settle(slot, change)
+        for delivered in committed.delivered:
+            self.inbox.take(delivered)
+        self.dispatcher.fill()
+
+    def fenced(self, batch: Batch, partitions: Sequence[int]) -> None:
+        """Nothing was written, and some of it is not ours any more; the rest is tried again."""
+        if all(slot.is_gone for slot, _ in batch):
+            return
+        self.partitions.lost(partitions)
+        self.start_over(batch)
+
+    def start_over(self, batch: Batch) -> None:
+        """Nobody knows what was written: the runs are folded from what is on disk, their inputs offered again."""
+        for slot, _ in batch:
+            if not slot.is_gone:
+                self.runs.reload(slot)
+
+    def _settle(self, slot: Slot, change: Transition | None) -> None:
+        """It is on disk, or nothing had to be written."""
+        turns, taken = slot.turns, slot.taken
+        slot.turns, slot.taken, slot.unsynced = [], [], {}
+        slot.phase = COMMITTING  # what commands bring back at once only waits in the mailbox
+        if change is not None:
+            slot.creation = None
+            slot.failures = 0
+            if slot.rivals:
+                slot.rivals = {}
+            if change.summary is not None:
+                slot.summary = change.summary
+            if change.consumes:
+                self.inbox.forget(taken)
+        for turn in turns:
+            self.commands.carry_out(slot, turn.events)
+        for mail, turn in zip(taken, turns, strict=True):
+            if mail.reply is not None:
+                mail.reply(turn.answer)
+        if self._watchers and change is not None:
+            recorded = [(turn.now, turn.events) for turn in turns if turn.events]
+            for watcher in list(self._watchers):
+                watcher(slot.id, recorded)
+        self.idle(slot)
+
+    def idle(self, slot: Slot) -> None:
+        """Nothing more to do for now: go on with the mail, wait for a timer, or leave memory."""
+        assert slot.execution is not None
+        slot.phase = IDLE
+        if slot.has_unassigned_tasks and not slot.is_leaving:
+            slot.has_unassigned_tasks = False
+            slot.phase = COMMITTING  # what this brings only waits in the mailbox
+            self.commands.assign_tasks(slot, slot.execution)
+            slot.phase = IDLE
+        if slot.calendar:
+            slot.look_at_wall(self._clock.now(), self._clock.wall())
+        due = slot.next_due()
+        if slot.is_leaving:
+            if slot.comes_again:
+                self.handover.look_at(slot)
+            else:
+                self.make_ready(slot)
+        elif slot.mailbox or (due is not None and due <= self._clock.now()):
+            self.make_ready(slot)
+        elif not slot.execution.state.has_local_work:  # a run that only waits costs disk, not memory
+            del self.slots[slot.id]
+            self.timers.parked(due)
+        elif due is not None and (slot.alarm is None or due < slot.alarm):
+            slot.alarm = due
+            self.timers.resident(due, slot.id)
+
+    def _timers_fired(self, runs: list[RunId], look_for_parked: bool) -> None:
+        for run in runs:
+            slot = self.slots.get(run)
+            if slot is not None:
+                slot.alarm = None
+                if slot.phase is IDLE:
+                    self.idle(slot)
+        if look_for_parked:
+            self.tasks.spawn(self.partitions.wake_parked())
+
+
+def answer_into(future: "asyncio.Future[i.InputAnswer]") -> Callable[[i.InputAnswer], None]:
+    def settle(given: i.InputAnswer) -> None:
+        if not future.done():
+            future.set_result(given)
+
+    return settle
