@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -81,6 +82,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def sample(request: pytest.FixtureRequest) -> sampling.Sample:
     """What of many cases inside one test is in turn (see `tests/sampling.py`)."""
     return sampling.Sample.of(request.node)
+
+
+@pytest.fixture(autouse=True)
+def loaded_sources() -> Iterator[None]:
+    """What a test has loaded is forgotten after it: subprocesses of later tests would look for files that are gone."""
+    yield
+    registry = sys.modules.get("perdure.providers.registry")
+    if registry is not None:
+        registry.shared.sources[:] = [source for source in registry.shared.sources if Path(source).exists()]
 
 
 @pytest.fixture(autouse=True)

@@ -112,7 +112,7 @@ def test_a_function_without_a_context_is_not_waited_for_after_a_cancel(isolated:
             arguments = {"function": f"{HERE}:announce_and_sleep", "args": [str(asleep)], "isolated": isolated}
             deaf = task("python", arguments)
             running = asyncio.create_task(worker.run(deaf, Ledger()))
-            assert await asyncio.to_thread(asleep.read_text) == "asleep"
+            assert await asyncio.wait_for(asyncio.to_thread(asleep.read_text), 60) == "asleep"
             worker.cancel(deaf)
             return await asyncio.wait_for(running, 10)
 
