@@ -10,7 +10,6 @@ LONGEST_CHAIN = 36
 
 TOO_LONG = {
     "perdure.engine.client": "split with the scheduler",
-    "perdure.engine.runtime": "split with the scheduler",
     "perdure.kernel.state": "to be split",
     "perdure.stores.protocol": "one contract of all stores, mostly docstrings",
     "perdure.stores.postgres.batch_writer": "to be split",

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from perdure.engine.background_tasks import BackgroundTasks
-from perdure.engine.clock import Clock
+from perdure.engine.clock import Clock, Timers
 from perdure.engine.commands import Commands
 from perdure.engine.context import EngineContext
 from perdure.engine.decision_threads import ON_THE_LOOP
@@ -23,7 +23,6 @@ from perdure.engine.document_validation import Fetch
 from perdure.engine.group_commit import Batch, GroupCommit
 from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
-from perdure.engine.incompatible_runs import IncompatibleRuns
 from perdure.engine.large_values import lighten
 from perdure.engine.lookup_answers import answer
 from perdure.engine.partitions import Partitions
@@ -34,9 +33,8 @@ from perdure.engine.run_removal import RunRemoval
 from perdure.engine.run_waiters import RunWaiters
 from perdure.engine.settings import Settings
 from perdure.engine.slot import COMMITTING, GONE, IDLE, READY, Mail, Phase, Slot
-from perdure.engine.stuck_runs import StuckRuns
+from perdure.engine.stuck_runs import IncompatibleRuns, StuckRuns
 from perdure.engine.task_recorder import TaskRecorder
-from perdure.engine.timers import Timers
 from perdure.engine.transition_builder import transition
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
