@@ -192,12 +192,12 @@ def _seconds(variable: str, usual: float) -> float:
 
 
 def local_executor(clock: Clock, store: "Store", spoken: Mapping[str, Dialect]) -> "Executor":
-    from perdure.services.playbook.keychain import Host, HostKeychain
+    from perdure.services.playbook.keychain import HostKeychain, HostSecrets
     from perdure.workers.secrets import from_environment
     from perdure.workers.unsealer import Unsealer
     from perdure.workers.worker import Worker
 
-    keychain = HostKeychain(Host(from_environment))
+    keychain = HostKeychain(HostSecrets(from_environment))
     openers = {name: language for name, language in spoken.items() if language.opens_envelopes}
     unsealer = Unsealer(openers, store.program, clock.now, keychain)
     return Worker(now=clock.now, keychain=keychain, unsealer=unsealer, limits=worker_limits())

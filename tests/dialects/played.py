@@ -29,7 +29,7 @@ from perdure.kernel.secret_masking import Mask
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.providers.failure import ProviderFailure
-from perdure.services.playbook.keychain import Host, HostKeychain
+from perdure.services.playbook.keychain import HostKeychain, HostSecrets
 from perdure.stores.protocol import ResourceWrite, Store
 from perdure.testing import CrashingStore, FakeClock, ScriptedHands, World
 from perdure.workers.unsealer import Unsealer
@@ -111,7 +111,7 @@ class Outside(ScriptedHands):
             openers,
             self.store.program,
             self.clock.now,
-            HostKeychain(Host(lambda name: None, {"PERDURE_KEYCHAIN_ENV": "*", **self._variables})),
+            HostKeychain(HostSecrets(lambda name: None, {"PERDURE_KEYCHAIN_ENV": "*", **self._variables})),
         )
         try:
             return await unsealer.open(one, self._mask)

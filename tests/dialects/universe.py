@@ -37,7 +37,7 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
 from perdure.providers.failure import ProviderFailure
-from perdure.services.playbook.keychain import Host, HostKeychain
+from perdure.services.playbook.keychain import HostKeychain, HostSecrets
 from perdure.workers.unsealer import Unsealer
 
 START: Instant = 1_800_000_000_000_000
@@ -400,7 +400,7 @@ class Universe:
             openers,
             document,
             lambda: self.now,
-            HostKeychain(Host(lambda name: None, {"PERDURE_KEYCHAIN_ENV": "*", **self.variables})),
+            HostKeychain(HostSecrets(lambda name: None, {"PERDURE_KEYCHAIN_ENV": "*", **self.variables})),
         )
         text = jsontext.encode(self.data(event.arguments))
         try:

@@ -11,8 +11,8 @@ from perdure.kernel.sealed_arguments import read_secret_places, seal_by_place
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Registry
-from perdure.services.playbook.keychain import Host, HostKeychain
-from perdure.workers.secrets import Secrets, from_environment, values_named
+from perdure.services.playbook.keychain import HostKeychain, HostSecrets
+from perdure.workers.secrets import Secrets, from_environment, secret_values
 
 TOKEN = 'hun"ter2\n'
 
@@ -190,7 +190,7 @@ def test_all_keys_of_a_secret_are_found_to_be_hidden(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PERDURE_SECRET_api_key", "from a variable")
     monkeypatch.setenv("PERDURE_SECRET_apiary", "of another")
 
-    assert sorted(values_named("api/*", from_environment)) == ["from a file", "from a variable"]
+    assert sorted(secret_values("api/*", from_environment)) == ["from a file", "from a variable"]
 
 
 def test_what_a_keychain_reads_is_found_to_be_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +203,9 @@ def test_what_a_keychain_reads_is_found_to_be_hidden(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PERDURE_CREDENTIAL_SHOP", '{"type": "basic", "username": "ada", "password": "stored away"}')
     names = ["file:key", "env:LISTED", "env:UNLISTED", "file:/etc/passwd", "credential:shop", "credential:none"]
 
-    keychain = HostKeychain(Host(from_environment))
+    keychain = HostKeychain(HostSecrets(from_environment))
 
-    values = [value for name in names for value in values_named(name, from_environment, keychain)]
+    values = [value for name in names for value in secret_values(name, from_environment, keychain)]
 
     assert values == ["from a file", "from a variable", "stored away"]
 

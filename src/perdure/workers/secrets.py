@@ -46,7 +46,7 @@ class Masks:
             del self._masks[family]
 
 
-__all__ = ["REDACTED", "MaskingPort", "Resolver", "SecretMissing", "Secrets", "from_environment", "values_named"]
+__all__ = ["REDACTED", "MaskingPort", "Resolver", "SecretMissing", "Secrets", "from_environment", "secret_values"]
 
 Resolver = Callable[[str], str | None]
 """Name → value, or None when there is no such secret."""
@@ -91,7 +91,7 @@ def from_environment(name: str) -> str | None:
         return None
 
 
-def values_named(name: str, resolve: Resolver, keychain: KeychainSource | None = None) -> Iterator[str]:
+def secret_values(name: str, resolve: Resolver, keychain: KeychainSource | None = None) -> Iterator[str]:
     """The values that a name in `Assignment.secrets` stands for on this machine: to be masked, never to be passed on.
 
     A secret's name; `name/*` for all keys of a secret; or a name of the keychain (`env:…`, `file:…`, `credential:…`).

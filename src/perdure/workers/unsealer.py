@@ -37,7 +37,7 @@ SWEEP = 256  # keys that may come before those that have ended are looked for
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedSecret:
     found: Secret
     secrets: tuple[str, ...]
 
@@ -48,11 +48,11 @@ Make = Callable[[], Awaitable[ResolvedSecret]]
 class SecretCache:
     def __init__(self, now: Callable[[], Instant]) -> None:
         self._now = now
-        self._kept: dict[str, Kept] = {}
-        self._flights: dict[str, asyncio.Task[Kept]] = {}
+        self._kept: dict[str, CachedSecret] = {}
+        self._flights: dict[str, asyncio.Task[CachedSecret]] = {}
         self._sweep_at = SWEEP
 
-    async def get(self, entry: SecretEntry, make: Make) -> Kept:
+    async def get(self, entry: SecretEntry, make: Make) -> CachedSecret:
         """The entry's value. However many want it, it is made once; if that fails, it fails for all who waited.
 
         One that has ended is made anew only where its author says so (PBK-183).
@@ -69,11 +69,11 @@ class SecretCache:
             flight.add_done_callback(lambda _: self._flights.pop(entry.key, None))
         return await asyncio.shield(flight)  # the first to come may be cancelled, those behind it wait for the same
 
-    async def _make(self, entry: SecretEntry, make: Make) -> Kept:
+    async def _make(self, entry: SecretEntry, make: Make) -> CachedSecret:
         made = await make()
         lifetime = entry.lifetime if made.lifetime is None else made.lifetime
         due = self._now() + int(lifetime * SECOND)
-        kept = Kept(Secret(made.kind or entry.kind, made.value, due), tuple(made.secrets()))
+        kept = CachedSecret(Secret(made.kind or entry.kind, made.value, due), tuple(made.secrets()))
         self._kept[entry.key] = kept
         self._sweep()
         return kept
@@ -102,7 +102,7 @@ Documents = Callable[[bytes], Awaitable[tuple[str, bytes] | None]]
 """Digest → language and text of a pinned document."""
 
 
-class Unsealed(ProviderFailure):
+class UnsealFailure(ProviderFailure):
     """A task that could not begin for want of its secrets."""
 
     def __init__(self, cause: EnvelopeError) -> None:
@@ -137,7 +137,7 @@ class Unsealer:
                 raise EnvelopeError("unknown", f"the language {envelope.language!r} of this task is not spoken here")
             return await self._answered(opener.open(envelope.body, assignment.run), mask)
         except EnvelopeError as cause:
-            raise Unsealed(cause) from None
+            raise UnsealFailure(cause) from None
 
     async def _answered(self, asking: SecretRequests[_T], mask: Mask) -> _T:
         answer: Any = None

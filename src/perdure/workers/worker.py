@@ -27,7 +27,7 @@ from perdure.providers.policy import refusal_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.task_outcomes import RESULT_LIMIT, settle
 from perdure.workers.concurrency_limits import LONG, GroupLimit, LanguageLimit
-from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, from_environment, values_named
+from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, from_environment, secret_values
 from perdure.workers.task_execution import PROCESS, Done, TaskExecution, is_isolated, not_open
 from perdure.workers.threads import Threads
 
@@ -156,7 +156,7 @@ class Worker:
         for name in names:
             if name not in mask.names:
                 mask.names.add(name)
-                for value in values_named(name, self._resolve_secret, self._keychain):
+                for value in secret_values(name, self._resolve_secret, self._keychain):
                     mask.add(value)
 
     def _admit(self, errand: TaskExecution) -> None:

@@ -100,8 +100,8 @@ def test_all_queues_are_known_here() -> None:
 
 
 def test_what_a_join_holds_is_a_queue_per_branch() -> None:
-    held = b.Tracker({"a": OrderedDict({2: None, 1: None})})
-    body = b.Body(forks={b.WHOLE: b.Fork(trackers={"join": held})}, workload=Value(b"{}"))
+    held = b.JoinTracker({"a": OrderedDict({2: None, 1: None})})
+    body = b.Body(forks={b.WHOLE: b.TokenFork(trackers={"join": held})}, workload=Value(b"{}"))
 
     found = b.thaw(b.freeze(body)).forks[b.WHOLE].trackers["join"].held["a"]
 

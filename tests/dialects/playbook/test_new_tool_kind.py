@@ -14,7 +14,7 @@ from tests.dialects.playbook import kinds
 MODULE = '''
 """`greet`: a greeting, made by a worker."""
 
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Kind, ToolResult, failure
+from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolKind, ToolResult, failure
 from perdure.kernel.outcomes import Succeeded
 
 
@@ -28,10 +28,12 @@ def _start(call):
 
 
 def _on_result(outcome, text):
-    return AS_IT_IS if isinstance(outcome, Succeeded) else ToolResult(failure(outcome, "unknown", None, source="greet"))
+    if isinstance(outcome, Succeeded):
+        return UNCHANGED
+    return ToolResult(failure(outcome, "unknown", None, source="greet"))
 
 
-KIND = Kind(
+KIND = ToolKind(
     _start,
     _on_result,
     required=(("name_of_guest",),),

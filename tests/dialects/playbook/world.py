@@ -4,7 +4,7 @@ from itertools import chain
 from typing import Any
 
 from perdure.dialects.playbook import Playbook
-from perdure.dialects.playbook.views.history import unfolded
+from perdure.dialects.playbook.views.history import expand
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
@@ -59,7 +59,7 @@ class World(Universe):
         """Events that stand for several leave the state that those would leave, one by one."""
         turns = [turn for row in self.rows for turn in decode_turns(self.dialect, row)]
         evolve, body = self.dialect.evolve, self.dialect.begin(None)
-        for event in chain.from_iterable(unfolded(event) for _, events in turns for event in events):
+        for event in chain.from_iterable(expand(event) for _, events in turns for event in events):
             evolve(body, event)
         assert self.dialect.freeze(body) == self.dialect.freeze(self.execution.body)
 
@@ -106,7 +106,7 @@ class World(Universe):
 
     def names(self) -> list[str]:
         """Of what happened, one fact at a time."""
-        return [type(event).__name__ for event in chain.from_iterable(map(unfolded, self.events))]
+        return [type(event).__name__ for event in chain.from_iterable(map(expand, self.events))]
 
 
 def applied(children: dict[str, str]) -> list[dict[str, Any]]:

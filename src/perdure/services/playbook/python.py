@@ -45,7 +45,7 @@ def run(
     variables |= {alias: _imported(library) for alias, library in (libs or {}).items()}
     variables |= {"input_data": dict(given), **given}
     exec(_compiled(source), variables)  # noqa: S102 - running the document's own code is what this provider is for
-    return _Answer(variables, given, context).value()
+    return _ProgramResult(variables, given, context).value()
 
 
 def _imported(library: str | Library) -> Any:
@@ -70,7 +70,7 @@ def _compiled(code: str) -> CodeType:
     return compile(code, FILE, "exec", dont_inherit=True)
 
 
-class _Answer:
+class _ProgramResult:
     def __init__(self, variables: dict[str, Any], given: Mapping[str, Any], context: Mapping[str, Any]) -> None:
         self.variables = variables
         self.given = given

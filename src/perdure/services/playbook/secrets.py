@@ -5,9 +5,9 @@ from typing import Any
 from perdure.providers.registry import Mode, Provider
 
 
-def resolved(value: Any) -> Any:
+def return_value(value: Any) -> Any:
     """Return `value`."""
     return value
 
 
-PROVIDER = Provider.of("playbook.secrets", resolved, mode=Mode.INLINE, side_effects=False)
+PROVIDER = Provider.of("playbook.secrets", return_value, mode=Mode.INLINE, side_effects=False)

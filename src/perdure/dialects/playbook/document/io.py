@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.dialects.playbook.document import words
 from perdure.dialects.playbook.document.cursor import Cursor, Report
-from perdure.dialects.playbook.document.root import entries
+from perdure.dialects.playbook.document.root import workbook_entries
 from perdure.dialects.playbook.document.tool_forms import tasks_of
 from perdure.documents.paths import Path
 
@@ -21,14 +21,14 @@ NOT_SETTABLE = ("workload", "args", "event", "steps", "keychain", "output", "out
 EVENTS = {"done": "step.done", "error": "step.failed"}
 
 
-class Reading(msgspec.Struct):
+class CanonicalDocument(msgspec.Struct):
     """A document as the checks see it."""
 
     data: Any
     is_io: bool = False
     moved: dict[Path, Path] = msgspec.field(default_factory=dict)
 
-    def written(self, path: Path) -> Path:
+    def written_path(self, path: Path) -> Path:
         """Where the author wrote what is now at `path`."""
         for end in range(len(path), 0, -1):
             origin = self.moved.get(path[:end])
@@ -37,12 +37,12 @@ class Reading(msgspec.Struct):
         return path
 
 
-def reading(data: Any, report: Report) -> Reading:
+def canonical_form(data: Any, report: Report) -> CanonicalDocument:
     """The document itself, or its canonical form when it is written in profile "io"."""
-    workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
+    workbook = workbook_entries(data.get("workbook")) if isinstance(data, dict) else {}
     if not words.is_io(data, workbook):
-        return Reading(data)
-    return _Translation(data, report).done(workbook)
+        return CanonicalDocument(data)
+    return _Translation(data, report).translate(workbook)
 
 
 class _Translation:
@@ -51,24 +51,24 @@ class _Translation:
         self.data = dict(data)
         self.moved: dict[Path, Path] = {}
 
-    def done(self, workbook: Mapping[str, tuple[Path, Any]]) -> Reading:
+    def translate(self, workbook: Mapping[str, tuple[Path, Any]]) -> CanonicalDocument:
         if isinstance(self.data.get("workflow"), list):
             self.data["workflow"] = list(self.data["workflow"])
         for path, step in words.steps_of(self.cursor.value):
-            self._refuse_mixture(words.of_step(step, path), f"step {step.get('step')!r}")
+            self._refuse_mixture(words.step_vocabulary(step, path), f"step {step.get('step')!r}")
             self.data["workflow"][path[-1]] = self._step(step, path)
         if workbook:
             self.data["workbook"] = _copied(self.data["workbook"])
             for name, (path, body) in workbook.items():
-                self._refuse_mixture(words.of_task(body, ("workbook", *path)), f"the workbook's task {name!r}")
+                self._refuse_mixture(words.task_vocabulary(body, ("workbook", *path)), f"the workbook's task {name!r}")
                 if isinstance(body, dict):
                     _put(self.data["workbook"], path, self._task(body, ("workbook", *path), {}, ()))
-        return Reading(self.data, True, self.moved)
+        return CanonicalDocument(self.data, True, self.moved)
 
     def _problem(self, path: Path, message: str, hint: str = "") -> None:
         Cursor(self.cursor.report, None, path).problem(CODE, message, hint=hint)
 
-    def _refuse_mixture(self, found: words.Words, where: str) -> None:
+    def _refuse_mixture(self, found: words.Vocabulary, where: str) -> None:
         if found.is_mixed:
             (word, path), (other, _) = found.io[0], found.canonical[0]
             hint = "Write a step in one of the two: input, output, set, or args, outcome, set_ctx, set_iter."

@@ -18,13 +18,13 @@ from perdure.expressions.jinja import Template, has_template
 READABLE = frozenset({"workload", "execution_id", "keychain"})
 
 
-def names_of(keychain: Any) -> frozenset[str]:
+def entry_names(keychain: Any) -> frozenset[str]:
     """The entries that have a name; whether they are right is another matter."""
     listed = keychain if isinstance(keychain, list) else ()
     return frozenset(one["name"] for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str))
 
 
-def keychain(cursor: Cursor) -> None:
+def check_keychain(cursor: Cursor) -> None:
     if not cursor.has("a list", "PBK-010", "Write keychain: [{name: api, kind: bearer, …}]."):
         return
     seen: list[str] = []
@@ -93,7 +93,7 @@ def _of_kind(cursor: Cursor, kind: str) -> None:
 
 
 def _field(cursor: Cursor, name: str, seen: Sequence[str]) -> None:
-    texts.data(cursor, READABLE)
+    texts.check_data(cursor, READABLE)
     reads = Template(cursor.value).reads.members
     if "keychain" in reads:
         for wanted in sorted((reads["keychain"] or frozenset()) - set(seen)):

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from perdure.dialects.playbook.document.advice import advise
 from perdure.dialects.playbook.document.cursor import Cursor, Report
-from perdure.dialects.playbook.document.io import Reading, reading
-from perdure.dialects.playbook.document.keychain import names_of
-from perdure.dialects.playbook.document.root import document, entries
-from perdure.dialects.playbook.document.tasks import Known
+from perdure.dialects.playbook.document.io import CanonicalDocument, canonical_form
+from perdure.dialects.playbook.document.keychain import entry_names
+from perdure.dialects.playbook.document.root import check_document, workbook_entries
+from perdure.dialects.playbook.document.tasks import KnownNames
 from perdure.dialects.playbook.plan.compiler import compile_program
 from perdure.dialects.playbook.plan.program import Program
 from perdure.documents import Document, UnreadableText, read_document
@@ -24,7 +24,7 @@ from perdure.kernel.validation import DeclaredResource
 SWITCHES = frozenset(form for word in ("yes", "no", "on", "off") for form in (word, word.title(), word.upper()))
 
 
-def step_names(cursor: Cursor, written: Document) -> None:
+def check_step_names(cursor: Cursor, written: Document) -> None:
     """This reader keeps them as text (YAML 1.2), but the same document must mean the same everywhere."""
     workflow = cursor.value.get("workflow") if isinstance(cursor.value, dict) else None
     for index, step in enumerate(workflow if isinstance(workflow, list) else ()):
@@ -79,11 +79,11 @@ class ToolCatalog:
         self.provides = lambda name: not name.startswith(PRIVATE) and provides(name)
         self.kinds = lambda: tuple(name for name in kinds() if not name.startswith(PRIVATE))
 
-    def known(self, data: Any) -> Known:
-        workbook = entries(data.get("workbook")) if isinstance(data, dict) else {}
+    def known_names(self, data: Any) -> KnownNames:
+        workbook = workbook_entries(data.get("workbook")) if isinstance(data, dict) else {}
         bodies = {name: body for name, (_, body) in workbook.items()}
-        keychain = names_of(data.get("keychain") if isinstance(data, dict) else None)
-        return Known(self.provides, self.kinds, bodies, self.lacks, keychain, self.refusal)
+        keychain = entry_names(data.get("keychain") if isinstance(data, dict) else None)
+        return KnownNames(self.provides, self.kinds, bodies, self.lacks, keychain, self.refusal)
 
 
 def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem]]:
@@ -92,29 +92,29 @@ def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem
     except UnreadableText as unreadable:
         return None, list(unreadable.problems)
     report = Report()
-    seen = reading(found.data, report)
+    seen = canonical_form(found.data, report)
     report.is_io = seen.is_io
     cursor = Cursor(report, seen.data)
-    document(cursor, around.known(seen.data))
-    step_names(cursor, found)
+    check_document(cursor, around.known_names(seen.data))
+    check_step_names(cursor, found)
     if report.has_errors:
         return None, _placed(found, seen, report.findings)
-    program = compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)
+    program = compile_program(seen.data, around.known_names(seen.data).workbook, around.provides, is_io=seen.is_io)
     advise(cursor.at("workflow"), program)
     return program, _placed(found, seen, report.findings)
 
 
 def load(text: bytes, around: ToolCatalog) -> Program:
     """A pinned document: judged when it was started, and never again."""
-    seen = reading(read_document(text).data, Report())
-    return compile_program(seen.data, around.known(seen.data).workbook, around.provides, is_io=seen.is_io)
+    seen = canonical_form(read_document(text).data, Report())
+    return compile_program(seen.data, around.known_names(seen.data).workbook, around.provides, is_io=seen.is_io)
 
 
-def _placed(found: Document, seen: Reading, findings: Sequence[Finding]) -> list[Problem]:
+def _placed(found: Document, seen: CanonicalDocument, findings: Sequence[Finding]) -> list[Problem]:
     problems = []
     for finding in findings[:PLACED]:
         message = f"{_step(found.data, finding.path)}{finding.message}"
-        problems.append(replace(finding, message=message, path=seen.written(finding.path)).to_problem(found))
+        problems.append(replace(finding, message=message, path=seen.written_path(finding.path)).to_problem(found))
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 

@@ -10,7 +10,7 @@ SCOPES = ("step", "execution", "workflow", "permanent")
 COMPRESSIONS = ("none", "gzip", "zstd", "lz4")
 
 
-def results(cursor: Cursor) -> None:
+def check_results(cursor: Cursor) -> None:
     """The knob `result` of an executor, a step, a loop or a task."""
     if not cursor.has("a map", "PBK-171"):
         return

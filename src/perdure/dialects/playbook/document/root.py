@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.dialects.playbook.document import keychain, legacy, steps, tasks, texts
 from perdure.dialects.playbook.document.cursor import Cursor
-from perdure.dialects.playbook.document.results import results
+from perdure.dialects.playbook.document.results import check_results
 from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.plan.program import OnFailure, OnFinalFailure, OnStranded
@@ -17,7 +17,7 @@ MODES = ("all", "any", "n")
 HINT = "Write join: {from: [a, b], mode: all}."
 
 
-def joins(cursor: Cursor) -> None:
+def check_joins(cursor: Cursor) -> None:
     """`cursor` is at the workflow."""
     arcs = {item["step"]: _targets(item) for item in cursor.value if isinstance(item, dict) and _is_named(item)}
     for item in cursor.items():
@@ -85,7 +85,7 @@ VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 PROFILES = {"local": "local", "distributed": "distributed", "auto": "auto", "hybrid": "auto"}
 
 
-def document(cursor: Cursor, known: tasks.Known) -> None:
+def check_document(cursor: Cursor, known: tasks.KnownNames) -> None:
     if not cursor.has("a map", "PBK-001", "A playbook begins with apiVersion, kind and metadata."):
         return
     cursor.closed(ROOT, "PBK-001", "a playbook", legacy.ROOT)
@@ -97,7 +97,7 @@ def document(cursor: Cursor, known: tasks.Known) -> None:
             "apiVersion": lambda version: version.is_one_of(VERSIONS, "PBK-002"),
             "kind": lambda kind: kind.is_one_of(("Playbook",), "PBK-002"),
             "metadata": _metadata,
-            "keychain": keychain.keychain,
+            "keychain": keychain.check_keychain,
             "workload": _workload,
             "workbook": lambda workbook: _workbook(workbook, known),
         }
@@ -135,13 +135,13 @@ def _is(cursor: Cursor, kinds: tuple[type, ...], what: str) -> None:
 
 def _workload(cursor: Cursor) -> None:
     if cursor.has("a map", "PBK-011"):
-        texts.data(cursor, texts.START)
+        texts.check_data(cursor, texts.START)
 
 
 # The workbook.
 
 
-def entries(workbook: Any) -> dict[str, tuple[tuple[str | int, ...], Any]]:
+def workbook_entries(workbook: Any) -> dict[str, tuple[tuple[str | int, ...], Any]]:
     """Its entries by name, each with its path: `tasks: {name: body}`, or a list of `{name, tool}` (PBK-013)."""
     found: dict[str, tuple[tuple[str | int, ...], Any]] = {}
     if isinstance(workbook, list):
@@ -155,12 +155,12 @@ def entries(workbook: Any) -> dict[str, tuple[tuple[str | int, ...], Any]]:
     return found
 
 
-def _workbook(cursor: Cursor, known: tasks.Known) -> None:
+def _workbook(cursor: Cursor, known: tasks.KnownNames) -> None:
     if isinstance(cursor.value, dict):
         cursor.closed(("tasks",), "PBK-013", "the workbook")
     elif not isinstance(cursor.value, list):
         cursor.problem("PBK-013", "the workbook must be {tasks: {name: …}}")
-    for name, (path, _) in entries(cursor.value).items():
+    for name, (path, _) in workbook_entries(cursor.value).items():
         entry = cursor
         for part in path:
             if not isinstance(entry.value, dict | list) or (isinstance(entry.value, dict) and part not in entry.value):
@@ -169,11 +169,11 @@ def _workbook(cursor: Cursor, known: tasks.Known) -> None:
             entry = entry.at(part)
         else:
             if entry.has("a map", "PBK-013"):
-                tasks.task(entry, known)
+                tasks.check_task(entry, known)
                 _refuse_circles(entry, name, known)
 
 
-def _refuse_circles(cursor: Cursor, name: str, known: tasks.Known) -> None:
+def _refuse_circles(cursor: Cursor, name: str, known: tasks.KnownNames) -> None:
     seen = {name}
     body = cursor.value
     while isinstance(body, dict) and body.get("kind") == "workbook":
@@ -193,7 +193,7 @@ def step_names(workflow: Any) -> tuple[str, ...]:
     return tuple(item["step"] for item in listed if isinstance(item, dict) and isinstance(item.get("step"), str))
 
 
-def _workflow(cursor: Cursor, known: tasks.Known, names: tuple[str, ...]) -> None:
+def _workflow(cursor: Cursor, known: tasks.KnownNames, names: tuple[str, ...]) -> None:
     if not cursor.has("a list", "PBK-004"):
         return
     if not cursor.value:
@@ -211,8 +211,8 @@ def _workflow(cursor: Cursor, known: tasks.Known, names: tuple[str, ...]) -> Non
             if name in seen:
                 item.at("step").problem("PBK-004", f"there are two steps named {name!r}")
             seen.add(name)
-        steps.step(item, known, names)
-    joins(cursor)
+        steps.check_step(item, known, names)
+    check_joins(cursor)
 
 
 # The executor.
@@ -257,8 +257,8 @@ def _executor_spec(cursor: Cursor, names: tuple[str, ...]) -> None:
             "policy": _policy,
             "pool": _pool,
             "queue_ttl_s": _queue_ttl,
-            "result": results,
-            "effects_in_doubt": tasks.in_doubt,
+            "result": check_results,
+            "effects_in_doubt": tasks.check_effects_in_doubt,
         }
     )
     steps.refuse_directives(cursor)

@@ -11,7 +11,7 @@ from perdure.kernel.problems import guess
 HINT = "Use it in the fields of a later task of this step."
 
 
-def field(cursor: Cursor, kind: str, declared: frozenset[str]) -> None:
+def check_field(cursor: Cursor, kind: str, declared: frozenset[str]) -> None:
     """A field of a task: does it name secrets that exist, and may it have one?"""
     reads = Template(cursor.value).reads.members
     if "keychain" in reads:
@@ -35,7 +35,7 @@ def field(cursor: Cursor, kind: str, declared: frozenset[str]) -> None:
         cursor.warn("PBK-186", message, hint=f"Then it must be a stored credential: PERDURE_CREDENTIAL_{name}.")
 
 
-def rules(tasks: Sequence[Cursor], labels: Sequence[str]) -> None:
+def check_rules(tasks: Sequence[Cursor], labels: Sequence[str]) -> None:
     """Rules of a pipeline in which a task reads a secret: what they read and set is recorded."""
     secret = {label for cursor, label in zip(tasks, labels, strict=True) if _is_secret(cursor)}
     if not secret:
@@ -43,7 +43,7 @@ def rules(tasks: Sequence[Cursor], labels: Sequence[str]) -> None:
     for index, cursor in enumerate(tasks):
         after = index > 0 and _is_secret(tasks[index - 1])
         for place, value, is_guard in _templates(cursor):
-            _judge(place, _reads(value, is_guard), secret, is_own=_is_secret(cursor), is_after=after)
+            _check_rule(place, _reads(value, is_guard), secret, is_own=_is_secret(cursor), is_after=after)
 
 
 def _is_secret(cursor: Cursor) -> bool:
@@ -51,7 +51,7 @@ def _is_secret(cursor: Cursor) -> bool:
     return isinstance(kind, str) and tools.kind_of(kind).is_sensitive
 
 
-def _judge(cursor: Cursor, reads: Reads, secret: set[str], *, is_own: bool, is_after: bool) -> None:
+def _check_rule(cursor: Cursor, reads: Reads, secret: set[str], *, is_own: bool, is_after: bool) -> None:
     members = reads.members
     named = [f"results.{label}" for label in sorted(secret) if label in (members.get("results") or ())]
     for scope, member in (("outcome", "result"), ("output", "data"), ("output", "ref")):

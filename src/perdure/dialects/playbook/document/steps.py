@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from perdure.dialects.playbook.document import legacy, tasks, texts
 from perdure.dialects.playbook.document.cursor import Cursor, anything
-from perdure.dialects.playbook.document.results import results
+from perdure.dialects.playbook.document.results import check_results
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.run.ctx_merge import REDUCERS
 from perdure.kernel.problems import guess
@@ -14,12 +14,12 @@ ROUTER_HINT = "Write next: {spec: {mode: exclusive}, arcs: [{step: name, when: â
 BOUND_NAMES = ("index", "count", "parent", "id")
 
 
-def step(cursor: Cursor, known: tasks.Known, names: Sequence[str]) -> None:
+def check_step(cursor: Cursor, known: tasks.KnownNames, names: Sequence[str]) -> None:
     body = cursor.value
     allowed = (*STEP, "set") if cursor.report.is_io else STEP
     cursor.closed(allowed, "PBK-014", "a step", legacy.STEP)
     if "set" in allowed and "set" in body:
-        tasks.assignments(cursor.at("set"), texts.CONTROL)
+        tasks.check_assignments(cursor.at("set"), texts.CONTROL)
     if "tool" not in body and "next" not in body:
         cursor.problem("PBK-015", "a step needs 'tool' or 'next', or both")
     if "loop" in body and "tool" not in body:
@@ -31,11 +31,11 @@ def step(cursor: Cursor, known: tasks.Known, names: Sequence[str]) -> None:
         _loop(cursor.at("loop"))
         iterator = body["loop"].get("iterator", "") if isinstance(body["loop"], dict) else ""
     if "tool" in body:
-        tasks.pipeline(cursor.at("tool"), str(body.get("step", "")), known, iterator)
+        tasks.check_pipeline(cursor.at("tool"), str(body.get("step", "")), known, iterator)
     if "spec" in body and cursor.at("spec").has("a map", "PBK-014"):
         _spec(cursor.at("spec"))
     if "next" in body:
-        router(cursor.at("next"), names)
+        check_router(cursor.at("next"), names)
 
 
 def _spec(cursor: Cursor) -> None:
@@ -44,7 +44,7 @@ def _spec(cursor: Cursor) -> None:
         cursor.problem_of_key("PBK-031", "a step's spec has no 'next_mode'", "next_mode", hint="Use `next.spec.mode`.")
     if "timeout" in spec:
         _seconds(cursor.at("timeout"))
-    cursor.check_members({"result": results, "effects_in_doubt": tasks.in_doubt})
+    cursor.check_members({"result": check_results, "effects_in_doubt": tasks.check_effects_in_doubt})
     if spec.get("pool") is not None:
         cursor.at("pool").is_text("PBK-197")
     if spec.get("queue_ttl_s") is not None:
@@ -62,7 +62,7 @@ def _seconds(cursor: Cursor) -> None:
 
 
 def _policy(cursor: Cursor) -> None:
-    cursor.check_members({"admit": admission, "lifecycle": _lifecycle, "failure": _failure, "emit": anything})
+    cursor.check_members({"admit": check_admission, "lifecycle": _lifecycle, "failure": _failure, "emit": anything})
 
 
 def _lifecycle(cursor: Cursor) -> None:
@@ -81,7 +81,7 @@ def _failure(cursor: Cursor) -> None:
         cursor.check_members({"mode": lambda mode: mode.is_one_of(("fail_fast", "best_effort"), "PBK-109")})
 
 
-def admission(cursor: Cursor) -> None:
+def check_admission(cursor: Cursor) -> None:
     hint = "Write admit: {rules: [{when: â€¦, then: {allow: true}}, {else: {then: {allow: false}}}]}."
     if not cursor.has("a map", "PBK-027", hint):
         return
@@ -95,7 +95,7 @@ def admission(cursor: Cursor) -> None:
     if not isinstance(cursor.value.get("rules"), list) or not cursor.value["rules"]:
         cursor.problem("PBK-027", "'admit' needs a list 'rules' with at least one rule", hint=hint)
         return
-    tasks.rules(cursor.at("rules"), "PBK-027", _allow, texts.CONTROL)
+    tasks.check_rules(cursor.at("rules"), "PBK-027", _allow, texts.CONTROL)
 
 
 def _allow(cursor: Cursor) -> None:
@@ -135,7 +135,7 @@ def _loop(cursor: Cursor) -> None:
     if "in" not in loop:
         cursor.problem("PBK-030", "'loop' lacks 'in'")
     elif isinstance(loop["in"], str | list):
-        texts.data(cursor.at("in"), texts.CONTROL)
+        texts.check_data(cursor.at("in"), texts.CONTROL)
         if isinstance(loop["in"], str) and "{" not in loop["in"]:
             cursor.at("in").problem("PBK-030", "'in' is plain text, not a list", hint="Write a template or a list.")
     else:
@@ -156,20 +156,20 @@ def _loop_spec(cursor: Cursor) -> None:
         {
             "mode": lambda mode: mode.is_one_of(("sequential", "parallel"), "PBK-030"),
             "max_in_flight": _in_flight,
-            "effects_in_doubt": tasks.in_doubt,
+            "effects_in_doubt": tasks.check_effects_in_doubt,
             "policy": _loop_policy,
             "reduce": _reduce,
-            "result": results,
+            "result": check_results,
         }
     )
 
 
 def _in_flight(cursor: Cursor) -> None:
-    if texts.plain(cursor):
+    if texts.is_plain_text(cursor):
         message = f"'max_in_flight' must be a whole number or a template that gives one, not {cursor.value!r}"
         cursor.problem("PBK-030", message)
     elif isinstance(cursor.value, str):
-        texts.data(cursor, texts.CONTROL)
+        texts.check_data(cursor, texts.CONTROL)
     else:
         cursor.is_at_least(1, "PBK-030")
 
@@ -188,7 +188,7 @@ def _reduce(cursor: Cursor) -> None:
 # Routers.
 
 
-def router(cursor: Cursor, names: Sequence[str]) -> None:
+def check_router(cursor: Cursor, names: Sequence[str]) -> None:
     if not isinstance(cursor.value, dict) or ("arcs" not in cursor.value and "step" in cursor.value):
         cursor.problem("PBK-028", "'next' must be a router with 'arcs'", hint=ROUTER_HINT)
         return
@@ -208,7 +208,7 @@ def _arc(cursor: Cursor, names: Sequence[str]) -> None:
         return
     takes_set = cursor.report.is_io and "set" in cursor.value
     if takes_set:
-        tasks.assignments(cursor.at("set"), texts.CONTROL)
+        tasks.check_assignments(cursor.at("set"), texts.CONTROL)
     cursor.closed(("step", "when", "args", "spec", *(["set"] if takes_set else ())), "PBK-028", "an arc", legacy.ARC)
     if "step" not in cursor.value:
         cursor.problem("PBK-028", "an arc lacks 'step'")
@@ -217,8 +217,8 @@ def _arc(cursor: Cursor, names: Sequence[str]) -> None:
         near = guess(target, names) if isinstance(target, str) else ""
         cursor.at("step").problem("PBK-028", f"there is no step {target!r}{near}", hint="Names are case-sensitive.")
     if "when" in cursor.value:
-        texts.guard(cursor.at("when"), texts.CONTROL)
+        texts.check_guard(cursor.at("when"), texts.CONTROL)
     if "args" in cursor.value and cursor.at("args").has("a map", "PBK-028"):
-        texts.data(cursor.at("args"), texts.CONTROL)
+        texts.check_data(cursor.at("args"), texts.CONTROL)
     if "spec" in cursor.value and cursor.at("spec").has("a map", "PBK-028"):
         refuse_directives(cursor.at("spec"))

@@ -8,11 +8,11 @@ import msgspec
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document import legacy, sensitive, texts
 from perdure.dialects.playbook.document.cursor import Cursor
-from perdure.dialects.playbook.document.results import results
+from perdure.dialects.playbook.document.results import check_results
 from perdure.dialects.playbook.document.tool_forms import lone_label, tasks_of
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.plan.program import Directive
-from perdure.dialects.playbook.plan.workload import overlaid
+from perdure.dialects.playbook.plan.workload import overlay
 from perdure.expressions.jinja import has_template
 from perdure.kernel.problems import guess
 
@@ -21,7 +21,7 @@ RETRY_ONLY = ("attempts", "backoff", "delay")
 NEVER = ("loop", "next")
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownNames(msgspec.Struct, frozen=True):
     """What tasks may refer to: providers that are tool kinds, and entries of the workbook."""
 
     provides: Callable[[str], bool]
@@ -32,7 +32,7 @@ class Known(msgspec.Struct, frozen=True):
     refusal: Callable[[str], str | None] = lambda name: None  # why the operator does not allow a provider
 
 
-def pipeline(cursor: Cursor, step: str, known: Known, iterator: str | None) -> None:
+def check_pipeline(cursor: Cursor, step: str, known: KnownNames, iterator: str | None) -> None:
     tool = cursor.value
     if isinstance(tool, list):
         _check_list(cursor)
@@ -46,9 +46,9 @@ def pipeline(cursor: Cursor, step: str, known: Known, iterator: str | None) -> N
             inner.problem("PBK-018", f"the label {one.label!r} is used twice in this step")
         if "name" in one.body and one.path[-1:] != (one.label,):
             inner.at("name").is_text("PBK-018")
-        task(inner, known)
-        _policy(_called(inner, known), labels, index, iterator)
-    sensitive.rules([_called(_at(cursor, one.path), known) for one in written], labels)
+        check_task(inner, known)
+        _policy(_workbook_entry(inner, known), labels, index, iterator)
+    sensitive.check_rules([_workbook_entry(_at(cursor, one.path), known) for one in written], labels)
 
 
 def _at(cursor: Cursor, path: Sequence[str | int]) -> Cursor:
@@ -57,14 +57,14 @@ def _at(cursor: Cursor, path: Sequence[str | int]) -> Cursor:
     return cursor
 
 
-def _called(cursor: Cursor, known: Known) -> Cursor:
+def _workbook_entry(cursor: Cursor, known: KnownNames) -> Cursor:
     """The body that a call of the workbook stands for: its rules are judged where they are used."""
     body, seen = cursor.value, 0
     while isinstance(body, dict) and body.get("kind") == tools.WORKBOOK and seen <= len(known.workbook):
         entry = known.workbook.get(str(body.get("task")))
         if not isinstance(entry, dict):
             break
-        body = overlaid(entry, {name: body[name] for name in ("args", "spec") if name in body})
+        body = overlay(entry, {name: body[name] for name in ("args", "spec") if name in body})
         seen += 1
     return Cursor(cursor.report, body, cursor.path)
 
@@ -79,7 +79,7 @@ def _check_list(cursor: Cursor) -> None:
             item.problem("PBK-017", "a task is {name: label, kind: …} or {label: {kind: …}} with exactly one label")
 
 
-def task(cursor: Cursor, known: Known) -> None:
+def check_task(cursor: Cursor, known: KnownNames) -> None:
     """A task body, in a pipeline or in the workbook."""
     body = cursor.value
     if "kind" not in body:
@@ -105,19 +105,21 @@ def task(cursor: Cursor, known: Known) -> None:
         _unknown_kind(cursor.at("kind"), kind, known)
     if (refusal := _refusal(kind, known)) is not None:
         cursor.at("kind").problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
-    if body.get("args") is not None and (texts.plain(cursor.at("args")) or not isinstance(body["args"], dict | str)):
+    if body.get("args") is not None and (
+        texts.is_plain_text(cursor.at("args")) or not isinstance(body["args"], dict | str)
+    ):
         cursor.at("args").problem(
             "PBK-020", f"'args' must be a map, not {body['args']!r}", hint="Write args: {name: value}."
         )
     for name in body:
         if name not in ("kind", "name", "spec", *legacy.TASK) and not tools.kind_of(kind).is_text(name, body[name]):
-            texts.data(cursor.at(name), texts.FIELDS)
-            sensitive.field(cursor.at(name), kind, known.keychain)
+            texts.check_data(cursor.at(name), texts.FIELDS)
+            sensitive.check_field(cursor.at(name), kind, known.keychain)
     if "spec" in body and cursor.at("spec").has("a map", "PBK-020"):
         _spec(cursor.at("spec"))
 
 
-def _refusal(kind: str, known: Known) -> str | None:
+def _refusal(kind: str, known: KnownNames) -> str | None:
     """Why the operator does not let documents use the kind, by its own name or by that of the provider behind it."""
     if kind == tools.WORKBOOK or (kind not in tools.KINDS and not known.provides(kind)):
         return None
@@ -126,7 +128,7 @@ def _refusal(kind: str, known: Known) -> str | None:
     return None if refusal is None or known.refusal(kind) is None else refusal
 
 
-def _unknown_kind(cursor: Cursor, kind: str, known: Known) -> None:
+def _unknown_kind(cursor: Cursor, kind: str, known: KnownNames) -> None:
     remedy = legacy.KINDS.get(kind)
     if remedy is not None:
         cursor.problem("PBK-032", f"{kind!r} is no tool kind", hint=f"Use {remedy}.")
@@ -136,7 +138,7 @@ def _unknown_kind(cursor: Cursor, kind: str, known: Known) -> None:
     cursor.problem("PBK-019", f"there is no tool kind {kind!r}{guess(kind, names)}", hint=hint)
 
 
-def _fields(cursor: Cursor, kind: str, rules: tools.Kind) -> None:
+def _fields(cursor: Cursor, kind: str, rules: tools.ToolKind) -> None:
     body = cursor.value
     for group in rules.required:
         if not any(body.get(name) is not None for name in group):
@@ -156,7 +158,7 @@ def _fields(cursor: Cursor, kind: str, rules: tools.Kind) -> None:
             cursor.problem_of_key("PBK-020", f"a {kind} task has no field {name!r}{near}", name, hint=hint)
 
 
-def _call_of_workbook(cursor: Cursor, known: Known) -> None:
+def _call_of_workbook(cursor: Cursor, known: KnownNames) -> None:
     body = cursor.value
     name = body.get("task")
     if not isinstance(name, str):
@@ -166,13 +168,13 @@ def _call_of_workbook(cursor: Cursor, known: Known) -> None:
         cursor.at("task").problem("PBK-099", message)
 
 
-def in_doubt(cursor: Cursor) -> None:
+def check_effects_in_doubt(cursor: Cursor) -> None:
     """Of effects: whether one that may have happened is performed again, or waits for an operator."""
     cursor.is_one_of(("repeat", "hold"), "PBK-035")
 
 
 def _spec(cursor: Cursor) -> None:
-    cursor.check_members({"result": results, "effects_in_doubt": in_doubt})
+    cursor.check_members({"result": check_results, "effects_in_doubt": check_effects_in_doubt})
     timeout = cursor.value.get("timeout")
     for value in timeout.values() if isinstance(timeout, dict) else (timeout,):
         if value is not None and read_seconds(value) is None:
@@ -203,12 +205,12 @@ def _policy(cursor: Cursor, labels: Sequence[str], index: int, iterator: str | N
     for name in ("before", "after", "finally"):
         if policy.value.get(name):
             policy.at(name).problem("PBK-026", f"{name!r} is reserved")
-    rules(policy.at("rules"), "PBK-022", lambda then: _then(then, labels, index, iterator), texts.POLICY)
+    check_rules(policy.at("rules"), "PBK-022", lambda then: _then(then, labels, index, iterator), texts.POLICY)
     if policy.value["rules"] and not any(isinstance(rule, dict) and "else" in rule for rule in policy.value["rules"]):
         policy.warn("PBK-033", "no rule says `else`: an outcome that no rule matches continues, even an error")
 
 
-def rules(cursor: Cursor, code: str, then: Callable[[Cursor], None], scope: frozenset[str]) -> None:
+def check_rules(cursor: Cursor, code: str, then: Callable[[Cursor], None], scope: frozenset[str]) -> None:
     """A list of `{when, then}`, the last perhaps `{else: {then}}`."""
     for index, rule in enumerate(cursor.items()):
         if not rule.has("a map", code):
@@ -219,7 +221,7 @@ def rules(cursor: Cursor, code: str, then: Callable[[Cursor], None], scope: froz
             said = "both" if has_when else "neither"
             rule.problem(code, f"a rule has either 'when' or 'else', not {said}")
         if has_when:
-            texts.guard(rule.at("when"), scope)
+            texts.check_guard(rule.at("when"), scope)
             if "then" not in rule.value:
                 rule.problem(code, "the rule lacks 'then'")
             elif rule.at("then").has("a map", code):
@@ -257,18 +259,18 @@ def _then(cursor: Cursor, labels: Sequence[str], index: int, iterator: str | Non
     _jump(cursor, labels, index)
     for name in writes:
         if name in then and cursor.at(name).has("a map", "PBK-023"):
-            assignments(cursor.at(name), texts.POLICY)
+            check_assignments(cursor.at(name), texts.POLICY)
             if name == "set_iter":
                 _iter_only(cursor.at(name), iterator)
 
 
 def _delay(cursor: Cursor) -> None:
-    if texts.plain(cursor):
+    if texts.is_plain_text(cursor):
         cursor.problem(
             "PBK-023", f"'delay' must be a number of seconds or a template that gives one, not {cursor.value!r}"
         )
     elif isinstance(cursor.value, str):
-        texts.data(cursor, texts.POLICY)
+        texts.check_data(cursor, texts.POLICY)
     elif cursor.has("a number", "PBK-023") and cursor.value < 0:
         cursor.problem("PBK-023", "'delay' must not be negative")
 
@@ -291,11 +293,11 @@ def _jump(cursor: Cursor, labels: Sequence[str], index: int) -> None:
         )
 
 
-def assignments(cursor: Cursor, scope: frozenset[str]) -> None:
+def check_assignments(cursor: Cursor, scope: frozenset[str]) -> None:
     for name in cursor.value:
         if not all(name.split(".")):
             cursor.problem_of_key("PBK-152", f"{name!r} is no name: parts of a dotted key must not be empty", name)
-        texts.data(cursor.at(name), scope)
+        texts.check_data(cursor.at(name), scope)
 
 
 def _iter_only(cursor: Cursor, iterator: str | None) -> None:

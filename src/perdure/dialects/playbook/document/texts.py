@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from perdure.dialects.playbook.document.cursor import Cursor
-from perdure.dialects.playbook.state.task_errors import said
+from perdure.dialects.playbook.state.task_errors import template_message
 from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
 from perdure.kernel.lazy_regex import lazy_regex
 
@@ -21,7 +21,7 @@ SUCCESS = r"""(?:'success'|"success")"""
 OLD_STATUS = lazy_regex(rf"{STATUS}\s*[!=]=\s*{SUCCESS}|{SUCCESS}\s*[!=]=\s*{STATUS}")
 
 
-def guard(cursor: Cursor, scope: frozenset[str]) -> None:
+def check_guard(cursor: Cursor, scope: frozenset[str]) -> None:
     """A boolean, or a text with a template in it."""
     value = cursor.value
     if isinstance(value, bool):
@@ -37,20 +37,20 @@ def guard(cursor: Cursor, scope: frozenset[str]) -> None:
         _check_names(cursor, Guard(value).reads, scope)
         _check_words(cursor)
     except TemplateError as fault:
-        cursor.problem("PBK-029", f"{cursor.name}: {said(fault)}")
+        cursor.problem("PBK-029", f"{cursor.name}: {template_message(fault)}")
 
 
-def data(cursor: Cursor, scope: frozenset[str]) -> None:
+def check_data(cursor: Cursor, scope: frozenset[str]) -> None:
     """A value whose texts may be templates."""
     template = Template(cursor.value)
     for fault in template.faults:
-        cursor.problem("PBK-029", said(fault), *fault.path)
+        cursor.problem("PBK-029", template_message(fault), *fault.path)
     if template.reads.names - scope:
         for text in _texts(cursor):
             _check_names(text, Template(text.value).reads, scope)
 
 
-def plain(cursor: Cursor) -> bool:
+def is_plain_text(cursor: Cursor) -> bool:
     """Whether the value is a text that no template is in."""
     return isinstance(cursor.value, str) and not has_template(cursor.value)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 
-class Written(NamedTuple):
+class WrittenTask(NamedTuple):
     """A task as it stands in the document."""
 
     label: str
@@ -12,18 +12,18 @@ class Written(NamedTuple):
     path: tuple[str | int, ...]  # from `tool`
 
 
-def tasks_of(step: str, tool: Any) -> Iterator[Written]:
+def tasks_of(step: str, tool: Any) -> Iterator[WrittenTask]:
     """The tasks that have the shape of one; anything else is passed over."""
     if isinstance(tool, dict):
-        yield Written(_named(tool, f"{step}_task"), tool, ())
+        yield WrittenTask(_named(tool, f"{step}_task"), tool, ())
         return
     for index, item in enumerate(tool if isinstance(tool, list) else ()):
         if not isinstance(item, dict):
             continue
         if "kind" in item:
-            yield Written(_named(item, f"task_{index}"), item, (index,))
+            yield WrittenTask(_named(item, f"task_{index}"), item, (index,))
         elif (label := lone_label(item)) is not None:
-            yield Written(label, item[label], (index, label))
+            yield WrittenTask(label, item[label], (index, label))
 
 
 def _named(body: Mapping[str, Any], otherwise: str) -> str:

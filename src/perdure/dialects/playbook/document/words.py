@@ -18,7 +18,7 @@ OLD_EVENT = lazy_regex(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)"""
 PROFILES = ("io", "none")
 
 
-class Words(msgspec.Struct):
+class Vocabulary(msgspec.Struct):
     """Where words of either kind stand, in order."""
 
     io: list[tuple[str, Path]] = msgspec.field(default_factory=list)
@@ -28,13 +28,13 @@ class Words(msgspec.Struct):
     def is_mixed(self) -> bool:
         return bool(self.io and self.canonical)
 
-    def __iadd__(self, other: "Words") -> "Words":
+    def __iadd__(self, other: "Vocabulary") -> "Vocabulary":
         self.io += other.io
         self.canonical += other.canonical
         return self
 
 
-def asked_for(data: Mapping[str, Any]) -> str | None:
+def requested_profile(data: Mapping[str, Any]) -> str | None:
     """The profile that the document names: `executor.spec.compat`, or `metadata.compat`."""
     for path in (("executor", "spec"), ("metadata",)):
         place: Any = data
@@ -49,14 +49,14 @@ def is_io(data: Any, workbook: Mapping[str, tuple[Path, Any]]) -> bool:
     """Whether the document is to be read in profile "io": it says so, or it has no word but those."""
     if not isinstance(data, dict):
         return False
-    asked = asked_for(data)
+    asked = requested_profile(data)
     if asked is not None:
         return asked == "io"
-    found = Words()
+    found = Vocabulary()
     for path, step in steps_of(data):
-        found += of_step(step, path)
+        found += step_vocabulary(step, path)
     for path, body in workbook.values():
-        found += of_task(body, ("workbook", *path))
+        found += task_vocabulary(body, ("workbook", *path))
     return bool(found.io) and not found.canonical
 
 
@@ -67,13 +67,13 @@ def steps_of(data: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield ("workflow", index), step
 
 
-def of_step(step: Mapping[str, Any], path: Path) -> Words:
-    words = Words()
+def step_vocabulary(step: Mapping[str, Any], path: Path) -> Vocabulary:
+    words = Vocabulary()
     for name in ("input", "set"):
         if name in step:
             words.io.append((name, (*path, name)))
     for task in tasks_of(str(step.get("step", "")), step.get("tool")):
-        words += of_task(task.body, (*path, "tool", *task.path))
+        words += task_vocabulary(task.body, (*path, "tool", *task.path))
     for index, arc in enumerate(arcs_of(step)):
         at = (*path, "next", "arcs", index)
         if "set" in arc:
@@ -88,8 +88,8 @@ def arcs_of(step: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [arc for arc in arcs if isinstance(arc, dict)] if isinstance(arcs, list) else []
 
 
-def of_task(body: Any, path: Path) -> Words:
-    words = Words()
+def task_vocabulary(body: Any, path: Path) -> Vocabulary:
+    words = Vocabulary()
     if not isinstance(body, dict):
         return words
     if "input" in body:

@@ -5,11 +5,11 @@ from typing import Any
 from urllib.parse import quote
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.document.tool_forms import Written, tasks_of
+from perdure.dialects.playbook.document.tool_forms import WrittenTask, tasks_of
 from perdure.dialects.playbook.plan import program as g
 from perdure.dialects.playbook.plan.durations import read_seconds, read_span
 from perdure.dialects.playbook.plan.keychain_declarations import compile_keychain, declared_secret_names
-from perdure.dialects.playbook.plan.workload import overlaid
+from perdure.dialects.playbook.plan.workload import overlay
 from perdure.dialects.playbook.values.jsonpath import JsonPath
 from perdure.expressions.jinja import Guard, Template, has_template
 from perdure.kernel.lazy_regex import lazy_regex
@@ -60,7 +60,7 @@ def compile_program(
     )
 
 
-def _secret_names(keychain: Mapping[str, g.Declared], steps: Mapping[str, g.Step]) -> tuple[str, ...]:
+def _secret_names(keychain: Mapping[str, g.KeychainEntry], steps: Mapping[str, g.Step]) -> tuple[str, ...]:
     """What keychain and tasks read from the host, as far as the names are written out."""
     names = list(declared_secret_names(keychain))
     for task in (task for step in steps.values() for task in step.tasks):
@@ -198,7 +198,7 @@ class _Step:
         labels = [one.label for one in written]
         return tuple(self._task(one, labels, index) for index, one in enumerate(written))
 
-    def _task(self, written: Written, labels: list[str], index: int) -> g.Task:
+    def _task(self, written: WrittenTask, labels: list[str], index: int) -> g.Task:
         body = self._called(written.body)
         kind = body["kind"]
         is_text = tools.kind_of(kind).is_text
@@ -217,7 +217,7 @@ class _Step:
             policy=_policy(spec.get("policy"), labels, index),
             result=_result(layered.get("result") or {}),
             place=f"step/{quote(self.written['step'], safe='')}/task/{quote(written.label, safe='')}",
-            timeout=tools.seconds(layered.get("timeout")),
+            timeout=tools.read_timeout(layered.get("timeout")),
             may_be_sealed=_may_be_sealed(tools.kind_of(kind), templates),
             pool=self.pool,
             queue_ttl=read_span(self.spec.get("queue_ttl_s", self.executor.get("queue_ttl_s", QUEUE_TTL))) or 0,
@@ -227,7 +227,7 @@ class _Step:
         """A workbook's entry with the caller's `args` and `spec` laid over it (PBK-099)."""
         while body["kind"] == tools.WORKBOOK:
             over = {name: body[name] for name in ("args", "spec") if name in body}
-            body = overlaid(self.workbook[body["task"]], over)
+            body = overlay(self.workbook[body["task"]], over)
         return body
 
     def _layered(self, kind: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -239,8 +239,8 @@ class _Step:
         layered: dict[str, Any] = {}
         for layer in (outermost, self.executor, step, loop):
             knobs = {name: layer[name] for name in (*KNOBS, kind) if name in layer}
-            layered = overlaid(layered, knobs)
-        layered = overlaid(layered, {name: value for name, value in own.items() if name != "policy"})
+            layered = overlay(layered, knobs)
+        layered = overlay(layered, {name: value for name, value in own.items() if name != "policy"})
         if "timeout" in layered:
             layered["timeout"] = _timeout(layered["timeout"])
         return layered
@@ -268,7 +268,7 @@ class _Step:
     def _fanout(self) -> g.Fanout | None:
         if self.spec.get("loop_mode", self.executor.get("loop_mode")) != "fanout":
             return None
-        return g.Fanout(**overlaid(self.executor.get("fanout") or {}, self.spec.get("fanout") or {}))
+        return g.Fanout(**overlay(self.executor.get("fanout") or {}, self.spec.get("fanout") or {}))
 
     # The router.
 
@@ -288,7 +288,7 @@ class _Step:
         return g.Router(arcs, (written.get("spec") or {}).get("mode") == "inclusive")
 
 
-def _may_be_sealed(kind: tools.Kind, fields: Mapping[str, Template]) -> bool:
+def _may_be_sealed(kind: tools.ToolKind, fields: Mapping[str, Template]) -> bool:
     """Whether secrets may have to do with a task; whether they have, each attempt finds out (see `sealing`)."""
     if kind.is_sensitive or kind.reads is not tools.reads_nothing or "auth" in fields:
         return True
@@ -314,7 +314,7 @@ def _timeout(written: Any) -> Any:
     return read_seconds(written)
 
 
-def _policy(written: Mapping[str, Any] | None, labels: list[str], index: int) -> g.Policy | None:
+def _policy(written: Mapping[str, Any] | None, labels: list[str], index: int) -> g.TaskPolicy | None:
     if written is None:
         return None
     rules = []
@@ -322,7 +322,7 @@ def _policy(written: Mapping[str, Any] | None, labels: list[str], index: int) ->
         is_else = "else" in rule
         then = rule["else"]["then"] if is_else else rule["then"]
         rules.append(g.TaskRule(None if is_else else Guard(rule["when"]), _then(then, labels, index)))
-    return g.Policy(tuple(rules), written.get("on_unmatched") == "fail")
+    return g.TaskPolicy(tuple(rules), written.get("on_unmatched") == "fail")
 
 
 def _then(written: Mapping[str, Any], labels: list[str], index: int) -> g.Then:

@@ -9,8 +9,8 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from perdure.dialects.playbook.plan.program import SCOPES, Declared, Program
-from perdure.dialects.playbook.plan.workload import literals, overlaid
+from perdure.dialects.playbook.plan.program import SCOPES, KeychainEntry, Program
+from perdure.dialects.playbook.plan.workload import literals, overlay
 from perdure.expressions.jinja import Reads, Template
 from perdure.kernel.credentials import PUBLIC, secret_texts
 
@@ -37,13 +37,13 @@ SECRET_FIELDS = ("token", "access_token", "password", "value", "api_key", "clien
 NO_FIELDS = ("name", "kind", "scope", "ttl_seconds", "auto_renew", "description", "desc")
 
 
-def compile_keychain(written: Sequence[Mapping[str, Any]]) -> dict[str, Declared]:
+def compile_keychain(written: Sequence[Mapping[str, Any]]) -> dict[str, KeychainEntry]:
     return {one["name"]: _declared(one) for one in written}
 
 
-def _declared(one: Mapping[str, Any]) -> Declared:
+def _declared(one: Mapping[str, Any]) -> KeychainEntry:
     scope = one.get("scope", "local")
-    return Declared(
+    return KeychainEntry(
         one["name"],
         one["kind"],
         scope,
@@ -59,7 +59,7 @@ CREDENTIAL_NAMES = ("ref", "credential", "credential_ref", "key", "auth")
 """Fields of an entry that may name a credential which the host keeps."""
 
 
-def declared_secret_names(keychain: Mapping[str, Declared]) -> Iterator[str]:
+def declared_secret_names(keychain: Mapping[str, KeychainEntry]) -> Iterator[str]:
     """The names of secrets of the host that the entries read, as far as the names are written out."""
     for declared in keychain.values():
         document = declared.fields.document
@@ -100,7 +100,7 @@ def secret_inputs(program: Program, given: Any, options: Mapping[str, Any]) -> I
     """`given`: what the run was given, or the part of its workload that goes with a task."""
     if options.get("lent") and isinstance(given, dict):
         given = given.get("workload")
-    yield from _in_workload(program, overlaid(literals(program.workload.document), given or {}))
+    yield from _in_workload(program, overlay(literals(program.workload.document), given or {}))
     for shared in (options.get("shared") or {}).values():
         yield from secret_texts(shared.get("workload"))
 
@@ -115,7 +115,7 @@ def _in_workload(program: Program, workload: Any) -> Iterator[str]:
         yield from secret_texts(workload.get(name))
 
 
-def _secret_reads(declared: Declared) -> Reads:
+def _secret_reads(declared: KeychainEntry) -> Reads:
     if declared.kind in NAMING:
         return Reads()
     names = _NAMES if declared.kind == "api_key" else _NAMES | {"key"}

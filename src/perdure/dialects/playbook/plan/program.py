@@ -125,7 +125,7 @@ class TaskRule(msgspec.Struct, frozen=True):
     then: Then
 
 
-class Policy(msgspec.Struct, frozen=True):
+class TaskPolicy(msgspec.Struct, frozen=True):
     rules: tuple[TaskRule, ...]
     unmatched_fails: bool = False
 
@@ -149,7 +149,7 @@ class Task(msgspec.Struct, frozen=True):
     spec: Mapping[str, Any]  # runtime knobs, already layered (PBK-035)
     pool: str = ""  # whose workers do it; empty: whoever runs the execution
     queue_ttl: Instant = 0  # how long it may wait there for a worker
-    policy: Policy | None = None
+    policy: TaskPolicy | None = None
     result: ResultPolicy = ResultPolicy()
     place: str = ""  # in references to what it gave
     timeout: float | None = None  # in seconds
@@ -161,7 +161,7 @@ class Task(msgspec.Struct, frozen=True):
         return self.spec.get("effects_in_doubt") == "hold"
 
 
-class Declared(msgspec.Struct, frozen=True):
+class KeychainEntry(msgspec.Struct, frozen=True):
     """An entry of the keychain: how a secret is made, never the secret (section 13)."""
 
     name: str
@@ -257,7 +257,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     completion: Completion = Completion()
     bounds: Bounds = Bounds()
     timeout: Instant | None = None  # of the whole execution
-    keychain: Mapping[str, Declared] = msgspec.field(default_factory=dict)  # in document order
+    keychain: Mapping[str, KeychainEntry] = msgspec.field(default_factory=dict)  # in document order
     missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
     is_io: bool = False  # bare names, `output`, `step` and `job` mean something (PBK-158)
     joins: Mapping[str, Mapping[str, frozenset[str]]] = msgspec.field(default_factory=dict)

@@ -5,7 +5,7 @@ from typing import Any
 from perdure.expressions.jinja import Template, has_template
 
 
-def merged(
+def merge_workload(
     defaults: Template,
     given: dict[str, Any],
     execution_id: str,
@@ -19,22 +19,22 @@ def merged(
     """
     rendered: Any = defaults.document
     if not defaults.is_literal:
-        literal = overlaid(literals(defaults.document), given)
+        literal = overlay(literals(defaults.document), given)
         scope = {"execution_id": execution_id, "workload": literal, "env": env or {}}
         if is_io:  # bare names and `job` (PBK-158)
             scope = {**literal, "job": {"uuid": execution_id}, **scope}
         rendered = defaults.render(scope)
-    found: dict[str, Any] = overlaid(rendered, given)
+    found: dict[str, Any] = overlay(rendered, given)
     return found
 
 
-def overlaid(under: Any, over: Any) -> Any:
+def overlay(under: Any, over: Any) -> Any:
     """Maps merge recursively; anything else on top replaces what is below."""
     if not (isinstance(under, dict) and isinstance(over, dict)):
         return over
     both = dict(under)
     for name, value in over.items():
-        both[name] = overlaid(under[name], value) if name in under else value
+        both[name] = overlay(under[name], value) if name in under else value
     return both
 
 

@@ -6,7 +6,7 @@ A denied token stays pending and is asked again when something its rules read ha
 from perdure.dialects.playbook.plan.program import Admission, OnDeny, Program
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
-from perdure.dialects.playbook.state.task_errors import said
+from perdure.dialects.playbook.state.task_errors import template_message
 from perdure.dialects.playbook.values.template_scopes import control_makers, gather
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel.turn import Turn
@@ -35,20 +35,20 @@ def decide_admission(turn: Turn, number: int) -> None:
         turn.drop_timer(body.wait_timer)
 
 
-def decide(turn: Turn, admission: Admission, token: b.Token) -> b.Decision:
+def decide(turn: Turn, admission: Admission, token: b.Token) -> b.AdmissionDecision:
     """First true `when` decides; a guard that raises does not match, but is remembered (PBK-060, 061, 065)."""
     makers = control_makers(turn, token.args, token.event)
     scope = gather(makers, admission.reads)
     errors: list[str] = []
     for index, rule in enumerate(admission.rules):
         if rule.when is None:
-            return b.Decision(rule.allow, b.ELSE, tuple(errors))
+            return b.AdmissionDecision(rule.allow, b.ELSE, tuple(errors))
         try:
             if rule.when.holds(scope):
-                return b.Decision(rule.allow, index, tuple(errors))
+                return b.AdmissionDecision(rule.allow, index, tuple(errors))
         except TemplateError as fault:
-            errors.append(f"rules[{index}]: {said(fault)}")
-    return b.Decision(False, b.NO_RULE, tuple(errors))
+            errors.append(f"rules[{index}]: {template_message(fault)}")
+    return b.AdmissionDecision(False, b.NO_RULE, tuple(errors))
 
 
 def reads_of(admission: Admission) -> tuple[str, ...]:

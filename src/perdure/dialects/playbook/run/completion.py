@@ -26,11 +26,11 @@ NO_MATCH = error("policy_fail", "no arc matched", "NO_MATCHING_ARC")
 STRANDED = error("policy_fail", "tokens wait that nothing can admit", DEADLOCK)
 FINAL_FAILED = error("policy_fail", "the final step failed", "FINAL_STEP_FAILED")
 
-Verdict = tuple[str, str]
+CompletionVerdict = tuple[str, str]
 """A status and, for a bad one, its code."""
 
 
-def settle(turn: Turn) -> bool:
+def end_if_idle(turn: Turn) -> bool:
     """One move towards the end; False while the execution waits for a patch."""
     body: b.Body = turn.body
     program: Program = turn.program
@@ -76,17 +76,17 @@ def _gate(program: Program, token: b.Token) -> Admission:
 
 def _fate(policy: OnStranded, gate: Admission, token: b.Token, patience_over: bool) -> tuple[str, str]:
     if policy is OnStranded.DISCARD:
-        return "admission_deadlock", b.Ending.NORMAL
+        return "admission_deadlock", b.BranchEnding.NORMAL
     is_careful = policy in (OnStranded.AUTO, OnStranded.WAIT) and not patience_over
     if is_careful and is_disabled(gate, token):
-        return "disabled", b.Ending.SKIPPED
-    return "admission_deadlock", b.Ending.STRANDED
+        return "disabled", b.BranchEnding.SKIPPED
+    return "admission_deadlock", b.BranchEnding.STRANDED
 
 
 # The status.
 
 
-def verdict(body: b.Body, program: Program) -> Verdict:
+def verdict(body: b.Body, program: Program) -> CompletionVerdict:
     """The status as it would be now. Worst wins: failed over partial over success (PBK-138)."""
     if body.stopped is None and not (body.unrouted or body.stranded or body.failures or body.final == "failed"):
         return "success", ""
@@ -113,7 +113,7 @@ def _of_failures(body: b.Body, program: Program) -> str:
         counted += body.handled
     if not counted:
         return "success"
-    is_partial = on_failure is OnFailure.PARTIAL and body.branches.get(b.Ending.NORMAL, 0) > 0
+    is_partial = on_failure is OnFailure.PARTIAL and body.branches.get(b.BranchEnding.NORMAL, 0) > 0
     return "partial" if is_partial else "failed"
 
 
@@ -179,11 +179,11 @@ def summary(turn: Turn, status: str) -> dict[str, Any]:
 
 
 def branch_counts(body: b.Body) -> dict[str, int]:
-    counts = {ending.value: body.branches.get(ending, 0) for ending in b.Ending}
+    counts = {ending.value: body.branches.get(ending, 0) for ending in b.BranchEnding}
     return {"total": sum(counts.values()), **counts}
 
 
-def failure_view(failure: b.Failure) -> dict[str, Any]:
+def failure_view(failure: b.BranchFailure) -> dict[str, Any]:
     return {
         "step": failure.step or None,
         "step_run_id": run_id(failure.run) if failure.run else None,
@@ -208,7 +208,7 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
         )
         ended = Status.FAILED
     else:
-        said = lent_references.farewell(turn, result_of(body, program, turn.state.options), body.ctx.data)
+        said = lent_references.wrap_result(turn, result_of(body, program, turn.state.options), body.ctx.data)
         envelope = {"execution_id": turn.execution.id, "status": status, **said}
         outcome = Succeeded(jsontext.encode_finite(envelope))  # all of it was read from JSON
         ended = Status.PARTIAL if status == "partial" else Status.SUCCEEDED

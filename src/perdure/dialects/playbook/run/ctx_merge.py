@@ -76,7 +76,7 @@ def fold(reducer: str, known: Any, given: Any) -> Any:
             case "max":
                 return given if known is None else max(known, given)
             case "append":
-                return _Growing([given]) if known is None else _grown(known, given)
+                return _GrowingList([given]) if known is None else _grown(known, given)
             case "merge":
                 return {**({} if known is None else known), **given}
             case _:
@@ -85,13 +85,13 @@ def fold(reducer: str, known: Any, given: Any) -> Any:
         raise BadPatch(error("ctx_conflict", f"cannot {reducer} {given!r} into {known!r}: {problem}")) from None
 
 
-class _Growing(list[Any]):
+class _GrowingList(list[Any]):
     """A list of our own making, which may grow in place; a list of `ctx` may not."""
 
 
-def _grown(known: Any, given: Any) -> "_Growing":
+def _grown(known: Any, given: Any) -> "_GrowingList":
     if not isinstance(known, list):
         raise TypeError("the value so far is no list")
-    grown = known if isinstance(known, _Growing) else _Growing(known)
+    grown = known if isinstance(known, _GrowingList) else _GrowingList(known)
     grown.append(given)
     return grown

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from perdure.dialects.playbook.state import body as b
-from perdure.dialects.playbook.state.task_errors import Error, error, said
+from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.state.values import BadKey, Patch, Variables
 from perdure.expressions.jinja import Template, TemplateError
 from perdure.kernel import jsontext
@@ -24,7 +24,7 @@ class BadPatch(Exception):
         self.problem = problem
 
 
-class Grown(NamedTuple):
+class GrownPatch(NamedTuple):
     """What a key of `ctx` was, the text of what it becomes, and that of what is added."""
 
     held: Any
@@ -32,7 +32,7 @@ class Grown(NamedTuple):
     added: bytes
 
 
-Growths = dict[str, Grown]
+Growths = dict[str, GrownPatch]
 
 
 def render(
@@ -48,7 +48,7 @@ def render(
         try:
             text = jsontext.encode(template.render(scope))
         except TemplateError as fault:
-            raise BadPatch(error("template", f"{what}.{key}: {said(fault)}")) from None
+            raise BadPatch(error("template", f"{what}.{key}: {template_message(fault)}")) from None
         except jsontext.NotJson as problem:
             raise BadPatch(error("serialization", f"{what}.{key}: {problem}")) from None
         patch.append((key, text))
@@ -56,7 +56,7 @@ def render(
     return tuple(patch)
 
 
-def _grown(template: Template, scope: Mapping[str, Any], key: str) -> Grown | None:
+def _grown(template: Template, scope: Mapping[str, Any], key: str) -> GrownPatch | None:
     """None where the whole is to be evaluated: what is there is short, or something is wrong, which the whole tells."""
     held = scope["ctx"].get(key)
     if not isinstance(held, list | str):
@@ -71,7 +71,7 @@ def _grown(template: Template, scope: Mapping[str, Any], key: str) -> Grown | No
         added = jsontext.encode(found)
     except (TemplateError, jsontext.NotJson):
         return None
-    return Grown(held, joined([text, added]), added)
+    return GrownPatch(held, joined([text, added]), added)
 
 
 def check_values(patch: "list[tuple[str, bytes]] | Patch", what: str) -> None:

@@ -42,7 +42,7 @@ def close(turn: Turn, number: int) -> None:
                 patch, size = merge(body, loop, run.loop)
             except BadPatch as bad:
                 failed = bad.problem
-    left = results.left(turn, number, loop) if failed is None else results.NO_RESULT
+    left = results.step_result(turn, number, loop) if failed is None else results.NO_RESULT
     if failed is None and program.steps[run.step].set:
         boundary = b.Boundary(
             name, run.step, number, True, left.value, None, run.args, run.attempt, turn.now, fanin, left.uri
@@ -146,7 +146,7 @@ def _is_untouched(body: b.Body, run: b.StepRun) -> bool:
         return False
     threads = [body.threads[number] for number in run.threads]
     return bool(threads or run.loop) and all(
-        thread.phase is b.Phase.READY and thread.attempt == 1 and thread.visits == 1 for thread in threads
+        thread.phase is b.ThreadPhase.READY and thread.attempt == 1 and thread.visits == 1 for thread in threads
     )
 
 
@@ -154,7 +154,7 @@ def _drop_tokens(turn: Turn) -> None:
     body: b.Body = turn.body
     turn.drop_timer(body.wait_timer)
     for number in [number for number in body.tokens if number != body.finalizing]:
-        turn.emit(p.TokenDropped(number, "stopped", b.Ending.ABORTED))
+        turn.emit(p.TokenDropped(number, "stopped", b.BranchEnding.ABORTED))
 
 
 def _withdraw(turn: Turn, number: int, reason: str) -> None:
@@ -176,7 +176,7 @@ def cancel(turn: Turn, reason: str) -> None:
     """At once: no routing and no final step follow (PBK-190, 191)."""
     body: b.Body = turn.body
     for number in list(body.tokens):
-        turn.emit(p.TokenDropped(number, "cancelled", b.Ending.ABORTED))
+        turn.emit(p.TokenDropped(number, "cancelled", b.BranchEnding.ABORTED))
     for number in list(body.runs):
         _withdraw(turn, number, reason or "cancelled")
     turn.emit(p.WorkflowFinished("cancelled", ""))

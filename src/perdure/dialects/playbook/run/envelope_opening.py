@@ -11,7 +11,7 @@ from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document.reader import ToolCatalog, load
 from perdure.dialects.playbook.plan.keychain_declarations import secret_inputs
 from perdure.dialects.playbook.plan.program import SCOPES, Program, Task
-from perdure.dialects.playbook.run.keychain import Chain, as_map, check_name, check_names, rendered
+from perdure.dialects.playbook.run.keychain import ExecutionKeychain, as_map, check_name, check_names, rendered
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.values.template_scopes import Makers
 from perdure.expressions.jinja import Reads
@@ -43,16 +43,16 @@ def program_of(document: bytes) -> Program:
 def open_envelope(body: Body, run: RunId) -> SecretRequests[dict[str, Any]]:
     program = program_of((yield PinnedDocumentLookup(body["program"])))
     yield HideTexts(tuple(secret_inputs(program, body.get("workload"), body)))
-    opened = _Opened(program, body, run)
+    opened = _OpenedEnvelope(program, body, run)
     if "resolve" in body:
-        return (yield from _resolved(opened.chain))
+        return (yield from _resolve_all(opened.chain))
     if tools.kind_of(opened.task.kind).is_sensitive:
         yield from opened.secret()  # is it there? What it is, is not told.
         return {"value": REDACTED}
     return (yield from opened.arguments())
 
 
-def _resolved(chain: Chain) -> SecretRequests[dict[str, Any]]:
+def _resolve_all(chain: ExecutionKeychain) -> SecretRequests[dict[str, Any]]:
     """Every entry, in order (PBK-180). Their names and ends are told, their values are not."""
     told = []
     for name, declared in chain.program.keychain.items():
@@ -62,12 +62,12 @@ def _resolved(chain: Chain) -> SecretRequests[dict[str, Any]]:
     return {"value": told}
 
 
-class _Opened:
+class _OpenedEnvelope:
     def __init__(self, program: Program, body: Body, run: RunId) -> None:
         self.program = program
         self.body = body
         self.run = run
-        self.chain = Chain.of(program, body, run, program_of)
+        self.chain = ExecutionKeychain.of(program, body, run, program_of)
 
     @property
     def task(self) -> Task:
@@ -84,7 +84,7 @@ class _Opened:
             if fields["auth"] is None:
                 raise EnvelopeError("auth", f"the credential of kind {found.kind!r} is of no use to a {task.kind} task")
         makers: Makers = {name: _always(value) for name, value in scope.items()}
-        call = _Rehearsal(task, fields, makers, self.body.get("folder"))
+        call = _DryRunCall(task, fields, makers, self.body.get("folder"))
         kind.start(call)
         return call.arguments
 
@@ -139,7 +139,7 @@ class _Opened:
         return scope
 
     def _earlier(self, recipe: Body) -> SecretRequests[Secret]:
-        return _Opened(self.program, recipe, self.run).secret()
+        return _OpenedEnvelope(self.program, recipe, self.run).secret()
 
 
 def _always(value: Any) -> Callable[[Any], Any]:
@@ -147,7 +147,7 @@ def _always(value: Any) -> Callable[[Any], Any]:
 
 
 @dataclass(slots=True, eq=False, init=False)
-class _Rehearsal(tools.Call):
+class _DryRunCall(tools.ToolCall):
     """A call whose tool says what it would do."""
 
     arguments: dict[str, Any]
@@ -164,7 +164,7 @@ class _Rehearsal(tools.Call):
     def perform(self, provider: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> None:
         self.arguments.update(arguments)
 
-    def give(self, result: Payload) -> None:
+    def succeed(self, result: Payload) -> None:
         assert isinstance(result, bytes)
         self.arguments["value"] = jsontext.decode(result)
 

@@ -9,7 +9,7 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Patch
-from perdure.dialects.playbook.tools.playbook import enveloped
+from perdure.dialects.playbook.tools.playbook import wrap_result
 from perdure.dialects.playbook.values import lent_references, results
 from perdure.dialects.playbook.values.references import attempt_uri
 from perdure.kernel import events as e
@@ -24,10 +24,10 @@ from perdure.kernel.values import Payload
 # The plain way: a task without rules went well. What that makes of its pipeline is decided at once, as one event.
 
 
-def pass_plainly(turn: Turn, number: int, step: Step, task: Task) -> bool:
+def pass_without_rules(turn: Turn, number: int, step: Step, task: Task) -> bool:
     """Take the result of a thread's task as it landed, if nothing else is to be said of it; whether it was."""
     program: Program = turn.program
-    thread: b.Thread = turn.body.threads[number]
+    thread: b.PipelineThread = turn.body.threads[number]
     run: b.StepRun = turn.body.runs[thread.run]
     assert thread.outcome is not None
     result = thread.outcome.result
@@ -94,28 +94,28 @@ def _on_end(turn: Turn) -> None:
     thread = body.threads[number]
     step = program.steps[body.runs[thread.run].step]
     task = step.tasks[thread.position]
-    landed = tools.kind_of(task.kind).land(event.outcome, turn.text)
-    if landed is tools.AS_IT_IS and not thread.language and pass_plainly(turn, number, step, task):
+    landed = tools.kind_of(task.kind).on_result(event.outcome, turn.text)
+    if landed is tools.UNCHANGED and not thread.language and pass_without_rules(turn, number, step, task):
         return
     if thread.language and isinstance(event.outcome, Succeeded):
         child = turn.execution.child_id(thread.number)
-        landed = tools.ToolResult(result=enveloped(child, turn.text(event.outcome.value)))
+        landed = tools.ToolResult(result=wrap_result(child, turn.text(event.outcome.value)))
     extras = jsontext.encode(landed.extras) if landed.extras else None
     if landed.error is not None and landed.error.code == Code.DELIVERIES_EXHAUSTED:
-        ended = results.failed(turn, number, _worn_out(thread, event.outcome), extras)
+        ended = results.attempt_failed(turn, number, _worn_out(thread, event.outcome), extras)
     elif landed.error is not None:
-        ended = results.failed(turn, number, landed.error, extras)
+        ended = results.attempt_failed(turn, number, landed.error, extras)
     elif landed.result is not None:
         lent = lent_references.adopt(turn, landed.lent, landed.whole)
-        ended = results.ended(turn, number, "given", landed.result, extras, lent)
+        ended = results.attempt_ended(turn, number, "given", landed.result, extras, lent)
     else:
         assert thread.outcome is not None
-        ended = results.ended(turn, number, "landed", thread.outcome.result.payload, extras)
+        ended = results.attempt_ended(turn, number, "landed", thread.outcome.result.payload, extras)
     turn.drop_timer(thread.timer)
     turn.emit(ended)
 
 
-def _worn_out(thread: b.Thread, outcome: Outcome) -> Error:
+def _worn_out(thread: b.PipelineThread, outcome: Outcome) -> Error:
     """The kernel counts what a task is charged with; this is the pipeline's sum."""
     reason = outcome.message.partition("; ")[2] if isinstance(outcome, Failed) else ""
     message = f"its process was lost {thread.charges + 1} times while nothing else worked there; {reason}"

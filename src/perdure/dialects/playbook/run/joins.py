@@ -47,7 +47,7 @@ def arrive(turn: Turn, number: int) -> None:
     token = body.tokens[number]
     join = _join(turn.program.steps[token.step])
     fork = body.forks[token.fork].keys.get(token.step, b.WHOLE)
-    tracker = body.forks[fork].trackers.get(token.step, b.Tracker())
+    tracker = body.forks[fork].trackers.get(token.step, b.JoinTracker())
     if tracker.counts.get(token.branch, 0) < tracker.fired:
         turn.emit(p.JoinReached(number, fork, is_late=True))
         return
@@ -65,7 +65,7 @@ def arrive(turn: Turn, number: int) -> None:
     turn.emit(p.JoinCompleted(token.step, fork, tuple(heads.values()), number, joined, turn.now))
 
 
-def give_up(turn: Turn, fork: int) -> None:
+def fail_join(turn: Turn, fork: int) -> None:
     """Nothing can deliver any more to a tracker that still holds tokens."""
     body: b.Body = turn.body
     step, tracker = next((step, one) for step, one in body.forks[fork].trackers.items() if any(one.held.values()))

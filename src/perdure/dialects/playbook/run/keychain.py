@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.playbook.plan.program import SCOPES, Declared, Program
-from perdure.dialects.playbook.plan.workload import merged
+from perdure.dialects.playbook.plan.program import SCOPES, KeychainEntry, Program
+from perdure.dialects.playbook.plan.workload import merge_workload
 from perdure.dialects.playbook.state import body as b
-from perdure.dialects.playbook.state.task_errors import said
+from perdure.dialects.playbook.state.task_errors import template_message
 from perdure.expressions.jinja import Reads, Template, TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.sealed_arguments import (
@@ -35,7 +35,7 @@ NAMED_BY_DATA = "SECRET_NAMED_BY_DATA"
 # Where it is decided: what goes with a task.
 
 
-def carried(
+def envelope_keychain(
     turn: Turn, names: frozenset[str] | None, *, by_name: bool = False, workload: Payload | None = None
 ) -> dict[str, Any]:
     """What a worker needs to know of the keychain: the document, the values that entries read, never a secret.
@@ -73,7 +73,7 @@ def _bare(program: Program, reads: Reads) -> frozenset[str]:
     return reads.names - SCOPES if program.is_io else frozenset()
 
 
-def _with_earlier(keychain: Mapping[str, Declared], names: frozenset[str] | None) -> list[str]:
+def _with_earlier(keychain: Mapping[str, KeychainEntry], names: frozenset[str] | None) -> list[str]:
     """The entries named and those they are made of, in order."""
     if names is None:
         return list(keychain)
@@ -86,7 +86,7 @@ def _with_earlier(keychain: Mapping[str, Declared], names: frozenset[str] | None
     return [name for name in keychain if name in wanted]
 
 
-def handed_on(turn: Turn) -> dict[str, Any]:
+def child_keychain(turn: Turn) -> dict[str, Any]:
     """What a child is told of the keychain: its root, and where the shared entries of its callers are declared."""
     options = jsontext.decode(turn.state.options)
     program: Program = turn.program
@@ -103,7 +103,7 @@ def handed_on(turn: Turn) -> dict[str, Any]:
 # At the worker.
 
 
-class Chain(msgspec.Struct, frozen=True):
+class ExecutionKeychain(msgspec.Struct, frozen=True):
     """The keychain as one execution has it."""
 
     program: Program
@@ -116,7 +116,9 @@ class Chain(msgspec.Struct, frozen=True):
     shared: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @classmethod
-    def of(cls, program: Program, body: Mapping[str, Any], run: str, load: Callable[[bytes], Program]) -> "Chain":
+    def of(
+        cls, program: Program, body: Mapping[str, Any], run: str, load: Callable[[bytes], Program]
+    ) -> "ExecutionKeychain":
         return cls(
             program,
             body["program"],
@@ -141,7 +143,7 @@ class Chain(msgspec.Struct, frozen=True):
             return None
         given = self.shared[name]
         program = self.load((yield PinnedDocumentLookup(given["program"])))
-        found = yield from Chain.of(program, given, given["run"], self.load)._must(name)
+        found = yield from ExecutionKeychain.of(program, given, given["run"], self.load)._must(name)
         return found
 
     def _must(self, name: str) -> SecretRequests[Secret]:
@@ -158,7 +160,7 @@ class Chain(msgspec.Struct, frozen=True):
             raise EnvelopeError("auth", f"there is no credential {name!r}; {hint}", AUTH_UNKNOWN)
         return found
 
-    def entry(self, declared: Declared) -> SecretEntry:
+    def entry(self, declared: KeychainEntry) -> SecretEntry:
         return SecretEntry(
             declared.name,
             declared.kind,
@@ -169,12 +171,12 @@ class Chain(msgspec.Struct, frozen=True):
             self.dues.get(declared.name),
         )
 
-    def _key(self, declared: Declared) -> str:
+    def _key(self, declared: KeychainEntry) -> str:
         catalog = f"{self.program.path}@{self.digest[:16]}"
         place = {"local": self.run, "global": "global", "shared": f"shared:{self.root}"}[declared.scope]
         return f"{declared.name}:{catalog}:{place}"
 
-    def _fields(self, declared: Declared) -> SecretRequests[EntryFields]:
+    def _fields(self, declared: KeychainEntry) -> SecretRequests[EntryFields]:
         """What is written, filled in with earlier entries; `auth` becomes the credential it names."""
         template = declared.fields
         given = self.workload or {}
@@ -225,7 +227,7 @@ def check_name(program: Program, what: str, written: Any, given: Any) -> None:
 def _given_by_itself(program: Program, template: Template) -> Any:
     """What the template gives with the document's own defaults, before any request."""
     try:
-        workload = merged(program.workload, {}, "", is_io=program.is_io)
+        workload = merge_workload(program.workload, {}, "", is_io=program.is_io)
         return template.render({**(workload if program.is_io else {}), "workload": workload})
     except TemplateError:
         return None
@@ -249,4 +251,4 @@ def rendered(what: str, template: Template, scope: Mapping[str, Any]) -> Any:
     try:
         return template.render(scope)
     except TemplateError as fault:
-        raise EnvelopeError("template", f"{what}: {said(fault)}") from None
+        raise EnvelopeError("template", f"{what}: {template_message(fault)}") from None

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.dialects.playbook.plan.program import Program
 from perdure.dialects.playbook.run.ends import end_at_once
-from perdure.dialects.playbook.run.keychain import carried
+from perdure.dialects.playbook.run.keychain import envelope_keychain
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import error
@@ -24,7 +24,7 @@ PROVIDER = "playbook.secrets"
 
 def resolve(turn: Turn, workload: Payload) -> int:
     """Let a worker make every entry; the number of its task."""
-    body: dict[str, Any] = {"resolve": True, **carried(turn, None, workload=workload)}
+    body: dict[str, Any] = {"resolve": True, **envelope_keychain(turn, None, workload=workload)}
     envelope = jsontext.encode(Envelope("playbook", body))
     return turn.schedule_task(PROVIDER, PATH, envelope, max_deliveries=3, sealed=True)
 

@@ -11,7 +11,7 @@ from perdure.dialects.playbook.plan.program import OnFailure, Program, Task
 from perdure.dialects.playbook.run import admission, completion, ends, joins, routing, sealed_tasks, starts
 from perdure.dialects.playbook.run.task_rules import RuleDecision
 from perdure.dialects.playbook.state import body as b
-from perdure.dialects.playbook.state.task_errors import error, said
+from perdure.dialects.playbook.state.task_errors import error, template_message
 from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, pipeline_makers, with_task_args
 from perdure.expressions.jinja import TemplateError
@@ -30,18 +30,18 @@ def move(turn: Turn, number: int) -> None:
     step = program.steps[body.runs[thread.run].step]
     task = step.tasks[thread.position]
     makers = pipeline_makers(turn, number, task, step.loop)
-    if thread.phase is b.Phase.READY:
+    if thread.phase is b.ThreadPhase.READY:
         _begin(turn, number, task, makers)
     else:
         if program.is_io:
             args = io_names.task_args(task.fields.get("args"), lambda template: gather(makers, template.reads))
             makers = with_task_args(makers, args)
-        RuleDecision(turn, number, thread, step, task, makers).pass_on()
+        RuleDecision(turn, number, thread, step, task, makers).apply()
 
 
 def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
     """Render the task's fields and hand them to its tool; what cannot be rendered is an outcome too (PBK-092)."""
-    call = tools.Call(turn, number, task, dict(task.fixed), makers)
+    call = tools.ToolCall(turn, number, task, dict(task.fixed), makers)
     left = sealed_tasks.left_fields(turn.program, task, turn.body.threads[number]) if task.may_be_sealed else NOTHING
     for name, template in task.fields.items():  # `args` first
         if name in left:
@@ -49,7 +49,7 @@ def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
         try:
             call.fields[name] = template.render(gather(makers, template.reads))
         except TemplateError as fault:
-            call.fail(error("template", f"{name}: {said(fault)}", source=task.label))
+            call.fail(error("template", f"{name}: {template_message(fault)}", source=task.label))
             return
         if name == "args" and turn.program.is_io and isinstance(call.fields[name], dict):
             makers = with_task_args(makers, lambda _: call.fields["args"])
@@ -72,7 +72,7 @@ def advance(turn: Turn) -> bool:
     elif body.routing and not body.paused:
         _stop_if_hurried(turn, routing.route, _first(body.routing))
     elif body.dying and not body.paused:
-        _stop_if_hurried(turn, joins.give_up, _first(body.dying))
+        _stop_if_hurried(turn, joins.fail_join, _first(body.dying))
     elif body.admitted and not body.paused:
         starts.start_step(turn, _first(body.admitted))
     elif body.looping:
@@ -82,7 +82,7 @@ def advance(turn: Turn) -> bool:
     elif body.runs or body.paused:
         return False
     else:
-        return completion.settle(turn)
+        return completion.end_if_idle(turn)
     return True
 
 
@@ -91,7 +91,7 @@ def _start(turn: Turn, body: b.Body) -> bool:
     if body.request is None:
         starts.begin(turn)
     elif body.request.is_resolved:
-        starts.go_on(turn)
+        starts.begin_workflow(turn)
     else:
         return False
     return True

@@ -8,7 +8,7 @@ from perdure.dialects.playbook.plan.program import Arc, Program, Router, Step
 from perdure.dialects.playbook.run import ctx_patches, joins
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
-from perdure.dialects.playbook.state.task_errors import Error, error, said
+from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.values.template_scopes import control_makers, gather, gather_all
 from perdure.expressions.jinja import TemplateError
@@ -30,7 +30,7 @@ def route(turn: Turn, number: int) -> None:
     if run.is_final or body.stopped is not None or step.router is None or not step.router.arcs:
         _leave(turn, number, run, step)
         return
-    fired = _Fired(turn, program, step.router, run)
+    fired = _FiredArcs(turn, program, step.router, run)
     own = fired.failures
     no_match = not fired.tokens and not own and program.no_next_is_error
     if no_match:
@@ -38,7 +38,7 @@ def route(turn: Turn, number: int) -> None:
     handled = run.error is not None and fired.is_handled
     failures = own if run.error is None else [run.error, *own]
     if own:
-        ending: str = b.Ending.FAILED
+        ending: str = b.BranchEnding.FAILED
     else:
         ending = "" if fired.tokens else _ending(run.error)
     if not failures and not fired.patch and _are_next(body, program, fired.tokens):
@@ -85,15 +85,15 @@ def _leave(turn: Turn, number: int, run: b.StepRun, step: Step) -> None:
     failures = () if run.error is None else (run.error,)
     ending: str = "" if run.is_final else _ending(run.error)
     if turn.body.stopped is not None and not run.is_final and run.error is None and step.router is not None:
-        ending = b.Ending.ABORTED
+        ending = b.BranchEnding.ABORTED
     turn.emit(p.NextEvaluated(number, "", (), (), ending, False, failures, False, turn.now))
 
 
 def _ending(failed: Error | None) -> str:
-    return b.Ending.NORMAL if failed is None else b.Ending.FAILED
+    return b.BranchEnding.NORMAL if failed is None else b.BranchEnding.FAILED
 
 
-class _Fired:
+class _FiredArcs:
     """One look at all arcs: the tokens they give, and what went wrong."""
 
     def __init__(self, turn: Turn, program: Program, router: Router, run: b.StepRun) -> None:
@@ -118,8 +118,8 @@ class _Fired:
             try:
                 matches = arc.when is None or arc.when.holds(gather(self.makers, arc.when.reads))
             except TemplateError as fault:
-                guard_errors.append(f"arcs[{index}].when: {said(fault)}")
-                self.looked.append((arc.step, False, said(fault)))
+                guard_errors.append(f"arcs[{index}].when: {template_message(fault)}")
+                self.looked.append((arc.step, False, template_message(fault)))
                 continue
             is_taken = is_taken or matches
             self.looked.append((arc.step, matches, ""))
@@ -149,7 +149,9 @@ class _Fired:
             value = arc.args.render(gather(self.makers, arc.args.reads))
             text = jsontext.encode(value)
         except TemplateError as fault:
-            raise _BadArgs(error("template", f"{where}: {said(fault)}", "GUARD_ERROR", source=self.run.step)) from None
+            raise _BadArgs(
+                error("template", f"{where}: {template_message(fault)}", "GUARD_ERROR", source=self.run.step)
+            ) from None
         except jsontext.NotJson as problem:
             raise _BadArgs(error("template", f"{where}: {problem}", "GUARD_ERROR", source=self.run.step)) from None
         limit = self.program.bounds.max_payload_bytes

@@ -11,10 +11,10 @@ from typing import Any
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.plan.program import SCOPES, Program, Task
-from perdure.dialects.playbook.run.keychain import carried
+from perdure.dialects.playbook.run.keychain import envelope_keychain
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import error
-from perdure.dialects.playbook.tools.kind import Call
+from perdure.dialects.playbook.tools.kind import ToolCall
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, task_key, task_path
 from perdure.expressions.jinja import Reads
 from perdure.kernel import jsontext
@@ -27,7 +27,7 @@ LANGUAGE = "playbook"
 PROVIDER = "playbook.secrets"
 
 
-def left_fields(program: Program, task: Task, thread: b.Thread) -> frozenset[str]:
+def left_fields(program: Program, task: Task, thread: b.PipelineThread) -> frozenset[str]:
     """The fields of a task that only the worker can render."""
     left = frozenset(name for name, template in task.fields.items() if touches(template.reads, thread))
     if program.is_io and "args" in left:  # a bare name may mean one of the task's own args
@@ -35,7 +35,7 @@ def left_fields(program: Program, task: Task, thread: b.Thread) -> frozenset[str
     return left
 
 
-def touches(reads: Reads, thread: b.Thread) -> bool:
+def touches(reads: Reads, thread: b.PipelineThread) -> bool:
     """Whether something that reads this would read a secret."""
     members = reads.members
     if KEYCHAIN in members or ("_prev" in members and thread.prev_recipe is not None):
@@ -43,14 +43,14 @@ def touches(reads: Reads, thread: b.Thread) -> bool:
     return "results" in members and any(reads.touches("results", label) for label in thread.recipes)
 
 
-def is_needed(call: Call, left: frozenset[str]) -> bool:
+def is_needed(call: ToolCall, left: frozenset[str]) -> bool:
     kind = tools.kind_of(call.task.kind)
     if left or kind.is_sensitive or touches(kind.reads(call.task), call.turn.body.threads[call.thread]):
         return True
     return kind.provider is not None and isinstance(call.fields.get("auth"), str)
 
 
-def start(call: Call, left: frozenset[str], makers: Makers) -> None:
+def start(call: ToolCall, left: frozenset[str], makers: Makers) -> None:
     """Hand the task to a worker with its fields as far as they are known; `makers` are those of the left ones."""
     turn, task = call.turn, call.task
     kind = tools.kind_of(task.kind)
@@ -69,7 +69,7 @@ def start(call: Call, left: frozenset[str], makers: Makers) -> None:
         "fields": {name: value for name, value in call.fields.items() if name not in task.fixed},
         "scopes": _scopes(makers, reads, thread),
         "secrets": _recipes(turn, reads, thread),
-        **carried(turn, reads.members.get(KEYCHAIN, frozenset()), by_name="auth" in task.fields),
+        **envelope_keychain(turn, reads.members.get(KEYCHAIN, frozenset()), by_name="auth" in task.fields),
     }
     if call.folder is not None:
         body["folder"] = call.folder
@@ -90,10 +90,10 @@ def start(call: Call, left: frozenset[str], makers: Makers) -> None:
         key=task_key(thread),
     )
     recipe = turn.keep(jsontext.encode(body)) if kind.is_sensitive else None
-    call.began(number, recipe=recipe)
+    call.started(number, recipe=recipe)
 
 
-def envelope(call: Call, body: dict[str, Any]) -> bytes | None:
+def envelope(call: ToolCall, body: dict[str, Any]) -> bytes | None:
     try:
         return jsontext.encode(Envelope(LANGUAGE, body))
     except jsontext.NotJson as problem:
@@ -101,7 +101,7 @@ def envelope(call: Call, body: dict[str, Any]) -> bytes | None:
         return None
 
 
-def _scopes(makers: Makers, reads: Reads, thread: b.Thread) -> dict[str, Any]:
+def _scopes(makers: Makers, reads: Reads, thread: b.PipelineThread) -> dict[str, Any]:
     """What the left templates read and is no secret; of each scope only the members that they name."""
     hidden = {KEYCHAIN} if thread.prev_recipe is None else {KEYCHAIN, "_prev"}
     found = gather(makers, Reads({name: read for name, read in reads.members.items() if name not in hidden}))
@@ -116,7 +116,7 @@ def narrowed(value: Any, members: Iterable[str] | None) -> Any:
     return {name: value[name] for name in members if name in value}
 
 
-def _recipes(turn: Turn, reads: Reads, thread: b.Thread) -> dict[str, Any]:
+def _recipes(turn: Turn, reads: Reads, thread: b.PipelineThread) -> dict[str, Any]:
     """How to get the secrets again that earlier tasks of the pipeline have read."""
     found: dict[str, Any] = {}
     if "_prev" in reads.members and thread.prev_recipe is not None:

@@ -4,12 +4,12 @@ from typing import Any
 
 from perdure.dialects.playbook.plan.durations import BOUND_RANK
 from perdure.dialects.playbook.plan.program import Loop, Program
-from perdure.dialects.playbook.plan.workload import merged
+from perdure.dialects.playbook.plan.workload import merge_workload
 from perdure.dialects.playbook.run import ctx_patches, keychain_resolution
 from perdure.dialects.playbook.run.ends import end_at_once, stop
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
-from perdure.dialects.playbook.state.task_errors import Error, error, said
+from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.values import lent_references
 from perdure.dialects.playbook.values.template_scopes import control_makers, gather
@@ -42,12 +42,14 @@ def begin(turn: Turn) -> None:
     if not isinstance(given, dict | None) or not isinstance(seed, dict) or not isinstance(env, dict):
         return end_at_once(turn, "PAYLOAD_INVALID", "the payload, the ctx seed and env must be maps")
     try:
-        workload = jsontext.encode(merged(program.workload, given or {}, turn.execution.id, env, is_io=program.is_io))
+        workload = jsontext.encode(
+            merge_workload(program.workload, given or {}, turn.execution.id, env, is_io=program.is_io)
+        )
         ctx: Patch = tuple((name, jsontext.encode(value)) for name, value in seed.items())
         ctx_patches.check_values(ctx, "ctx")
         size = ctx_patches.measure(turn.body, ctx)
     except TemplateError as fault:
-        return end_at_once(turn, "WORKLOAD_TEMPLATE", f"workload: {said(fault)}")
+        return end_at_once(turn, "WORKLOAD_TEMPLATE", f"workload: {template_message(fault)}")
     except (jsontext.NotJson, ctx_patches.BadPatch) as problem:
         return end_at_once(turn, "PAYLOAD_INVALID", str(problem))
     timer = 0 if program.timeout is None else turn.set_timer(turn.now + program.timeout, BOUND_RANK)
@@ -61,7 +63,7 @@ def begin(turn: Turn) -> None:
     return None
 
 
-def go_on(turn: Turn) -> None:
+def begin_workflow(turn: Turn) -> None:
     """The keychain is resolved: now there is a token (PBK-180)."""
     body: b.Body = turn.body
     asked = body.request
@@ -132,7 +134,7 @@ def _collection(turn: Turn, loop: Loop, token: b.Token) -> list[Any]:
     try:
         found = loop.over.render(gather(makers, loop.over.reads))
     except TemplateError as fault:
-        raise _CannotLoop(error("loop_collection", f"loop.in: {said(fault)}", source=token.step)) from None
+        raise _CannotLoop(error("loop_collection", f"loop.in: {template_message(fault)}", source=token.step)) from None
     if not isinstance(found, list):
         kind = {dict: "a map", str: "a text", type(None): "null"}.get(type(found), type(found).__name__)
         raise _CannotLoop(error("loop_collection", f"loop.in must give a list, not {kind}", source=token.step))
@@ -151,7 +153,7 @@ def _limit(turn: Turn, loop: Loop, token: b.Token) -> int:
     try:
         found = loop.max_in_flight.render(gather(makers, loop.max_in_flight.reads))
     except TemplateError as fault:
-        raise _CannotLoop(error("template", f"max_in_flight: {said(fault)}", source=token.step)) from None
+        raise _CannotLoop(error("template", f"max_in_flight: {template_message(fault)}", source=token.step)) from None
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         message = f"max_in_flight must be a whole number above 0, not {found!r}"
         raise _CannotLoop(error("template", message, source=token.step))

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.dialects.playbook.plan.program import Directive, Loop, Policy, Step, Task, Then
+from perdure.dialects.playbook.plan.program import Directive, Loop, Step, Task, TaskPolicy, Then
 from perdure.dialects.playbook.run import ctx_patches
 from perdure.dialects.playbook.run.ctx_merge import fold
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
-from perdure.dialects.playbook.state.task_errors import Error, error, said
+from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, gather_all, outcome_view
@@ -26,7 +26,9 @@ _BACKOFF = {"none": Backoff.CONSTANT, "linear": Backoff.LINEAR, "exponential": B
 class RuleDecision:
     """Which rule applies to an outcome, and what it does."""
 
-    def __init__(self, turn: Turn, number: int, thread: b.Thread, step: Step, task: Task, makers: Makers) -> None:
+    def __init__(
+        self, turn: Turn, number: int, thread: b.PipelineThread, step: Step, task: Task, makers: Makers
+    ) -> None:
         assert thread.outcome is not None
         self.turn = turn
         self.body: b.Body = turn.body
@@ -45,7 +47,7 @@ class RuleDecision:
         self.grown: tuple[str, ...] = ()
         self._growths: ctx_patches.Growths = {}
 
-    def pass_on(self) -> None:
+    def apply(self) -> None:
         """Choose a rule, render its patches, and only then let its directive act (PBK-083)."""
         then, problem = self._choose()
         set_ctx: Patch = ()
@@ -73,7 +75,7 @@ class RuleDecision:
         return io_names.output(view["status"], view.pop("result"), view["error"], view)
 
     def _choose(self) -> tuple[Then, Error | None]:
-        policy: Policy | None = self.task.policy
+        policy: TaskPolicy | None = self.task.policy
         if self.failed is not None and self.failed.code == Code.DELIVERIES_EXHAUSTED:
             return Then(Directive.FAIL), None  # the server ends what no worker can finish: rules have no say (PBK-195)
         if policy is None:
@@ -87,7 +89,7 @@ class RuleDecision:
                     self.rule = index
                     return rule.then, None
             except TemplateError as fault:
-                self.errors.append(f"rules[{index}].when: {said(fault)}")
+                self.errors.append(f"rules[{index}].when: {template_message(fault)}")
         if self.errors:
             return Then(Directive.FAIL), error("template", "; ".join(self.errors), source=self.task.label)
         return Then(Directive.FAIL if policy.unmatched_fails else Directive.CONTINUE), None
@@ -135,7 +137,9 @@ class RuleDecision:
             try:
                 seconds = then.delay.render(gather(self.makers, then.delay.reads))
             except TemplateError as fault:
-                raise ctx_patches.BadPatch(error("template", f"delay: {said(fault)}", source=self.task.label)) from None
+                raise ctx_patches.BadPatch(
+                    error("template", f"delay: {template_message(fault)}", source=self.task.label)
+                ) from None
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
             message = f"delay must be a number of seconds, not {seconds!r}"
             raise ctx_patches.BadPatch(error("template", message, source=self.task.label))

@@ -40,7 +40,7 @@ class TokenState(IntEnum):
     HELD = 3
 
 
-class Phase(IntEnum):
+class ThreadPhase(IntEnum):
     """Where a thread is in the life of one attempt."""
 
     READY = 0
@@ -51,7 +51,7 @@ class Phase(IntEnum):
     FAILED = 5
 
 
-class Ending(StrEnum):
+class BranchEnding(StrEnum):
     """How a branch ended (PBK-139)."""
 
     NORMAL = "normal"
@@ -78,7 +78,7 @@ class Boundary(msgspec.Struct, gc=False, array_like=True):
     counts: tuple[int, int] = (0, 0)  # shards that succeeded and failed
 
 
-class Held(msgspec.Struct, gc=False, array_like=True):
+class StoredBody(msgspec.Struct, gc=False, array_like=True):
     """A body that references lead to."""
 
     value: Value
@@ -87,7 +87,7 @@ class Held(msgspec.Struct, gc=False, array_like=True):
     expires: Instant = 0
 
 
-class Decision(msgspec.Struct, gc=False, array_like=True, frozen=True):
+class AdmissionDecision(msgspec.Struct, gc=False, array_like=True, frozen=True):
     """The last answer of a token's gate."""
 
     allow: bool
@@ -103,7 +103,7 @@ class Token(msgspec.Struct, gc=False, array_like=True):
     parent: int = 0
     arc: int = -1
     state: TokenState = TokenState.CREATED
-    decision: Decision | None = None
+    decision: AdmissionDecision | None = None
     reads: tuple[str, ...] = ()  # while it is pending
     is_final: bool = False
     fork: int = WHOLE
@@ -111,7 +111,7 @@ class Token(msgspec.Struct, gc=False, array_like=True):
     held_by: int = WHOLE  # the fork whose tracker holds it
 
 
-class Tracker(msgspec.Struct, gc=False, array_like=True):
+class JoinTracker(msgspec.Struct, gc=False, array_like=True):
     """What has come to a join, by branch (PBK-130)."""
 
     held: dict[str, Queue] = msgspec.field(default_factory=dict)
@@ -119,17 +119,17 @@ class Tracker(msgspec.Struct, gc=False, array_like=True):
     fired: int = 0  # rounds whose token has left
 
 
-class Fork(msgspec.Struct, gc=False, array_like=True):
+class TokenFork(msgspec.Struct, gc=False, array_like=True):
     """A step-run that made several tokens, while anything that descends from it is left (PBK-232)."""
 
     parent: int = WHOLE
     keys: dict[str, int] = msgspec.field(default_factory=dict)  # join → the fork whose tracker holds what comes
     live: int = 0  # tokens, step-runs and forks right below it
     held: int = 0  # tokens in its trackers
-    trackers: dict[str, Tracker] = msgspec.field(default_factory=dict)  # by join
+    trackers: dict[str, JoinTracker] = msgspec.field(default_factory=dict)  # by join
 
 
-class Outcome(msgspec.Struct, gc=False, array_like=True):
+class TaskOutcome(msgspec.Struct, gc=False, array_like=True):
     """What the latest attempt of a task gave (PBK-074)."""
 
     result: Value
@@ -140,20 +140,20 @@ class Outcome(msgspec.Struct, gc=False, array_like=True):
     recipe: Payload | None = None  # the result is a secret: how it is had again
 
 
-class Thread(msgspec.Struct, gc=False, array_like=True):
+class PipelineThread(msgspec.Struct, gc=False, array_like=True):
     run: int
     index: int = ALONE
     position: int = 0
     visits: int = 1  # task-runs so far, the present one included
     label: str = ""  # of the present one, once it has begun
     attempt: int = 1
-    phase: Phase = Phase.READY
+    phase: ThreadPhase = ThreadPhase.READY
     number: int = 0  # the task, child or timer it waits for
     timer: int = 0  # bounds the attempt
     began: Instant = 0
     prev: Value = NOTHING
     results: dict[str, Value] = msgspec.field(default_factory=dict)
-    outcome: Outcome | None = None
+    outcome: TaskOutcome | None = None
     iter: Variables = NO_VARIABLES
     patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, kept back by a parallel loop
     epoch: int = 1  # grows with every worker that was lost
@@ -232,7 +232,7 @@ class StepRun(msgspec.Struct, gc=False, array_like=True):
     passing: list[str] = msgspec.field(default_factory=list)  # bodies that live no longer than this run
 
 
-class Tally(msgspec.Struct, gc=False, array_like=True):
+class StepTally(msgspec.Struct, gc=False, array_like=True):
     """What is known of one step over all its runs."""
 
     runs: int = 0
@@ -248,7 +248,7 @@ class Tally(msgspec.Struct, gc=False, array_like=True):
     uri: str = ""
 
 
-class Failure(msgspec.Struct, gc=False, array_like=True, frozen=True):
+class BranchFailure(msgspec.Struct, gc=False, array_like=True, frozen=True):
     step: str
     run: int
     task: str
@@ -256,13 +256,13 @@ class Failure(msgspec.Struct, gc=False, array_like=True, frozen=True):
     error: Error
 
 
-class Stranded(msgspec.Struct, gc=False, array_like=True, frozen=True):
+class StrandedToken(msgspec.Struct, gc=False, array_like=True, frozen=True):
     step: str
     token: int
-    decision: Decision | None
+    decision: AdmissionDecision | None
 
 
-class Request(msgspec.Struct, gc=False, array_like=True, frozen=True):
+class EvaluatedRequest(msgspec.Struct, gc=False, array_like=True, frozen=True):
     """What the execution begins with, once `task` has resolved its keychain."""
 
     entry: str
@@ -282,7 +282,7 @@ class Body(msgspec.Struct, gc=False, array_like=True):
 
     tokens: dict[int, Token] = msgspec.field(default_factory=dict)
     runs: dict[int, StepRun] = msgspec.field(default_factory=dict)
-    threads: dict[int, Thread] = msgspec.field(default_factory=dict)
+    threads: dict[int, PipelineThread] = msgspec.field(default_factory=dict)
     tokens_made: int = 0
     runs_made: int = 0
     threads_made: int = 0
@@ -303,24 +303,24 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → run, or 0 for the execution
     attempt_bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → thread
 
-    forks: dict[int, Fork] = msgspec.field(default_factory=dict)  # none where the program has no joins
+    forks: dict[int, TokenFork] = msgspec.field(default_factory=dict)  # none where the program has no joins
 
-    tallies: dict[str, Tally] = msgspec.field(default_factory=dict)
+    tallies: dict[str, StepTally] = msgspec.field(default_factory=dict)
     branches: dict[str, int] = msgspec.field(default_factory=dict)
-    failures: list[Failure] = msgspec.field(default_factory=list)
+    failures: list[BranchFailure] = msgspec.field(default_factory=list)
     handled: int = 0
     unhandled: int = 0
     unrouted: int = 0  # failures that no `on_failure` forgives (PBK-125)
     order: list[tuple[str, str, int]] = msgspec.field(default_factory=list)
     last_leaf: Value = NOTHING
-    held: dict[str, Held] = msgspec.field(default_factory=dict)  # by the reference's uri
+    held: dict[str, StoredBody] = msgspec.field(default_factory=dict)  # by the reference's uri
 
     landed: int = 0  # the thread whose task or child has just ended
     paused: bool = False
     waiting: bool = False
     wait_timer: int = 0
     patience_over: bool = False  # `wait_timeout_s` has passed
-    stranded: list[Stranded] = msgspec.field(default_factory=list)
+    stranded: list[StrandedToken] = msgspec.field(default_factory=list)
     stopped: Error | None = None  # nothing is routed any more
     finalizing: int = 0  # the token of the final step
     final: str = ""  # how the finalization went: done, failed, skipped
@@ -328,12 +328,12 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     status: str = ""
     code: str = ""
 
-    request: Request | None = None  # evaluated, and waiting for its keychain
+    request: EvaluatedRequest | None = None  # evaluated, and waiting for its keychain
     dues: dict[str, Instant] = msgspec.field(default_factory=dict)  # entries of the keychain that are not renewed
     growing: tuple[str, ...] = ()  # keys of which the next patch has only what is added
 
     @property
-    def is_calm(self) -> bool:
+    def is_idle(self) -> bool:
         """Nothing is runnable and nothing in flight (PBK-126); denied tokens do not count."""
         return not (self.stale or self.arriving or self.dying or self.admitted or self.runs)
 

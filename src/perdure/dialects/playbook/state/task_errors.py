@@ -50,7 +50,7 @@ class Error(msgspec.Struct, gc=False, array_like=True, frozen=True, forbid_unkno
         return {"kind": self.kind, "code": self.code, "message": self.message}
 
 
-def said(fault: TemplateError) -> str:
+def template_message(fault: TemplateError) -> str:
     """One line of a template's failure."""
     return fault.message if fault.expression is None else f"{fault.message}, in `{fault.expression}`"
 

@@ -132,7 +132,7 @@ class Variables:
     def __init__(self, data: dict[str, Any] | None = None) -> None:
         self.data: dict[str, Any] = {} if data is None else data
 
-    def assigned(self, patch: Patch) -> "Variables":
+    def assign_all(self, patch: Patch) -> "Variables":
         """These after the assignments: changed in place, except that none at all stay none."""
         found = Variables() if self is NO_VARIABLES else self
         found.assign(patch)

@@ -6,23 +6,23 @@ A new kind is one module here and its line in `KINDS`; a kind that is the name o
 from collections.abc import Mapping
 
 from perdure.dialects.playbook.tools import artifact, databases, http, jobs, noop, playbook, python, secrets, shell
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, reads_nothing, seconds
-from perdure.dialects.playbook.tools.provided import PROVIDED
+from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, read_timeout, reads_nothing
+from perdure.dialects.playbook.tools.provided import PROVIDER_KIND
 
 __all__ = [
-    "AS_IT_IS",
     "KINDS",
+    "UNCHANGED",
     "WORKBOOK",
-    "Call",
-    "Kind",
+    "ToolCall",
+    "ToolKind",
     "ToolResult",
     "kind_of",
+    "read_timeout",
     "reads_nothing",
-    "seconds",
     "start",
 ]
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, ToolKind] = {
     "noop": noop.KIND,
     "python": python.KIND,
     "http": http.KIND,
@@ -40,9 +40,9 @@ KINDS: Mapping[str, Kind] = {
 WORKBOOK = "workbook"  # not a tool of its own: the program holds the entry's body in its place (PBK-099)
 
 
-def kind_of(name: str) -> Kind:
-    return KINDS.get(name, PROVIDED)
+def kind_of(name: str) -> ToolKind:
+    return KINDS.get(name, PROVIDER_KIND)
 
 
-def start(call: Call) -> None:
+def start(call: ToolCall) -> None:
     kind_of(call.task.kind).start(call)

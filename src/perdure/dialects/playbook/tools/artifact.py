@@ -10,9 +10,9 @@ from typing import Any
 from perdure.dialects.playbook.state.events import AttemptEnded
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import Call, Kind, ToolResult
+from perdure.dialects.playbook.tools.kind import ToolCall, ToolKind, ToolResult
 from perdure.dialects.playbook.values import references, results
-from perdure.dialects.playbook.values.reference_reads import NotResolved, resolve
+from perdure.dialects.playbook.values.reference_reads import UnresolvedReference, resolve
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome
 
@@ -21,7 +21,7 @@ VALUES = ("value", "data", "payload", "body")
 ABSENT = object()
 
 
-def _start(call: Call) -> None:
+def _start(call: ToolCall) -> None:
     fields = dict(call.fields)
     given = fields.pop("args", None)
     fields = {**(given if isinstance(given, dict) else {}), **fields}
@@ -34,13 +34,13 @@ def _start(call: Call) -> None:
             call.fail(error("schema", f"action must be get or put, not {other!r}", source="artifact"))
 
 
-def _get(call: Call, fields: dict[str, Any]) -> None:
+def _get(call: ToolCall, fields: dict[str, Any]) -> None:
     try:
         found = resolve(call.turn, fields.get("result_ref", fields.get("uri")))
-    except NotResolved as not_resolved:
+    except UnresolvedReference as not_resolved:
         call.fail(not_resolved.problem)
         return
-    ended = results.ended(call.turn, call.thread, "given", found.payload)
+    ended = results.attempt_ended(call.turn, call.thread, "given", found.payload)
     if ended.reference is None or ended.error is not None:
         call.end(ended)
         return
@@ -49,7 +49,7 @@ def _get(call: Call, fields: dict[str, Any]) -> None:
     call.end(AttemptEnded(call.thread, ended.at, None, "given", ended.result, None, seen, True, stored))
 
 
-def _put(call: Call, fields: dict[str, Any]) -> None:
+def _put(call: ToolCall, fields: dict[str, Any]) -> None:
     turn = call.turn
     value = next((fields[name] for name in VALUES if name in fields), ABSENT)
     uri = fields.get("uri", "")
@@ -61,7 +61,7 @@ def _put(call: Call, fields: dict[str, Any]) -> None:
         return
     try:
         text = jsontext.encode(value)
-        stored = results.referred(turn, call.thread, call.task, text, uri)
+        stored = results.store_result(turn, call.thread, call.task, text, uri)
     except jsontext.NotJson as problem:
         call.fail(error("serialization", str(problem), source=call.task.label))
         return
@@ -72,13 +72,13 @@ def _put(call: Call, fields: dict[str, Any]) -> None:
     call.end(AttemptEnded(call.thread, turn.now, None, "given", kept, None, stored.reference, stored=(stored,)))
 
 
-def _land(outcome: Outcome, text: Reader) -> ToolResult:
+def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
     raise AssertionError("an artifact task ends where it begins")
 
 
-KIND = Kind(
+KIND = ToolKind(
     _start,
-    _land,
+    _on_result,
     required=(("result_ref", "uri", "args", *VALUES),),
     fields=frozenset({"action", "result_ref", "uri", "args", *VALUES}),
     words={"action": ACTIONS},

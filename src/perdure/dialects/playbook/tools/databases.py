@@ -3,8 +3,8 @@
 from typing import Any
 
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import Call, Kind, ToolResult, details_of, failure
-from perdure.dialects.playbook.tools.scripts import check_script, failure_code, kind_of_failure, located
+from perdure.dialects.playbook.tools.kind import ToolCall, ToolKind, ToolResult, details_of, failure
+from perdure.dialects.playbook.tools.scripts import check_script, failure_code, kind_of_failure, with_folder
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 TEXTS = ("command", "commands", "query", "command_b64", "commands_b64", "query_b64", "script")
@@ -29,15 +29,15 @@ _KINDS = {
 }
 
 
-def _database(name: str, connection: tuple[str, ...]) -> Kind:
+def _database(name: str, connection: tuple[str, ...]) -> ToolKind:
     """The kind of this name: `connection` are the fields that say where the database is."""
 
-    def start(call: Call) -> None:
+    def start(call: ToolCall) -> None:
         fields = call.fields
         given = {field: fields[field] for field in (*TEXTS, "auth", "params", *connection) if field in fields}
         arguments: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
         if "script" in arguments:
-            arguments["script"] = located(call, arguments["script"])
+            arguments["script"] = with_folder(call, arguments["script"])
         if "params" not in arguments and fields.get("args"):
             arguments["params"] = fields["args"]  # a script can have its values in no other way (PBK-092)
         timeout = call.task.spec.get("timeout")
@@ -45,7 +45,7 @@ def _database(name: str, connection: tuple[str, ...]) -> Kind:
             arguments["timeout"] = timeout
         call.perform(name, arguments)
 
-    def land(outcome: Outcome, text: Reader) -> ToolResult:
+    def on_result(outcome: Outcome, text: Reader) -> ToolResult:
         state = details_of(outcome).get("sqlstate")
         extras = {"pg": {"code": state, "sqlstate": state}} if name == "postgres" else {}
         if isinstance(outcome, Succeeded):
@@ -53,9 +53,9 @@ def _database(name: str, connection: tuple[str, ...]) -> Kind:
         kind = kind_of_failure(outcome, _KINDS)
         return ToolResult(failure(outcome, kind, state or failure_code(outcome), source=name), None, extras)
 
-    return Kind(
+    return ToolKind(
         start,
-        land,
+        on_result,
         required=(TEXTS,),
         fields=frozenset({*TEXTS, "auth", "params", "args", *connection}),
         text=frozenset({"script"}),

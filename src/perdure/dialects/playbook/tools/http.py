@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import Call, Kind, ToolResult, details_of, failure
+from perdure.dialects.playbook.tools.kind import ToolCall, ToolKind, ToolResult, details_of, failure
 from perdure.kernel import jsontext
 from perdure.kernel.credentials import for_http
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
@@ -22,7 +22,7 @@ _KINDS = {
 }
 
 
-def _start(call: Call) -> None:
+def _start(call: ToolCall) -> None:
     fields = call.fields
     arguments: dict[str, Any] = {"url": fields["url"], "method": fields.get("method", "GET")}
     for name in ("headers", "params", "auth"):
@@ -59,7 +59,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else jsontext.encode(value).decode()
 
 
-def _land(outcome: Outcome, text: Reader) -> ToolResult:
+def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
     if isinstance(outcome, Succeeded):
         answer = jsontext.decode(text(outcome.value))
         result = {"status_code": answer["status"], "headers": answer["headers"], "data": answer["body"]}
@@ -98,9 +98,9 @@ def _helper(status: int | None, headers: dict[str, Any]) -> dict[str, Any]:
     return {"status": status, "headers": headers, "request_id": headers.get("x-request-id")}
 
 
-KIND = Kind(
+KIND = ToolKind(
     _start,
-    _land,
+    _on_result,
     required=(("url",),),
     fields=frozenset({"url", "method", "headers", "params", "body", "payload", "auth", "args"}),
     provider="http",

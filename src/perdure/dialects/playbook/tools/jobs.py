@@ -4,8 +4,8 @@ from typing import Any
 
 from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, details_of, failure
-from perdure.dialects.playbook.tools.scripts import check_script, failure_code, kind_of_failure, located
+from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, details_of, failure
+from perdure.dialects.playbook.tools.scripts import check_script, failure_code, kind_of_failure, with_folder
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 RUNTIME = ("image", "namespace", "command", "args", "env", "timeoutSeconds", "cleanup", "files")
@@ -18,12 +18,12 @@ _KINDS = {
 }
 
 
-def _job(name: str, required: str, *, needs_image: bool) -> Kind:
-    def start(call: Call) -> None:
+def _job(name: str, required: str, *, needs_image: bool) -> ToolKind:
+    def start(call: ToolCall) -> None:
         fields = call.fields
         arguments: dict[str, Any] = {field: fields[field] for field in ("args", "runtime") if fields.get(field)}
         if fields.get("script") is not None:
-            arguments["script"] = located(call, fields["script"])
+            arguments["script"] = with_folder(call, fields["script"])
         runtime = arguments.get("runtime")
         if isinstance(runtime, dict) and isinstance(runtime.get("files"), list):
             arguments["runtime"] = {**runtime, "files": [_file(call, file) for file in runtime["files"]]}
@@ -32,9 +32,9 @@ def _job(name: str, required: str, *, needs_image: bool) -> Kind:
             arguments["timeout"] = limit
         call.perform(name, arguments)
 
-    def land(outcome: Outcome, text: Reader) -> ToolResult:
+    def on_result(outcome: Outcome, text: Reader) -> ToolResult:
         if isinstance(outcome, Succeeded):
-            return AS_IT_IS
+            return UNCHANGED
         code = details_of(outcome).get("exit_code", failure_code(outcome))
         return ToolResult(failure(outcome, kind_of_failure(outcome, _KINDS), code, source=name))
 
@@ -43,9 +43,9 @@ def _job(name: str, required: str, *, needs_image: bool) -> Kind:
         if "runtime" in cursor.value:
             _check_runtime(cursor.at("runtime"), needs_image=needs_image)
 
-    return Kind(
+    return ToolKind(
         start,
-        land,
+        on_result,
         required=((required,),),
         fields=frozenset({"runtime", "script", "args"}),
         text=frozenset({"script"}),
@@ -54,8 +54,8 @@ def _job(name: str, required: str, *, needs_image: bool) -> Kind:
     )
 
 
-def _file(call: Call, file: Any) -> Any:
-    return located(call, file) if isinstance(file, dict) and "uri" in file else file
+def _file(call: ToolCall, file: Any) -> Any:
+    return with_folder(call, file) if isinstance(file, dict) and "uri" in file else file
 
 
 def _check_runtime(cursor: Cursor, *, needs_image: bool) -> None:

@@ -48,20 +48,20 @@ class ToolResult(msgspec.Struct, gc=False, frozen=True):
     whole: Any = None  # where some of them are found
 
 
-AS_IT_IS = ToolResult()
+UNCHANGED = ToolResult()
 """It went well, and there is nothing to add."""
 
-Landing = Callable[[Outcome, Reader], ToolResult]
+OnResult = Callable[[Outcome, Reader], ToolResult]
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ToolKind(msgspec.Struct, frozen=True):
     """A tool kind: its fields and their validation, how a task of it starts, and what the outcome means.
 
     Everything that depends on the kind of a task is a member here; no other module compares names of kinds.
     """
 
-    start: "Callable[[Call], None]"
-    land: Landing
+    start: "Callable[[ToolCall], None]"
+    on_result: OnResult
     required: tuple[tuple[str, ...], ...] = ()  # of each group one field must be there
     fields: frozenset[str] | None = None  # None: any
     text: frozenset[str] = msgspec.field(default_factory=frozenset)  # program text, never a template (PBK-092)
@@ -81,7 +81,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class ToolCall:
     """One attempt that is about to begin. Exactly one of the verbs below is used."""
 
     turn: Turn
@@ -118,7 +118,7 @@ class Call:
             hold_effects_in_doubt=self.task.holds_effects,
             key=key,
         )
-        self.began(task, turn.set_timer(turn.now + ttl, BOUND_RANK) if pool and ttl else 0)
+        self.started(task, turn.set_timer(turn.now + ttl, BOUND_RANK) if pool and ttl else 0)
 
     def _encoded(self, arguments: Mapping[str, Any]) -> bytes | None:
         try:
@@ -127,13 +127,13 @@ class Call:
             self.fail(Error("serialization", str(problem), source=self.task.label))
             return None
 
-    def began(self, number: int, timer: int = 0, language: str = "", recipe: Payload | None = None) -> None:
+    def started(self, number: int, timer: int = 0, language: str = "", recipe: Payload | None = None) -> None:
         task, turn = self.task, self.turn
         turn.emit(p.AttemptStarted(self.thread, task.label, task.kind, number, turn.now, timer, language, recipe))
 
-    def give(self, result: Payload) -> None:
+    def succeed(self, result: Payload) -> None:
         """The outcome is known at once."""
-        self.end(results.ended(self.turn, self.thread, "given", result))
+        self.end(results.attempt_ended(self.turn, self.thread, "given", result))
 
     def end(self, ended: p.AttemptEnded) -> None:
         """It begins and ends in one."""
@@ -145,7 +145,7 @@ class Call:
         self.turn.emit(p.AttemptEnded(self.thread, self.turn.now, source="prev", label=task.label, kind=task.kind))
 
     def fail(self, problem: Error) -> None:
-        self.end(results.failed(self.turn, self.thread, problem))
+        self.end(results.attempt_failed(self.turn, self.thread, problem))
 
 
 # What every kind's failures have in common.
@@ -170,7 +170,7 @@ def failure(outcome: Outcome, kind: str, code: str | int | None, *, source: str)
         case Failed(said, message, retryable, details):
             if said == Code.CANNOT_OPEN:
                 return _unopened(outcome, source)
-            message, details = message[:LONGEST_MESSAGE], brief(details)
+            message, details = message[:LONGEST_MESSAGE], shorten_details(details)
             platform = _PLATFORM.get(said)
             if platform is not None:
                 return Error(platform, message, said, platform in RETRYABLE, source, details)
@@ -186,7 +186,7 @@ def _unopened(outcome: Failed, source: str) -> Error:
     return Error(str(kind), outcome.message[:LONGEST_MESSAGE], facts.get("code"), bool(outcome.retryable), source)
 
 
-def brief(details: bytes | None) -> bytes | None:
+def shorten_details(details: bytes | None) -> bytes | None:
     """Details that can be repeated; long texts in them are cut, the whole stands with the task's own end."""
     if details is None or len(details) <= LARGEST_DETAILS:
         return details
@@ -199,7 +199,7 @@ def brief(details: bytes | None) -> bytes | None:
     return jsontext.encode({"truncated": True, "bytes": len(details)})
 
 
-def general_kind(code: str) -> str:
+def error_kind(code: str) -> str:
     """The kind that a failure code of any provider suggests; a code may simply be a kind."""
     last = code.rpartition(".")[2]
     if last in ERROR_KINDS:
@@ -216,7 +216,7 @@ def details_of(outcome: Outcome) -> dict[str, Any]:
     return {}
 
 
-def seconds(timeout: Any) -> float | None:
+def read_timeout(timeout: Any) -> float | None:
     """A time limit as authors write it: a number of seconds, or `{total: …}` (PBK-193)."""
     if isinstance(timeout, dict):
         timeout = timeout.get("total")

@@ -2,12 +2,12 @@
 
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, failure
+from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, failure
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 
-def _start(call: Call) -> None:
+def _start(call: ToolCall) -> None:
     if "result" not in call.fields:
         call.pass_through()
         return
@@ -16,14 +16,14 @@ def _start(call: Call) -> None:
     except jsontext.NotJson as problem:
         call.fail(error("serialization", str(problem), source=call.task.label))
         return
-    call.give(text)
+    call.succeed(text)
 
 
-def _land(outcome: Outcome, text: Reader) -> ToolResult:
+def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
     """It ends where it begins, unless a secret had to be fetched for it; then the mask has been over its result."""
     if isinstance(outcome, Succeeded):
-        return AS_IT_IS
+        return UNCHANGED
     return ToolResult(failure(outcome, "unknown", None, source="noop"))
 
 
-KIND = Kind(_start, _land, fields=frozenset({"result", "args"}), provider="echo")
+KIND = ToolKind(_start, _on_result, fields=frozenset({"result", "args"}), provider="echo")

@@ -10,7 +10,7 @@ from perdure.dialects.playbook.plan.durations import BOUND_RANK
 from perdure.dialects.playbook.run import keychain
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, brief
+from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, shorten_details
 from perdure.dialects.playbook.values import lent_references
 from perdure.kernel import jsontext, subruns
 from perdure.kernel.lookups import Callee
@@ -21,7 +21,7 @@ OURS = "playbook"
 FIELDS = frozenset({"path", "version", "args", "return_step", "arguments"})
 
 
-def _start(call: Call) -> None:
+def _start(call: ToolCall) -> None:
     turn, fields = call.turn, call.fields
     path = str(fields["path"])
     if subruns.is_too_deep(turn):
@@ -40,24 +40,24 @@ def _start(call: Call) -> None:
         call.fail(error("not_found", message, "PLAYBOOK_NOT_FOUND", source="playbook"))
         return
     detached = call.task.spec.get("detach") is True
-    told = _told(call, callee, arguments)
+    told = _options(call, callee, arguments)
     if callee.language == OURS:
         given = _with_bodies(call, given, told)
     options = subruns.options_for(turn, callee, told)
     child = turn.start_child(callee.language, callee.text, path, jsontext.encode(given), options, awaited=not detached)
     if detached:
-        call.give(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))
+        call.succeed(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))
     else:
         limit = call.task.timeout
         timer = 0 if limit is None else turn.set_timer(turn.now + int(limit * SECOND), BOUND_RANK)
-        call.began(child, timer, "" if callee.language == OURS else callee.language)
+        call.started(child, timer, "" if callee.language == OURS else callee.language)
 
 
-def _told(call: Call, callee: Callee, arguments: dict[str, Any]) -> dict[str, Any]:
+def _options(call: ToolCall, callee: Callee, arguments: dict[str, Any]) -> dict[str, Any]:
     """What only some languages understand."""
     if callee.language != OURS:
         return {"args": arguments}
-    told = keychain.handed_on(call.turn)
+    told = keychain.child_keychain(call.turn)
     if "iter" in call.makers:
         told["iter"] = call.makers["iter"](None)
     if call.fields.get("return_step") is not None:
@@ -65,7 +65,7 @@ def _told(call: Call, callee: Callee, arguments: dict[str, Any]) -> dict[str, An
     return told
 
 
-def _with_bodies(call: Call, given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _with_bodies(call: ToolCall, given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The child's workload, beside the bodies that it mentions."""
     lent = lent_references.lend(call.turn, given)
     if not lent:
@@ -74,16 +74,16 @@ def _with_bodies(call: Call, given: dict[str, Any], options: dict[str, Any]) -> 
     return {"workload": given, "references": lent}
 
 
-def _land(outcome: Outcome, text: Reader) -> ToolResult:
+def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
     match outcome:
         case Succeeded(value):
             said = jsontext.decode(text(value))
             if not lent_references.is_envelope(said):
-                return AS_IT_IS
-            seen, lent = lent_references.welcome(said)
+                return UNCHANGED
+            seen, lent = lent_references.unwrap_result(said)
             return ToolResult(None, jsontext.encode(seen), lent=tuple(lent), whole=said["result"])
         case Failed(code, message):
-            return ToolResult(Error("child_failed", message, code, False, "playbook", brief(_chain(outcome))))
+            return ToolResult(Error("child_failed", message, code, False, "playbook", shorten_details(_chain(outcome))))
         case Cancelled(reason):
             return ToolResult(
                 Error("child_failed", reason or "the child was cancelled", "cancelled", False, "playbook")
@@ -99,10 +99,10 @@ def _chain(failed: Failed) -> bytes | None:
     return jsontext.encode({**known, "previous": jsontext.decode(failed.previous)})
 
 
-def enveloped(execution_id: str, result: bytes) -> bytes:
+def wrap_result(execution_id: str, result: bytes) -> bytes:
     """The result of a child that is no playbook, as a playbook's would be (PBK-202)."""
     head = jsontext.encode({"execution_id": execution_id, "status": "success", "ctx": {}})
     return head[:-1] + b',"result":' + result + b"}"
 
 
-KIND = Kind(_start, _land, required=(("path",),), fields=FIELDS)
+KIND = ToolKind(_start, _on_result, required=(("path",),), fields=FIELDS)

@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.dialects.playbook.document.cursor import Cursor
-from perdure.dialects.playbook.document.texts import plain
+from perdure.dialects.playbook.document.texts import is_plain_text
 from perdure.dialects.playbook.plan.program import Task
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, details_of, failure
-from perdure.dialects.playbook.tools.scripts import check_script, kind_of_failure, located
+from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, details_of, failure
+from perdure.dialects.playbook.tools.scripts import check_script, kind_of_failure, with_folder
 from perdure.dialects.playbook.values.template_scopes import gather
 from perdure.expressions.jinja import Reads
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
@@ -25,7 +25,7 @@ PROVIDER = "playbook.python"
 SNAPSHOT = frozenset({"workload", "ctx", "iter", "args", "execution_id", "_prev", "results"})
 
 
-def _start(call: Call) -> None:
+def _start(call: ToolCall) -> None:
     fields = call.fields
     script = fields.get("script")
     is_elsewhere = isinstance(script, dict)
@@ -38,7 +38,7 @@ def _start(call: Call) -> None:
     if not isinstance(named, dict):
         call.fail(error("schema", "args must be a map of names to values", source="python"))
         return
-    source = {"script": located(call, script)} if is_elsewhere else {"code": code}
+    source = {"script": with_folder(call, script)} if is_elsewhere else {"code": code}
     arguments: dict[str, Any] = {**source, "names": named}
     if fields.get("libs"):
         arguments["libs"] = fields["libs"]
@@ -110,9 +110,9 @@ def _member(node: ast.AST) -> str | None:
     return None
 
 
-def _land(outcome: Outcome, text: Reader) -> ToolResult:
+def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
     if isinstance(outcome, Succeeded):
-        return AS_IT_IS
+        return UNCHANGED
     code = outcome.code if isinstance(outcome, Failed) else ""
     kind = kind_of_failure(outcome, {})
     facts = details_of(outcome)
@@ -131,7 +131,7 @@ def _check(cursor: Cursor) -> None:
 def _check_libraries(cursor: Cursor) -> None:
     """What `python` imports under names of its own: a module, or something of a module (PBK-094)."""
     hint = "Write libs: {name: module}, or libs: {name: {from: module, import: name}}."
-    if plain(cursor) or not isinstance(cursor.value, dict | str):
+    if is_plain_text(cursor) or not isinstance(cursor.value, dict | str):
         cursor.problem("PBK-094", "'libs' must be a map", hint=hint)
         return
     for name in cursor.value if isinstance(cursor.value, dict) else ():
@@ -145,9 +145,9 @@ def _check_libraries(cursor: Cursor) -> None:
             item.problem("PBK-094", f"a library is the name of a module, not {item.value!r}", hint=hint)
 
 
-KIND = Kind(
+KIND = ToolKind(
     _start,
-    _land,
+    _on_result,
     required=(("script", "code", "code_b64"),),
     fields=frozenset({"script", "code", "code_b64", "libs", "args"}),
     text=frozenset({"script", "code", "code_b64"}),

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from perdure.dialects.playbook.document.cursor import Cursor
-from perdure.dialects.playbook.tools.kind import Call, general_kind
+from perdure.dialects.playbook.tools.kind import ToolCall, error_kind
 from perdure.kernel.outcomes import Failed, Outcome
 
 SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them
@@ -46,7 +46,7 @@ def check_script(cursor: Cursor) -> None:
         check_descriptor(cursor.at("script"))
 
 
-def located(call: Call, script: Any) -> Any:
+def with_folder(call: ToolCall, script: Any) -> Any:
     """The descriptor, told where relative names start: in the folder of the document, where that is known."""
     if not isinstance(script, dict):
         return script
@@ -61,7 +61,7 @@ def kind_of_failure(outcome: Outcome, kinds: dict[str, str]) -> str:
         return "unknown"
     last = outcome.code.rpartition(".")[2]
     known = _SOURCE_KINDS if outcome.code.startswith(PREFIX) else kinds
-    return known.get(last) or ("client_error" if known is _SOURCE_KINDS else general_kind(outcome.code))
+    return known.get(last) or ("client_error" if known is _SOURCE_KINDS else error_kind(outcome.code))
 
 
 def failure_code(outcome: Outcome) -> str | None:

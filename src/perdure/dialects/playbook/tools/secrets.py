@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.dialects.playbook.plan.keychain_declarations import host_secret_names
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import AS_IT_IS, Call, Kind, ToolResult, failure
+from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, failure
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 FIELDS = ("provider", "name", "key", "secret_name", "path", "map", "project", "version", "vault", "endpoint", "auth")
@@ -23,19 +23,19 @@ def _secret_names(fields: Mapping[str, Any]) -> Iterator[str]:
     yield from host_secret_names(fields, fields.get("map") or {"value": name})
 
 
-def _start(call: Call) -> None:
+def _start(call: ToolCall) -> None:
     raise AssertionError("opening its envelope is all of a secrets task")
 
 
-def _land(outcome: Outcome, text: Reader) -> ToolResult:
+def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
     if isinstance(outcome, Succeeded):
-        return AS_IT_IS
+        return UNCHANGED
     return ToolResult(failure(outcome, "auth", None, source="secrets"))
 
 
-KIND = Kind(
+KIND = ToolKind(
     _start,
-    _land,
+    _on_result,
     required=(("name", "key", "secret_name", "path", "map"),),
     fields=frozenset({*FIELDS, "args"}),
     provider="playbook.secrets",

@@ -5,18 +5,18 @@ from typing import Any
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import (
-    AS_IT_IS,
-    Call,
-    Kind,
+    UNCHANGED,
+    ToolCall,
+    ToolKind,
     ToolResult,
     details_of,
+    error_kind,
     failure,
-    general_kind,
 )
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
 
-def _start(call: Call) -> None:
+def _start(call: ToolCall) -> None:
     fields = call.fields
     commands = fields["cmds"]
     if isinstance(commands, list) and all(isinstance(one, str) for one in commands):
@@ -39,11 +39,13 @@ def _start(call: Call) -> None:
     call.perform("shell", arguments)
 
 
-def _land(outcome: Outcome, text: Reader) -> ToolResult:
+def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
     if isinstance(outcome, Succeeded):
-        return AS_IT_IS
-    kind = general_kind(outcome.code) if isinstance(outcome, Failed) else "unknown"
+        return UNCHANGED
+    kind = error_kind(outcome.code) if isinstance(outcome, Failed) else "unknown"
     return ToolResult(failure(outcome, kind, details_of(outcome).get("exit_code"), source="shell"))
 
 
-KIND = Kind(_start, _land, required=(("cmds",),), fields=frozenset({"cmds", "env", "cwd", "args"}), provider="shell")
+KIND = ToolKind(
+    _start, _on_result, required=(("cmds",),), fields=frozenset({"cmds", "env", "cwd", "args"}), provider="shell"
+)

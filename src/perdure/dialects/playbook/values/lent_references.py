@@ -24,7 +24,7 @@ LARGEST_RESULT = 64 * 1024 * 1024
 def lend(turn: Turn, value: Any) -> list[Lent]:
     """The bodies that a value mentions and that may leave this execution."""
     found: dict[str, Lent] = {}
-    for reference in references.mentioned(value):
+    for reference in references.references_in(value):
         uri = reference["ref"]
         held = references.lookup(turn.body, uri)
         if held is None or held.scope not in CROSSING or uri in found:
@@ -57,7 +57,7 @@ def _at(value: Any, path: list[str | int]) -> Any:
 # A child's end.
 
 
-def farewell(turn: Turn, result: Value, ctx: dict[str, Any]) -> dict[str, Any]:
+def wrap_result(turn: Turn, result: Value, ctx: dict[str, Any]) -> dict[str, Any]:
     """What an execution's end says of its result: the value itself, and `seen` where templates see less than that."""
     seen = result.read(turn.text)
     if result.weight > LARGEST_RESULT:
@@ -81,11 +81,11 @@ def _own(turn: Turn, result: Value) -> Iterator[Lent]:
             yield {"reference": jsontext.decode(part.reference), "expires": 0, "of": ["results", index]}
 
 
-def welcome(envelope: dict[str, Any]) -> tuple[dict[str, Any], list[Lent]]:
+def unwrap_result(envelope: dict[str, Any]) -> tuple[dict[str, Any], list[Lent]]:
     """A child's end as its caller sees it (PBK-202), and the bodies that came along."""
     child = envelope["execution_id"]
     uri = references.ctx_uri(child)
-    ctx = {**references.logged(uri, jsontext.encode(envelope["ctx"])), "scope": "workflow"}
+    ctx = {**references.log_reference(uri, jsontext.encode(envelope["ctx"])), "scope": "workflow"}
     lent: list[Lent] = [{"reference": ctx, "expires": 0, "body": envelope["ctx"]}]
     seen = {
         "execution_id": child,

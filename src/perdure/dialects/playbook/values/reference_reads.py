@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from perdure.dialects.playbook.plan.workload import overlaid
+from perdure.dialects.playbook.plan.workload import overlay
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.values import references
@@ -14,28 +14,28 @@ from perdure.kernel.values import Payload, Ref, digest
 KINDS = ("result_ref", "temp_ref", "manifest")
 
 
-class NotResolved(Exception):
+class UnresolvedReference(Exception):
     def __init__(self, problem: Error) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
 
-class Resolved(NamedTuple):
+class ResolvedReference(NamedTuple):
     payload: Payload
     reference: bytes | None = None  # what stands for the body where it is too large to be seen
 
 
-def resolve(turn: Turn, given: Any) -> Resolved:
+def resolve(turn: Turn, given: Any) -> ResolvedReference:
     """`given` is a reference object, a manifest, or a uri."""
     match given:
         case {"kind": "manifest", "parts": list(parts)} if not _is_held(turn, given.get("ref")):
-            return Resolved(jsontext.encode(_assembled(turn, given, parts)))
+            return ResolvedReference(jsontext.encode(_assembled(turn, given, parts)))
         case {"ref": str(uri)} if given.get("kind", "result_ref") in KINDS:
             return _read(turn, uri, _digest(given))
         case str(uri):
             return _read(turn, uri, None)
     message = f"a reference is an object of kind result_ref or manifest, or its uri, not {_brief(given)}"
-    raise NotResolved(error("schema", message, source="artifact"))
+    raise UnresolvedReference(error("schema", message, source="artifact"))
 
 
 def _is_held(turn: Turn, uri: Any) -> bool:
@@ -52,30 +52,32 @@ def _digest(given: dict[str, Any]) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _read(turn: Turn, uri: str, expected: str | None) -> Resolved:
+def _read(turn: Turn, uri: str, expected: str | None) -> ResolvedReference:
     if not uri.startswith(references.SCHEME):
         message = f"{uri!r} is not readable here: references begin with {references.SCHEME}"
-        raise NotResolved(error("storage_access", message, "STORE_NOT_AVAILABLE", source="artifact"))
+        raise UnresolvedReference(error("storage_access", message, "STORE_NOT_AVAILABLE", source="artifact"))
     held = references.lookup(turn.body, uri)
     if held is None:
-        raise NotResolved(missing(uri))
+        raise UnresolvedReference(missing(uri))
     value, read = held.value, reader(turn, uri)
     if value.parts is not None:
         whole = value.whole(read)
-        return Resolved(jsontext.encode(whole["results"] if uri.endswith("/results") else whole), held.reference)
+        return ResolvedReference(
+            jsontext.encode(whole["results"] if uri.endswith("/results") else whole), held.reference
+        )
     text = read(value.payload)
     if expected is not None and digest(text).hex() != expected:
-        raise NotResolved(_mismatch(uri))
-    return Resolved(value.payload, held.reference)
+        raise UnresolvedReference(_mismatch(uri))
+    return ResolvedReference(value.payload, held.reference)
 
 
 def reader(turn: Turn, uri: str) -> Reader:
     def read(payload: Payload) -> bytes:
         text = turn.find(payload)
         if text is None:
-            raise NotResolved(missing(uri))
+            raise UnresolvedReference(missing(uri))
         if isinstance(payload, Ref) and digest(text) != payload.digest:
-            raise NotResolved(_mismatch(uri))
+            raise UnresolvedReference(_mismatch(uri))
         return text
 
     return read
@@ -99,7 +101,7 @@ def _assembled(turn: Turn, given: dict[str, Any], parts: list[Any]) -> Any:
         try:
             path = JsonPath(str(where))
         except BadPath as problem:
-            raise NotResolved(error("schema", f"merge_path: {problem}", source="artifact")) from None
+            raise UnresolvedReference(error("schema", f"merge_path: {problem}", source="artifact")) from None
         values = [path.read(value) for value in values]
     strategy = given.get("strategy", "append")
     if strategy == "append":
@@ -109,12 +111,12 @@ def _assembled(turn: Turn, given: dict[str, Any], parts: list[Any]) -> Any:
     wanted, name = (list, "lists") if strategy == "concat" else (dict, "maps")
     if strategy not in ("concat", "merge") or not all(isinstance(value, wanted) for value in values):
         message = f"a manifest that says {strategy!r} needs {name} as its parts"
-        raise NotResolved(error("schema", message, source="artifact"))
+        raise UnresolvedReference(error("schema", message, source="artifact"))
     if strategy == "concat":
         return [item for value in values for item in value]
     merged: Any = {}
     for value in values:
-        merged = overlaid(merged, value)
+        merged = overlay(merged, value)
     return merged
 
 

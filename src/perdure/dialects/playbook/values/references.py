@@ -93,7 +93,7 @@ def meta(payload: Payload) -> dict[str, Any]:
     return {**kept, "compression": "none"}
 
 
-def logged(uri: str, payload: Payload) -> dict[str, Any]:
+def log_reference(uri: str, payload: Payload) -> dict[str, Any]:
     """A small result as a reference: it stands in the log itself (PBK-143)."""
     return {
         "kind": "result_ref",
@@ -198,32 +198,32 @@ def reference_of(value: Value, uri: str, text: Reader) -> dict[str, Any] | None:
         found: dict[str, Any] = jsontext.decode(value.reference)
         return found
     if value.told is None:
-        value.told = logged(uri, value.payload if value.parts is None else jsontext.encode(value.body(text)))
+        value.told = log_reference(uri, value.payload if value.parts is None else jsontext.encode(value.body(text)))
     return value.told
 
 
 # Finding bodies.
 
 
-def lookup(body: b.Body, uri: str) -> b.Held | None:
+def lookup(body: b.Body, uri: str) -> b.StoredBody | None:
     """What a reference of this run leads to; None when it is not (or no longer) available.
 
     Its time may be over: whoever asks from within a live execution still refers to it (PBK-177).
     """
     held = body.held.get(uri)
     if held is None:
-        held = next((b.Held(tally.result) for tally in body.tallies.values() if _logs(tally, uri)), None)
+        held = next((b.StoredBody(tally.result) for tally in body.tallies.values() if _logs(tally, uri)), None)
     if held is None:
         held = _inside(body, uri)
     return held
 
 
-def _logs(tally: b.Tally, uri: str) -> bool:
+def _logs(tally: b.StepTally, uri: str) -> bool:
     """Whether this is the step's latest result and stands in the log."""
     return tally.uri == uri and tally.result.reference is None
 
 
-def _inside(body: b.Body, uri: str) -> b.Held | None:
+def _inside(body: b.Body, uri: str) -> b.StoredBody | None:
     """One element of a loop's results, or a loop's result whose list is held by a manifest."""
     outer, _, index = uri.rpartition("/iteration/")
     if not outer or not index.isdecimal():
@@ -233,10 +233,10 @@ def _inside(body: b.Body, uri: str) -> b.Held | None:
     if whole is None or parts is None or int(index) >= len(parts):
         return None
     part = parts[int(index)]
-    return None if part is None else b.Held(part, part.reference, whole.scope, whole.expires)
+    return None if part is None else b.StoredBody(part, part.reference, whole.scope, whole.expires)
 
 
-def mentioned(value: Any) -> Iterator[dict[str, Any]]:
+def references_in(value: Any) -> Iterator[dict[str, Any]]:
     """Every reference object inside a value."""
     pending = [value]
     while pending:

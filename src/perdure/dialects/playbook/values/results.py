@@ -14,7 +14,7 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
 
-def ended(
+def attempt_ended(
     turn: Turn,
     number: int,
     source: str,
@@ -28,34 +28,34 @@ def ended(
     reference: bytes | None = None
     if references.size_of(payload) > task.result.inline_max:
         try:
-            own = referred(turn, number, task, payload)
+            own = store_result(turn, number, task, payload)
         except references.BadSelect as bad:
-            return failed(turn, number, bad.problem, extras)
+            return attempt_failed(turn, number, bad.problem, extras)
         stored, reference = (*lent, own), own.reference
     given = turn.keep(payload) if source == "given" else b"null"
     return p.AttemptEnded(number, turn.now, None, source, given, extras, reference, False, stored)
 
 
-def failed(turn: Turn, number: int, problem: Error, extras: bytes | None = None) -> p.AttemptEnded:
+def attempt_failed(turn: Turn, number: int, problem: Error, extras: bytes | None = None) -> p.AttemptEnded:
     return p.AttemptEnded(number, turn.now, problem, extras=extras)
 
 
 def task_of(turn: Turn, number: int) -> Task:
-    thread: b.Thread = turn.body.threads[number]
+    thread: b.PipelineThread = turn.body.threads[number]
     program: Program = turn.program
     return program.steps[turn.body.runs[thread.run].step].tasks[thread.position]
 
 
-def referred(turn: Turn, number: int, task: Task, payload: Payload, uri: str = "") -> p.Stored:
+def store_result(turn: Turn, number: int, task: Task, payload: Payload, uri: str = "") -> p.Stored:
     """The body with its reference, under the name of this attempt unless it is given another."""
-    thread: b.Thread = turn.body.threads[number]
+    thread: b.PipelineThread = turn.body.threads[number]
     step = turn.body.runs[thread.run].step
     if not uri:
         uri = references.attempt_uri(turn.execution.id, task, thread.run, thread.index, thread.visits, thread.attempt)
     return references.store(turn, uri, task.result, payload, shard(turn.program.steps[step].loop, thread))
 
 
-def shard(loop: Loop | None, thread: b.Thread) -> dict[str, Any]:
+def shard(loop: Loop | None, thread: b.PipelineThread) -> dict[str, Any]:
     """Which shard of a fan-out this is (PBK-132)."""
     return {} if loop is None or loop.fanout is None else shard_names(thread.run, thread.index)
 
@@ -68,17 +68,17 @@ def shard_names(run: int, index: int) -> dict[str, Any]:
 # What a step-run leaves.
 
 
-class Left(NamedTuple):
+class StepResult(NamedTuple):
     value: Value
     uri: str = ""  # under which it is found
     manifest: p.Stored | None = None  # stands for the results of a loop that are too large to be seen (PBK-111)
     keeps: bool = False
 
 
-NO_RESULT = Left(NOTHING)
+NO_RESULT = StepResult(NOTHING)
 
 
-def left(turn: Turn, number: int, loop: Loop | None) -> Left:
+def step_result(turn: Turn, number: int, loop: Loop | None) -> StepResult:
     """The result of a step-run that has gone well, and how it is referred to."""
     run: b.StepRun = turn.body.runs[number]
     keeps: bool = turn.program.reads_references
@@ -87,19 +87,19 @@ def left(turn: Turn, number: int, loop: Loop | None) -> Left:
     if run.result.is_null:
         return NO_RESULT
     if run.result.reference is not None:
-        return Left(run.result, jsontext.decode(run.result.reference)["ref"])
+        return StepResult(run.result, jsontext.decode(run.result.reference)["ref"])
     task = next(one for one in turn.program.steps[run.step].tasks if one.label == run.label)
     uri = references.attempt_uri(turn.execution.id, task, number, b.ALONE, run.visits, run.attempt)
-    return Left(run.result, uri, None, keeps)
+    return StepResult(run.result, uri, None, keeps)
 
 
-def _left_by_loop(turn: Turn, number: int, state: b.LoopState, loop: Loop, keeps: bool) -> Left:
+def _left_by_loop(turn: Turn, number: int, state: b.LoopState, loop: Loop, keeps: bool) -> StepResult:
     uri = references.loop_uri(turn.execution.id, turn.body.runs[number].step, number)
     if _size_of_loop(state) <= loop.result.inline_max:
-        return Left(state.result, uri, None, keeps)
+        return StepResult(state.result, uri, None, keeps)
     manifest = references.manifest(uri, loop.result, state, turn.now)
     value = Value(parts=state.result.parts, failed=state.failed, reference=manifest.reference)
-    return Left(value, uri, manifest)
+    return StepResult(value, uri, manifest)
 
 
 def _size_of_loop(state: b.LoopState) -> int:

@@ -120,18 +120,18 @@ def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> M
     return makers
 
 
-def task_path(thread: b.Thread, run: b.StepRun, task: Task) -> str:
+def task_path(thread: b.PipelineThread, run: b.StepRun, task: Task) -> str:
     """The site of a task-run: stable over its attempts and deliveries."""
     iteration = "" if thread.index == b.ALONE else f"[{thread.index}]"
     return f"{run.step}#{run.token}{iteration}/{task.label}#{thread.ordinal}"
 
 
-def task_key(thread: b.Thread) -> str:
+def task_key(thread: b.PipelineThread) -> str:
     """What names a task-run to the outside, below its execution; without loop there is no iteration (PBK-195)."""
     return task_run_id(thread.run, thread.index, thread.ordinal)
 
 
-def iter_view(turn: Turn, thread: b.Thread, run: b.StepRun, loop: Loop) -> dict[str, Any]:
+def iter_view(turn: Turn, thread: b.PipelineThread, run: b.StepRun, loop: Loop) -> dict[str, Any]:
     assert run.loop is not None
     items = run.loop.items.read(turn.text)
     bound: dict[str, Any] = {loop.iterator: items[thread.index], "index": thread.index, "count": run.loop.total}
@@ -188,7 +188,7 @@ def fanin_view(event: b.Boundary) -> dict[str, Any]:
     return {"status": event.fanin, "succeeded": succeeded, "failed": failed, "refs": refs}
 
 
-def outcome_view(thread: b.Thread, text: Reader) -> dict[str, Any]:
+def outcome_view(thread: b.PipelineThread, text: Reader) -> dict[str, Any]:
     """The envelope that task rules read (PBK-074)."""
     outcome = thread.outcome
     assert outcome is not None

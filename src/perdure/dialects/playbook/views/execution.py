@@ -129,7 +129,7 @@ def status_of(execution: Execution, body: b.Body) -> str:
     return "waiting" if body.waiting else "running"
 
 
-def _step(tally: b.Tally) -> dict[str, Any]:
+def _step(tally: b.StepTally) -> dict[str, Any]:
     return {
         "runs": tally.runs,
         "done": tally.done,
@@ -156,11 +156,11 @@ def _current(number: int, run: b.StepRun) -> dict[str, Any]:
     return shown
 
 
-def _stranded(one: b.Stranded) -> dict[str, Any]:
+def _stranded(one: b.StrandedToken) -> dict[str, Any]:
     return {"step": one.step, "token_id": token_id(one.token), "decision": _decision(one.decision)}
 
 
-def _join(program: Program, fork: int, step: str, tracker: b.Tracker) -> dict[str, Any]:
+def _join(program: Program, fork: int, step: str, tracker: b.JoinTracker) -> dict[str, Any]:
     join = program.steps[step].join
     assert join is not None
     arrived = [branch for branch in join.branches if tracker.held.get(branch)]
@@ -181,7 +181,7 @@ def _pending(program: Program, number: int, token: b.Token) -> dict[str, Any]:
     }
 
 
-def _reason(decision: b.Decision | None) -> str:
+def _reason(decision: b.AdmissionDecision | None) -> str:
     """Why a token is not admitted, for people."""
     if decision is None:
         return "its gate has not been asked yet"
@@ -191,7 +191,7 @@ def _reason(decision: b.Decision | None) -> str:
     return rule.get(decision.rule, f"rules[{decision.rule}] of its gate denies it")
 
 
-def _decision(decision: b.Decision | None) -> dict[str, Any] | None:
+def _decision(decision: b.AdmissionDecision | None) -> dict[str, Any] | None:
     if decision is None:
         return None
     rule: int | str | None = {b.ELSE: "else", b.NO_RULE: None}.get(decision.rule, decision.rule)

@@ -9,11 +9,11 @@ from importlib import import_module
 
 from perdure.kernel.credentials import ResolvedSecret
 from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
-from perdure.services.playbook.keychain.host import Host
+from perdure.services.playbook.keychain.host import HostSecrets
 
-__all__ = ["KINDS", "Host", "HostKeychain"]
+__all__ = ["KINDS", "HostKeychain", "HostSecrets"]
 
-Resolve = Callable[[str, EntryFields, Host], Awaitable[ResolvedSecret]]
+Resolve = Callable[[str, EntryFields, HostSecrets], Awaitable[ResolvedSecret]]
 
 KINDS: Mapping[str, str] = {
     "secret_manager": "managers:secret_manager",
@@ -31,7 +31,7 @@ KINDS: Mapping[str, str] = {
 class HostKeychain:
     """Resolves keychain entries on this machine. Workers know it as `KeychainSource`."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: HostSecrets) -> None:
         self._host = host
 
     async def resolve(self, kind: str, name: str, fields: EntryFields) -> ResolvedSecret:

@@ -10,7 +10,7 @@ from perdure.providers.failure import ProviderFailure
 from perdure.providers.http import Basic, Bearer, fetch
 
 
-async def ask(
+async def request_credential(
     entry: str,
     url: str,
     method: str = "GET",

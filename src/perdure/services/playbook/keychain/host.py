@@ -25,7 +25,7 @@ LARGEST_FILE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Host:
+class HostSecrets:
     """`secret` finds what is put aside under a name; `variables` are those of the process."""
 
     secret: Callable[[str], str | None]

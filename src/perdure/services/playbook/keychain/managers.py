@@ -10,23 +10,23 @@ from typing import Any
 
 from perdure.kernel.credentials import ResolvedSecret, for_http
 from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
-from perdure.services.playbook.keychain.credential_requests import ask
-from perdure.services.playbook.keychain.host import Host, missing
+from perdure.services.playbook.keychain.credential_requests import request_credential
+from perdure.services.playbook.keychain.host import HostSecrets, missing
 
 GCP = "https://secretmanager.googleapis.com"
 AZURE_API = "7.4"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ManagerRequest:
     """One secret of a manager."""
 
     entry: str
     name: str
     fields: EntryFields
-    host: Host
+    host: HostSecrets
 
-    def said(self, field: str, default: str = "") -> str:
+    def field(self, field: str, default: str = "") -> str:
         return str(self.fields.values.get(field) or default)
 
     def token(self, manager: str) -> str:
@@ -41,45 +41,47 @@ class Wanted:
         return str(found["token"])
 
 
-async def _env(wanted: Wanted) -> str:
+async def _env(wanted: ManagerRequest) -> str:
     return wanted.host.variable(wanted.name)
 
 
-async def _file(wanted: Wanted) -> str:
+async def _file(wanted: ManagerRequest) -> str:
     return wanted.host.file(wanted.name)
 
 
-async def _gcp(wanted: Wanted) -> str:
+async def _gcp(wanted: ManagerRequest) -> str:
     path = wanted.name.strip("/")
     if not path.startswith("projects/"):
-        project = wanted.said("project") or wanted.host.variables.get("GOOGLE_CLOUD_PROJECT", "")
+        project = wanted.field("project") or wanted.host.variables.get("GOOGLE_CLOUD_PROJECT", "")
         if not project:
             raise missing(f"{wanted.entry}: say the `project` of {path!r}, or write projects/…/secrets/{path}")
         path = f"projects/{project}/secrets/{path}"
     if "/versions/" not in path:
-        path += f"/versions/{wanted.said('version', 'latest')}"
-    answer = await ask(wanted.entry, f"{wanted.said('endpoint', GCP)}/v1/{path}:access", token=wanted.token("gcp"))
+        path += f"/versions/{wanted.field('version', 'latest')}"
+    answer = await request_credential(
+        wanted.entry, f"{wanted.field('endpoint', GCP)}/v1/{path}:access", token=wanted.token("gcp")
+    )
     try:
         return base64.b64decode(answer["payload"]["data"]).decode()
     except (KeyError, TypeError, ValueError):
         raise missing(f"{wanted.entry}: the answer for {path!r} has no payload.data of text") from None
 
 
-async def _azure(wanted: Wanted) -> str:
+async def _azure(wanted: ManagerRequest) -> str:
     url = wanted.name
     if "://" not in url:
-        vault = wanted.said("vault") or wanted.said("endpoint")
+        vault = wanted.field("vault") or wanted.field("endpoint")
         if not vault:
             raise missing(f"{wanted.entry}: say the `vault` of {url!r}: https://NAME.vault.azure.net")
         base = vault if "://" in vault else f"https://{vault}.vault.azure.net"
-        url = "/".join(filter(None, (base.rstrip("/"), "secrets", wanted.name, wanted.said("version"))))
-    answer = await ask(wanted.entry, url, params={"api-version": AZURE_API}, token=wanted.token("azure"))
+        url = "/".join(filter(None, (base.rstrip("/"), "secrets", wanted.name, wanted.field("version"))))
+    answer = await request_credential(wanted.entry, url, params={"api-version": AZURE_API}, token=wanted.token("azure"))
     if not isinstance(answer, Mapping) or not isinstance(answer.get("value"), str):
         raise missing(f"{wanted.entry}: the answer for {wanted.name!r} has no value")
     return str(answer["value"])
 
 
-async def _aws(wanted: Wanted) -> str:
+async def _aws(wanted: ManagerRequest) -> str:
     message = (
         f"{wanted.entry}: AWS Secrets Manager needs signed requests, which are not built in; let the host fetch the"
         " secret into a file or variable and use provider `file` or `env`"
@@ -87,7 +89,7 @@ async def _aws(wanted: Wanted) -> str:
     raise EnvelopeError("auth", message, "SECRET_MANAGER_MISSING")
 
 
-MANAGERS: Mapping[str, Callable[[Wanted], Awaitable[str]]] = {
+MANAGERS: Mapping[str, Callable[[ManagerRequest], Awaitable[str]]] = {
     "env": _env,
     "file": _file,
     "gcp": _gcp,
@@ -96,7 +98,7 @@ MANAGERS: Mapping[str, Callable[[Wanted], Awaitable[str]]] = {
 }
 
 
-async def secret_manager(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
+async def secret_manager(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """`map`: member → the secret's name there. Without a map the entry's own name is looked for, as `value`."""
     wanted = fields.values.get("map") or {"value": name}
     if not isinstance(wanted, Mapping):
@@ -106,7 +108,7 @@ async def secret_manager(name: str, fields: EntryFields, host: Host) -> Resolved
     )
 
 
-async def secrets(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
+async def secrets(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """The tool: a map as above, or one secret, whose value is the text itself."""
     if fields.values.get("map") is not None:
         return await secret_manager(name, fields, host)
@@ -114,11 +116,11 @@ async def secrets(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     return ResolvedSecret(await _read(name, where, fields, host), all_secret=True)
 
 
-async def _read(entry: str, where: Any, fields: EntryFields, host: Host) -> str:
+async def _read(entry: str, where: Any, fields: EntryFields, host: HostSecrets) -> str:
     if not isinstance(where, str) or not where:
         raise EnvelopeError("auth", f"{entry}: the name of a secret must be a text, not {type(where).__name__}")
     manager = str(fields.values.get("provider") or "env")
     read = MANAGERS.get(manager)
     if read is None:
         raise EnvelopeError("auth", f"{entry}: there is no secret manager {manager!r}; there are {', '.join(MANAGERS)}")
-    return await read(Wanted(entry, where, fields, host))
+    return await read(ManagerRequest(entry, where, fields, host))

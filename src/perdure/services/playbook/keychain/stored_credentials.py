@@ -5,12 +5,12 @@ from typing import Any
 
 from perdure.kernel.credentials import ResolvedSecret, first, for_http
 from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
-from perdure.services.playbook.keychain.host import Host, missing
+from perdure.services.playbook.keychain.host import HostSecrets, missing
 
 REFERENCES = ("ref", "credential", "credential_ref", "key")
 
 
-async def bearer(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
+async def bearer(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     token = first(fields.values, ("token", "access_token", "value"))
     if token is None:
         found = _http(name, fields, host, "bearer")
@@ -20,7 +20,7 @@ async def bearer(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     return ResolvedSecret({"token": token, "access_token": token})
 
 
-async def basic(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
+async def basic(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     user, password = first(fields.values, ("username", "user")), fields.values.get("password")
     if user is None or not isinstance(password, str):
         found = _http(name, fields, host, "basic")
@@ -30,7 +30,7 @@ async def basic(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     return ResolvedSecret({"username": user, "password": password})
 
 
-async def api_key(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
+async def api_key(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     said = fields.values
     place = {one: said[one] for one in ("header", "in", "param") if said.get(one)}
     key = first(said, ("value", "api_key", "key", "token"))
@@ -44,7 +44,7 @@ async def api_key(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     return ResolvedSecret({"key": key, "api_key": key, "value": key, **place})
 
 
-async def connection(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
+async def connection(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """The members as written, over those of the stored credential that is named, or called like the entry."""
     own = {one: value for one, value in fields.values.items() if one not in (*REFERENCES, "auth")}
     found = _stored(name, fields, host)
@@ -53,14 +53,14 @@ async def connection(name: str, fields: EntryFields, host: Host) -> ResolvedSecr
     return ResolvedSecret({**(found or {}), **own}, kind="postgres_credential")
 
 
-async def reference(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
+async def reference(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     found = _stored(name, fields, host)
     if found is None:
         raise _unknown(name, _reference(name, fields))
     return ResolvedSecret(found, kind=str(found.get("type") or "credential_ref"))
 
 
-def _http(name: str, fields: EntryFields, host: Host, kind: str) -> Mapping[str, Any]:
+def _http(name: str, fields: EntryFields, host: HostSecrets, kind: str) -> Mapping[str, Any]:
     """What the entry leaves to others: a stored credential, or a secret that is called like the entry."""
     found: Any = _stored(name, fields, host)
     if found is None:
@@ -68,7 +68,7 @@ def _http(name: str, fields: EntryFields, host: Host, kind: str) -> Mapping[str,
     return (for_http(kind, found) if found is not None else None) or {}
 
 
-def _stored(name: str, fields: EntryFields, host: Host) -> dict[str, Any] | None:
+def _stored(name: str, fields: EntryFields, host: HostSecrets) -> dict[str, Any] | None:
     given = fields.values.get("auth")
     if isinstance(given, Mapping):
         return dict(given)

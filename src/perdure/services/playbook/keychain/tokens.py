@@ -5,11 +5,11 @@ from typing import Any
 
 from perdure.kernel.credentials import ResolvedSecret, for_http
 from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
-from perdure.services.playbook.keychain.credential_requests import ask
-from perdure.services.playbook.keychain.host import Host
+from perdure.services.playbook.keychain.credential_requests import request_credential
+from perdure.services.playbook.keychain.host import HostSecrets
 
 
-async def oauth2(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
+async def oauth2(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """The whole answer, with the token also as `access_token`, whatever the server calls it."""
     answer = await _ask(name, fields, "POST", as_form=True)
     field = str(fields.values.get("token_field") or "access_token")
@@ -19,7 +19,7 @@ async def oauth2(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
     return ResolvedSecret({**answer, "access_token": token}, _lifetime(answer, fields))
 
 
-async def http(name: str, fields: EntryFields, host: Host) -> ResolvedSecret:
+async def http(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """The answer's body; one that is no map is the member `value`."""
     answer = await _ask(name, fields, "GET", as_form=False)
     value = dict(answer) if isinstance(answer, Mapping) else {"value": answer}
@@ -39,7 +39,7 @@ async def _ask(name: str, fields: EntryFields, method: str, *, as_form: bool) ->
         raise EnvelopeError("auth", f"{name}: `endpoint` must be a text")
     data = next((said[one] for one in ("data", "body", "payload") if said.get(one) is not None), None)
     auth = said.get("auth")
-    return await ask(
+    return await request_credential(
         name,
         url,
         str(said.get("method") or method),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.playbook.state import body as b
-from perdure.dialects.playbook.state.body import Body, Phase
+from perdure.dialects.playbook.state.body import Body, ThreadPhase
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel import events as e
 from perdure.kernel.events import Event
@@ -12,20 +12,20 @@ from perdure.kernel.outcomes import Succeeded
 
 
 def _task_ended(body: Body, event: e.TaskEnded) -> None:
-    _land(body, body.awaited.pop(event.task, 0), event.outcome)
+    _on_result(body, body.awaited.pop(event.task, 0), event.outcome)
 
 
 def _child_ended(body: Body, event: e.ChildEnded) -> None:
-    _land(body, body.awaited.pop(event.child, 0), event.outcome)
+    _on_result(body, body.awaited.pop(event.child, 0), event.outcome)
 
 
-def _land(body: Body, number: int, outcome: Any) -> None:
+def _on_result(body: Body, number: int, outcome: Any) -> None:
     """Keep what was given where it is; the move that follows says what it means."""
     body.landed = number
     if number:
         thread = body.threads[number]
         given = Value(outcome.value) if isinstance(outcome, Succeeded) else NOTHING
-        thread.outcome = b.Outcome(given, None, None, 0, 0)
+        thread.outcome = b.TaskOutcome(given, None, None, 0, 0)
 
 
 def _task_redelivered(body: Body, event: e.TaskRedelivered) -> None:
@@ -46,7 +46,7 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
     if number:
         thread = body.threads[number]
         thread.number = 0
-        thread.phase = Phase.READY
+        thread.phase = ThreadPhase.READY
         body.agenda[number] = None
 
 

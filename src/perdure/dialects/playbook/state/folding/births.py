@@ -15,7 +15,7 @@ def open_run(body: Body, number: int, token: int, step: str, args: Value, at: In
     body.runs_made = number
     tally = body.tallies.get(step)
     if tally is None:
-        tally = body.tallies[step] = b.Tally()
+        tally = body.tallies[step] = b.StepTally()
     tally.runs += 1
     body.order.append((step, "started", body.seq))
     return run
@@ -23,6 +23,6 @@ def open_run(body: Body, number: int, token: int, step: str, args: Value, at: In
 
 def open_thread(body: Body, number: int, run: b.StepRun, index: int) -> None:
     body.threads_made += 1
-    body.threads[body.threads_made] = b.Thread(number, index)
+    body.threads[body.threads_made] = b.PipelineThread(number, index)
     run.threads[body.threads_made] = None
     body.agenda[body.threads_made] = None

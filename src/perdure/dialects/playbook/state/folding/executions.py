@@ -22,14 +22,14 @@ def _workflow_started(body: Body, event: p.WorkflowStarted) -> None:
     if event.timer:
         body.bounds[event.timer] = 0
     if event.joins:
-        body.forks[b.WHOLE] = b.Fork()
+        body.forks[b.WHOLE] = b.TokenFork()
     for one in event.stored:
         hold(body, one, NOTHING)
     add_tokens(body, (event.entry,), b.Boundary("workflow.started", at=event.at), event.at)
 
 
 def _request_evaluated(body: Body, event: p.RequestEvaluated) -> None:
-    body.request = b.Request(event.entry, event.workload, event.task, event.timer)
+    body.request = b.EvaluatedRequest(event.entry, event.workload, event.task, event.timer)
     body.ctx.assign(event.ctx)
     body.ctx_size = event.size
     if event.timer:
@@ -59,7 +59,7 @@ def _workflow_stopped(body: Body, event: p.WorkflowStopped) -> None:
     body.stopped = event.error
     body.waiting = False
     if event.is_failure:
-        body.failures.append(b.Failure("", 0, "", False, event.error))
+        body.failures.append(b.BranchFailure("", 0, "", False, event.error))
 
 
 def _workflow_quiesced(body: Body, event: p.WorkflowQuiesced) -> None:

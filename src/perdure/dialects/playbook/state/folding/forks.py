@@ -12,16 +12,16 @@ def open_fork(body: Body, number: int, parent: int, joins: tuple[str, ...]) -> N
     """A step-run has made several tokens; `joins` are those it is the common fork of."""
     above = body.forks[parent]
     above.live += 1
-    body.forks[number] = b.Fork(parent, {**above.keys, **dict.fromkeys(joins, number)} if joins else above.keys)
+    body.forks[number] = b.TokenFork(parent, {**above.keys, **dict.fromkeys(joins, number)} if joins else above.keys)
 
 
-def born(body: Body, fork: int) -> None:
+def add_branch(body: Body, fork: int) -> None:
     node = body.forks.get(fork)
     if node is not None:
         node.live += 1
 
 
-def gone(body: Body, fork: int) -> None:
+def remove_branch(body: Body, fork: int) -> None:
     """Something below the fork has left; the last to leave closes it, unless it still holds tokens for a join."""
     node = body.forks.get(fork)
     if node is not None:

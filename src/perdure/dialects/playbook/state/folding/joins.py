@@ -7,7 +7,7 @@ from typing import Any
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.body import Body, TokenState
-from perdure.dialects.playbook.state.folding.forks import close_if_over, gone, release
+from perdure.dialects.playbook.state.folding.forks import close_if_over, release, remove_branch
 from perdure.dialects.playbook.state.folding.tokens import add_token, discard, end_branch
 from perdure.kernel.events import Event
 
@@ -15,17 +15,17 @@ from perdure.kernel.events import Event
 def _reached(body: Body, event: p.JoinReached) -> None:
     token = body.tokens[event.token]
     node = body.forks[event.fork]
-    tracker = node.trackers.setdefault(token.step, b.Tracker())
+    tracker = node.trackers.setdefault(token.step, b.JoinTracker())
     tracker.counts[token.branch] = tracker.counts.get(token.branch, 0) + 1
     if event.is_late:
-        discard(body, event.token, b.Ending.NORMAL)
+        discard(body, event.token, b.BranchEnding.NORMAL)
         return
     del body.arriving[event.token]
     token.state = TokenState.HELD
     token.held_by = event.fork
     tracker.held.setdefault(token.branch, OrderedDict())[event.token] = None
     node.held += 1
-    gone(body, token.fork)
+    remove_branch(body, token.fork)
 
 
 def _completed(body: Body, event: p.JoinCompleted) -> None:
@@ -46,8 +46,8 @@ def _completed(body: Body, event: p.JoinCompleted) -> None:
 def _failed(body: Body, event: p.JoinFailed) -> None:
     for number in event.tokens:
         release(body, number, body.tokens.pop(number))
-        end_branch(body, b.Ending.FAILED)
-    body.failures.append(b.Failure(event.step, 0, "", False, event.error))
+        end_branch(body, b.BranchEnding.FAILED)
+    body.failures.append(b.BranchFailure(event.step, 0, "", False, event.error))
     body.unhandled += 1
     close_if_over(body, event.fork)
 

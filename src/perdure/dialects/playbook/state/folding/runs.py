@@ -7,7 +7,7 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.body import Body
 from perdure.dialects.playbook.state.folding.births import open_run, open_thread
-from perdure.dialects.playbook.state.folding.forks import gone, open_fork
+from perdure.dialects.playbook.state.folding.forks import open_fork, remove_branch
 from perdure.dialects.playbook.state.folding.threads import forget_threads, hold, pass_task, queue_loop
 from perdure.dialects.playbook.state.folding.tokens import add_tokens, end_branch, patch_ctx
 from perdure.dialects.playbook.state.task_errors import Error
@@ -107,7 +107,7 @@ def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
         open_fork(body, fork, run.fork, event.joins)
     if event.tokens:
         add_tokens(body, event.tokens, run.boundary, event.at, event.run, fork)
-    gone(body, run.fork)
+    remove_branch(body, run.fork)
     if run.is_final:
         body.final = "failed" if run.error is not None else "done"
         body.final_error = run.error
@@ -122,7 +122,7 @@ def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
 
 def _note_failure(body: Body, number: int, run: b.StepRun, error: Error, handled: bool) -> None:
     label = run.label if error is run.error or error == run.error else ""
-    body.failures.append(b.Failure(run.step, number, label, handled, error))
+    body.failures.append(b.BranchFailure(run.step, number, label, handled, error))
     if run.is_final:
         return  # the completion policy has a rule of its own for it (PBK-144)
     if handled:
@@ -144,8 +144,8 @@ def _run_withdrawn(body: Body, event: p.RunWithdrawn) -> None:
     if run.is_final:
         body.final = "failed"
     else:
-        end_branch(body, b.Ending.ABORTED)
-    gone(body, run.fork)
+        end_branch(body, b.BranchEnding.ABORTED)
+    remove_branch(body, run.fork)
 
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
-from perdure.dialects.playbook.state.body import Body, Phase
+from perdure.dialects.playbook.state.body import Body, ThreadPhase
 from perdure.dialects.playbook.state.folding.births import open_thread
 from perdure.dialects.playbook.state.folding.tokens import patch_ctx
 from perdure.dialects.playbook.state.task_errors import Error
@@ -26,7 +26,7 @@ def forget_threads(body: Body, run: b.StepRun) -> None:
 def hold(body: Body, stored: p.Stored, result: Value, run: b.StepRun | None = None) -> None:
     """From now on references lead to this body; one of scope `step` lives no longer than its step-run (PBK-177)."""
     value = result if stored.payload is None else Value(stored.payload)
-    body.held[stored.uri] = b.Held(value.closed(), stored.reference, stored.scope, stored.expires)
+    body.held[stored.uri] = b.StoredBody(value.closed(), stored.reference, stored.scope, stored.expires)
     if stored.scope == "step" and run is not None:
         run.passing.append(stored.uri)
 
@@ -44,10 +44,10 @@ def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
         body.attempt_bounds[event.timer] = event.thread
 
 
-def _begin(body: Body, number: int, thread: b.Thread, label: str, at: Instant) -> None:
+def _begin(body: Body, number: int, thread: b.PipelineThread, label: str, at: Instant) -> None:
     thread.began = at
     thread.label = label
-    thread.phase = Phase.WORKING
+    thread.phase = ThreadPhase.WORKING
     body.agenda.pop(number, None)
     tally = body.tallies[body.runs[thread.run].step]
     tally.task_attempts[label] = tally.task_attempts.get(label, 0) + 1
@@ -60,7 +60,7 @@ def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
     thread = body.threads[event.thread]
     body.awaited.pop(thread.number, None)
     body.attempt_bounds.pop(thread.timer, None)
-    body.threads[event.thread] = b.Thread(
+    body.threads[event.thread] = b.PipelineThread(
         thread.run,
         thread.index,
         visits=thread.visits + 1,
@@ -90,7 +90,7 @@ def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
     for one in event.stored:
         hold(body, one, result, body.runs[thread.run])
     recipe = thread.prev_recipe if event.source == "prev" else thread.recipe
-    thread.outcome = b.Outcome(
+    thread.outcome = b.TaskOutcome(
         result,
         event.error,
         event.extras,
@@ -101,7 +101,7 @@ def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
     body.awaited.pop(thread.number, None)
     body.attempt_bounds.pop(thread.timer, None)
     thread.number = thread.timer = 0
-    thread.phase = Phase.JUDGING
+    thread.phase = ThreadPhase.JUDGING
     body.agenda[event.thread] = None
 
 
@@ -115,9 +115,9 @@ def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
     elif event.set_ctx:
         patch_ctx(body, event.set_ctx, event.size, thread.run)
     if event.set_iter:
-        thread.iter = thread.iter.assigned(event.set_iter)
+        thread.iter = thread.iter.assign_all(event.set_iter)
     if event.set_step:
-        thread.local = thread.local.assigned(event.set_step)
+        thread.local = thread.local.assign_all(event.set_step)
     _leave_result(thread, run, event.label, thread.outcome)
     if event.fate == "done":
         _finish(body, event.thread, thread, run, event.label, thread.outcome.result)
@@ -128,15 +128,15 @@ def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
     else:
         thread.attempt += 1
         if event.timer:
-            thread.phase = Phase.RESTING
+            thread.phase = ThreadPhase.RESTING
             thread.number = event.timer
             body.awaited[event.timer] = event.thread
         else:
-            thread.phase = Phase.READY
+            thread.phase = ThreadPhase.READY
             body.agenda[event.thread] = None
 
 
-def _leave_result(thread: b.Thread, run: b.StepRun, label: str, outcome: b.Outcome) -> None:
+def _leave_result(thread: b.PipelineThread, run: b.StepRun, label: str, outcome: b.TaskOutcome) -> None:
     """Later tasks of the pipeline find it under its label."""
     thread.results[label] = outcome.result
     if outcome.recipe is not None:
@@ -146,18 +146,18 @@ def _leave_result(thread: b.Thread, run: b.StepRun, label: str, outcome: b.Outco
     run.attempt = thread.attempt
 
 
-def _visit(body: Body, number: int, thread: b.Thread, to: int, outcome: b.Outcome) -> None:
+def _visit(body: Body, number: int, thread: b.PipelineThread, to: int, outcome: b.TaskOutcome) -> None:
     """The next task-run."""
     thread.prev = outcome.result
     thread.prev_recipe = outcome.recipe
     thread.attempt = 1
     thread.visits += 1
     thread.position = to
-    thread.phase = Phase.READY
+    thread.phase = ThreadPhase.READY
     body.agenda[number] = None
 
 
-def _finish(body: Body, number: int, thread: b.Thread, run: b.StepRun, label: str, result: Value) -> None:
+def _finish(body: Body, number: int, thread: b.PipelineThread, run: b.StepRun, label: str, result: Value) -> None:
     """The pipeline has come to its end."""
     del body.threads[number]
     del run.threads[number]
@@ -174,7 +174,7 @@ def _finish(body: Body, number: int, thread: b.Thread, run: b.StepRun, label: st
     queue_loop(body, thread.run, loop)
 
 
-def _fail(body: Body, event: p.OutcomeJudged, thread: b.Thread, run: b.StepRun) -> None:
+def _fail(body: Body, event: p.OutcomeJudged, thread: b.PipelineThread, run: b.StepRun) -> None:
     del body.threads[event.thread]
     del run.threads[event.thread]
     loop = run.loop
@@ -191,7 +191,9 @@ def _fail(body: Body, event: p.OutcomeJudged, thread: b.Thread, run: b.StepRun) 
     queue_loop(body, thread.run, loop)
 
 
-def _end_alone(body: Body, thread: b.Thread, run: b.StepRun, label: str, result: Value, failed: Error | None) -> None:
+def _end_alone(
+    body: Body, thread: b.PipelineThread, run: b.StepRun, label: str, result: Value, failed: Error | None
+) -> None:
     """The only thread of its step-run has ended."""
     run.result, run.error, run.label, run.visits = result, failed, label, thread.visits
     run.local = thread.local

@@ -7,7 +7,7 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.body import Body, TokenState
 from perdure.dialects.playbook.state.folding.births import open_run, open_thread
-from perdure.dialects.playbook.state.folding.forks import born, close_if_over, gone, release
+from perdure.dialects.playbook.state.folding.forks import add_branch, close_if_over, release, remove_branch
 from perdure.dialects.playbook.state.values import Patch, Value
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
@@ -22,7 +22,7 @@ def add_tokens(
             add_token(body, new, event, at, parent, fork)
             continue
         body.tokens_made = new.token
-        born(body, fork)
+        add_branch(body, fork)
         body.seq += 1
         run = open_run(body, new.run, new.token, new.step, Value(new.args), at, fork)
         open_thread(body, new.run, run, b.ALONE)
@@ -34,7 +34,7 @@ def add_token(
     token = b.Token(new.step, Value(new.args), event, at, parent, new.arc, fork=fork, branch=new.branch)
     body.tokens[new.token] = token
     body.tokens_made = new.token
-    born(body, fork)
+    add_branch(body, fork)
     if new.branch:
         body.arriving[new.token] = None
     elif new.gated:
@@ -48,7 +48,7 @@ def add_token(
 def _admission_judged(body: Body, event: p.AdmissionJudged) -> None:
     number = event.token
     token = body.tokens[number]
-    token.decision = b.Decision(event.allow, event.rule, event.errors)
+    token.decision = b.AdmissionDecision(event.allow, event.rule, event.errors)
     body.stale.pop(number, None)
     if event.fate == "pending":
         token.state = TokenState.PENDING
@@ -63,7 +63,7 @@ def _admission_judged(body: Body, event: p.AdmissionJudged) -> None:
         body.admitted[number] = None
         body.waiting = False
     else:
-        discard(body, number, b.Ending.SKIPPED)
+        discard(body, number, b.BranchEnding.SKIPPED)
 
 
 def _admission_unchanged(body: Body, event: p.AdmissionUnchanged) -> None:
@@ -88,13 +88,13 @@ def discard(body: Body, number: int, ending: str) -> None:
         release(body, number, token)
         close_if_over(body, token.held_by)
     else:
-        gone(body, token.fork)
+        remove_branch(body, token.fork)
     if number == body.finalizing:
         body.final = "skipped"  # the finalization is no branch
     else:
         end_branch(body, ending)
-    if ending == b.Ending.STRANDED:
-        body.stranded.append(b.Stranded(token.step, number, token.decision))
+    if ending == b.BranchEnding.STRANDED:
+        body.stranded.append(b.StrandedToken(token.step, number, token.decision))
 
 
 def _token_dropped(body: Body, event: p.TokenDropped) -> None:

@@ -16,14 +16,14 @@ from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.folding import evolve
 from perdure.dialects.playbook.state.names import timestamp
 from perdure.dialects.playbook.views.history import executions, runs, tasks, tokens
-from perdure.dialects.playbook.views.history.entries import Told, View
+from perdure.dialects.playbook.views.history.entries import HistoryEntry, HistoryState
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
 # Events that stand for several, told as those: the same history, and the same state, one fact at a time.
 
 
-def unfolded(event: Event) -> tuple[Event, ...]:
+def expand(event: Event) -> tuple[Event, ...]:
     unfold = _UNFOLD.get(type(event))
     return (event,) if unfold is None else unfold(event)
 
@@ -84,7 +84,7 @@ __all__ = ["history"]
 
 SCHEMA = 1
 
-_TELLERS: dict[type[Event], Callable[[View, Any], Iterator[Told]]] = {
+_TELLERS: dict[type[Event], Callable[[HistoryState, Any], Iterator[HistoryEntry]]] = {
     **executions.TELLERS,
     **tokens.TELLERS,
     **runs.TELLERS,
@@ -101,10 +101,10 @@ _STATUS = {
 
 def history(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterator[dict[str, Any]]:
     """Every canonical event of a run, folded from its recorded turns."""
-    view = View()
+    view = HistoryState()
     seq = 0
     for at, recorded in turns:
-        for event in chain.from_iterable(map(unfolded, recorded)):
+        for event in chain.from_iterable(map(expand, recorded)):
             teller = _TELLERS.get(type(event))
             told = list(teller(view, event)) if teller is not None else []
             evolve(view.body, event)
@@ -113,7 +113,7 @@ def history(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterator[
                 yield _envelope(run, seq, at, one)
 
 
-def _envelope(run: str, seq: int, at: Instant, told: Told) -> dict[str, Any]:
+def _envelope(run: str, seq: int, at: Instant, told: HistoryEntry) -> dict[str, Any]:
     return {
         "event_id": f"{run}/{seq}",
         "execution_id": run,

@@ -15,12 +15,12 @@ from perdure.kernel.values import Payload
 
 WORKER = "engine"  # who performs tasks: the process that drives the run
 LARGEST_INPUTS = 8 * 1024
-LARGEST_TOLD = 60 * 1024  # of one value: a payload holds 64 KiB at most (PBK-168)
+LARGEST_VALUE = 60 * 1024  # of one value: a payload holds 64 KiB at most (PBK-168)
 
 Rest = dict[str, Any]
 
 
-class Told(NamedTuple):
+class HistoryEntry(NamedTuple):
     """A canonical event: its name, the id of what it is about, its payload, and what else its envelope says."""
 
     name: str
@@ -32,7 +32,7 @@ class Told(NamedTuple):
 
 
 @dataclass
-class View:
+class HistoryState:
     """What a teller looks at: the state before its event, and what earlier events have said in passing."""
 
     body: b.Body = field(default_factory=b.Body)
@@ -43,11 +43,11 @@ class View:
 # Of whom an event is.
 
 
-def of_token(number: int, step: str) -> Rest:
+def token_ids(number: int, step: str) -> Rest:
     return {"token_id": token_id(number), "step": step}
 
 
-def of_run(body: b.Body, number: int, index: int = b.ALONE) -> Rest:
+def run_ids(body: b.Body, number: int, index: int = b.ALONE) -> Rest:
     run = body.runs[number]
     rest: Rest = {"step": run.step, "step_run_id": run_id(number), "token_id": token_id(run.token)}
     if index != b.ALONE:
@@ -61,9 +61,9 @@ def is_fanout(run: b.StepRun) -> bool:
     return run.loop is not None and run.loop.mode == "fanout"
 
 
-def of_task(body: b.Body, number: int, label: str = "") -> Rest:
+def task_ids(body: b.Body, number: int, label: str = "") -> Rest:
     thread = body.threads[number]
-    rest = of_run(body, thread.run, thread.index)
+    rest = run_ids(body, thread.run, thread.index)
     rest |= {
         "parent_id": rest.get("iteration_id", rest["step_run_id"]),
         "task_run_id": task_run_id(thread.run, thread.index, thread.visits),
@@ -77,23 +77,23 @@ def of_task(body: b.Body, number: int, label: str = "") -> Rest:
 # Values.
 
 
-def told(payload: Payload) -> Any:
+def value_of(payload: Payload) -> Any:
     """A value, or what stands for one that is beside the log."""
-    if isinstance(payload, bytes) and len(payload) <= LARGEST_TOLD:
+    if isinstance(payload, bytes) and len(payload) <= LARGEST_VALUE:
         return jsontext.decode(payload)
     return {"kind": "result_ref", "store": "eventlog", "meta": meta(payload)}
 
 
-def told_briefly(payload: Payload) -> Any:
+def brief_value_of(payload: Payload) -> Any:
     size = len(payload) if isinstance(payload, bytes) else payload.size
-    return told(payload) if size <= LARGEST_INPUTS else {"truncated": True, "bytes": size}
+    return value_of(payload) if size <= LARGEST_INPUTS else {"truncated": True, "bytes": size}
 
 
 def result_of(value: Value) -> Any:
     """A result as templates see it; never a body that is held by reference, nor the list of a loop's results."""
     if value.reference is not None:
         return jsontext.decode(value.reference)
-    return None if value.parts is not None else told(value.payload)
+    return None if value.parts is not None else value_of(value.payload)
 
 
 def error_of(error: Error | None) -> dict[str, Any] | None:
@@ -104,16 +104,18 @@ def rule_of(rule: int) -> int | str | None:
     return {b.ELSE: "else", b.NO_RULE: None}.get(rule, rule)
 
 
-def whole_patch(view: View, patch: Patch) -> Patch:
+def whole_patch(view: HistoryState, patch: Patch) -> Patch:
     """Also of what has only grown the whole is told (PBK-153)."""
     return view.body.ctx.whole(patch, view.body.growing)
 
 
-def patched(patch: Patch, principal: str, reason: str, rest: Mapping[str, Any], *, conflict: bool = False) -> Told:
-    most = LARGEST_TOLD if sum(len(text) for _, text in patch) <= LARGEST_TOLD else LARGEST_TOLD // len(patch)
+def patch_entry(
+    patch: Patch, principal: str, reason: str, rest: Mapping[str, Any], *, conflict: bool = False
+) -> HistoryEntry:
+    most = LARGEST_VALUE if sum(len(text) for _, text in patch) <= LARGEST_VALUE else LARGEST_VALUE // len(patch)
     values = {
         key: jsontext.decode(text) if len(text) <= most else {"truncated": True, "bytes": len(text)}
         for key, text in patch
     }
     said = {"keys": list(values), "values": values, "principal": principal, "reason": reason, "conflict": conflict}
-    return Told("ctx.patched", "", said, dict(rest))
+    return HistoryEntry("ctx.patched", "", said, dict(rest))

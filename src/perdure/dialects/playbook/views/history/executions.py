@@ -6,90 +6,98 @@ from typing import Any
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.names import timestamp, token_id
-from perdure.dialects.playbook.views.history.entries import Told, View, error_of, of_token, patched, rule_of, told
-from perdure.dialects.playbook.views.history.tokens import created
+from perdure.dialects.playbook.views.history.entries import (
+    HistoryEntry,
+    HistoryState,
+    error_of,
+    patch_entry,
+    rule_of,
+    token_ids,
+    value_of,
+)
+from perdure.dialects.playbook.views.history.tokens import token_created
 from perdure.kernel import events as e
 from perdure.kernel.values import Payload, Ref, digest
 
 
-def _requested(view: View, event: e.RunStarted) -> Iterator[Told]:
+def _requested(view: HistoryState, event: e.RunStarted) -> Iterator[HistoryEntry]:
     view.document = event.program.hex()
     parent = None if event.parent is None else event.parent[0]
     payload = event.input.digest if isinstance(event.input, Ref) else digest(event.input)
     said = {"path": event.name, "payload_sha256": payload.hex(), "parent_execution_id": parent}
-    yield Told("playbook.execution.requested", "", said, {})
+    yield HistoryEntry("playbook.execution.requested", "", said, {})
 
 
-def _started(view: View, event: p.WorkflowStarted) -> Iterator[Told]:
+def _started(view: HistoryState, event: p.WorkflowStarted) -> Iterator[HistoryEntry]:
     entry = event.entry.step
     if view.body.request is None:
         yield _evaluation(view, event.workload, entry)
-    yield Told("playbook.started", "", {"entry": entry}, {})
-    yield Told("workflow.started", "", {"entry": entry}, {})
+    yield HistoryEntry("playbook.started", "", {"entry": entry}, {})
+    yield HistoryEntry("workflow.started", "", {"entry": entry}, {})
     if event.ctx:
-        yield patched(event.ctx, "request", "seed", {})
+        yield patch_entry(event.ctx, "request", "seed", {})
     for one in event.stored:
-        yield Told("result.stored", one.uri, {"reference": told(one.reference or b"null")}, {})
-    yield from created(event.entry, 0)
+        yield HistoryEntry("result.stored", one.uri, {"reference": value_of(one.reference or b"null")}, {})
+    yield from token_created(event.entry, 0)
 
 
-def _evaluated(view: View, event: p.RequestEvaluated) -> Iterator[Told]:
+def _evaluated(view: HistoryState, event: p.RequestEvaluated) -> Iterator[HistoryEntry]:
     """Where a keychain is to be resolved first (PBK-180)."""
     yield _evaluation(view, event.workload, event.entry)
 
 
-def _evaluation(view: View, workload: Payload, entry: str) -> Told:
-    said = {"content_sha256": view.document, "workload": told(workload), "entry": entry}
-    return Told("playbook.request.evaluated", "", said, {})
+def _evaluation(view: HistoryState, workload: Payload, entry: str) -> HistoryEntry:
+    said = {"content_sha256": view.document, "workload": value_of(workload), "entry": entry}
+    return HistoryEntry("playbook.request.evaluated", "", said, {})
 
 
-def _from_outside(view: View, event: p.CtxPatched) -> Iterator[Told]:
-    yield patched(event.set_ctx, event.by or "operator", event.reason, {})
+def _from_outside(view: HistoryState, event: p.CtxPatched) -> Iterator[HistoryEntry]:
+    yield patch_entry(event.set_ctx, event.by or "operator", event.reason, {})
 
 
-def _waiting(view: View, event: p.WorkflowWaiting) -> Iterator[Told]:
+def _waiting(view: HistoryState, event: p.WorkflowWaiting) -> Iterator[HistoryEntry]:
     tokens = []
     for number, reads in event.tokens:
         token = view.body.tokens[number]
-        tokens.append({**of_token(number, token.step), "decision": _decision(token.decision), "reads": list(reads)})
-    yield Told("workflow.waiting", "", {"tokens": tokens}, {})
+        tokens.append({**token_ids(number, token.step), "decision": _decision(token.decision), "reads": list(reads)})
+    yield HistoryEntry("workflow.waiting", "", {"tokens": tokens}, {})
 
 
-def _decision(last: b.Decision | None) -> dict[str, Any] | None:
+def _decision(last: b.AdmissionDecision | None) -> dict[str, Any] | None:
     if last is None:
         return None
     return {"allow": last.allow, "matched_rule_index": rule_of(last.rule), "guard_errors": list(last.errors)}
 
 
-def _quiesced(view: View, event: p.WorkflowQuiesced) -> Iterator[Told]:
-    yield Told("workflow.quiesced", "", {"status": event.status, "token_id": token_id(event.token.token)}, {})
-    yield from created(event.token, 0)
+def _quiesced(view: HistoryState, event: p.WorkflowQuiesced) -> Iterator[HistoryEntry]:
+    yield HistoryEntry("workflow.quiesced", "", {"status": event.status, "token_id": token_id(event.token.token)}, {})
+    yield from token_created(event.token, 0)
 
 
-def _cancelled(view: View, event: e.CancelRequested) -> Iterator[Told]:
-    yield Told("execution.cancelled", "", {"reason": event.reason, "principal": event.by}, {})
+def _cancelled(view: HistoryState, event: e.CancelRequested) -> Iterator[HistoryEntry]:
+    yield HistoryEntry("execution.cancelled", "", {"reason": event.reason, "principal": event.by}, {})
 
 
-def _finished(view: View, event: p.WorkflowFinished) -> Iterator[Told]:
+def _finished(view: HistoryState, event: p.WorkflowFinished) -> Iterator[HistoryEntry]:
     status = "success" if event.status in ("success", "partial") else "error"
     said: dict[str, Any] = {"status": event.status, "code": event.code or None, "branches": dict(view.body.branches)}
     if view.body.stopped is not None:
         said["error"] = error_of(view.body.stopped)
     for name in ("workflow.finished", "playbook.finished", "playbook.processed"):
-        yield Told(name, "", dict(said), {}, status=status)
+        yield HistoryEntry(name, "", dict(said), {}, status=status)
 
 
-def _pause(view: View, event: p.Paused | p.Resumed) -> Iterator[Told]:
+def _pause(view: HistoryState, event: p.Paused | p.Resumed) -> Iterator[HistoryEntry]:
     name = "playbook.paused" if isinstance(event, p.Paused) else "playbook.resumed"
-    yield Told(name, "", {"reason": event.reason, "principal": event.by}, {})
+    yield HistoryEntry(name, "", {"reason": event.reason, "principal": event.by}, {})
 
 
-def _declined(view: View, event: e.InputDeclined) -> Iterator[Told]:
+def _declined(view: HistoryState, event: e.InputDeclined) -> Iterator[HistoryEntry]:
     said = {"kind": event.kind, "key": event.key, "arrived": timestamp(event.arrived), "reason": event.reason}
-    yield Told("input.declined", "", {**said, "principal": event.by}, {}, status="skipped")
+    yield HistoryEntry("input.declined", "", {**said, "principal": event.by}, {}, status="skipped")
 
 
-TELLERS: dict[type[e.Event], Callable[[View, Any], Iterator[Told]]] = {
+TELLERS: dict[type[e.Event], Callable[[HistoryState, Any], Iterator[HistoryEntry]]] = {
     e.RunStarted: _requested,
     p.RequestEvaluated: _evaluated,
     p.WorkflowStarted: _started,

@@ -9,17 +9,17 @@ from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Value
 from perdure.dialects.playbook.views.history.entries import (
     WORKER,
-    Told,
-    View,
+    HistoryEntry,
+    HistoryState,
+    brief_value_of,
     error_of,
     is_fanout,
-    of_run,
-    of_task,
-    patched,
+    patch_entry,
     result_of,
     rule_of,
-    told,
-    told_briefly,
+    run_ids,
+    task_ids,
+    value_of,
     whole_patch,
 )
 from perdure.kernel import events as e
@@ -28,117 +28,125 @@ from perdure.kernel import jsontext
 SEALED = jsontext.encode({"sealed": True})  # what is put together on the worker, with secrets
 
 
-def _scheduled(view: View, event: e.TaskScheduled) -> Iterator[Told]:
+def _scheduled(view: HistoryState, event: e.TaskScheduled) -> Iterator[HistoryEntry]:
     view.arguments[event.task] = SEALED if event.sealed else event.arguments
     return iter(())
 
 
-def _attempt_started(view: View, event: p.AttemptStarted) -> Iterator[Told]:
-    rest = of_task(view.body, event.thread, event.label)
+def _attempt_started(view: HistoryState, event: p.AttemptStarted) -> Iterator[HistoryEntry]:
+    rest = task_ids(view.body, event.thread, event.label)
     about = rest["task_run_id"]
     inputs = view.arguments.pop(event.number, b"null")
     if rest["attempt"] == 1:
-        said = {"label": event.label, "kind": event.kind, "inputs": told_briefly(inputs)}
-        yield Told("task.started", about, said, rest, "worker")
-    yield Told("task.attempt.started", about, {"attempt": rest["attempt"]}, rest, "worker")
+        said = {"label": event.label, "kind": event.kind, "inputs": brief_value_of(inputs)}
+        yield HistoryEntry("task.started", about, said, rest, "worker")
+    yield HistoryEntry("task.attempt.started", about, {"attempt": rest["attempt"]}, rest, "worker")
 
 
-def _attempt_ended(view: View, event: p.AttemptEnded) -> Iterator[Told]:
+def _attempt_ended(view: HistoryState, event: p.AttemptEnded) -> Iterator[HistoryEntry]:
     thread = view.body.threads[event.thread]
-    rest = of_task(view.body, event.thread)
+    rest = task_ids(view.body, event.thread)
     about = rest["task_run_id"]
     for one in event.stored:
-        yield Told("result.stored", one.uri, {"reference": told(one.reference or b"null")}, rest, "worker")
+        yield HistoryEntry("result.stored", one.uri, {"reference": value_of(one.reference or b"null")}, rest, "worker")
     outcome: dict[str, Any] = {"status": "ok" if event.error is None else "error", "error": error_of(event.error)}
     outcome["result"] = None if event.error is not None else _result(thread, event)
     rest = {**rest, "duration_ms": (event.at - thread.began) // 1000}
     verb = "done" if event.error is None else "failed"
-    yield Told(f"task.attempt.{verb}", about, {"attempt": rest["attempt"], "outcome": outcome}, rest, "worker")
+    yield HistoryEntry(f"task.attempt.{verb}", about, {"attempt": rest["attempt"], "outcome": outcome}, rest, "worker")
 
 
-def _result(thread: b.Thread, event: p.AttemptEnded) -> Any:
+def _result(thread: b.PipelineThread, event: p.AttemptEnded) -> Any:
     if event.reference is not None:
-        return told(event.reference)
+        return value_of(event.reference)
     if event.source == "prev":
         return result_of(thread.prev)
     landed = thread.outcome.result if event.source == "landed" and thread.outcome is not None else Value(event.result)
     return result_of(landed)
 
 
-def _judged(view: View, event: p.OutcomeJudged) -> Iterator[Told]:
+def _judged(view: HistoryState, event: p.OutcomeJudged) -> Iterator[HistoryEntry]:
     thread = view.body.threads[event.thread]
     assert thread.outcome is not None
-    rest = of_task(view.body, event.thread, event.label)
+    rest = task_ids(view.body, event.thread, event.label)
     about = rest["task_run_id"]
     keys = {"set_ctx": [key for key, _ in event.set_ctx], "set_iter": [key for key, _ in event.set_iter]}
     said = {"matched_rule_index": rule_of(event.rule), "directive": event.directive, "guard_errors": list(event.errors)}
-    yield Told("policy.task.evaluated", about, {**said, **keys}, rest, "worker")
+    yield HistoryEntry("policy.task.evaluated", about, {**said, **keys}, rest, "worker")
     if event.set_ctx and not event.keeps_back:
-        yield patched(whole_patch(view, event.set_ctx), f"worker:{WORKER}", "", rest, conflict=bool(event.conflicts))
+        yield patch_entry(
+            whole_patch(view, event.set_ctx), f"worker:{WORKER}", "", rest, conflict=bool(event.conflicts)
+        )
     if event.is_visit or event.fate in ("done", "failed"):
         yield _task_over(thread, rest, thread.outcome.error, result_of(thread.outcome.result))
     if thread.index != b.ALONE and event.fate in ("done", "failed"):
         yield _iteration_over(view, thread, event.error, event.repeats)
 
 
-def _task_over(thread: b.Thread, rest: dict[str, Any], failed: Error | None, result: Any) -> Told:
+def _task_over(thread: b.PipelineThread, rest: dict[str, Any], failed: Error | None, result: Any) -> HistoryEntry:
     verb = "done" if failed is None else "failed"
     outcome = {"status": "ok" if failed is None else "error", "error": error_of(failed)}
     outcome["result"] = result if failed is None else None
     said = {"attempts": thread.attempt, "outcome": outcome, "error": outcome["error"]}
-    return Told(f"task.{verb}", rest["task_run_id"], said, rest, "worker")
+    return HistoryEntry(f"task.{verb}", rest["task_run_id"], said, rest, "worker")
 
 
-def _iteration_over(view: View, thread: b.Thread, failed: Error | None, repeats: bool = False) -> Told:
-    rest = of_run(view.body, thread.run, thread.index)
+def _iteration_over(
+    view: HistoryState, thread: b.PipelineThread, failed: Error | None, repeats: bool = False
+) -> HistoryEntry:
+    rest = run_ids(view.body, thread.run, thread.index)
     kind = "shard" if is_fanout(view.body.runs[thread.run]) else "iteration"
     said: dict[str, Any] = {"index": thread.index, "error": error_of(failed)}
     if failed is None and thread.outcome is not None:
         said["result"] = result_of(thread.outcome.result.closed())
     if repeats:
         said["repeated"] = True
-    return Told(f"loop.{kind}.{'done' if failed is None else 'failed'}", rest["iteration_id"], said, rest, "worker")
+    return HistoryEntry(
+        f"loop.{kind}.{'done' if failed is None else 'failed'}", rest["iteration_id"], said, rest, "worker"
+    )
 
 
-def abandoned(view: View, run: b.StepRun, failed: Error | None) -> Iterator[Told]:
+def abandoned_entries(view: HistoryState, run: b.StepRun, failed: Error | None) -> Iterator[HistoryEntry]:
     """What was open in a step-run that is ended from outside: so that whatever has started is told to have ended."""
     failed = failed or error("cancelled", "the step-run was withdrawn")
     for number in run.threads:
         thread = view.body.threads[number]
-        rest = of_task(view.body, number)
-        if thread.phase is b.Phase.WORKING:
+        rest = task_ids(view.body, number)
+        if thread.phase is b.ThreadPhase.WORKING:
             outcome = {"status": "error", "error": error_of(failed), "result": None}
             said = {"attempt": thread.attempt, "outcome": outcome}
-            yield Told("task.attempt.failed", rest["task_run_id"], said, rest)
-        if thread.phase is not b.Phase.READY or thread.attempt > 1:
+            yield HistoryEntry("task.attempt.failed", rest["task_run_id"], said, rest)
+        if thread.phase is not b.ThreadPhase.READY or thread.attempt > 1:
             yield _task_over(thread, rest, failed, None)
         if thread.index != b.ALONE:
             yield _iteration_over(view, thread, failed)
 
 
-def _redelivered(view: View, event: e.TaskRedelivered) -> Iterator[Told]:
+def _redelivered(view: HistoryState, event: e.TaskRedelivered) -> Iterator[HistoryEntry]:
     number = view.body.awaited.get(event.task)
     if number is None:
         return
-    rest = of_task(view.body, number)
+    rest = task_ids(view.body, number)
     about = rest["parent_id"]
     epoch = rest["lease_epoch"]
     lost = {"worker": WORKER, "reason": event.reason}
-    yield Told("command.released", about, lost, rest)
+    yield HistoryEntry("command.released", about, lost, rest)
     given = {"worker": WORKER, "expires_at": None}
-    yield Told("command.claimed", about, given, {**rest, "lease_epoch": epoch + 1})
+    yield HistoryEntry("command.claimed", about, given, {**rest, "lease_epoch": epoch + 1})
 
 
-def _restarted(view: View, event: p.PipelineRestarted) -> Iterator[Told]:
+def _restarted(view: HistoryState, event: p.PipelineRestarted) -> Iterator[HistoryEntry]:
     thread = view.body.threads[event.thread]
-    rest = of_task(view.body, event.thread)
+    rest = task_ids(view.body, event.thread)
     failed = error("lease_lost", event.reason)
     outcome = {"status": "error", "error": error_of(failed), "result": None}
-    yield Told("task.attempt.failed", rest["task_run_id"], {"attempt": thread.attempt, "outcome": outcome}, rest)
+    yield HistoryEntry(
+        "task.attempt.failed", rest["task_run_id"], {"attempt": thread.attempt, "outcome": outcome}, rest
+    )
     yield _task_over(thread, rest, failed, None)
 
 
-TELLERS: dict[type[e.Event], Callable[[View, Any], Iterator[Told]]] = {
+TELLERS: dict[type[e.Event], Callable[[HistoryState, Any], Iterator[HistoryEntry]]] = {
     e.TaskScheduled: _scheduled,
     p.AttemptStarted: _attempt_started,
     p.AttemptEnded: _attempt_ended,
