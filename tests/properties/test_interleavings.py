@@ -232,7 +232,7 @@ TestInterleavings = Interleavings.TestCase
 def test_every_kernel_event_changes_the_state_by_a_handler_of_its_own() -> None:
     """Completeness: an event that the kernel forgot would be lost in every fold."""
     from perdure.kernel.events import KERNEL_EVENTS
-    from perdure.kernel.state import CHANGES
+    from perdure.kernel.state_changes import CHANGES
 
     assert set(KERNEL_EVENTS) == set(CHANGES)
     assert all(issubclass(event, Event) for event in KERNEL_EVENTS)

@@ -16,7 +16,8 @@ from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.ids import child_run, idempotency_key
 from perdure.kernel.input_recording import record
-from perdure.kernel.state import CHANGES, State
+from perdure.kernel.state import State
+from perdure.kernel.state_changes import CHANGES
 from perdure.kernel.turn import MissingValues, Stage, Turn
 from perdure.kernel.turn_budget import current
 from perdure.kernel.values import Instant, RunId

@@ -31,7 +31,8 @@ from perdure.kernel.lookups import (
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.permits import resource_scope
 from perdure.kernel.randomness import draw
-from perdure.kernel.state import CHANGES, State
+from perdure.kernel.state import State
+from perdure.kernel.state_changes import CHANGES
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, RunId, digest
 from perdure.kernel.versions import RECORDS
