@@ -212,12 +212,12 @@ TARGETS: dict[str, Target] = {
         jsontext.read_strict, (jsontext.NotJson,), ("{", "}", "[", "]", ":", ",", '"', "1e9", "\\ud800", "nul")
     ),
     "cel": Target(
-        _cel, (cel.CelError,), (*_EXPRESSION, "has(", ".map(x,", "size(", ".matches(", "format(", "b'", "r'")
+        _cel, (cel.ExpressionError,), (*_EXPRESSION, "has(", ".map(x,", "size(", ".matches(", "format(", "b'", "r'")
     ),
     "mwl": Target(_mwl, (mwl.Fault,), (*_EXPRESSION, "fromJson(", "now(", "duration(", "toJson(")),
     "gotemplate": Target(
         _go,
-        (gotemplate.TemplateError,),
+        (gotemplate.ExpressionError,),
         (
             *_EXPRESSION,
             "{{if ",

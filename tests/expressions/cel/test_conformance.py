@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from perdure.expressions.cel import (
-    CelError,
     CelList,
     CelMap,
     Duration,
+    ExpressionError,
     Timestamp,
     TypeValue,
     Uint,
@@ -58,7 +58,7 @@ def test_an_official_case_gives_the_official_answer(case: dict[str, Any]) -> Non
         return compile_program(case["expr"], names, container=case.get("container", "")).evaluate(bindings)
 
     if "error" in case["expect"]:
-        with pytest.raises(CelError):
+        with pytest.raises(ExpressionError):
             evaluate()
     else:
         assert _same(_value(case["expect"]["value"]), evaluate())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from tests.expressions.cel.generation import DATA, expressions
 
-from perdure.expressions.cel import CelError, CelMap, Duration, Timestamp, Uint, compile_program
+from perdure.expressions.cel import CelMap, Duration, ExpressionError, Timestamp, Uint, compile_program
 
 cel = pytest.importorskip("cel_expr_python.cel", reason="cel-expr-python, the oracle, is not installed")
 
@@ -66,7 +66,7 @@ def test_both_implementations_agree(text: str) -> None:
     message = ""
     try:
         ours = _plain(compile_program(text, NAMES).evaluate(DATA))
-    except CelError as error:
+    except ExpressionError as error:
         ours, message = ERROR, str(error)
 
     assert ours == theirs or _explained(text, ours, theirs, message), (text, ours, theirs, message)

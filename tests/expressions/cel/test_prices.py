@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perdure.expressions.cel import CelError, CelList, CelMap, LimitExceeded, Limits, Optional
+from perdure.expressions.cel import CelList, CelMap, ExpressionError, LimitExceeded, Limits, Optional
 from perdure.expressions.cel.frame import BYTES, STEPS, Frame
 from perdure.expressions.cel.functions.library import Function
 from perdure.expressions.cel.program import Environment, compile_program
@@ -67,7 +67,7 @@ def price(implementation: Callable[..., Any], args: tuple[Any, ...]) -> int | No
     frame = new_frame(RICH)
     try:
         implementation(frame, *args)
-    except CelError:
+    except ExpressionError:
         return None  # no work of its own: another test says that refusals are cheap
     return int(2 * RICH.steps - frame[STEPS] - frame[BYTES])
 
@@ -96,7 +96,7 @@ def test_a_function_that_cannot_pay_makes_next_to_nothing(types: tuple[type, ...
             tracemalloc.start(1)
             try:
                 kept = implementation(frame, large, *others)
-            except (CelError, RecursionError) as refusal:
+            except (ExpressionError, RecursionError) as refusal:
                 kept = refusal
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()

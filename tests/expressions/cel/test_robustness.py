@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.expressions.cel.generation import DATA, expressions
 
-from perdure.expressions.cel import CelError, Limits, compile_program
+from perdure.expressions.cel import ExpressionError, Limits, compile_program
 from perdure.expressions.cel.program import Environment
 from perdure.expressions.mwl import Fault, compile_expression, find_expression
 
@@ -53,7 +53,7 @@ VALUES = st.recursive(
 def survive(text: str, roots: dict[str, Any]) -> None:
     try:
         compile_program(text, environment=SMALL).evaluate(roots)
-    except CelError as error:
+    except ExpressionError as error:
         str(error)
     expression = compile_expression(text, frozenset(roots), LIMITS)
     for ask in (expression.evaluate, expression.holds):

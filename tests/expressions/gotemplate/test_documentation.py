@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import fields
 
-from perdure.expressions.gotemplate import RUNTIME, Limits, Structure, TemplateError, compile_template
+from perdure.expressions.gotemplate import RUNTIME, ExpressionError, Limits, Structure, compile_template
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "gotemplate.md").read_text(encoding="utf-8")
 
@@ -38,7 +38,7 @@ def test_a_structure_gives_the_value_beside_it(text: str, result: str) -> None:
 
 @pytest.mark.parametrize(("text", "message"), FAULTS)
 def test_an_error_looks_as_shown(text: str, message: str) -> None:
-    with pytest.raises(TemplateError) as raised:
+    with pytest.raises(ExpressionError) as raised:
         compile_template(text).render(DATA)
 
     assert str(raised.value) == message

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure.expressions.gotemplate import Template, TemplateError
+from perdure.expressions.gotemplate import ExpressionError, Template
 
 AGREED = Path(__file__).parent / "agreed"
 
@@ -17,7 +17,7 @@ AGREED = Path(__file__).parent / "agreed"
 def outcome(text: str, data: dict[str, Any]) -> str | None:
     try:
         return Template(text).render_text(data)
-    except TemplateError:
+    except ExpressionError:
         return None
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from perdure.expressions.gotemplate import (
     Environment,
+    ExpressionError,
     LimitExceeded,
     Limits,
     SyntaxFault,
-    TemplateError,
     compile_template,
 )
 
@@ -91,7 +91,7 @@ def test_a_text_beyond_its_limits_is_refused(text: str) -> None:
 def test_a_hostile_argument_ends_in_a_value_or_an_error_of_ours(text: str) -> None:
     try:
         found = compile_template(text).render({})
-    except TemplateError as error:
+    except ExpressionError as error:
         found = str(error)
 
     assert isinstance(found, str) and len(found) < 10_000

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.expressions.gotemplate import DETERMINISTIC, Environment, Limits, Template, TemplateError
+from perdure.expressions.gotemplate import DETERMINISTIC, Environment, ExpressionError, Limits, Template
 
 SMALL = Environment(limits=Limits(steps=20_000, size=20_000))
 DATA: dict[str, Any] = {
@@ -39,7 +39,7 @@ WORDS = (
 def attempt(text: str) -> None:
     try:
         Template(text, SMALL).render(DATA)
-    except TemplateError as error:
+    except ExpressionError as error:
         assert str(error)
 
 
@@ -87,5 +87,5 @@ def test_any_data(value: Any, name: str) -> None:
     template = Template(f"{{{{ {name} inputs }}}}|{{{{ inputs }}}}", SMALL)
     try:
         template.render({"inputs": value})
-    except TemplateError as error:
+    except ExpressionError as error:
         assert str(error)

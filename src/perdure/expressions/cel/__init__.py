@@ -7,21 +7,21 @@ The rooms, in the order an expression passes them: source, tokens, parser (with 
 names), planning, and then values at work: access, comparison, arithmetic, functions. Protobuf messages are not here.
 """
 
-from perdure.expressions.cel.errors import CelError, EvaluationFault, Failure, LimitExceeded, SyntaxFault
 from perdure.expressions.cel.frame import Limits
 from perdure.expressions.cel.instants import Duration, Timestamp
 from perdure.expressions.cel.program import Environment, Program, compile_program
 from perdure.expressions.cel.values import CelList, CelMap, Optional, TypeValue, Uint
+from perdure.expressions.errors import EvaluationFault, ExpressionError, Failure, LimitExceeded, SyntaxFault
 from perdure.expressions.problems import Finding
 from perdure.expressions.source import Position
 
 __all__ = [
-    "CelError",
     "CelList",
     "CelMap",
     "Duration",
     "Environment",
     "EvaluationFault",
+    "ExpressionError",
     "Failure",
     "Finding",
     "LimitExceeded",

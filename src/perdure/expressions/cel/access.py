@@ -5,9 +5,9 @@ The one place where a value from data is read, and so where `read_leaf` applies.
 
 from collections.abc import Callable
 
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import READ_LEAF, Frame
 from perdure.expressions.cel.values import NONE, CelList, CelMap, Optional, Uint, Value, type_name, wrap_key
+from perdure.expressions.errors import EvaluationFault
 
 _MISSING = object()
 _NUMBERS = frozenset({int, float, Uint})

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable
 
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, allow_elements, allow_size, elements, width_of
 from perdure.expressions.cel.instants import Duration, Timestamp, time_between
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, UINT_MAX, CelList, Uint, Value, type_name
+from perdure.expressions.errors import EvaluationFault
 
 Operation = Callable[[Frame, Value, Value], Value]
 

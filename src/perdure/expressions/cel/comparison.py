@@ -4,10 +4,10 @@ Values of different kinds are unequal, never an error; numbers compare by value 
 becoming a double when it meets one, as in the other implementations. Order exists only within one kind.
 """
 
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, charge, each, entries
 from perdure.expressions.cel.instants import Duration, Timestamp
 from perdure.expressions.cel.values import CelList, CelMap, Optional, TypeValue, Uint, Value, type_name, wrap_key
+from perdure.expressions.errors import EvaluationFault
 
 _NUMBERS = frozenset({int, float, Uint})
 _LISTS = frozenset({list, CelList})

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, CelList, CelMap, Value, type_name
+from perdure.expressions.errors import EvaluationFault, LimitExceeded
 from perdure.kernel.turn_budget import PORTION, rest, rests
 
 Frame = list[Any]

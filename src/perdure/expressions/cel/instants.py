@@ -5,8 +5,8 @@ Nothing here reads a clock. Civil dates are reckoned by `datetime` from whole se
 
 from datetime import UTC, datetime, timedelta
 
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, declare_type
+from perdure.expressions.errors import EvaluationFault
 from perdure.kernel.lazy_regex import lazy_regex
 
 NANOS = 1_000_000_000

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from perdure.expressions.cel import literals, syntax
 from perdure.expressions.cel.cursor import Cursor, Stumble
-from perdure.expressions.cel.errors import SyntaxFault
 from perdure.expressions.cel.macros import find_macro
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.tokens import RESERVED, Token
+from perdure.expressions.errors import SyntaxFault
 from perdure.expressions.source import Source
 
 _COMPARISON = 3

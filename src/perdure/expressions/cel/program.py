@@ -5,13 +5,13 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.expressions.cel.checks import check
-from perdure.expressions.cel.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.cel.frame import BYTES, DEFAULT_LIMITS, LATER, STEPS, Limits, read_int
 from perdure.expressions.cel.functions import STANDARD, Library
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.parser import parse
 from perdure.expressions.cel.planner import plan
 from perdure.expressions.cel.values import Value
+from perdure.expressions.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source
 from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current

@@ -12,7 +12,7 @@ another rule than CEL (a host may declare that every number in data is a double)
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from perdure.expressions.cel.errors import EvaluationFault
+from perdure.expressions.errors import EvaluationFault
 
 Value = Any
 

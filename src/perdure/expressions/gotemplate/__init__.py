@@ -7,20 +7,11 @@ The rooms, in the order a template passes them: tokens, parser (with pipelines a
 planner, and then values at work: access, comparison, formatting, functions. `structure` walks JSON with templates.
 """
 
+from perdure.expressions.errors import EvaluationFault, ExpressionError, Failure, LimitExceeded, SyntaxFault
 from perdure.expressions.gotemplate.aliases import alias_of
 from perdure.expressions.gotemplate.budget import Limits
 from perdure.expressions.gotemplate.environment import Environment
-from perdure.expressions.gotemplate.errors import (
-    BadStructure,
-    EvaluationFault,
-    Failure,
-    LimitExceeded,
-    MissingKey,
-    NeedsStoredValue,
-    Problem,
-    SyntaxFault,
-    TemplateError,
-)
+from perdure.expressions.gotemplate.errors import BadStructure, MissingKey, NeedsStoredValue, Problem
 from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.functions import DETERMINISTIC, RUNTIME, Library
 from perdure.expressions.gotemplate.references import References
@@ -35,6 +26,7 @@ __all__ = [
     "BadStructure",
     "Environment",
     "EvaluationFault",
+    "ExpressionError",
     "Failure",
     "Finding",
     "Library",
@@ -47,7 +39,6 @@ __all__ = [
     "Structure",
     "SyntaxFault",
     "Template",
-    "TemplateError",
     "alias_of",
     "compile_template",
     "holds",

@@ -5,8 +5,9 @@ A missing key of a map is nil; a field of nil, of a text or of a number is an er
 
 from typing import Any
 
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.aliases import find_aliased
-from perdure.expressions.gotemplate.errors import EvaluationFault, MissingKey
+from perdure.expressions.gotemplate.errors import MissingKey
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.paths import Steps, write_path
 from perdure.expressions.gotemplate.values import (

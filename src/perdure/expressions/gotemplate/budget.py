@@ -5,7 +5,7 @@ A step is about one operation; work that grows with its operands pays in proport
 
 import msgspec
 
-from perdure.expressions.gotemplate.errors import LimitExceeded
+from perdure.expressions.errors import LimitExceeded
 from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current, rest
 
 

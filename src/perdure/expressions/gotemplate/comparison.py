@@ -1,7 +1,7 @@
 """Equality and order. Numbers compare by value whatever their type (STY-206); other types do not mix."""
 
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.budget import Budget
-from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.instants import Moment
 from perdure.expressions.gotemplate.values import Value, describe, is_number, require_present
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from perdure.expressions.errors import SyntaxFault
 from perdure.expressions.gotemplate.budget import Limits
-from perdure.expressions.gotemplate.errors import SyntaxFault
 from perdure.expressions.gotemplate.tokens import Token, tokenize
 from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source

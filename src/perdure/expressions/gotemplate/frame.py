@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from perdure.expressions.errors import LimitExceeded
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.expressions.gotemplate.budget import Budget, Limits
-from perdure.expressions.gotemplate.errors import LimitExceeded
 from perdure.expressions.gotemplate.values import Value
 
 

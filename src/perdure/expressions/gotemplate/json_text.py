@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.budget import Budget
-from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.floats import format_json_float
 from perdure.expressions.gotemplate.formatting import TextBuilder
 from perdure.expressions.gotemplate.instants import Moment

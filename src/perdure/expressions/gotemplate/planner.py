@@ -5,8 +5,8 @@ An expression's closure gives a value, a statement's closure writes and says whe
 
 from collections.abc import Callable, Iterator
 
+from perdure.expressions.errors import EvaluationFault, Failure
 from perdure.expressions.gotemplate.access import look_up
-from perdure.expressions.gotemplate.errors import EvaluationFault, Failure
 from perdure.expressions.gotemplate.formatting import write_output
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.library import Library

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from perdure.expressions.errors import EvaluationFault, Failure, SyntaxFault
 from perdure.expressions.gotemplate.environment import DEFAULT, Environment
-from perdure.expressions.gotemplate.errors import BadStructure, EvaluationFault, Failure, Problem, SyntaxFault
+from perdure.expressions.gotemplate.errors import BadStructure, Problem
 from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.references import References
 from perdure.expressions.gotemplate.template import compile_template, is_template

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from perdure.expressions.errors import EvaluationFault, Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.gotemplate.access import follow_path
 from perdure.expressions.gotemplate.environment import DEFAULT, KNOWN_ROOTS, Environment
-from perdure.expressions.gotemplate.errors import EvaluationFault, Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.gotemplate.frame import Ambient, Frame
 from perdure.expressions.gotemplate.functions import GO_BUILTINS
 from perdure.expressions.gotemplate.json_text import NotJson, decode

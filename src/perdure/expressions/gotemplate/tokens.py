@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from perdure.expressions.gotemplate.errors import SyntaxFault
+from perdure.expressions.errors import SyntaxFault
 from perdure.kernel.lazy_regex import lazy_regex
 
 Refuse = Callable[[int, str], SyntaxFault]

@@ -6,7 +6,8 @@ and compares with a float by value. Which Go type a number would have had is not
 
 from typing import Any
 
-from perdure.expressions.gotemplate.errors import EvaluationFault, NeedsStoredValue
+from perdure.expressions.errors import EvaluationFault
+from perdure.expressions.gotemplate.errors import NeedsStoredValue
 from perdure.expressions.gotemplate.instants import Moment
 from perdure.expressions.gotemplate.versions import Version
 

@@ -1,38 +1,28 @@
-"""What can go wrong with a template, and how it is told.
+"""Errors of templates, with the codes that programs may rely on.
 
-Every error has a code that programs may rely on, a sentence, and, once located, its place in the template.
-Whether a guard that fails is false, or a value that fails ends a step, is the dialect's business.
+Every error has a code, a message and, once located, its place in the template.
+Whether a guard that fails is false, or a value that fails ends a step, is decided by the dialect.
 """
 
 from typing import ClassVar
 
-from perdure.expressions.source import Position, Source
+from perdure.expressions.errors import LocatedError
+from perdure.expressions.source import Source
 
 
-class TemplateError(Exception):
-    """Anything this room raises on purpose. Nothing else leaves it."""
+class TemplateError(LocatedError):
+    """Base of all errors that a template raises. Nothing else leaves this package."""
 
     code: ClassVar[str] = "TEMPLATE"
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.message = message
-        self.position: Position | None = None
-        self.expression: str | None = None
-        self.path: tuple[str | int, ...] = ()  # of the string that is to blame, when it stands in a larger value
-        self._picture = ""
+        self.path: tuple[str | int, ...] = ()  # of the text at fault, when it stands in a larger value
 
     def locate(self, source: Source, offset: int, fragment: str) -> None:
-        """Say where; the place that was said first is the smaller one and stays."""
+        """Set the place; the one that was set first is the smaller one and stays."""
         if self.position is None:
-            self.position = source.position(offset)
-            self.expression = fragment
-            self._picture = source.point_at(offset)
-
-    def __str__(self) -> str:
-        if self.position is None:
-            return self.message
-        return f"{self.position}: {self.message}, in `{self.expression}`\n{self._picture}"
+            self._locate(source, offset, fragment)
 
 
 class SyntaxFault(TemplateError):

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from perdure.expressions.cel import Environment, Failure, LimitExceeded, Limits, Position, Program, SyntaxFault, syntax
-from perdure.expressions.cel.errors import OutOfStack
 from perdure.expressions.cel.frame import DEFAULT_LIMITS
 from perdure.expressions.cel.names import Scope, dotted_path
 from perdure.expressions.cel.parser import parse
 from perdure.expressions.cel.values import Value, type_name
+from perdure.expressions.errors import OutOfStack
 from perdure.expressions.mwl.functions import LIBRARY, ClockPin, read_number
 from perdure.expressions.mwl.results import Json, JsonResult, Purse, Unrepresentable, scalar_to_json
 from perdure.expressions.source import Source

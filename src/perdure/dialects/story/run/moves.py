@@ -13,7 +13,7 @@ from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.values import materialize
 from perdure.dialects.story.values.template_scope import Scope
-from perdure.expressions.gotemplate import TemplateError
+from perdure.expressions.gotemplate import ExpressionError
 from perdure.kernel.turn import Turn
 
 FAIL_FAST = "Skipped due to fail-fast policy"  # STY-064
@@ -78,7 +78,7 @@ def _may_start(turn: Turn, step: Step) -> bool:
         return False
     try:
         holds = not step.condition.strip() or Scope(turn, step, f"{step.name}.if").holds(step.condition, IF)
-    except TemplateError as problem:  # nothing it reads will change any more (STY-062)
+    except ExpressionError as problem:  # nothing it reads will change any more (STY-062)
         end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
         return False
     if not holds:

@@ -17,7 +17,7 @@ from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.values.schema_fit import misfits
 from perdure.dialects.story.values.template_roots import CACHE_KEY, under
-from perdure.expressions.gotemplate import TemplateError, compile_template
+from perdure.expressions.gotemplate import ExpressionError, compile_template
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND
@@ -78,7 +78,7 @@ def _material(turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any],
         }
         try:
             rendered = compile_template(written, under(CACHE_KEY, program.settings)).render(roots)
-        except TemplateError as problem:
+        except ExpressionError as problem:
             raise NoKey(said(problem)) from None
         key = rendered if isinstance(rendered, str) else canonical(rendered)
         if not key.strip():

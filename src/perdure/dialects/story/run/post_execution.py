@@ -8,7 +8,7 @@ from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.values import offloaded_data
 from perdure.dialects.story.values.template_scope import Scope
-from perdure.expressions.gotemplate import TemplateError
+from perdure.expressions.gotemplate import ExpressionError
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
@@ -42,6 +42,6 @@ def _problem(turn: Turn, step: Step, output: dict[str, Any]) -> str | None:
         if Scope(turn, step, "postExecution").verifies(written["condition"], step.name, seen):
             return None
         text = "the condition is false"
-    except TemplateError as problem:
+    except ExpressionError as problem:
         text = said(problem)
     return f"Post-execution verification failed: {written.get('failureMessage') or text}"

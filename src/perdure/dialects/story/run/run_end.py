@@ -14,7 +14,7 @@ from perdure.dialects.story.values import offloaded_data
 from perdure.dialects.story.values.references import may_refer
 from perdure.dialects.story.values.schema_fit import misfits
 from perdure.dialects.story.values.template_scope import Scope
-from perdure.expressions.gotemplate import TemplateError
+from perdure.expressions.gotemplate import ExpressionError
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
@@ -135,7 +135,7 @@ def _succeed(turn: Turn, message: str) -> None:
         return
     try:
         output = Scope(turn).render_output()
-    except TemplateError as problem:
+    except ExpressionError as problem:
         words = "Failed to evaluate final output template."
         end_run(turn, Phase.FAILED, Reason.OUTPUT_RESOLUTION_FAILED, words, detail=str(problem).partition("\n")[0])
         return

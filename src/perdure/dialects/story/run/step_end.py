@@ -4,7 +4,7 @@ from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import DEFAULT_REASONS, Phase
 from perdure.dialects.story.state.step_errors import StepError, safe
-from perdure.expressions.gotemplate import BadStructure, Failure, SyntaxFault, TemplateError
+from perdure.expressions.gotemplate import BadStructure, ExpressionError, Failure, SyntaxFault
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
@@ -72,7 +72,7 @@ def _is_held_up(body: Body, helper: str) -> bool:
     return helper in body.helping and (state is None or not state.has_begun)
 
 
-def said(problem: TemplateError) -> str:
+def said(problem: ExpressionError) -> str:
     """What went wrong in a template, in one line."""
     match problem:
         case Failure():

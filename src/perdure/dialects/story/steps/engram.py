@@ -27,7 +27,7 @@ from perdure.dialects.story.values import materialize, offloaded_data
 from perdure.dialects.story.values.references import Place, malformed, may_refer, names_secret
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.dialects.story.values.template_scope import Scope
-from perdure.expressions.gotemplate import TemplateError
+from perdure.expressions.gotemplate import ExpressionError
 from perdure.kernel import jsontext
 from perdure.kernel.events import ChildEnded
 from perdure.kernel.ids import family_of
@@ -210,7 +210,7 @@ def _key(turn: Turn, step: Step, scope: Scope) -> tuple[str, list[tuple[str, str
         written = business_key(rendered if isinstance(rendered, str) else jsontext.encode(rendered).decode())
         if written:
             return written, []
-    except TemplateError as problem:
+    except ExpressionError as problem:
         why = said(problem)
     return usual, [(KEY_FAILED, f"the default key is used: idempotencyKeyTemplate gives none: {why}")]
 
@@ -221,7 +221,7 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> tuple[dict[s
         raise _Refused(Reason.DEPENDENCY_FAILED, missing)
     try:
         inputs = _rendered(turn, step, found, scope)
-    except TemplateError as problem:  # every dependency has ended: what is missing now will not come (STY-136)
+    except ExpressionError as problem:  # every dependency has ended: what is missing now will not come (STY-136)
         message = f"Input resolution failed after dependencies completed: {said(problem)}"
         raise _Refused(Reason.EXPRESSION_FAILED, message, "execution_error") from None
     if not isinstance(inputs, dict):
@@ -236,7 +236,7 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> tuple[dict[s
     try:
         is_map = found.template_name == MAP_TEMPLATE
         whole = map_reduce.with_items(turn, step, completed, found.places) if is_map else completed
-    except TemplateError as problem:
+    except ExpressionError as problem:
         raise _Refused(Reason.EXECUTION_FAILED, said(problem), "initialization_error") from None
     return whole, text if whole is inputs else jsontext.encode(whole)
 

@@ -24,7 +24,7 @@ from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.dialects.story.values.template_scope import Scope
-from perdure.expressions.gotemplate import TemplateError
+from perdure.expressions.gotemplate import ExpressionError
 from perdure.kernel.events import ChildEnded
 from perdure.kernel.ids import RunName
 from perdure.kernel.turn import Turn
@@ -82,7 +82,7 @@ class ExecuteStory(StepKind):
             reference, waits = scope.render(
                 [step.given.get("storyRef"), step.given.get("waitForCompletion", True)], TARGET
             )
-        except TemplateError as problem:
+        except ExpressionError as problem:
             end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
             return
         found = engram_lookup.find_story(turn, step, reference)
@@ -111,7 +111,7 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
     body: Body = turn.body
     try:
         inputs = _inputs(step, scope, story)
-    except TemplateError as problem:
+    except ExpressionError as problem:
         message = f"Input resolution failed after dependencies completed: {said(problem)}"
         end_step(turn, step.name, Phase.FAILED, message, reason=Reason.EXPRESSION_FAILED)
         return

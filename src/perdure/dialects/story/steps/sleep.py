@@ -12,7 +12,7 @@ from perdure.dialects.story.state.body import StepState
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values.template_scope import Scope
-from perdure.expressions.gotemplate import TemplateError
+from perdure.expressions.gotemplate import ExpressionError
 from perdure.kernel.turn import Turn
 
 INPUT = "sleep"
@@ -38,7 +38,7 @@ class Sleep(StepKind):
     def start(self, turn: Turn, step: Step) -> None:
         try:
             written = Scope(turn, step).render(step.given.get("duration"), INPUT)
-        except TemplateError as problem:
+        except ExpressionError as problem:
             end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
             return
         if written is None or (isinstance(written, str) and not written.strip()):

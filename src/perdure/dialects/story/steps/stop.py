@@ -10,7 +10,7 @@ from perdure.dialects.story.run.step_end import end_step, said
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.steps.step_kind import ENGRAM_MEMBERS, StepKind
 from perdure.dialects.story.values.template_scope import Scope
-from perdure.expressions.gotemplate import TemplateError
+from perdure.expressions.gotemplate import ExpressionError
 from perdure.kernel.problems import guess
 from perdure.kernel.turn import Turn
 
@@ -40,7 +40,7 @@ class Stop(StepKind):
     def start(self, turn: Turn, step: Step) -> None:
         try:
             given = Scope(turn, step).render(step.given, INPUT)
-        except TemplateError as problem:
+        except ExpressionError as problem:
             end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
             return
         written = given.get("phase") or MODES.get(str(given.get("mode") or "success"))

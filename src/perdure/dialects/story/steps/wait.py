@@ -22,9 +22,9 @@ from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import (
     DETERMINISTIC,
     RUNTIME,
+    ExpressionError,
     References,
     SyntaxFault,
-    TemplateError,
     compile_template,
     is_template,
 )
@@ -151,7 +151,7 @@ class Wait(StepKind):
         """False, missing data and errors are all the same here: not yet (STY-097). Raises `Asked` for a helper."""
         try:
             return Scope(turn, step).holds(_until(step), UNTIL, anew=anew, may_differ=False)
-        except TemplateError:
+        except ExpressionError:
             return False
 
 

@@ -10,7 +10,7 @@ from perdure.dialects.story.resources.durations import BadDuration, read_duratio
 from perdure.dialects.story.resources.names import canonical
 from perdure.dialects.story.resources.resource import Resource, name_of, namespace_of, read_reference, spec_of
 from perdure.dialects.story.values import template_roots
-from perdure.expressions.gotemplate import Ambient, Structure, TemplateError
+from perdure.expressions.gotemplate import Ambient, ExpressionError, Structure
 from perdure.kernel.retry import Backoff, delay
 from perdure.kernel.values import SECOND, Instant
 
@@ -117,7 +117,7 @@ def map_event(impulse: Resource, event: Any, ambient: Ambient | None = None) -> 
     if mapping is not None:
         try:
             event = Structure(mapping, template_roots.MAPPING).render({"context": event}, ambient)
-        except TemplateError as fault:
+        except ExpressionError as fault:
             raise BadDelivery(f"spec.mapping: {fault}") from None
     if event is None:
         return {}
@@ -148,7 +148,7 @@ def _key_token(template: str, impulse: Resource, inputs: Mapping[str, Any]) -> s
     }
     try:
         rendered = Structure(template, template_roots.TRIGGER_KEY).render(roots)
-    except TemplateError as fault:
+    except ExpressionError as fault:
         raise BadDelivery(f"deliveryPolicy.dedupe.keyTemplate: {fault}") from None
     text = (rendered if isinstance(rendered, str) else canonical(rendered)).strip()
     if not text:

@@ -6,7 +6,6 @@ from decimal import Decimal
 from typing import Any
 
 from perdure.expressions.cel.arithmetic import checked_int, checked_uint
-from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.cel.frame import BYTES_OF_A_TEXT, PRICE_OF_TEXT, Frame, allow_size, charge, spend, width_of
 from perdure.expressions.cel.functions.library import ANY, Function, Implementation, Library
 from perdure.expressions.cel.instants import (
@@ -19,6 +18,7 @@ from perdure.expressions.cel.instants import (
     parse_timestamp,
 )
 from perdure.expressions.cel.values import TypeValue, Uint, Value, type_of
+from perdure.expressions.errors import EvaluationFault, LimitExceeded
 from perdure.kernel.lazy_regex import lazy_regex
 
 _DECIMAL = lazy_regex(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")

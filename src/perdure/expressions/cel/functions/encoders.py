@@ -3,9 +3,9 @@
 import base64
 import binascii
 
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, allow_size
 from perdure.expressions.cel.functions.library import Function, Library
+from perdure.expressions.errors import EvaluationFault
 
 
 def _encode(frame: Frame, value: bytes) -> str:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perdure.expressions import bounded_calls
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import (
     BYTES_OF_A_TEXT,
     BYTES_OF_AN_ELEMENT,
@@ -22,6 +21,7 @@ from perdure.expressions.cel.frame import (
 from perdure.expressions.cel.functions.conversions import encode_text, format_double, plain_double
 from perdure.expressions.cel.instants import Duration, Timestamp, format_duration, format_timestamp
 from perdure.expressions.cel.values import CelList, CelMap, TypeValue, Uint, Value, type_name
+from perdure.expressions.errors import EvaluationFault
 from perdure.kernel.lazy_regex import lazy_regex
 
 _CLAUSE = lazy_regex(r"%(?:\.([0-9]{1,9}))?(.?)", re.DOTALL)

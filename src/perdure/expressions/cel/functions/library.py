@@ -8,9 +8,9 @@ from itertools import product
 
 import msgspec
 
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.instants import Duration, Timestamp
 from perdure.expressions.cel.values import CelList, CelMap, Optional, TypeValue, Uint, Value, type_name
+from perdure.expressions.errors import EvaluationFault
 
 Implementation = Callable[..., Value]
 Parameter = type | tuple[type, ...]

@@ -5,7 +5,6 @@ from typing import Any
 
 from perdure.expressions import bounded_calls
 from perdure.expressions.cel.comparison import compare, equals
-from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.cel.frame import (
     BYTES_OF_AN_ELEMENT,
     LIMITS,
@@ -18,6 +17,7 @@ from perdure.expressions.cel.frame import (
 )
 from perdure.expressions.cel.functions.library import LIST, Function, Library
 from perdure.expressions.cel.values import NONE, CelList, Optional, Uint, Value, type_name
+from perdure.expressions.errors import EvaluationFault, LimitExceeded
 
 _HASHABLE = frozenset({str, bytes, bool, int, Uint, float, type(None)})
 _NUMBERS = frozenset({int, Uint, float})

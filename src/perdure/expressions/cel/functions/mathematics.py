@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from perdure.expressions.cel.arithmetic import checked_int
 from perdure.expressions.cel.comparison import compare
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, charge, each
 from perdure.expressions.cel.functions.library import LIST, NUMBER, Function, Library, no_overload
 from perdure.expressions.cel.values import UINT_MAX, CelList, Uint, Value
+from perdure.expressions.errors import EvaluationFault
 
 
 def _extreme(name: str, wanted: int) -> Function:

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, charge, spend
+from perdure.expressions.errors import EvaluationFault
 
 if TYPE_CHECKING:
     from perdure.expressions.regex import Pattern

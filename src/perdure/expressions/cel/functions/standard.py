@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 
 from perdure.expressions import bounded_calls
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import Frame, charge
 from perdure.expressions.cel.functions.library import LIST, MAP, Function, Library
 from perdure.expressions.cel.functions.patterns import search
 from perdure.expressions.cel.functions.strings import charge_search
 from perdure.expressions.cel.instants import NANOS, Duration, Timestamp
 from perdure.expressions.cel.values import Value
+from perdure.expressions.errors import EvaluationFault
 from perdure.kernel.lazy_regex import lazy_regex
 
 # A timestamp as civil time in a zone: `Europe/Oslo`, `UTC`, `+02:00`, `-03:30`, `02:00`.

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from perdure.expressions import bounded_calls
-from perdure.expressions.cel.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.cel.frame import (
     BYTES_OF_A_TEXT,
     LIMITS,
@@ -18,6 +17,7 @@ from perdure.expressions.cel.frame import (
 from perdure.expressions.cel.functions.formatting import format_text
 from perdure.expressions.cel.functions.library import LIST, Function, Library
 from perdure.expressions.cel.values import CelList, Value, type_name
+from perdure.expressions.errors import EvaluationFault, LimitExceeded
 
 _BLANKS = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}

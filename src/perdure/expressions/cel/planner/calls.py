@@ -1,12 +1,12 @@
 """Closures for function and method calls: the overload is found by the exact types of the arguments."""
 
-from perdure.expressions.cel.errors import EvaluationFault, Failure
 from perdure.expressions.cel.frame import Closure, Frame
 from perdure.expressions.cel.functions.library import Function, no_overload
 from perdure.expressions.cel.functions.patterns import compile_at_run_time, compile_checked, search_compiled
 from perdure.expressions.cel.planner.paths import unknown
 from perdure.expressions.cel.syntax import Call
 from perdure.expressions.cel.values import Optional, Value, type_name
+from perdure.expressions.errors import EvaluationFault, Failure
 
 # Closures for `matches`: a pattern in the source is compiled with it, another when it is first met.
 

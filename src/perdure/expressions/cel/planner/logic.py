@@ -3,10 +3,10 @@
 `&&` and `||` are commutative in CEL: an operand that decides the result absorbs the errors of the others.
 """
 
-from perdure.expressions.cel.errors import EvaluationFault
 from perdure.expressions.cel.frame import PRICE_OF_A_FAULT, Closure, Frame, charge
 from perdure.expressions.cel.syntax import Node, Ternary
 from perdure.expressions.cel.values import Value, type_name
+from perdure.expressions.errors import EvaluationFault
 
 
 def decide(terms: list[Closure], nodes: tuple[Node, ...], decisive: bool) -> Closure:

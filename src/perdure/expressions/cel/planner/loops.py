@@ -7,7 +7,6 @@ frame that no other variable shares, so nothing is saved or restored.
 from collections.abc import Callable, Iterable
 
 from perdure.expressions.cel import syntax
-from perdure.expressions.cel.errors import EvaluationFault, Failure
 from perdure.expressions.cel.frame import (
     AT_ONCE,
     BYTES_OF_AN_ELEMENT,
@@ -25,6 +24,7 @@ from perdure.expressions.cel.frame import (
 )
 from perdure.expressions.cel.functions.lists import sort_by
 from perdure.expressions.cel.values import CelList, CelMap, Value, type_name
+from perdure.expressions.errors import EvaluationFault, Failure
 
 _LISTS, _MAPS = (list, CelList), (dict, CelMap)
 Items = list[Value]

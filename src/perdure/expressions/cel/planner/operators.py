@@ -8,10 +8,10 @@ import operator
 from collections.abc import Callable
 
 from perdure.expressions.cel import arithmetic, comparison, syntax
-from perdure.expressions.cel.errors import EvaluationFault, Failure
 from perdure.expressions.cel.frame import Closure, Frame
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, Value, type_name
+from perdure.expressions.errors import EvaluationFault, Failure
 
 _EXACT = 2**53  # ints up to here are the same as doubles
 _SHORT = 500  # longer strings take a time to compare that must be paid for

@@ -5,10 +5,10 @@ It only handles plain data that are there; everything else falls to the general 
 """
 
 from perdure.expressions.cel import access
-from perdure.expressions.cel.errors import EvaluationFault, Failure
 from perdure.expressions.cel.frame import READ_LEAF, ROOTS, Closure, Frame
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import Value
+from perdure.expressions.errors import EvaluationFault, Failure
 
 
 def variable(name: str, node: Node) -> Closure:

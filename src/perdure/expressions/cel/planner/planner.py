@@ -6,13 +6,13 @@ from contextlib import contextmanager
 import msgspec
 
 from perdure.expressions.cel import syntax
-from perdure.expressions.cel.errors import EvaluationFault, Failure
 from perdure.expressions.cel.frame import FIRST_LOCAL, Closure, Frame, spend
 from perdure.expressions.cel.functions import Library
 from perdure.expressions.cel.names import Scope, dotted_path, qualified_function
 from perdure.expressions.cel.planner import calls, logic, loops, operators, paths
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import NONE, CelList, CelMap, Optional, Value, type_denotations, type_name
+from perdure.expressions.errors import EvaluationFault, Failure
 
 
 class Plan(msgspec.Struct, frozen=True):

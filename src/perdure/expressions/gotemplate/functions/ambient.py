@@ -2,7 +2,7 @@
 
 from string import ascii_letters, digits
 
-from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Ambient, Frame
 from perdure.expressions.gotemplate.functions.library import INTEGER, Function, takes_frame
 from perdure.expressions.gotemplate.instants import Moment

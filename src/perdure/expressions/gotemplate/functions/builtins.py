@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.access import index_value
 from perdure.expressions.gotemplate.comparison import are_equal, is_less
-from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.escapes import escape_html, escape_js, escape_url
 from perdure.expressions.gotemplate.formatting import NO_VALUE, TextBuilder, format_value, join_operands
 from perdure.expressions.gotemplate.frame import Frame

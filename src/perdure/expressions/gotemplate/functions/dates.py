@@ -1,7 +1,7 @@
 """Moments and spans of time, written and read. What the time is now is not known here."""
 
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.durations import SECOND, format_duration, parse_duration, round_duration
-from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.functions.library import ANY, MOMENT, SLOW, TEXT, takes
 from perdure.expressions.gotemplate.functions.numbers import to_int64
 from perdure.expressions.gotemplate.instants import ZERO, BadMoment, Moment, find_zone

@@ -1,6 +1,6 @@
 """What to use when there is nothing: emptiness, defaults, choices, and giving up."""
 
-from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.functions.library import ANY, BOOLEAN, TEXT, takes
 from perdure.expressions.gotemplate.values import Value, is_true
 

@@ -6,7 +6,7 @@ import hashlib
 import zlib
 
 from perdure.expressions import json_decoding
-from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.library import ANY, TEXT, takes, takes_frame
 from perdure.expressions.gotemplate.json_text import NotJson, decode, encode

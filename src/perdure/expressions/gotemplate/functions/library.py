@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.instants import BadMoment, Moment
 from perdure.expressions.gotemplate.json_text import NotJson

@@ -1,8 +1,8 @@
 """Lists, and texts taken apart into them. Nothing is changed in place: every function gives a new list."""
 
 from perdure.expressions import bounded_calls
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.comparison import are_deeply_equal
-from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import TextBuilder, format_value
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.builtins import slice_value

@@ -1,6 +1,6 @@
 """Maps. Keys come in order, so that every process gives the same answer."""
 
-from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import format_value
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.library import ANY, MAP, TEXT, takes, takes_frame

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal, DecimalException
 from math import ceil, floor, isfinite, modf
 
-from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import format_scalar
 from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, SLOW, TEXT, takes
 from perdure.expressions.gotemplate.literals import INT_MAX, INT_MIN

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from perdure.expressions.gotemplate.errors import EvaluationFault
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.functions.library import ANY, Function, takes
 from perdure.expressions.gotemplate.values import STORAGE_PATH, STORAGE_REFERENCE, Value, describe, is_storage_reference
 

@@ -3,8 +3,8 @@
 import re
 
 from perdure.expressions import bounded_calls
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.budget import Budget
-from perdure.expressions.gotemplate.errors import EvaluationFault
 from perdure.expressions.gotemplate.escapes import quote_go
 from perdure.expressions.gotemplate.formatting import format_value
 from perdure.expressions.gotemplate.frame import Frame

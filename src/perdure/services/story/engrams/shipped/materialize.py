@@ -11,9 +11,9 @@ from perdure.expressions.gotemplate import (
     RUNTIME,
     Ambient,
     Environment,
+    ExpressionError,
     Failure,
     Structure,
-    TemplateError,
     holds,
 )
 from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
@@ -70,7 +70,7 @@ def materialize(inputs: dict[str, Any]) -> dict[str, Any]:
     except TurnTooExpensive:
         message = "the templates cost more than may be spent on one evaluation"
         raise EngramError(message, type="execution_error", exit_class="terminal") from None
-    except TemplateError as error:
+    except ExpressionError as error:
         said = error.message if isinstance(error, Failure) else str(error).partition("\n")[0]
         raise EngramError(said, type="execution_error", exit_class="terminal") from None
 
