@@ -1,7 +1,9 @@
-"""The dependencies between packages, read from the imports. A failure names the broken rule and why it exists."""
+"""The imports follow the table in ARCHITECTURE.md. A failure names the broken rule and why it exists."""
 
 import ast
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from tests.architecture.source_tree import Import, all_imports, modules
 
@@ -46,50 +48,16 @@ PURE_PARTS = {"urllib.parse": "splits and quotes text, opens nothing"}
 
 CLOCK_READINGS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
 
-DEPENDENCIES: dict[str, tuple[set[str], str]] = {
-    "kernel": (set(), "the kernel is the base: it knows no language, store, engine or provider"),
-    "documents": ({"kernel"}, "reading text knows no language that is written in it"),
-    "expressions": ({"kernel"}, "an expression language is self-contained and usable alone"),
-    "dialects": (
-        {"kernel", "documents", "expressions"},
-        "a dialect decides; it does not know how it is run, stored or served",
-    ),
-    "stores": ({"kernel"}, "stores hold bytes and know no engine, so that each passes the same suite"),
-    "engine": (
-        {"kernel", "stores"},
-        "the engine sees dialects, stores and executors as protocols, passed in by wiring",
-    ),
-    "providers": ({"kernel", "expressions", "services"}, "a provider sees the context of its task, never an execution"),
-    "workers": (
-        {"kernel", "providers", "stores"},
-        "a worker executes tasks of any language; what a language brings is passed in by wiring",
-    ),
-    "services": (
-        {"engine", "kernel", "dialects", "documents", "stores", "expressions", "providers", "wiring"},
-        "what a language brings beside its pure part: what starts its runs, and what its tasks may call",
-    ),
-    "views": (
-        {"engine", "kernel", "stores"},
-        "what is shown of runs is the same for the command line and an API",
-    ),
-    "testing": ({"kernel", "engine", "stores", "wiring", "workers"}, "test tools are outside the engine"),
-    "cli": (
-        {
-            "engine",
-            "kernel",
-            "wiring",
-            "providers",
-            "stores",
-            "testing",
-            "dialects",
-            "documents",
-            "services",
-            "views",
-            "workers",
-        },
-        "the command line is a client of the engine",
-    ),
-}
+PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
+
+
+def _table() -> dict[str, tuple[set[str], str]]:
+    """What each package may import and why, from the table in ARCHITECTURE.md."""
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*)\| ([^|]*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {package: (set(re.findall(r"`(\w+)`", allowed)), reason) for package, allowed, reason in rows}
+
+
+DEPENDENCIES = _table()
 
 USES_TESTING = {
     "wiring.py": "the test language is registered like any language",
@@ -112,7 +80,7 @@ def test_every_package_is_read() -> None:
     assert {_package(found) for found in all_imports()} >= DEPENDENCIES.keys()
 
 
-def test_every_package_has_its_rule() -> None:
+def test_every_package_has_its_line_in_the_table() -> None:
     packages = {module.package for module in modules().values() if len(module.path.parts) > 1}
 
     assert packages == DEPENDENCIES.keys()
