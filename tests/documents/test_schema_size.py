@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.dialects.flow.plan.schemas import BadSchema, Parameters
+from perdure.dialects.flow.plan.schemas import InvalidSchema, Parameters
 from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.story.values.schemas import BadSchema as BadStorySchema
 from perdure.dialects.story.values.schemas import Schema
@@ -36,7 +36,7 @@ R = {"$ref": "#/$defs/r"}
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
 def test_references_count_as_if_they_were_written_out(keyword: str) -> None:
-    with pytest.raises(BadSchema, match="written out"):
+    with pytest.raises(InvalidSchema, match="written out"):
         Parameters(doubling(keyword)).compile()
     with pytest.raises(BadStorySchema, match="written out"):
         Schema(doubling(keyword))
@@ -116,10 +116,10 @@ def test_data_fit_in_parts_as_they_do_as_a_whole(schema: Any, shared: Any, value
         schema = {**schema, "$defs": {"shared": {} if "$ref" in repr(shared) else shared}}
     compile = jsonschema_rs.Draft202012Validator
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema_size, "_FEW", 3)
-        parts = schema_size.Parts(schema, compile, SchemaSize(schema).looks)
+        patch.setattr(schema_size, "_BATCH_SIZE", 3)
+        parts = schema_size.PartwiseValidator(schema, compile, SchemaSize(schema).checks_per_part)
 
-        assert parts.fit(value) == compile(schema).is_valid(value)
+        assert parts.is_valid(value) == compile(schema).is_valid(value)
 
 
 def test_no_call_checks_much_at_once() -> None:
@@ -137,13 +137,13 @@ def test_no_call_checks_much_at_once() -> None:
             return self._behind.is_valid(value)
 
     size = SchemaSize(schema)
-    parts = schema_size.Parts(schema, Noting, size.looks)
+    parts = schema_size.PartwiseValidator(schema, Noting, size.checks_per_part)
     data = {"rows": [{"name": "n", "tags": ["a", "b"]} for _ in range(50_000)]}
-    assert parts.are_cut
-    assert parts.fit(data)
+    assert parts.can_split
+    assert parts.is_valid(data)
     assert len(asked) > 50_000 * 5 // 5_000
     assert max(asked) <= 5_000
-    assert not parts.fit({"rows": [*data["rows"], {"name": 1}]})
+    assert not parts.is_valid({"rows": [*data["rows"], {"name": 1}]})
 
 
 def test_checking_is_paid_for_before_it_is_done() -> None:

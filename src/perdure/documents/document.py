@@ -11,7 +11,7 @@ from perdure.documents.paths import Path, spell
 from perdure.kernel.problems import Problem, Severity
 
 if TYPE_CHECKING:
-    from perdure.documents.positions import Spot
+    from perdure.documents.positions import PlaceTree
 
 
 @dataclass(slots=True)
@@ -21,15 +21,15 @@ class Document:
     data: Any
     text: str = field(repr=False)
     index: int = 0  # among the documents of the text, empty ones counted
-    _root: "Spot | None" = field(default=None, init=False, repr=False, compare=False)
+    _root: "PlaceTree | None" = field(default=None, init=False, repr=False, compare=False)
 
     def place_of(self, path: Path = ()) -> tuple[int, int]:
         """Line and column (from 1) of the value at `path`; of the nearest part around it, if there is none."""
-        return self._spot(path).place
+        return self._places_at(path).place
 
     def place_of_key(self, path: Path) -> tuple[int, int]:
         """Line and column of the member's name; of the value itself in a list or at the root."""
-        spot = self._spot(path)
+        spot = self._places_at(path)
         return spot.key or spot.place
 
     def problem(
@@ -46,14 +46,14 @@ class Document:
         line, column = self.place_of_key(path)
         return Problem(code, message, spell(path), line, column, hint, severity)
 
-    def _spot(self, path: Path) -> "Spot":
+    def _places_at(self, path: Path) -> "PlaceTree":
         if self._root is None:
             from perdure.documents.positions import locate
 
             self._root = locate(self.text, self.index)
         spot = self._root
         for step in path:
-            inner = spot.inner.get(step)
+            inner = spot.members.get(step)
             if inner is None:
                 break
             spot = inner

@@ -12,12 +12,12 @@ _PLAIN = lazy_regex(r"[A-Za-z_$][\w$-]*")
 
 def spell(path: Iterable[Step]) -> str:
     """`steps[0].with`; a member that would be misread is quoted: `headers["x.y"]`."""
-    written = ""
+    text = ""
     for step in path:
         if isinstance(step, int):
-            written += f"[{step}]"
+            text += f"[{step}]"
         elif _PLAIN.fullmatch(step):
-            written += f".{step}" if written else step
+            text += f".{step}" if text else step
         else:
-            written += f'["{step}"]'
-    return written
+            text += f'["{step}"]'
+    return text

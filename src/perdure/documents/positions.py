@@ -26,36 +26,36 @@ Place = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Spot:
+class PlaceTree:
     """The place of one value, of its name if it is a member, and of what is inside."""
 
     place: Place
     key: Place | None = None
-    inner: "dict[Step, Spot]" = field(default_factory=dict)
+    members: "dict[Step, PlaceTree]" = field(default_factory=dict)
 
 
 def place_of_mark(mark: Any) -> Place:
     return mark.line + 1, mark.column + 1
 
 
-def locate(text: str, index: int) -> Spot:
+def locate(text: str, index: int) -> PlaceTree:
     """The places of document `index` of a text."""
     try:
         return _locate(CParser(text), index)
     except YAMLError:  # JSON may hold escapes YAML does not know; then the beginning is what we can point at
-        return Spot(line_and_column(text, len(text) - len(text.lstrip())))
+        return PlaceTree(line_and_column(text, len(text) - len(text.lstrip())))
 
 
-def _locate(parser: Any, index: int) -> Spot:
-    anchors: dict[str, Spot] = {}
-    open_spots: list[_Open] = []
+def _locate(parser: Any, index: int) -> PlaceTree:
+    anchors: dict[str, PlaceTree] = {}
+    open_spots: list[_OpenContainer] = []
     documents = -1
     while True:
         event = parser.get_event()
         kind = type(event)
         if kind is MappingEndEvent or kind is SequenceEndEvent:
             closed = open_spots.pop()
-            closed.spread_merged()
+            closed.add_merged_members()
             if not open_spots and documents == index:
                 return closed.spot
             continue
@@ -63,44 +63,44 @@ def _locate(parser: Any, index: int) -> Spot:
             documents += 1
             anchors.clear()
         if kind is StreamEndEvent:
-            return Spot((1, 1))
+            return PlaceTree((1, 1))
         if kind not in (ScalarEvent, AliasEvent, MappingStartEvent, SequenceStartEvent):
             continue
         top = open_spots[-1] if open_spots else None
         if top is not None and top.awaits_key:
             top.take_key(event)
             continue
-        spot = Spot(place_of_mark(event.start_mark))
+        spot = PlaceTree(place_of_mark(event.start_mark))
         if kind is AliasEvent:
-            spot.inner = anchors[event.anchor].inner if event.anchor in anchors else {}
+            spot.members = anchors[event.anchor].members if event.anchor in anchors else {}
         elif event.anchor is not None:
             anchors[event.anchor] = spot
         if top is not None:
             top.put(spot)
         if kind is MappingStartEvent or kind is SequenceStartEvent:
-            open_spots.append(_Open(spot, kind is MappingStartEvent))
+            open_spots.append(_OpenContainer(spot, kind is MappingStartEvent))
         elif top is None and documents == index:
             return spot
 
 
-class _Open:
+class _OpenContainer:
     """A list or mapping whose end has not been seen."""
 
     __slots__ = ("_key", "_merged", "awaits_key", "is_mapping", "spot")
 
-    def __init__(self, spot: Spot, is_mapping: bool) -> None:
+    def __init__(self, spot: PlaceTree, is_mapping: bool) -> None:
         self.spot = spot
         self.is_mapping = self.awaits_key = is_mapping
         self._key: Any = None
-        self._merged: list[Spot] = []
+        self._merged: list[PlaceTree] = []
 
     def take_key(self, event: Any) -> None:
         self._key = event
         self.awaits_key = False
 
-    def put(self, spot: Spot) -> None:
+    def put(self, spot: PlaceTree) -> None:
         if not self.is_mapping:
-            self.spot.inner[len(self.spot.inner)] = spot
+            self.spot.members[len(self.spot.members)] = spot
             return
         self.awaits_key = True
         name = getattr(self._key, "value", None)  # an alias has none; what it stands for is looked up in no error
@@ -108,11 +108,11 @@ class _Open:
             self._merged.append(spot)
         elif isinstance(name, str):
             spot.key = place_of_mark(self._key.start_mark)
-            self.spot.inner[name] = spot
+            self.spot.members[name] = spot
 
-    def spread_merged(self) -> None:
+    def add_merged_members(self) -> None:
         for merged in self._merged:
-            is_list = merged.inner and all(isinstance(step, int) for step in merged.inner)
-            for source in merged.inner.values() if is_list else (merged,):
-                for name, spot in source.inner.items():
-                    self.spot.inner.setdefault(name, spot)
+            is_list = merged.members and all(isinstance(step, int) for step in merged.members)
+            for source in merged.members.values() if is_list else (merged,):
+                for name, spot in source.members.items():
+                    self.spot.members.setdefault(name, spot)

@@ -8,7 +8,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.json_positions import line_and_column
 from perdure.kernel.problems import Problem
 
-_NO_JSON = object()
+_NOT_JSON = object()
 
 
 def read_document(text: bytes, limits: Limits = DEFAULT_LIMITS) -> Document:
@@ -32,7 +32,7 @@ def read_documents(text: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[Docume
     decoded = _decode(text)
     if decoded.lstrip()[:1] in ("{", "["):
         data = _read_json(decoded, limits.depth)
-        if data is not _NO_JSON:
+        if data is not _NOT_JSON:
             return (Document(data, decoded),)
     from perdure.documents.yaml_text import read_yaml  # JSON does not need it
 
@@ -54,21 +54,21 @@ def _decode(text: bytes) -> str:
 
 
 def _read_json(text: str, depth: int) -> Any:
-    """The value of a JSON text, or _NO_JSON: then YAML may read it, or say better what is wrong with it."""
+    """The value of a JSON text, or _NOT_JSON: then YAML may read it, or say better what is wrong with it."""
     try:
         data = jsontext.read_strict(text)
         if "\\ud" in text or "\\uD" in text:
             jsontext.encode(data)  # half a pair of surrogates is no text
     except jsontext.NotJson:
-        return _NO_JSON
-    return _NO_JSON if _is_deeper(data, depth) else data
+        return _NOT_JSON
+    return _NOT_JSON if _is_deeper(data, depth) else data
 
 
 def _is_deeper(data: Any, depth: int) -> bool:
     level = [data]
     for _ in range(depth + 1):
-        containers = [one for one in level if isinstance(one, dict | list)]
+        containers = [container for container in level if isinstance(container, dict | list)]
         if not containers:
             return False
-        level = [inner for one in containers for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
     return True

@@ -16,7 +16,7 @@ _WORDS: dict[str, bool | None] = {
 _NUMBER_STARTS = frozenset("0123456789+-.")
 _DECIMAL = lazy_regex(r"[-+]?[0-9]+")
 _FLOAT = lazy_regex(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_NO_NUMBER = lazy_regex(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_NOT_FINITE = lazy_regex(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _PREFIXED = lazy_regex(r"0o[0-7]+|0x[0-9a-fA-F]+")
 
 _MOST_DIGITS = 3_500  # of a whole number; even in base 16 Python can still write it in base 10
@@ -25,7 +25,7 @@ _TAGS = "tag:yaml.org,2002:"
 _EXPECTED: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
 
 
-class NoValue(ValueError):
+class InvalidScalar(ValueError):
     """The scalar stands for nothing JSON can hold; the sentence says why."""
 
 
@@ -41,8 +41,8 @@ def resolve_plain(text: str) -> Any:
         return _float(text)
     if _PREFIXED.fullmatch(text):
         return _integer(text, 0)
-    if _NO_NUMBER.fullmatch(text):
-        raise NoValue(f"{text} has no form in JSON")
+    if _NOT_FINITE.fullmatch(text):
+        raise InvalidScalar(f"{text} has no form in JSON")
     return text
 
 
@@ -53,10 +53,10 @@ def resolve_tagged(tag: str, text: str) -> Any:
         return text
     expected = _EXPECTED.get(name) if tag.startswith(_TAGS) else None
     if expected is None:
-        raise NoValue(f"the tag {spell_tag(tag)} is not supported")
+        raise InvalidScalar(f"the tag {spell_tag(tag)} is not supported")
     value: Any = resolve_plain(text)
     if not isinstance(value, expected) or (name != "bool" and isinstance(value, bool)):
-        raise NoValue(f"{shortened(text)!r} is no {name}")
+        raise InvalidScalar(f"{shortened(text)!r} is no {name}")
     return _float(str(value)) if name == "float" else value
 
 
@@ -76,12 +76,12 @@ def shortened(text: str) -> str:
 
 def _integer(text: str, base: int) -> int:
     if len(text) > _MOST_DIGITS:
-        raise NoValue(f"the number {shortened(text)} has too many digits")
+        raise InvalidScalar(f"the number {shortened(text)} has too many digits")
     return int(text, base)
 
 
 def _float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise NoValue(f"the number {shortened(text)} is out of range")
+        raise InvalidScalar(f"the number {shortened(text)} is out of range")
     return number

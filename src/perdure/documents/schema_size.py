@@ -22,7 +22,7 @@ DEEPEST = 200
 BACKTRACKS = 20_000  # of one search for a pattern that looks ahead or back
 MOST_AT_ONCE = 4_000_000  # checks where the data cannot be checked part by part
 _AT_ONCE = 200_000  # checks by one call otherwise: ten milliseconds at most
-_FEW = 4_000  # parts of data
+_BATCH_SIZE = 4_000  # parts of data
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _SAME_PART = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
@@ -38,7 +38,7 @@ _ANY = "*"
 Label = tuple[str, ...]
 
 
-class TooLarge(ValueError):
+class SchemaTooLarge(ValueError):
     """The schema unfolds too far."""
 
 
@@ -48,31 +48,31 @@ class SchemaSize:
     `looks`: how often it looks at a part of the data at most.
     """
 
-    __slots__ = ("growth", "looks")
+    __slots__ = ("checks_per_part", "growth")
 
     def __init__(self, schema: Any) -> None:
         """Raises `TooLarge`."""
         bases = list(_parts(schema))
         if any(name in part for part in bases for name in _REFERENCES):
-            unfolding = _Unfolding(schema, bases)
+            unfolding = _UnfoldedSchema(schema, bases)
             self.growth = unfolding.growth()
-            self.looks = unfolding.looks()
+            self.checks_per_part = unfolding.checks_per_part()
         else:
             self.growth = 1
-            self.looks = max(_looks(schema, _no_targets))
+            self.checks_per_part = max(_checks_by_level(schema, _no_targets))
 
     def refusal(self, value: Any, *, in_parts: bool = False) -> str | None:
         """Pay for checking the value, or say why that would take too long. `in_parts`: large data are cut."""
         if self.growth > 1 and self.growth ** depth_of(value) > MOST_CHECKS:
             return f"nested too deeply for a schema that refers to itself {self.growth} times"
-        size = 1 + jsontext.weigh(value, _FEW)
-        if size > _FEW:
-            pay(25 * _FEW)  # it takes a while even to count them
-            size = 1 + jsontext.weigh(value, MOST_CHECKS // self.looks)
+        size = 1 + jsontext.weigh(value, _BATCH_SIZE)
+        if size > _BATCH_SIZE:
+            pay(25 * _BATCH_SIZE)  # it takes a while even to count them
+            size = 1 + jsontext.weigh(value, MOST_CHECKS // self.checks_per_part)
         most = MOST_CHECKS if in_parts else MOST_AT_ONCE
-        if size * self.looks > most:
+        if size * self.checks_per_part > most:
             return f"too large for its schema, which would take more than {most} checks"
-        pay(size * self.looks)
+        pay(size * self.checks_per_part)
         return None
 
 
@@ -83,46 +83,46 @@ def _no_targets(part: Any) -> list[Any]:
     return []
 
 
-def _looks(part: Any, targets: Targets) -> list[int]:
+def _checks_by_level(part: Any, targets: Targets) -> list[int]:
     """At data of the same depth as the schema, and at each level below: how often one part is looked at at most."""
     if not isinstance(part, dict):
         return [1]
-    found = [1 + _own_looks(part)]
-    named: list[int] = []  # of several properties only one is about a part
+    counts = [1 + _own_checks(part)]
+    of_properties: list[int] = []  # of several properties only one is about a part
     for name, value in part.items():
         if name in _SAME_PART or name in _ANY_PART:
-            for one in value if isinstance(value, list) else [value]:
-                _add(found, _looks(one, targets), 0 if name in _SAME_PART else 1)
+            for inner in value if isinstance(value, list) else [value]:
+                _add(counts, _checks_by_level(inner, targets), 0 if name in _SAME_PART else 1)
         elif isinstance(value, dict) and (name in _SAME_PART_MAPS or name == "patternProperties"):
-            for one in value.values():
-                _add(found, _looks(one, targets), 0 if name in _SAME_PART_MAPS else 1)
+            for inner in value.values():
+                _add(counts, _checks_by_level(inner, targets), 0 if name in _SAME_PART_MAPS else 1)
         elif name == "properties" and isinstance(value, dict):
-            for one in value.values():
-                below = _looks(one, targets)
-                named += [0] * (len(below) - len(named))
-                named[: len(below)] = map(max, named, below)
-    _add(found, named, 1)
-    for one in targets(part):
-        _add(found, _looks(one, targets), 0)
-    return found
+            for inner in value.values():
+                below = _checks_by_level(inner, targets)
+                of_properties += [0] * (len(below) - len(of_properties))
+                of_properties[: len(below)] = map(max, of_properties, below)
+    _add(counts, of_properties, 1)
+    for inner in targets(part):
+        _add(counts, _checks_by_level(inner, targets), 0)
+    return counts
 
 
-def _add(found: list[int], more: list[int], level: int) -> None:
-    found += [0] * (level + len(more) - len(found))
+def _add(counts: list[int], more: list[int], level: int) -> None:
+    counts += [0] * (level + len(more) - len(counts))
     for at, count in enumerate(more, level):
-        found[at] += count
+        counts[at] += count
 
 
-def _own_looks(part: Mapping[str, Any]) -> int:
+def _own_checks(part: Mapping[str, Any]) -> int:
     """What it asks of a part of the data itself."""
     patterns = [part.get("pattern"), *_keys(part.get("patternProperties"))]
     listed = part.get("enum")
     return (len(listed) // 4 if isinstance(listed, list) else 0) + sum(
-        BACKTRACKS // 4 if _LOOKS_AROUND.search(one) else 1 for one in patterns if isinstance(one, str)
+        BACKTRACKS // 4 if _LOOKAROUND.search(pattern) else 1 for pattern in patterns if isinstance(pattern, str)
     )
 
 
-_LOOKS_AROUND = re.compile(r"\(\?<?[=!>]|\\[1-9k]")
+_LOOKAROUND = re.compile(r"\(\?<?[=!>]|\\[1-9k]")
 
 
 def _keys(value: Any) -> list[str]:
@@ -130,7 +130,7 @@ def _keys(value: Any) -> list[str]:
 
 
 _SHARED = ("$defs", "definitions")
-_EACH_ALONE = frozenset(
+_SPLITTABLE = frozenset(
     [
         *("type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems"),
         *(
@@ -150,69 +150,69 @@ _EACH_ALONE = frozenset(
 """Keywords of a schema whose data can be checked part by part."""
 
 
-class Parts:
+class PartwiseValidator:
     """Checks data against a schema, large data part by part; `compile` makes a validator of a part of the schema."""
 
-    __slots__ = ("_around", "_compile", "_few", "_schema", "_shared", "_validators", "are_cut")
+    __slots__ = ("_around", "_batch_size", "_compile", "_schema", "_shared", "_validators", "can_split")
 
-    def __init__(self, schema: Any, compile: Callable[[Any], Any], looks: int) -> None:
+    def __init__(self, schema: Any, compile: Callable[[Any], Any], checks_per_part: int) -> None:
         self._schema = schema
         self._compile = compile
-        self._few = max(1, min(_FEW, _AT_ONCE // looks))
+        self._batch_size = max(1, min(_BATCH_SIZE, _AT_ONCE // checks_per_part))
         self._shared = {}
         if isinstance(schema, dict):
             self._shared = {name: schema[name] for name in ("$schema", *_SHARED) if name in schema}
         self._validators: dict[tuple[int, str], Any] = {}  # by parts of the schema, which live as long as this
         self._around: dict[int, Any] = {}  # likewise: what a part says besides its `allOf`
-        self.are_cut = all(_can_be_moved(part) for part in _parts(schema))
+        self.can_split = all(_is_self_contained(part) for part in _parts(schema))
 
-    def fit(self, value: Any) -> bool:
+    def is_valid(self, value: Any) -> bool:
         try:
             return self._fits(self._schema, value)
         except RecursionError:  # the library itself goes deeper
             return bool(self._validator(self._schema, "", self._schema).is_valid(value))
 
     def _fits(self, schema: Any, value: Any) -> bool:
-        if not self._is_cut(schema, value):
+        if not self._splits(schema, value):
             rest()
             return bool(self._validator(schema, "", schema).is_valid(value))
         if "$ref" in schema:
-            return self._fits(_at(self._schema, schema["$ref"].removeprefix("#")), value)
+            return self._fits(_resolve_pointer(self._schema, schema["$ref"].removeprefix("#")), value)
         if "allOf" in schema:
             around = self._around.setdefault(id(schema), {name: schema[name] for name in schema if name != "allOf"})
-            return all(self._fits(one, value) for one in (around, *schema["allOf"]))
+            return all(self._fits(inner, value) for inner in (around, *schema["allOf"]))
         if not _fits_around(schema, value):
             return False
         if isinstance(value, list):
             items = schema.get("items", True)
             together = self._validator(schema, "items", {"items": items})
             return all(
-                self._fits(items, some) if is_alone else together.is_valid(some)
-                for _, some, is_alone in _some(value, self._few)
+                self._fits(items, batch) if is_alone else together.is_valid(batch)
+                for _, batch, is_alone in _batches(value, self._batch_size)
             )
         properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
         together = self._validator(schema, "members", {"properties": properties, "additionalProperties": others})
         return all(
-            self._fits(properties.get(name, others), some) if is_alone else together.is_valid(some)
-            for name, some, is_alone in _some(value, self._few)
+            self._fits(properties.get(name, others), batch) if is_alone else together.is_valid(batch)
+            for name, batch, is_alone in _batches(value, self._batch_size)
         )
 
-    def _is_cut(self, schema: Any, value: Any) -> bool:
-        if not self.are_cut or not isinstance(schema, dict) or not isinstance(value, dict | list):
+    def _splits(self, schema: Any, value: Any) -> bool:
+        if not self.can_split or not isinstance(schema, dict) or not isinstance(value, dict | list):
             return False
-        if not (schema.keys() <= _EACH_ALONE or schema.keys() == {"$ref"}) or isinstance(schema.get("items"), list):
+        if not (schema.keys() <= _SPLITTABLE or schema.keys() == {"$ref"}) or isinstance(schema.get("items"), list):
             return False
-        return jsontext.weigh(value, self._few) > self._few
+        return jsontext.weigh(value, self._batch_size) > self._batch_size
 
-    def _validator(self, schema: Any, part: str, written: Any) -> Any:
+    def _validator(self, schema: Any, part: str, schema_of_part: Any) -> Any:
         key = id(schema), part
         if key not in self._validators:
-            alone = written is self._schema or not isinstance(written, dict)
-            self._validators[key] = self._compile(written if alone else {**self._shared, **written})
+            alone = schema_of_part is self._schema or not isinstance(schema_of_part, dict)
+            self._validators[key] = self._compile(schema_of_part if alone else {**self._shared, **schema_of_part})
         return self._validators[key]
 
 
-def _can_be_moved(part: Mapping[str, Any]) -> bool:
+def _is_self_contained(part: Mapping[str, Any]) -> bool:
     """Whether it means the same in another schema with the same definitions."""
     reference = part.get("$ref", "#/$defs/")
     is_known = isinstance(reference, str) and reference.startswith(("#/$defs/", "#/definitions/"))
@@ -224,46 +224,46 @@ def _fits_around(schema: Mapping[str, Any], value: Any) -> bool:
     kind, least, most = ("array", "minItems", "maxItems")
     if isinstance(value, dict):
         kind, least, most = ("object", "minProperties", "maxProperties")
-    wanted = schema.get("type", kind)
-    if kind != wanted and not (isinstance(wanted, list) and kind in wanted):
+    types = schema.get("type", kind)
+    if kind != types and not (isinstance(types, list) and kind in types):
         return False
     if not schema.get(least, 0) <= len(value) <= schema.get(most, len(value)):
         return False
     return not isinstance(value, dict) or all(name in value for name in schema.get("required", ()))
 
 
-def _some(value: Any, few: int) -> Iterator[tuple[Any, Any, bool]]:
+def _batches(value: Any, batch_size: int) -> Iterator[tuple[Any, Any, bool]]:
     """Elements or members, many together; a large one alone, with its place."""
-    made: Any = type(value)()
+    batch: Any = type(value)()
     weight = 0
-    for place, one in value.items() if isinstance(value, dict) else enumerate(value):
-        more = 1 + jsontext.weigh(one, few)
-        if more > few:
-            yield place, one, True
+    for place, item in value.items() if isinstance(value, dict) else enumerate(value):
+        more = 1 + jsontext.weigh(item, batch_size)
+        if more > batch_size:
+            yield place, item, True
             continue
-        if isinstance(made, dict):
-            made[place] = one
+        if isinstance(batch, dict):
+            batch[place] = item
         else:
-            made.append(one)
+            batch.append(item)
         weight += more
-        if weight > few:
-            yield None, made, False
+        if weight > batch_size:
+            yield None, batch, False
             rest()
-            made, weight = type(value)(), 0
-    yield None, made, False
+            batch, weight = type(value)(), 0
+    yield None, batch, False
 
 
 def depth_of(value: Any) -> int:
-    deepest, left = 0, [(value, 0)]
-    while left:
-        part, depth = left.pop()
+    deepest, pending = 0, [(value, 0)]
+    while pending:
+        part, depth = pending.pop()
         deepest = max(deepest, depth)
         if isinstance(part, dict | list):
-            left += [(one, depth + 1) for one in (part.values() if isinstance(part, dict) else part)]
+            pending += [(item, depth + 1) for item in (part.values() if isinstance(part, dict) else part)]
     return deepest
 
 
-class _Unfolding:
+class _UnfoldedSchema:
     def __init__(self, schema: Any, parts: list[Mapping[str, Any]]) -> None:
         self._schema = schema
         self._roots = [schema, *(part for part in parts if "$id" in part or "id" in part)]
@@ -277,22 +277,22 @@ class _Unfolding:
         self._visit(self._schema)
         return max((_most_alike(labels) for labels in self._returns.values()), default=1)
 
-    def looks(self) -> int:
+    def checks_per_part(self) -> int:
         """A schema that refers to itself looks at most with all of its parts."""
         if self._returns:
             return self.visited
-        return max(_looks(self._schema, self._referred))
+        return max(_checks_by_level(self._schema, self._referred))
 
     def _referred(self, part: Any) -> list[Any]:
-        written = [part[name] for name in _REFERENCES if isinstance(part.get(name), str)]
-        return [target for one in written for target in self._targets(one)]
+        references = [part[name] for name in _REFERENCES if isinstance(part.get(name), str)]
+        return [target for reference in references for target in self._targets(reference)]
 
     def _visit(self, part: Any) -> None:
         if not isinstance(part, dict):
             return
         self.visited += 1
         if self.visited > MOST_PARTS or len(self._path) > DEEPEST:
-            raise TooLarge(f"with its references written out it has more than {MOST_PARTS} parts, or is too deep")
+            raise SchemaTooLarge(f"with its references written out it has more than {MOST_PARTS} parts, or is too deep")
         if id(part) in self._path:
             self._returns[id(part)][tuple(self._labels[self._path[id(part)] :])] += 1
             return
@@ -313,27 +313,29 @@ class _Unfolding:
                 yield from ((None, target) for target in self._targets(value))
             elif name in _SAME_PART or name in _ANY_PART:
                 label = None if name in _SAME_PART else _ANY
-                yield from ((label, one) for one in (value if isinstance(value, list) else [value]))
+                yield from ((label, inner) for inner in (value if isinstance(value, list) else [value]))
             elif name in _SAME_PART_MAPS and isinstance(value, dict):
-                yield from ((None, one) for one in value.values())
+                yield from ((None, inner) for inner in value.values())
             elif name in ("properties", "patternProperties") and isinstance(value, dict):
-                yield from ((key if name == "properties" else _ANY, one) for key, one in value.items())
+                yield from ((key if name == "properties" else _ANY, inner) for key, inner in value.items())
 
     def _targets(self, reference: str) -> list[Any]:
         """What it may mean: a path from any root, an anchor, a name. The library knows which; the most counts here."""
         name, _, fragment = reference.partition("#")
         if fragment.startswith("/"):
-            found = [_at(root, fragment) for root in self._roots]
+            targets = [_resolve_pointer(root, fragment) for root in self._roots]
         elif fragment:
-            found = [one for one in self._anchors if fragment in (one.get("$anchor"), one.get("$dynamicAnchor"))]
+            targets = [
+                inner for inner in self._anchors if fragment in (inner.get("$anchor"), inner.get("$dynamicAnchor"))
+            ]
         elif name:
-            found = self._roots[1:]
+            targets = self._roots[1:]
         else:
-            found = self._roots
-        return [one for one in found if isinstance(one, dict)]
+            targets = self._roots
+        return [target for target in targets if isinstance(target, dict)]
 
 
-def _at(root: Any, pointer: str) -> Any:
+def _resolve_pointer(root: Any, pointer: str) -> Any:
     from urllib.parse import unquote
 
     here = root
@@ -356,17 +358,17 @@ def _most_alike(labels: Counter[Label]) -> int:
     return max((sum(labels[other] for other in ways if _may_meet(way, other)) for way in ways), default=1)
 
 
-def _may_meet(one: Label, other: Label) -> bool:
+def _may_meet(way: Label, other: Label) -> bool:
     """One may go on where the other ends: by way of another part that refers to itself as well."""
-    return all(a == b or _ANY in (a, b) for a, b in zip(one, other, strict=False))
+    return all(a == b or _ANY in (a, b) for a, b in zip(way, other, strict=False))
 
 
 def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    left = [schema]
-    while left:
-        part = left.pop()
+    pending = [schema]
+    while pending:
+        part = pending.pop()
         if isinstance(part, dict):
             yield part
-            left += part.values()
+            pending += part.values()
         elif isinstance(part, list):
-            left += part
+            pending += part

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from perdure.documents.scalars import NoValue, resolve_plain
+from perdure.documents.scalars import InvalidScalar, resolve_plain
 
 _BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")  # only an escape keeps these as they are
 
@@ -39,5 +39,5 @@ def _means_something_else(text: str) -> bool:
     """The writer knows YAML 1.1, where `1e3` and `0o10` are text; in 1.2 they are numbers."""
     try:
         return not isinstance(resolve_plain(text), str)
-    except NoValue:
+    except InvalidScalar:
         return True

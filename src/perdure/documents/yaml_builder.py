@@ -22,7 +22,7 @@ from perdure.documents.errors import ALIAS, DUPLICATE_KEY, KEY, LIMIT, UNQUOTED_
 from perdure.documents.paths import Step, spell
 from perdure.documents.positions import place_of_mark
 from perdure.documents.scalars import (
-    NoValue,
+    InvalidScalar,
     is_container_tag,
     resolve_plain,
     resolve_tagged,
@@ -38,7 +38,7 @@ EMPTY = object()
 _MERGE = object()  # the key `<<`
 
 
-class Builder:
+class YamlBuilder:
     """Builds one document after the other. Problems that allow going on are collected, the others raised."""
 
     def __init__(self, parser: Any, text: str, limits: Limits) -> None:
@@ -46,7 +46,7 @@ class Builder:
         self._text = text
         self._limits = limits
         self._anchors: dict[str, tuple[Any, int, int]] = {}  # name: the value; how many nodes and characters it has
-        self._open: list[_Open] = []
+        self._open: list[_OpenContainer] = []
         self._nodes = 0
         self._characters = 0
         self.problems: list[Problem] = []
@@ -65,7 +65,7 @@ class Builder:
     def _root(self) -> Any:
         get_event, limit = self._parser.get_event, self._limits.nodes
         opened = self._open
-        top: _Open | None = None
+        top: _OpenContainer | None = None
         root: Any = EMPTY
         while True:
             event = get_event()
@@ -99,7 +99,7 @@ class Builder:
             elif kind is DocumentEndEvent:
                 return root
             if top is None:
-                root = value if kind is not ScalarEvent or not _is_nothing(event) else EMPTY
+                root = value if kind is not ScalarEvent or not _is_empty_node(event) else EMPTY
             elif top.is_mapping:
                 if top.key is _MERGE:
                     self._merge(top, value, event)
@@ -109,14 +109,14 @@ class Builder:
             else:
                 top.value.append(value)
 
-    def _enter(self, top: "_Open | None", event: Any, is_mapping: bool) -> "_Open":
+    def _enter(self, top: "_OpenContainer | None", event: Any, is_mapping: bool) -> "_OpenContainer":
         if top is not None and top.awaits_key:
             self._refuse_container_key(event)
         if len(self._open) >= self._limits.depth:
             self._refuse(LIMIT, event, f"lists and mappings are nested deeper than {self._limits.depth}")
         if not is_container_tag(event.tag, "map" if is_mapping else "seq"):
-            self._complain(VALUE, event, f"the tag {spell_tag(event.tag)} is not supported", "Remove the tag.")
-        entered = _Open(is_mapping, event.anchor, self._nodes - 1, self._characters)
+            self._report(VALUE, event, f"the tag {spell_tag(event.tag)} is not supported", "Remove the tag.")
+        entered = _OpenContainer(is_mapping, event.anchor, self._nodes - 1, self._characters)
         self._open.append(entered)
         return entered
 
@@ -126,12 +126,12 @@ class Builder:
             if plain and event.tag is None:
                 return resolve_plain(event.value)
             return event.value if plain or quoted else resolve_tagged(event.tag, event.value)
-        except NoValue as refusal:
+        except InvalidScalar as refusal:
             hint = "Put it in quotes if text is meant." if plain else "Remove the tag."
-            self._complain(VALUE, event, str(refusal), hint)
+            self._report(VALUE, event, str(refusal), hint)
             return None
 
-    def _take_key(self, top: "_Open", event: Any) -> None:
+    def _take_key(self, top: "_OpenContainer", event: Any) -> None:
         name = event.value
         if event.implicit[0]:
             if name == "<<":
@@ -139,30 +139,30 @@ class Builder:
                 top.awaits_key = False
                 return
             if name in ("", "~", "null"):
-                self._complain(KEY, event, "a key is missing or null", "Write a name, or put it in quotes.")
+                self._report(KEY, event, "a key is missing or null", "Write a name, or put it in quotes.")
         top.take_key(name)
         if name in top.keys:
-            self._complain_of_duplicate(name, event, top.keys[name])
+            self._report_duplicate(name, event, top.keys[name])
         top.keys[name] = event
 
-    def _take_alias_as_key(self, top: "_Open", value: Any, event: Any) -> None:
+    def _take_alias_as_key(self, top: "_OpenContainer", value: Any, event: Any) -> None:
         if not isinstance(value, str):
             self._refuse(KEY, event, "a key must be text", "Write the name itself instead of an alias.")
         top.take_key(value)
         if value in top.keys:
-            self._complain_of_duplicate(value, event, top.keys[value])
+            self._report_duplicate(value, event, top.keys[value])
         top.keys[value] = event
 
     def _alias(self, event: Any) -> Any:
         name = event.anchor
-        found = self._anchors.get(name)
-        if any(one.anchor == name for one in self._open):
+        anchored = self._anchors.get(name)
+        if any(container.anchor == name for container in self._open):
             self._refuse(ALIAS, event, f"*{name} stands inside &{name}: a value cannot contain itself")
-        if found is None:
+        if anchored is None:
             self._refuse(
                 ALIAS, event, f"there is no anchor &{name} before *{name}", "A text that begins with * needs quotes."
             )
-        value, nodes, characters = found
+        value, nodes, characters = anchored
         self._nodes += nodes
         self._characters += characters
         if self._characters > self._limits.text:
@@ -170,13 +170,13 @@ class Builder:
             self._refuse(LIMIT, event, message)
         return value
 
-    def _merge(self, top: "_Open", value: Any, event: Any) -> None:
+    def _merge(self, top: "_OpenContainer", value: Any, event: Any) -> None:
         for source in value if isinstance(value, list) else (value,):
             if isinstance(source, dict):
                 top.merged.append(source)
                 self._nodes += 2 * len(source)
             else:
-                self._complain(
+                self._report(
                     VALUE, event, "`<<` needs a mapping, or a list of mappings", "Merge an alias: `<<: *name`."
                 )
 
@@ -187,36 +187,36 @@ class Builder:
             self._refuse(UNQUOTED_TEMPLATE, event, UNQUOTED, QUOTE_TEMPLATE, back=1)
         self._refuse(KEY, event, "a key must be text, not a list or mapping", "Put the key in quotes if text is meant.")
 
-    def _complain_of_duplicate(self, name: str, event: Any, first: Any) -> None:
+    def _report_duplicate(self, name: str, event: Any, first: Any) -> None:
         line, column = place_of_mark(first.start_mark)
-        self._complain(
+        self._report(
             DUPLICATE_KEY,
             event,
             f"the key {shortened(name)!r} is repeated; it stands already in line {line}, column {column}",
             "Keep one of the two, or rename one.",
         )
 
-    def _complain(self, code: str, event: Any, message: str, hint: str = "", back: int = 0) -> None:
+    def _report(self, code: str, event: Any, message: str, hint: str = "", back: int = 0) -> None:
         line, column = place_of_mark(event.start_mark)
         self.problems.append(Problem(code, message, spell(self._path()), line, column - back, hint))
         if len(self.problems) >= self._limits.problems:
             raise UnreadableText(self.problems)
 
     def _refuse(self, code: str, event: Any, message: str, hint: str = "", back: int = 0) -> NoReturn:
-        self._complain(code, event, message, hint, back)
+        self._report(code, event, message, hint, back)
         raise UnreadableText(self.problems)
 
     def _path(self) -> list[Step]:
         steps: list[Step] = []
-        for one in self._open:
-            if not one.is_mapping:
-                steps.append(len(one.value))
-            elif not one.awaits_key:
-                steps.append("<<" if one.key is _MERGE else one.key)
+        for container in self._open:
+            if not container.is_mapping:
+                steps.append(len(container.value))
+            elif not container.awaits_key:
+                steps.append("<<" if container.key is _MERGE else container.key)
         return steps
 
 
-class _Open:
+class _OpenContainer:
     """A list or mapping whose end has not been seen."""
 
     __slots__ = (
@@ -257,6 +257,6 @@ class _Open:
         return together
 
 
-def _is_nothing(event: Any) -> bool:
+def _is_empty_node(event: Any) -> bool:
     """An empty document has one event all the same: a scalar without a character."""
     return event.implicit[0] and event.value == "" and event.anchor is None

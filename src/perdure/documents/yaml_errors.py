@@ -27,8 +27,8 @@ def explain(error: YAMLError, text: str) -> Problem:
     if not isinstance(error, MarkedYAMLError) or mark is None:
         return _unreadable_character(error, text)
     line, column = place_of_mark(mark)
-    if found := _template_nearby(text, error):
-        line, column = found
+    if place := _template_nearby(text, error):
+        line, column = place
         return Problem(UNQUOTED_TEMPLATE, UNQUOTED, line=line, column=column, hint=QUOTE_TEMPLATE)
     return Problem(SYNTAX, _sentence(error), line=line, column=column, hint=_hint(error, _line(text, line), column))
 
@@ -45,8 +45,8 @@ def _template_nearby(text: str, error: Any) -> tuple[int, int] | None:
     for mark in (error.problem_mark, error.context_mark):
         for number in (mark.line, mark.line - 1) if mark is not None else ():
             line = _line(text, number + 1)
-            if found := _UNQUOTED_TEMPLATE.search(line):
-                return number + 1, found.start(1) + 1
+            if match := _UNQUOTED_TEMPLATE.search(line):
+                return number + 1, match.start(1) + 1
     return None
 
 

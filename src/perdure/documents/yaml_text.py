@@ -5,25 +5,25 @@ from yaml._yaml import CParser
 
 from perdure.documents.document import Document
 from perdure.documents.errors import LIMIT, Limits, UnreadableText
-from perdure.documents.yaml_builder import EMPTY, Builder
+from perdure.documents.yaml_builder import EMPTY, YamlBuilder
 from perdure.documents.yaml_errors import explain
 from perdure.kernel.problems import Problem
 
 
 def read_yaml(text: str, limits: Limits) -> tuple[Document, ...]:
-    builder: Builder | None = None
-    found: list[Document] = []
+    builder: YamlBuilder | None = None
+    documents: list[Document] = []
     try:
-        builder = Builder(CParser(text), text, limits)
+        builder = YamlBuilder(CParser(text), text, limits)
         for index, (data, (line, column)) in enumerate(builder.documents()):
             if index >= limits.documents:
                 message = f"the text holds more than {limits.documents} documents"
                 raise UnreadableText([*builder.problems, Problem(LIMIT, message, line=line, column=column)])
             if data is not EMPTY:
-                found.append(Document(data, text, index))
+                documents.append(Document(data, text, index))
     except YAMLError as error:
         earlier = builder.problems if builder is not None else []
         raise UnreadableText([*earlier, explain(error, text)]) from None
     if builder.problems:
         raise UnreadableText(builder.problems)
-    return tuple(found)
+    return tuple(documents)

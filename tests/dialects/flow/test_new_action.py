@@ -31,11 +31,11 @@ from tests.dialects.flow.documents import flow, returns
 from tests.dialects.flow.world import World
 
 
-class Own(msgspec.Struct, frozen=True):
+class GuardFields(msgspec.Struct, frozen=True):
     condition: Field
     otherwise: Clause
 
-    def own_fields(self) -> Any:
+    def all_fields(self) -> Any:
         return (self.condition, self.otherwise)
 
 
@@ -50,34 +50,34 @@ class GuardAction(Action):
         if "next" in cursor.value and cursor.value.get("otherwise") == cursor.value["next"]:
             cursor.problem("GUARD", "both ways of a Guard lead to the same Step")
 
-    def compile(self, compiler: Compiler, raw: dict[str, Any], site: str, lexical: Lexical) -> Own:
+    def compile(self, compiler: Compiler, raw: dict[str, Any], site: str, lexical: Lexical) -> GuardFields:
         condition = Field(raw["condition"], AMBIENT | {"step"}, pointer(site, "condition"))
-        return Own(condition, Clause(raw["otherwise"], None, {}))
+        return GuardFields(condition, Clause(raw["otherwise"], None, {}))
 
-    def advise(self, own: Own) -> Iterator[Finding]:
-        if own.condition.is_literal:
-            yield warning("GUARD", "this condition never changes", own.condition.site)
+    def advise(self, fields: GuardFields) -> Iterator[Finding]:
+        if fields.condition.is_literal:
+            yield warning("GUARD", "this condition never changes", fields.condition.site)
 
     def advance(self, move: Move, step: Step) -> None:
         program = move.step_program(step)
         scope = move.step_scope(step, move.now)
         try:
-            holds = scope.value(program.own.condition)
+            holds = scope.value(program.fields.condition)
             if not isinstance(holds, bool):
-                raise invalid("'condition' must be a boolean", program.own.condition.site, holds)
+                raise invalid("'condition' must be a boolean", program.fields.condition.site, holds)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
         else:
-            following = program.next if holds else program.own.otherwise.next
+            following = program.next if holds else program.fields.otherwise.next
             move.emit(f.StepLeft(move.number, following, move.now, move.next_step))
 
     def show_results(self, turn: Turn, step: Step, result: Result | None) -> dict[str, Any]:
         return {"guarded": True}
 
-    def branches(self, own: Own) -> list[tuple[str, Clause]]:
-        return [("otherwise", own.otherwise)]
+    def branches(self, fields: GuardFields) -> list[tuple[str, Clause]]:
+        return [("otherwise", fields.otherwise)]
 
-    def notes(self, own: Own) -> tuple[str, ...]:
+    def notes(self, fields: GuardFields) -> tuple[str, ...]:
         return ("guards",)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from perdure.cli.conformance_cases import read_suite
 from perdure.dialects.flow.middleware import KNOWN, register
-from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
+from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Pass, PhaseContext
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.views.result_comparison import differences
 from perdure.kernel import jsontext
@@ -107,17 +107,17 @@ class Cache(Middleware):
     parameters = {"onEntry": Parameters({"type": "object", "properties": {"hit": {}}})}  # noqa: RUF012
     metadata = {"runs": 0}  # noqa: RUF012
 
-    def on_entry(self, moment: Moment) -> Directive:
-        assert moment.arguments is not None
-        if "hit" in moment.arguments:
-            return Emit(result={"type": "success", "value": moment.arguments["hit"]})
+    def on_entry(self, context: PhaseContext) -> Directive:
+        assert context.arguments is not None
+        if "hit" in context.arguments:
+            return Emit(result={"type": "success", "value": context.arguments["hit"]})
         return Pass(becomes={"runs": 1})
 
-    def on_success(self, moment: Moment) -> Directive:
-        assert moment.result is not None
-        if moment.metadata["runs"] < 3:
-            return Again(becomes={"runs": moment.metadata["runs"] + 1})
-        return Emit(result={"type": "success", "value": [moment.result["value"], moment.metadata["runs"]]})
+    def on_success(self, context: PhaseContext) -> Directive:
+        assert context.result is not None
+        if context.metadata["runs"] < 3:
+            return Again(becomes={"runs": context.metadata["runs"] + 1})
+        return Emit(result={"type": "success", "value": [context.result["value"], context.metadata["runs"]]})
 
 
 def test_a_middleware_of_ones_own_can_substitute_and_run_again() -> None:
@@ -138,7 +138,7 @@ def test_a_middleware_of_ones_own_can_substitute_and_run_again() -> None:
 class Careless(Middleware):
     uri = "mwl:provider.middleware/tests/care-less/v1"
 
-    def on_success(self, moment: Moment) -> Directive:
+    def on_success(self, context: PhaseContext) -> Directive:
         raise ZeroDivisionError("oops")
 
 

@@ -12,7 +12,7 @@ from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 
 if TYPE_CHECKING:
-    from perdure.dialects.flow.plan.provider_catalog import Catalog, Described
+    from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog, ProviderDescription
 
 _FLOW = "perdure.dialects.flow"
 
@@ -28,7 +28,7 @@ class Flow(Dialect):
 
     def __init__(
         self,
-        find: "Callable[[str], Described | None]" = lambda name: None,
+        find: "Callable[[str], ProviderDescription | None]" = lambda name: None,
         names: Callable[[], Iterable[str]] = lambda: (),
         refusal: Callable[[str], str | None] = lambda name: None,
     ) -> None:
@@ -38,10 +38,10 @@ class Flow(Dialect):
         self._refusal = refusal
 
     @cached_property
-    def _catalog(self) -> "Catalog":
-        from perdure.dialects.flow.plan.provider_catalog import Catalog
+    def _catalog(self) -> "ProviderCatalog":
+        from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
 
-        return Catalog(self._find, self._names, self._refusal)
+        return ProviderCatalog(self._find, self._names, self._refusal)
 
     # Documents.
 
@@ -95,8 +95,8 @@ class Flow(Dialect):
     thaw = lazy(f"{_FLOW}.state.body:thaw")
     show = lazy(f"{_FLOW}.views.result:show")
 
-    def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
-        match given:
+    def refusal(self, execution: Execution, input: i.Signal | i.Steer | i.Reopen) -> str | None:
+        match input:
             case i.Signal():
                 return "a Flow waits for no signals"
             case i.Steer(verb):

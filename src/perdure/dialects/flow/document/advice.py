@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from perdure.dialects.flow.document.cursor import warning
 from perdure.dialects.flow.plan.instants import as_datetime
 from perdure.dialects.flow.plan.program import Call, Entry, Field, Flow, Predicate, Program, Step
-from perdure.dialects.flow.plan.provider_catalog import Catalog
+from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
 from perdure.dialects.flow.state.failures import Fault, code_matches
 from perdure.documents.cursor import Finding
 from perdure.documents.paths import Path
@@ -19,40 +19,40 @@ from perdure.kernel.problems import Severity
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 
 _CLOCK = ClockPin(as_datetime(0), as_datetime(0))
-_EFFORT, _EFFORT_FOR_ONE, _EFFORT_TO_TRY = 1_000_000, 20_000, 100  # of trying expressions while checking
+_BUDGET, _BUDGET_OF_ONE, _PRICE_OF_TRYING = 1_000_000, 20_000, 100  # of trying expressions while checking
 
 
-def advise(program: Program, document: dict[str, Any], catalog: Catalog) -> list[Finding]:
-    found: list[Finding] = []
-    effort = TurnBudget(_EFFORT)
+def advise(program: Program, document: dict[str, Any], catalog: ProviderCatalog) -> list[Finding]:
+    findings: list[Finding] = []
+    budget = TurnBudget(_BUDGET)
     for field in program.fields():
-        found += _expressions(field, effort)
+        findings += _expressions(field, budget)
     for flow in program.flows.values():
-        found += _unreachable(flow)
+        findings += _unreachable(flow)
         for step in flow.steps.values():
-            found += _hopeless_clauses(step)
-            found += step.action.advise(step.own)
-        found += _nested_reruns(flow)
+            findings += _unreachable_clauses(step)
+            findings += step.action.advise(step.fields)
+        findings += _nested_reruns(flow)
     for call in program.calls.values():
-        found += _arguments(call)
+        findings += _arguments(call)
     for entry in program.entries.values():
-        found += _phase_arguments(entry)
-    found += _defaults(document, ())
-    return [replace(one, path=_path_in(document, one.path)) for one in found]
+        findings += _phase_arguments(entry)
+    findings += _defaults(document, ())
+    return [replace(finding, path=_path_in(document, finding.path)) for finding in findings]
 
 
 def _path_in(document: Any, path: Path) -> Path:
     """A site writes array positions as text; in the document they are numbers."""
-    made: list[str | int] = []
+    steps: list[str | int] = []
     value = document
     for step in path:
         place = int(step) if isinstance(value, list) else step
-        made.append(place)
+        steps.append(place)
         value = value[place]
-    return tuple(made)
+    return tuple(steps)
 
 
-def _expressions(field: Field | Predicate, effort: TurnBudget) -> Iterator[Finding]:
+def _expressions(field: Field | Predicate, budget: TurnBudget) -> Iterator[Finding]:
     if isinstance(field, Field):
         expressions = field.template.expressions
     else:
@@ -61,18 +61,18 @@ def _expressions(field: Field | Predicate, effort: TurnBudget) -> Iterator[Findi
         site = field.site + inside
         for finding in expression.findings:
             yield warning("MWL-048", f"{finding.message}, at {finding.position} of the expression", site)
-        if not expression.findings and (message := _always_fails(expression, isinstance(field, Predicate), effort)):
+        if not expression.findings and (message := _always_fails(expression, isinstance(field, Predicate), budget)):
             yield warning("MWL-048", f"this expression always fails: {message}", site)
 
 
-def _always_fails(expression: Expression, is_predicate: bool, effort: TurnBudget) -> str | None:
+def _always_fails(expression: Expression, is_predicate: bool, budget: TurnBudget) -> str | None:
     """An expression that reads nothing is the same every time, so it can be tried now, with the little effort left."""
     if re.search(r"\b(vars|execution|frame|failure|step|call|flow|provider|match|middleware)\b", expression.body):
         return None
-    one = TurnBudget(min(effort.left, _EFFORT_FOR_ONE))
-    given = one.left
+    trial = TurnBudget(min(budget.left, _BUDGET_OF_ONE))
+    available = trial.left
     try:
-        with one:
+        with trial:
             if is_predicate:
                 expression.holds({}, _CLOCK)
             else:
@@ -82,7 +82,7 @@ def _always_fails(expression: Expression, is_predicate: bool, effort: TurnBudget
     except TurnTooExpensive:
         return None  # a run will tell
     finally:
-        effort.left -= given - one.left + _EFFORT_TO_TRY
+        budget.left -= available - trial.left + _PRICE_OF_TRYING
     return None
 
 
@@ -101,12 +101,12 @@ def _unreachable(flow: Flow) -> Iterator[Finding]:
 
 
 def _successors(step: Step) -> list[str]:
-    clauses = [*step.catch, *(clause for _, clause in step.action.branches(step.own))]
+    clauses = [*step.catch, *(clause for _, clause in step.action.branches(step.fields))]
     names = [clause.next for clause in clauses]
     return [*names, step.next] if step.next else names
 
 
-def _hopeless_clauses(step: Step) -> Iterator[Finding]:
+def _unreachable_clauses(step: Step) -> Iterator[Finding]:
     for index, clause in enumerate(step.catch):
         for earlier in step.catch[:index]:
             if _covers(earlier.match or {}, clause.match or {}):
@@ -136,7 +136,7 @@ def _nested_reruns(flow: Flow) -> Iterator[Finding]:
     """Runs multiply, within a stack and where a Step's stack stands inside the Flow's."""
     around = yield from _stack_reruns(flow.outermost, None)
     for step in flow.steps.values():
-        yield from _stack_reruns(step.action.stack(step.own), around)
+        yield from _stack_reruns(step.action.stack(step.fields), around)
 
 
 def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Finding, None, Entry | None]:
@@ -157,9 +157,9 @@ def _arguments(call: Call) -> Iterator[Finding]:
     parameters = call.provider.parameters if call.provider is not None else call.flow.parameters if call.flow else None
     if parameters is None or (call.arguments is not None and not call.arguments.template.is_literal):
         return
-    written = {} if call.arguments is None else call.arguments.template.document
+    arguments = {} if call.arguments is None else call.arguments.template.document
     try:
-        parameters.validate(written, "the arguments")
+        parameters.validate(arguments, "the arguments")
     except Fault as fault:
         at = site if call.arguments is not None else call.site
         yield warning("MWL-045", f"this will fail at run time: {fault.envelope['message']}", at)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.flow.plan.provider_catalog import Catalog
+from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
 from perdure.documents import cursor as documents
 from perdure.documents.cursor import Finding
 from perdure.documents.paths import Path
@@ -18,20 +18,20 @@ Rule = Callable[["Cursor"], None]
 class Report(documents.Report):
     """Findings, and which Flow calls which."""
 
-    catalog: Catalog
+    catalog: ProviderCatalog
     edges: dict[Path, list[tuple[Path, Path]]] = msgspec.field(default_factory=dict)  # caller → (callee, where)
 
 
-class Context(msgspec.Struct, frozen=True):
+class EnclosingFlow(msgspec.Struct, frozen=True):
     """The Flow that a value is in: its place, its content, and the Flow around that one."""
 
     path: Path
     raw: dict[str, Any]
-    outer: "Context | None" = None
+    outer: "EnclosingFlow | None" = None
 
 
 class Cursor(documents.Cursor[Report], frozen=True):
-    around: Context | None = None
+    enclosing: EnclosingFlow | None = None
     level: str = "step"
 
     def guess(self, word: str, known: Sequence[str]) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.document.cursor import Context, Cursor, Report, Rule, comment
-from perdure.dialects.flow.plan.schemas import BadSchema, Parameters
+from perdure.dialects.flow.document.cursor import Cursor, EnclosingFlow, Report, Rule, comment
+from perdure.dialects.flow.plan.schemas import InvalidSchema, Parameters
 from perdure.dialects.flow.steps import ACTIONS
 from perdure.dialects.flow.steps.protocol import Action
 from perdure.documents.paths import Path
@@ -18,12 +18,12 @@ FLOW_SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
 def flow(cursor: Cursor, is_root: bool) -> None:
     if not cursor.has("an object", "MWL-021" if is_root else "MWL-022"):
         return
-    cursor = replace(cursor, around=Context(cursor.path, cursor.value, cursor.around), level="step")
+    cursor = replace(cursor, enclosing=EnclosingFlow(cursor.path, cursor.value, cursor.enclosing), level="step")
     members = {
         "entrypoint": _entrypoint,
         "steps": _steps,
         "flows": _flows,
-        "middleware": _stack,
+        "middleware": _middleware,
         "parameters": _parameters,
         "comment": comment,
     }
@@ -41,13 +41,13 @@ def _schema(cursor: Cursor) -> None:
 
 
 def _entrypoint(cursor: Cursor) -> None:
-    assert cursor.around is not None
-    steps = cursor.around.raw.get("steps")
+    assert cursor.enclosing is not None
+    steps = cursor.enclosing.raw.get("steps")
     if cursor.has("a string") and isinstance(steps, dict) and cursor.value not in steps:
         cursor.problem("MWL-023", f"there is no Step {cursor.value!r}{cursor.guess(cursor.value, list(steps))}")
 
 
-def _stack(cursor: Cursor) -> None:
+def _middleware(cursor: Cursor) -> None:
     parts.flow_stack(replace(cursor, level="flow"))
 
 
@@ -116,21 +116,21 @@ def _parameters(cursor: Cursor) -> None:
         return
     try:
         Parameters(cursor.value).compile()
-    except BadSchema as error:
-        cursor.problem("MWL-033", f"'parameters' is no valid JSON Schema: {error}", *_existing(cursor, error.path))
+    except InvalidSchema as error:
+        cursor.problem("MWL-033", f"'parameters' is no valid JSON Schema: {error}", *_existing_part(cursor, error.path))
 
 
-def _existing(cursor: Cursor, path: Path) -> Path:
+def _existing_part(cursor: Cursor, path: Path) -> Path:
     """As much of a path as the document has; the validator may point at what we added ourselves."""
     value: Any = cursor.value
-    found: list[str | int] = []
+    existing: list[str | int] = []
     for step in path:
         try:
             value = value[step]
         except (LookupError, TypeError):
             break
-        found.append(step)
-    return tuple(found)
+        existing.append(step)
+    return tuple(existing)
 
 
 def report_cycles(report: Report, root: Cursor) -> None:

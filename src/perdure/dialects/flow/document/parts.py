@@ -1,6 +1,6 @@
 """The parts that Steps are made of, and what each must look like (sections 2.2 and 2.3 of MWL)."""
 
-from perdure.dialects.flow.document.cursor import Context, Cursor, Rule, comment
+from perdure.dialects.flow.document.cursor import Cursor, EnclosingFlow, Rule, comment
 from perdure.dialects.flow.middleware.protocol import PHASES
 from perdure.dialects.flow.plan.provider_catalog import uri_type
 from perdure.dialects.flow.plan.secrets import secret_places
@@ -53,8 +53,8 @@ def assign(cursor: Cursor) -> None:
 def next_step(cursor: Cursor) -> None:
     if not cursor.has("a string"):
         return
-    assert cursor.around is not None
-    steps = cursor.around.raw.get("steps")
+    assert cursor.enclosing is not None
+    steps = cursor.enclosing.raw.get("steps")
     if isinstance(steps, dict) and cursor.value not in steps:
         message = f"there is no Step {cursor.value!r} in this Flow{cursor.guess(cursor.value, list(steps))}"
         cursor.problem("MWL-024", message, hint="`next` names a Step of the same `steps` object.")
@@ -157,7 +157,7 @@ def _call_provider(cursor: Cursor) -> None:
         cursor.problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
 
 
-def _is_uri(cursor: Cursor, wanted: str) -> bool:
+def _is_uri(cursor: Cursor, expected: str) -> bool:
     if not cursor.has("a string"):
         return False
     kind = uri_type(cursor.value)
@@ -165,34 +165,34 @@ def _is_uri(cursor: Cursor, wanted: str) -> bool:
         cursor.problem(
             "MWL-031", f"{cursor.value!r} is no provider URI", hint="As in mwl:provider.call/perdure/http/v1."
         )
-    elif kind != wanted:
-        cursor.problem("MWL-031", f"a {wanted} URI must stand here, not a {kind} one")
-    return kind == wanted
+    elif kind != expected:
+        cursor.problem("MWL-031", f"a {expected} URI must stand here, not a {kind} one")
+    return kind == expected
 
 
 def _flow_target(cursor: Cursor) -> None:
     from perdure.dialects.flow.document.flows import flow
 
-    assert cursor.around is not None
+    assert cursor.enclosing is not None
     if isinstance(cursor.value, dict):
-        _edge(cursor, cursor.path)
+        _add_edge(cursor, cursor.path)
         flow(cursor, is_root=False)
     elif cursor.has("a string"):
-        around: Context | None = cursor.around
+        around: EnclosingFlow | None = cursor.enclosing
         while around is not None:
             flows = around.raw.get("flows")
             if isinstance(flows, dict) and cursor.value in flows:
-                _edge(cursor, (*around.path, "flows", cursor.value))
+                _add_edge(cursor, (*around.path, "flows", cursor.value))
                 return
             around = around.outer
         cursor.problem(
-            "MWL-029", f"no Flow is called {cursor.value!r} here{cursor.guess(cursor.value, _names(cursor))}"
+            "MWL-029", f"no Flow is called {cursor.value!r} here{cursor.guess(cursor.value, _flow_names(cursor))}"
         )
 
 
-def _names(cursor: Cursor) -> list[str]:
+def _flow_names(cursor: Cursor) -> list[str]:
     names: list[str] = []
-    around = cursor.around
+    around = cursor.enclosing
     while around is not None:
         flows = around.raw.get("flows")
         names += flows if isinstance(flows, dict) else []
@@ -200,22 +200,22 @@ def _names(cursor: Cursor) -> list[str]:
     return names
 
 
-def _edge(cursor: Cursor, callee: tuple[str | int, ...]) -> None:
-    assert cursor.around is not None
-    cursor.report.edges.setdefault(cursor.around.path, []).append((callee, cursor.path))
+def _add_edge(cursor: Cursor, callee: tuple[str | int, ...]) -> None:
+    assert cursor.enclosing is not None
+    cursor.report.edges.setdefault(cursor.enclosing.path, []).append((callee, cursor.path))
 
 
 # Middleware.
 
 
 def step_stack(cursor: Cursor) -> None:
-    each(cursor, _entry)
+    each(cursor, _middleware_entry)
 
 
 flow_stack = step_stack
 
 
-def _entry(cursor: Cursor) -> None:
+def _middleware_entry(cursor: Cursor) -> None:
     blocks: dict[str, Rule] = {"provider": _middleware, "comment": comment, **dict.fromkeys(PHASES, anything)}
     if not cursor.closed(blocks, ("provider",), what="a middleware entry"):
         return
@@ -265,8 +265,8 @@ def _phase(cursor: Cursor, name: str, is_structural: bool) -> None:
 def _structural(cursor: Cursor) -> None:
     """The cleanup of `finally` is a part of the document, not a value (MWL-044)."""
     block = cursor.value.get("onAlways")
-    written = block.get("with") if isinstance(block, dict) else None
-    if not isinstance(written, dict):
+    arguments = block.get("with") if isinstance(block, dict) else None
+    if not isinstance(arguments, dict):
         cursor.problem("MWL-044", "'onAlways.with' must be an object with the 'call' to be dispatched")
         return
     inside = cursor.at("onAlways", "with")

@@ -10,7 +10,7 @@ from perdure.dialects.flow.document.cursor import Cursor, Report
 from perdure.dialects.flow.document.flows import FLOW_SCHEMA, flow, report_cycles
 from perdure.dialects.flow.plan.compiler import compile_program
 from perdure.dialects.flow.plan.program import Program
-from perdure.dialects.flow.plan.provider_catalog import Catalog
+from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
 from perdure.documents.cursor import Finding
 from perdure.documents.paths import Path
 from perdure.kernel import jsontext
@@ -19,19 +19,19 @@ from perdure.kernel.problems import Problem
 
 __all__ = ["FLOW_SCHEMA", "read"]
 
-LARGEST = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """Bytes. A document is a program; data belong into the input."""
 
-DEEPEST = 300
+MAX_DEPTH = 300
 """Levels of nesting. Beyond it no reader, ours included, is at ease."""
 
-PLACED = 50
+MAX_LOCATED = 50
 """Problems that get a line and column; each costs a walk over the text, and nobody repairs more at a time."""
 
 
-def read(text: bytes, catalog: Catalog) -> tuple[Program | None, list[Problem]]:
-    if len(text) > LARGEST:
-        message = f"the document has {len(text):,} bytes, {LARGEST:,} are allowed"
+def read(text: bytes, catalog: ProviderCatalog) -> tuple[Program | None, list[Problem]]:
+    if len(text) > MAX_BYTES:
+        message = f"the document has {len(text):,} bytes, {MAX_BYTES:,} are allowed"
         return None, [Problem("MWL-020", message, line=1, column=1, hint="Put data into the run's input.")]
     try:
         document = jsontext.read_strict(text)
@@ -39,35 +39,35 @@ def read(text: bytes, catalog: Catalog) -> tuple[Program | None, list[Problem]]:
     except jsontext.NotJson as error:
         return None, [_syntax(text, str(error))]
     if (deep := _too_deep(document)) is not None:
-        message = f"nested more than {DEEPEST} levels deep"
-        return None, [Problem("MWL-020", message, pretty(deep[:5]), *(place_of(text.decode(), deep[:5]) or (1, 1)))]
+        message = f"nested more than {MAX_DEPTH} levels deep"
+        return None, [Problem("MWL-020", message, spell_path(deep[:5]), *(place_of(text.decode(), deep[:5]) or (1, 1)))]
     report = Report(catalog)
     root = Cursor(report, document)
     flow(root, is_root=True)
     report_cycles(report, root)
     if report.findings:
-        return None, _placed(text.decode(), report.findings)
+        return None, _problems_of(text.decode(), report.findings)
     program = compile_program(document, catalog)
-    return program, _placed(text.decode(), advise(program, document, catalog))
+    return program, _problems_of(text.decode(), advise(program, document, catalog))
 
 
-def _placed(text: str, findings: list[Finding]) -> list[Problem]:
+def _problems_of(text: str, findings: list[Finding]) -> list[Problem]:
     problems = []
     for index, finding in enumerate(findings):
-        line, column = (place_of(text, finding.path) or (1, 1)) if index < PLACED else (None, None)
-        problem = Problem(finding.code, finding.message, pretty(finding.path), line, column)
+        line, column = (place_of(text, finding.path) or (1, 1)) if index < MAX_LOCATED else (None, None)
+        problem = Problem(finding.code, finding.message, spell_path(finding.path), line, column)
         problems.append(replace(problem, hint=finding.hint, severity=finding.severity))
     last = (1 << 60, 0)
     return sorted(problems, key=lambda problem: last if problem.line is None else (problem.line, problem.column or 0))
 
 
 def _syntax(text: bytes, message: str) -> Problem:
-    said = re.fullmatch(r"line (\d+), column (\d+): (.*)", message, re.DOTALL)
-    if said:
-        return Problem("MWL-020", f"not JSON: {said[3]}", line=int(said[1]), column=int(said[2]))
+    position = re.fullmatch(r"line (\d+), column (\d+): (.*)", message, re.DOTALL)
+    if position:
+        return Problem("MWL-020", f"not JSON: {position[3]}", line=int(position[1]), column=int(position[2]))
     readable = text.decode("utf-8", "replace")
-    if "repeated" in message and (twice := repeated_member(readable)) is not None:
-        name, line, column = twice
+    if "repeated" in message and (repeated := repeated_member(readable)) is not None:
+        name, line, column = repeated
         hint = "Remove one of the two."
         return Problem("MWL-020", f"member {name!r} is repeated in one object", line=line, column=column, hint=hint)
     line, column = _place_in_message(text, readable, message)
@@ -89,14 +89,14 @@ def _too_deep(document: Any) -> Path | None:
         value, depth, path = pending.pop()
         if not isinstance(value, dict | list):
             continue
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             return path
         inside = value.items() if isinstance(value, dict) else enumerate(value)
         pending += [(item, depth + 1, (*path, step) if depth < 6 else path) for step, item in inside]
     return None
 
 
-def pretty(path: Path) -> str:
+def spell_path(path: Path) -> str:
     text = ""
     for part in path:
         if isinstance(part, int):

@@ -7,7 +7,9 @@ from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.middleware.retry import Retry
 from perdure.dialects.flow.middleware.timeout import Timeout
 
-KNOWN: dict[str, Middleware] = {one.uri: one for one in (Retry(), Timeout(), Loop(), Finally(), HoldEffects())}
+_OURS = (Retry(), Timeout(), Loop(), Finally(), HoldEffects())
+
+KNOWN: dict[str, Middleware] = {middleware.uri: middleware for middleware in _OURS}
 """By URI. Those of users are added by `register`."""
 
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
+from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Pass, PhaseContext
 
 
 class Loop(Middleware):
@@ -11,10 +11,10 @@ class Loop(Middleware):
     reruns = True
     required = (("onSuccess", "when"),)
 
-    def on_entry(self, moment: Moment) -> Directive:
-        return Emit() if moment.arguments is None else Pass(becomes={"iteration": 1})
+    def on_entry(self, context: PhaseContext) -> Directive:
+        return Emit() if context.arguments is None else Pass(becomes={"iteration": 1})
 
-    def on_success(self, moment: Moment) -> Directive:
-        if moment.arguments is None:
+    def on_success(self, context: PhaseContext) -> Directive:
+        if context.arguments is None:
             return Pass()
-        return Again(becomes={"iteration": moment.metadata["iteration"] + 1})
+        return Again(becomes={"iteration": context.metadata["iteration"] + 1})

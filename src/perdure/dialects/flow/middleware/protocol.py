@@ -1,7 +1,7 @@
 """What a middleware is: a contract, and for each phase a pure action that says what is to happen.
 
-The engine owns the onion: evaluation order, shaping, `assign`, establishment, unwinding. An action only looks at
-its `Moment` and answers with a directive; everything it wants to remember it puts into the directive, as JSON data.
+The engine owns the onion: evaluation order, shaping, `assign`, establishment, unwinding. An action only reads
+its `PhaseContext` and returns a directive; everything it wants to remember it puts into the directive, as JSON data.
 Make a middleware of your own by deriving from `Middleware`, and make it known with `middleware.register`.
 """
 
@@ -18,7 +18,7 @@ from perdure.kernel.values import Instant
 PHASES = ("onEntry", "onSuccess", "onFailure", "onAlways")
 
 
-class Moment(msgspec.Struct, frozen=True):
+class PhaseContext(msgspec.Struct, frozen=True):
     """What an action may look at."""
 
     at: Instant  # when the phase was entered
@@ -91,14 +91,14 @@ class Middleware:
     def parameters_of(self, phase: str) -> Parameters:
         return self.parameters.get(phase, NO_PARAMETERS)
 
-    def on_entry(self, moment: Moment) -> Directive:
+    def on_entry(self, context: PhaseContext) -> Directive:
         return Pass()
 
-    def on_success(self, moment: Moment) -> Directive:
+    def on_success(self, context: PhaseContext) -> Directive:
         return Pass()
 
-    def on_failure(self, moment: Moment) -> Directive:
+    def on_failure(self, context: PhaseContext) -> Directive:
         return Pass()
 
-    def on_always(self, moment: Moment) -> Directive:
+    def on_always(self, context: PhaseContext) -> Directive:
         return Pass()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Moment, Pass
+from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Pass, PhaseContext
 from perdure.dialects.flow.plan.instants import LAST, parse_duration
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import failure, matches
@@ -59,43 +59,43 @@ class Retry(Middleware):
     reruns = True
     restores = True
 
-    def on_entry(self, moment: Moment) -> Directive:
-        if moment.arguments is None:
+    def on_entry(self, context: PhaseContext) -> Directive:
+        if context.arguments is None:
             return Pass(becomes={"attempt": 1})
-        policies = moment.arguments["policies"]
+        policies = context.arguments["policies"]
         memory = {"handled": [0] * len(policies), "drawn": [None] * len(policies)}
         return Pass(config=policies, memory=memory, becomes={"attempt": 1})
 
-    def on_failure(self, moment: Moment) -> Directive:
-        if moment.arguments is None or moment.config is None:
+    def on_failure(self, context: PhaseContext) -> Directive:
+        if context.arguments is None or context.config is None:
             return Pass()
-        risen = moment.result
+        risen = context.result
         assert risen is not None
-        at = next((at for at, policy in enumerate(moment.config) if matches(policy["match"], risen)), None)
+        at = next((at for at, policy in enumerate(context.config) if matches(policy["match"], risen)), None)
         if at is None:
             return Pass()
-        policy, runs = moment.config[at], moment.metadata["attempt"]
-        handled, drawn = list(moment.memory["handled"]), list(moment.memory["drawn"])
+        policy, runs = context.config[at], context.metadata["attempt"]
+        handled, drawn = list(context.memory["handled"]), list(context.memory["drawn"])
         handled[at] += 1
         if handled[at] >= policy["attempts"]:
             details = {"attempts": runs, "policy": at}
             message = f"attempt {runs} failed as well, and policy {at} allows no more"
             return Emit(result=failure(EXHAUSTED, message, details=details, previous=risen))
-        override = moment.arguments.get("delay")
+        override = context.arguments.get("delay")
         if override is not None:
             delay = parse_duration(override)
         else:
-            delay, drawn[at] = gap(policy.get("backoff"), handled[at], drawn[at], moment.draw)
+            delay, drawn[at] = gap(policy.get("backoff"), handled[at], drawn[at], context.draw)
         memory = {"handled": handled, "drawn": drawn}
         return Again(delay=delay, restore=True, memory=memory, becomes={"attempt": runs + 1})
 
 
 def gap(
-    backoff: dict[str, Any] | None, retry: int, drawn: Instant | None, draw: Callable[[], float]
+    backoff: dict[str, Any] | None, retry: int, previous: Instant | None, draw: Callable[[], float]
 ) -> tuple[Instant, Instant | None]:
     """The wait before a policy's `retry`-th retry, and what decorrelated jitter drew (MWL-405, O-12)."""
     if backoff is None:
-        return 0, drawn
+        return 0, previous
     initial = max(0, parse_duration(backoff["initial"]))
     ceiling = max(0, parse_duration(backoff["max"])) if "max" in backoff else LAST
     try:
@@ -104,12 +104,12 @@ def gap(
         scheduled = ceiling
     match backoff.get("jitter", "none"):
         case "full":
-            return int(scheduled * draw()), drawn
+            return int(scheduled * draw()), previous
         case "equal":
-            return int(scheduled / 2 + scheduled / 2 * draw()), drawn
+            return int(scheduled / 2 + scheduled / 2 * draw()), previous
         case "decorrelated":
-            top = 3 * (initial if drawn is None else drawn)
-            chosen = int(min(ceiling, initial + (top - initial) * draw()))
-            return chosen, chosen
+            top = 3 * (initial if previous is None else previous)
+            delay = int(min(ceiling, initial + (top - initial) * draw()))
+            return delay, delay
         case _:
-            return int(scheduled), drawn
+            return int(scheduled), previous

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from perdure.dialects.flow.middleware.protocol import Bound, Directive, Emit, Middleware, Moment, Pass
+from perdure.dialects.flow.middleware.protocol import Bound, Directive, Emit, Middleware, Pass, PhaseContext
 from perdure.dialects.flow.plan.instants import clamp, parse_duration, write_timestamp
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import failure
@@ -22,14 +22,14 @@ class Timeout(Middleware):
         )
     }
 
-    def on_entry(self, moment: Moment) -> Directive:
-        if moment.arguments is None:
+    def on_entry(self, context: PhaseContext) -> Directive:
+        if context.arguments is None:
             return Pass()
-        written = moment.arguments["duration"]
-        duration = parse_duration(written)
-        deadline = clamp(moment.at + duration)
-        shown = {"deadline": write_timestamp(deadline)}
-        exceeded = failure(EXCEEDED, f"no Result within {written}", type="timeout")
+        text = context.arguments["duration"]
+        duration = parse_duration(text)
+        deadline = clamp(context.at + duration)
+        metadata = {"deadline": write_timestamp(deadline)}
+        exceeded = failure(EXCEEDED, f"no Result within {text}", type="timeout")
         if duration <= 0:
-            return Emit(result=exceeded, reveals=shown)
-        return Bound(deadline=deadline, failure=exceeded, reveals=shown)
+            return Emit(result=exceeded, reveals=metadata)
+        return Bound(deadline=deadline, failure=exceeded, reveals=metadata)

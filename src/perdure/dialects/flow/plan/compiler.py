@@ -21,7 +21,7 @@ from perdure.dialects.flow.plan.program import (
     Step,
     pointer,
 )
-from perdure.dialects.flow.plan.provider_catalog import OURS, CallProvider, Catalog
+from perdure.dialects.flow.plan.provider_catalog import OURS, CallProvider, ProviderCatalog
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.plan.secrets import secret_places, without_secrets
 from perdure.dialects.flow.steps import ACTIONS
@@ -33,12 +33,12 @@ Lexical = tuple[tuple[str, dict[str, Any]], ...]
 """The chain of Flow objects from the innermost outwards, each with its site (MWL-050)."""
 
 
-def compile_program(document: dict[str, Any], catalog: Catalog) -> Program:
+def compile_program(document: dict[str, Any], catalog: ProviderCatalog) -> Program:
     return Compiler(catalog).program(document)
 
 
 class Compiler:
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: ProviderCatalog) -> None:
         self._catalog = catalog
         self._pending: list[tuple[Flow, dict[str, Any], Lexical]] = []
         self._program = Program(Flow(""), "flow")
@@ -47,7 +47,7 @@ class Compiler:
         program = self._program
         program.root = self._flow(document, "", ())
         while self._pending:  # a list, not recursion: chains of references may be long
-            self._fill(*self._pending.pop())
+            self._compile_flow(*self._pending.pop())
         return program
 
     def _flow(self, raw: dict[str, Any], site: str, around: Lexical) -> Flow:
@@ -57,21 +57,21 @@ class Compiler:
             self._pending.append((known, raw, ((site, raw), *around)))
         return known
 
-    def _fill(self, flow: Flow, raw: dict[str, Any], lexical: Lexical) -> None:
+    def _compile_flow(self, flow: Flow, raw: dict[str, Any], lexical: Lexical) -> None:
         flow.entrypoint = raw["entrypoint"]
         if "parameters" in raw:
             flow.parameters = Parameters(raw["parameters"])
         flow.outermost = self.stack(raw.get("middleware", []), pointer(flow.site, "middleware"), AMBIENT, lexical, None)
-        for name, named in raw.get("flows", {}).items():
-            self._flow(named, pointer(flow.site, "flows", name), lexical)
+        for name, inner in raw.get("flows", {}).items():
+            self._flow(inner, pointer(flow.site, "flows", name), lexical)
         for name, step in raw["steps"].items():
             site = pointer(flow.site, "steps", name)
-            made = Step(site, name, ACTIONS[step["action"]], None, step.get("next", ""))
-            made.output = self.field(step, "output", STEP, site)
-            made.assign = self.assign(step, STEP, site)
-            made.catch = tuple(self.clauses(step.get("catch", []), STEP, pointer(site, "catch")))
-            made.own = made.action.compile(self, step, site, lexical)
-            flow.steps[name] = made
+            compiled = Step(site, name, ACTIONS[step["action"]], None, step.get("next", ""))
+            compiled.output = self.field(step, "output", STEP, site)
+            compiled.assign = self.assign(step, STEP, site)
+            compiled.catch = tuple(self.clauses(step.get("catch", []), STEP, pointer(site, "catch")))
+            compiled.fields = compiled.action.compile(self, step, site, lexical)
+            flow.steps[name] = compiled
 
     # The parts that actions are made of.
 
@@ -121,12 +121,12 @@ class Compiler:
         return Arm(self.field(raw[name], "value", roots, inside), self.assign(raw[name], roots, inside))
 
     def _call_provider(self, uri: str) -> CallProvider:
-        found = self._catalog.call(uri)
-        if found is None:
+        provider = self._catalog.call(uri)
+        if provider is None:
             # It was there when the run started (O-02); its task waits visibly until it is there again.
             ours = OURS.fullmatch(uri)
-            found = CallProvider(uri, ours["name"] if ours else uri, Parameters({"additionalProperties": True}))
-        return found
+            provider = CallProvider(uri, ours["name"] if ours else uri, Parameters({"additionalProperties": True}))
+        return provider
 
     def _target(self, reference: str | dict[str, Any], site: str, lexical: Lexical) -> Flow:
         if isinstance(reference, dict):
@@ -153,13 +153,13 @@ class Compiler:
         self, raw: dict[str, Any], site: str, roots: Roots, lexical: Lexical, inner: Entry | Call | None
     ) -> Entry:
         inside = roots | {"middleware"}
-        provider = self._catalog.middleware.get(raw["provider"]) or _Missing(raw["provider"])
+        provider = self._catalog.middleware.get(raw["provider"]) or _MissingMiddleware(raw["provider"])
         phases = {name: self._phase(raw[name], inside, pointer(site, name), provider) for name in PHASES if name in raw}
         entry = self._program.entries[site] = Entry(site, provider, phases, inner)
         if provider.dispatches:
-            written, at = raw["onAlways"]["with"], pointer(site, "onAlways", "with")
-            call = self.call(written["call"], pointer(at, "call"), inside, lexical)
-            wrapped = self.stack(written.get("middleware", []), pointer(at, "middleware"), inside, lexical, call)
+            arguments, at = raw["onAlways"]["with"], pointer(site, "onAlways", "with")
+            call = self.call(arguments["call"], pointer(at, "call"), inside, lexical)
+            wrapped = self.stack(arguments.get("middleware", []), pointer(at, "middleware"), inside, lexical, call)
             entry.cleanup = wrapped or call
         return entry
 
@@ -178,7 +178,7 @@ def _holds_effects(stack: list[dict[str, Any]]) -> bool:
     return any(entry["provider"] == HoldEffects.uri for entry in stack)
 
 
-class _Missing(Middleware):
+class _MissingMiddleware(Middleware):
     """Stands for a middleware that was known when the run started and is not now."""
 
     def __init__(self, uri: str) -> None:
@@ -188,7 +188,7 @@ class _Missing(Middleware):
     def is_ours(self) -> bool:
         return True  # what it raises is no failure of the Flow: the run is held until the middleware is back
 
-    def on_entry(self, moment: Any) -> Any:
+    def on_entry(self, context: Any) -> Any:
         raise LookupError(f"the middleware {self.uri} is not loaded; load it and wake the run")
 
     on_success = on_failure = on_always = on_entry

@@ -35,41 +35,41 @@ CLOCK_FUNCTIONS = ("now", "wallTime")
 _VARIABLE = lazy_regex(r"(?<![\w.`])vars\b(?:\s*\.\s*([A-Za-z_]\w*))?")
 
 
-class Reading:
+class ExpressionReads:
     """What some expressions read: which roots, which variables (None: perhaps all), and whether the time."""
 
-    __slots__ = ("asks_the_time", "uses", "variables")
+    __slots__ = ("reads_clock", "roots", "variables")
 
     def __init__(self, bodies: list[str], roots: Roots) -> None:
-        self.uses = frozenset(root for root in roots if any(root in body for body in bodies))
-        self.asks_the_time = any(name in body for body in bodies for name in CLOCK_FUNCTIONS)
-        named = [name for body in bodies for name in _VARIABLE.findall(body)]
-        self.variables = None if "" in named else frozenset(named)
+        self.roots = frozenset(root for root in roots if any(root in body for body in bodies))
+        self.reads_clock = any(name in body for body in bodies for name in CLOCK_FUNCTIONS)
+        names = [name for body in bodies for name in _VARIABLE.findall(body)]
+        self.variables = None if "" in names else frozenset(names)
 
 
-class Growing:
+class AppendExpression:
     """A field that adds to the end of what stands at a path."""
 
-    __slots__ = ("growth", "reading")
+    __slots__ = ("growth", "reads")
 
     def __init__(self, growth: Growth, roots: Roots) -> None:
         self.growth = growth
-        self.reading = Reading(growth.bodies, roots)
+        self.reads = ExpressionReads(growth.bodies, roots)
 
 
 class Field:
     """A value as written in the document, with expressions in it or without."""
 
-    __slots__ = ("growing", "reading", "site", "template", "text")
+    __slots__ = ("append", "reads", "site", "template", "text")
 
     def __init__(self, document: Any, roots: Roots, site: str) -> None:
         self.site = site
         self.template = Template(document, roots)
-        self.reading = Reading([expression.body for expression in self.template.expressions.values()], roots)
+        self.reads = ExpressionReads([expression.body for expression in self.template.expressions.values()], roots)
         self.text = jsontext.encode_finite(document) if self.template.is_literal else None
         body = find_expression(document) if isinstance(document, str) else None
         growth = None if body is None else find_growth(body, roots)
-        self.growing = None if growth is None else Growing(growth, roots)
+        self.append = None if growth is None else AppendExpression(growth, roots)
 
     @property
     def is_literal(self) -> bool:
@@ -79,14 +79,14 @@ class Field:
 class Predicate:
     """A `when`: an expression, or in a phase a literal boolean."""
 
-    __slots__ = ("expression", "literal", "reading", "site")
+    __slots__ = ("expression", "literal", "reads", "site")
 
-    def __init__(self, written: bool | str, roots: Roots, site: str) -> None:
+    def __init__(self, document: bool | str, roots: Roots, site: str) -> None:
         self.site = site
-        self.literal = written if isinstance(written, bool) else None
-        body = find_expression(written) if isinstance(written, str) else None
+        self.literal = document if isinstance(document, bool) else None
+        body = find_expression(document) if isinstance(document, str) else None
         self.expression: Expression | None = None if body is None else compile_expression(body, roots)
-        self.reading = Reading([] if body is None else [body], roots)
+        self.reads = ExpressionReads([] if body is None else [body], roots)
 
 
 Assign = dict[str, Field]
@@ -158,12 +158,12 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct):
-    """What all Steps have; `own` holds what only the action knows."""
+    """What all Steps have; `fields` holds what only the action knows."""
 
     site: str
     name: str
     action: "Action"
-    own: Any
+    fields: Any
     next: str = ""
     output: Field | None = None
     assign: Assign = msgspec.field(default_factory=dict)
@@ -193,33 +193,33 @@ class Program(msgspec.Struct, dict=True):
         """Everything that can hold an expression; for `check`."""
         for flow in self.flows.values():
             for step in flow.steps.values():
-                yield from _found(step)
+                yield from _fields_of(step)
         for part in (*self.entries.values(), *self.calls.values()):
-            yield from _found(part)
+            yield from _fields_of(part)
 
 
-def _found(part: Any) -> Iterator[Field | Predicate]:
+def _fields_of(part: Any) -> Iterator[Field | Predicate]:
     """The fields of one part; its sub-parts with a site of their own are listed by the program."""
     match part:
         case Field() | Predicate():
             yield part
         case dict():
             for item in part.values():
-                yield from _found(item)
+                yield from _fields_of(item)
         case tuple() | list():
             for item in part:
-                yield from _found(item)
+                yield from _fields_of(item)
         case Step():
-            yield from _found((part.output, part.assign, part.catch, part.own))
+            yield from _fields_of((part.output, part.assign, part.catch, part.fields))
         case Entry():
-            yield from _found(part.phases)
+            yield from _fields_of(part.phases)
         case Phase():
-            yield from _found((part.when, part.arguments, part.shape, part.envelope, part.assign))
+            yield from _fields_of((part.when, part.arguments, part.shape, part.envelope, part.assign))
         case Call():
-            yield from _found((part.input, part.arguments, part.on_success, part.on_failure))
+            yield from _fields_of((part.input, part.arguments, part.on_success, part.on_failure))
         case Arm():
-            yield from _found((part.value, part.assign))
+            yield from _fields_of((part.value, part.assign))
         case Clause():
-            yield from _found((part.when, part.output, part.assign))
-        case _ if hasattr(part, "own_fields"):
-            yield from _found(part.own_fields())
+            yield from _fields_of((part.when, part.output, part.assign))
+        case _ if hasattr(part, "all_fields"):
+            yield from _fields_of(part.all_fields())

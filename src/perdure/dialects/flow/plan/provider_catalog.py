@@ -33,17 +33,17 @@ class CallProvider(msgspec.Struct, frozen=True):
     parameters: Parameters
 
 
-class Described(Protocol):
+class ProviderDescription(Protocol):
     """A provider of the engine's registry, as far as a Flow is concerned."""
 
     @property
     def parameters(self) -> Mapping[str, Any]: ...
 
 
-class Catalog(msgspec.Struct):
+class ProviderCatalog(msgspec.Struct):
     """Everything that can be named. `find` asks the registry; a later look may find what an earlier one did not."""
 
-    find: Callable[[str], Described | None] = lambda name: None
+    find: Callable[[str], ProviderDescription | None] = lambda name: None
     names: Callable[[], Iterable[str]] = lambda: ()
     refusal: Callable[[str], str | None] = lambda name: None  # why the operator does not allow a provider
     middleware: dict[str, Middleware] = msgspec.field(default_factory=lambda: KNOWN)

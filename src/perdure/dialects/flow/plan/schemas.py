@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.flow.state.failures import invalid
-from perdure.documents.schema_size import BACKTRACKS, Parts, SchemaSize
+from perdure.documents.schema_size import BACKTRACKS, PartwiseValidator, SchemaSize
 from perdure.expressions.mwl import parse_iso_duration
 
 _DURATION = "mwl-duration"
@@ -16,7 +16,7 @@ _UNDEMANDING = frozenset({"type", "properties", "additionalProperties", "$defs",
 _DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose value is data, not a schema
 
 
-class BadSchema(ValueError):
+class InvalidSchema(ValueError):
     """The schema is not valid JSON Schema; `path` leads to the part that is not."""
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
@@ -39,7 +39,7 @@ class Parameters:
         }
         self._validator: Any = None
         self._size: SchemaSize
-        self._parts: Parts
+        self._parts: PartwiseValidator
         # Then an empty object fits, and the library need not be asked.
         demands = self.schema.keys() - _UNDEMANDING - (set() if schema.get("required") else {"required"})
         self._takes_nothing = not demands and schema.get("type", "object") == "object"
@@ -50,13 +50,13 @@ class Parameters:
 
         try:
             self._size = SchemaSize(self.schema)
-            written = _with_our_durations(self.schema)
-            self._validator = _compiled(written)
-            self._parts = Parts(written, _compiled, self._size.looks)
+            schema = _with_our_durations(self.schema)
+            self._validator = _compiled(schema)
+            self._parts = PartwiseValidator(schema, _compiled, self._size.checks_per_part)
         except jsonschema_rs.ValidationError as error:
-            raise BadSchema(error.message, tuple(error.instance_path)) from None
+            raise InvalidSchema(error.message, tuple(error.instance_path)) from None
         except (ValueError, RecursionError) as error:
-            raise BadSchema(str(error) or "the schema is nested too deeply") from None
+            raise InvalidSchema(str(error) or "the schema is nested too deeply") from None
 
     def validate(self, arguments: Any, what: str) -> None:
         """Raises the `Fault` of a failed validation, naming schema path and observed value (MWL-520)."""
@@ -64,9 +64,9 @@ class Parameters:
             return
         if self._validator is None:
             self.compile()
-        if refusal := self._size.refusal(arguments, in_parts=self._parts.are_cut):
+        if refusal := self._size.refusal(arguments, in_parts=self._parts.can_split):
             raise invalid(f"{what}: {refusal}", "", None)
-        if self._parts.fit(arguments):
+        if self._parts.is_valid(arguments):
             return
         error = next(self._validator.iter_errors(arguments))
         message = f"{what}: {_sentence(error)}"

@@ -15,24 +15,24 @@ def is_secret(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(MARK), str)
 
 
-def secret_places(written: Any, path: Place = ()) -> Iterator[tuple[Place, str]]:
+def secret_places(document: Any, path: Place = ()) -> Iterator[tuple[Place, str]]:
     """Where secrets stand in a part of a document, with their names."""
-    if is_secret(written):
-        yield path, written[MARK]
-    elif isinstance(written, dict):
-        for name, part in written.items():
+    if is_secret(document):
+        yield path, document[MARK]
+    elif isinstance(document, dict):
+        for name, part in document.items():
             yield from secret_places(part, (*path, name))
-    elif isinstance(written, list):
-        for at, part in enumerate(written):
+    elif isinstance(document, list):
+        for at, part in enumerate(document):
             yield from secret_places(part, (*path, at))
 
 
-def without_secrets(written: Any) -> Any:
+def without_secrets(document: Any) -> Any:
     """The same with a text in the place of each secret, as schemas and histories see it."""
-    if is_secret(written):
-        return f"[secret {written[MARK]}]"
-    if isinstance(written, dict):
-        return {name: without_secrets(part) for name, part in written.items()}
-    if isinstance(written, list):
-        return [without_secrets(part) for part in written]
-    return written
+    if is_secret(document):
+        return f"[secret {document[MARK]}]"
+    if isinstance(document, dict):
+        return {name: without_secrets(part) for name, part in document.items()}
+    if isinstance(document, list):
+        return [without_secrets(part) for part in document]
+    return document

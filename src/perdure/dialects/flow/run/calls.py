@@ -12,13 +12,13 @@ from perdure.dialects.flow.plan.program import Flow
 from perdure.dialects.flow.run import subrun
 from perdure.dialects.flow.run.expression_roots import call_record, element, settled_call_record, window_record
 from perdure.dialects.flow.run.interruption import boundary_of
-from perdure.dialects.flow.run.mock import Mocked, mocked
+from perdure.dialects.flow.run.mock import MockResult, mock_result
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import SINGLE, Call, Kind, Step, find_call
 from perdure.dialects.flow.state.events import Bindings
 from perdure.dialects.flow.state.failures import Fault
-from perdure.dialects.flow.state.values import LANDED, RISING, Carried, Result
+from perdure.dialects.flow.state.values import ARRIVAL, RISING, Carried, Result
 from perdure.kernel import jsontext, subruns
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.sealed_arguments import seal_by_place
@@ -27,13 +27,13 @@ from perdure.kernel.values import NULL, SECOND, Instant, Payload
 # The tail of a Step that succeeded: what it hands on, and what it binds.
 
 
-def tail(move: Move, step: Step, result: Result) -> tuple[Carried | None, Bindings]:
+def evaluate_tail(move: Move, step: Step, result: Result) -> tuple[Carried | None, Bindings]:
     """`output` and `assign` of a Call, evaluated with its Result in sight; raises their `Fault`."""
     program = move.step_program(step)
     if program.output is None and not program.assign:
         return RISING, {}
     scope = move.step_scope(step, move.now, result)
-    output = RISING if program.output is None else scope.carried(program.output)
+    output = RISING if program.output is None else scope.evaluate_to_carry(program.output)
     return output, scope.bindings(program.assign)
 
 
@@ -46,12 +46,12 @@ def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
     try:
         arguments = dispatch.evaluate()
     except Fault as fault:
-        move.emit(f.CallFaulted(move.number, index, call.site, move.now, move.text(fault.envelope)))
+        move.emit(f.CallFaulted(move.number, index, call.site, move.now, move.encode(fault.envelope)))
         return
     if call.flow is not None:
         dispatch.to_flow(call.flow, arguments)
     elif call.provider is None or not call.provider.name:
-        dispatch.to_mock(mocked(arguments))
+        dispatch.to_mock(mock_result(arguments))
     elif call.provider.name == subrun.NAME:
         dispatch.to_run(arguments)
     else:
@@ -74,7 +74,7 @@ class _Dispatch:
         move, call = self.move, self.call
         if call.fixed is None:
             scope = move.call_scope(move.now, {"call": lambda: call_record(self.received(), self.index, move.now)})
-            self.given = scope.carried(call.input)
+            self.given = scope.evaluate_to_carry(call.input)
             arguments = scope.arguments(call.arguments)
         else:
             arguments = call.fixed
@@ -98,31 +98,31 @@ class _Dispatch:
     def to_flow(self, flow: Flow, arguments: dict[str, Any]) -> None:
         move = self.move
         if self.is_element and self.given is None:
-            self.given = move.text(self.received())
+            self.given = move.encode(self.received())
         target = move.body.opened + 1
         bound, failure = bind_parameters(move, flow, arguments)
         path = self._path
         self._entered(Kind.FRAME, target)
         move.emit(f.FrameOpened(target, flow.site, move.now, path, move.number, self.index, bound, failure))
 
-    def to_mock(self, said: Mocked) -> None:
+    def to_mock(self, result: MockResult) -> None:
         move = self.move
         content: Carried | None = None
-        if said.failure is not None:
-            content = move.text(said.failure)
-        elif said.has_value:
-            content = move.text(said.value)
+        if result.failure is not None:
+            content = move.encode(result.failure)
+        elif result.has_value:
+            content = move.encode(result.value)
         elif self.is_element and self.given is None:
-            content = move.text(self.received())
-        metadata = move.text(said.metadata) if said.metadata else None
-        timer = move.turn.set_timer(clamp(move.now + said.delay)) if said.delay > 0 else 0
-        self._entered(Kind.MOCK, timer, said.failure is None, content, metadata)
+            content = move.encode(self.received())
+        metadata = move.encode(result.metadata) if result.metadata else None
+        timer = move.turn.set_timer(clamp(move.now + result.delay)) if result.delay > 0 else 0
+        self._entered(Kind.MOCK, timer, result.failure is None, content, metadata)
 
     def to_task(self, provider: str, arguments: dict[str, Any]) -> None:
         turn = self.move.turn
-        written = self.call.arguments
-        if written is not None and written.text is not None:
-            text = written.text
+        field = self.call.arguments
+        if field is not None and field.text is not None:
+            text = field.text
         else:
             text = jsontext.encode(arguments) if arguments else b"{}"
         held, secrets = self.call.holds_effects, self.call.secrets
@@ -138,7 +138,7 @@ class _Dispatch:
         try:
             callee = subrun.callee(turn, arguments)
         except subrun.CannotRun as problem:
-            self.to_mock(Mocked(problem.envelope, False, None, 0, {}))
+            self.to_mock(MockResult(problem.envelope, False, None, 0, {}))
             return
         name = arguments.get("name") or arguments.get("path") or self.call.site.rsplit("/", 2)[-2]
         options = subruns.options_for(turn, callee, {"args": arguments.get("arguments", {})})
@@ -148,12 +148,12 @@ class _Dispatch:
     def _payload(self) -> Payload:
         frame = self.move.frame
         if self.given is not None:
-            return self.move.body.cell(frame, self.given).kept(self.move.turn)
+            return self.move.body.cell(frame, self.given).to_payload(self.move.turn)
         if self.index == SINGLE:
-            return frame.value.kept(self.move.turn)
+            return frame.value.to_payload(self.move.turn)
         if self.is_element:
             return jsontext.encode_finite(self.received())
-        return frame.entered.input.kept(self.move.turn)
+        return frame.entered.input.to_payload(self.move.turn)
 
     @property
     def _path(self) -> str:
@@ -176,9 +176,9 @@ def bind_parameters(move: Move, flow: Flow, arguments: Any) -> tuple[dict[str, P
     try:
         flow.parameters.validate(arguments, f"arguments of the Flow {flow.site or '/'}")
     except Fault as fault:
-        return {}, move.text(fault.envelope)
+        return {}, move.encode(fault.envelope)
     bound = {**flow.parameters.defaults, **arguments}
-    return {name: move.text(value) for name, value in bound.items()}, None
+    return {name: move.encode(value) for name, value in bound.items()}, None
 
 
 def leave(move: Move, call: Call) -> None:
@@ -189,8 +189,8 @@ def leave(move: Move, call: Call) -> None:
 def _arm(move: Move, call: Call) -> f.CallLeft:
     assert call.result is not None
     program = move.program.calls[call.site]
-    chosen = program.arm(call.result.ok)
-    if chosen is None or not call.settled:
+    arm = program.arm(call.result.ok)
+    if arm is None or not call.settled:
         return f.CallLeft(move.number, call.index)
     turn, frame, result = move.turn, move.frame, call.result
     window = "flow" if call.kind is Kind.FRAME else "provider"
@@ -200,10 +200,10 @@ def _arm(move: Move, call: Call) -> f.CallLeft:
     }
     scope = move.call_scope(call.at, makers)
     try:
-        value = scope.carried(chosen.value) if result.ok else None
-        return f.CallLeft(move.number, call.index, True, value, scope.bindings(chosen.assign))
+        value = scope.evaluate_to_carry(arm.value) if result.ok else None
+        return f.CallLeft(move.number, call.index, True, value, scope.bindings(arm.assign))
     except Fault as fault:
-        return f.CallLeft(move.number, call.index, False, move.superseding(fault.envelope, result))
+        return f.CallLeft(move.number, call.index, False, move.supersede(fault.envelope, result))
 
 
 def on_result(move: Move, index: int, outcome: Outcome | None, status: Status | None, accepted: Instant) -> None:
@@ -213,25 +213,25 @@ def on_result(move: Move, index: int, outcome: Outcome | None, status: Status | 
     content: Carried | None = None
     if call.imposed is not None:
         # It was interrupted: what it says now is in the history, its Result is the cancellation (MWL-708).
-        ok, content = False, call.imposed.kept(move.turn)
+        ok, content = False, call.imposed.to_payload(move.turn)
     elif isinstance(outcome, Succeeded):
-        content = LANDED
+        content = ARRIVAL
     elif outcome is not None:
-        ok, content = False, move.text(subrun.envelope_of(outcome, status))
+        ok, content = False, move.encode(subrun.envelope_of(outcome, status))
     elif call.prepared is not None:
         ok = call.prepared.ok
-    is_left = _is_left(move, call, ok)
-    if not (is_left and content is LANDED and _answers_step(move, accepted)):
+    is_left = _has_no_arm(move, call, ok)
+    if not (is_left and content is ARRIVAL and _leave_with_step(move, accepted)):
         move.emit(f.CallSettled(move.number, index, accepted, ok, content, is_left))
 
 
-def _answers_step(move: Move, accepted: Instant) -> bool:
+def _leave_with_step(move: Move, accepted: Instant) -> bool:
     """Leave the Step with its call, where nothing stands between them and its tail does not fail."""
     step = move.frame.stack[-2]
     if not isinstance(step, Step):
         return False
     try:
-        output, bound = tail(move, step, Result(True, move.body.cell(move.frame, LANDED)))
+        output, bound = evaluate_tail(move, step, Result(True, move.body.cell(move.frame, ARRIVAL)))
     except Fault:
         return False  # told by the Step, once the Result has risen to it
     following = move.step_program(step).next
@@ -239,7 +239,7 @@ def _answers_step(move: Move, accepted: Instant) -> bool:
     return True
 
 
-def _is_left(move: Move, call: Call, ok: bool) -> bool:
+def _has_no_arm(move: Move, call: Call, ok: bool) -> bool:
     """Whether there is nothing left to do for the call but to let its Result rise. What unwinds is left otherwise."""
     if call.index != SINGLE or call.imposed is not None or boundary_of(move.frame) is not None:
         return False
@@ -249,7 +249,7 @@ def _is_left(move: Move, call: Call, ok: bool) -> bool:
 def interrupt(move: Move, call: Call, imposed: Carried) -> None:
     """Ask the call's target to stop; the call settles once it has."""
     turn = move.turn
-    payload = move.body.cell(move.frame, imposed).kept(move.turn)
+    payload = move.body.cell(move.frame, imposed).to_payload(move.turn)
     move.emit(f.CallInterrupted(move.number, call.index, imposed))
     match call.kind:
         case Kind.MOCK:

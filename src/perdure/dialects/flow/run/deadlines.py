@@ -8,7 +8,7 @@ from perdure.dialects.flow.state.failures import cancellation
 from perdure.kernel.turn import Turn
 
 
-def reach(turn: Turn, number: int, depth: int) -> None:
+def on_deadline(turn: Turn, number: int, depth: int) -> None:
     """A deadline has come. In a scope that is being left already there is nothing to interrupt any more."""
     move = Move(turn, number)
     if boundary_of(move.frame, below=depth) is not None:
@@ -20,7 +20,7 @@ def reach(turn: Turn, number: int, depth: int) -> None:
     imposed = cancellation(previous=owner.explanation.read(turn))
     if owner.timer:
         turn.drop_timer(owner.timer)
-    move.emit(f.BoundReached(number, depth, move.text(imposed)))
+    move.emit(f.BoundReached(number, depth, move.encode(imposed)))
 
 
 def fire_overdue(move: Move) -> bool:
@@ -29,7 +29,7 @@ def fire_overdue(move: Move) -> bool:
     """
     if not move.body.bounds or isinstance(move.top, Call):
         return False
-    number, found = move.number, None
+    number, overdue = move.number, None
     while number >= 0:
         frame = move.body.frames[number]
         for depth in range(len(frame.stack) - 1, -1, -1):
@@ -37,9 +37,9 @@ def fire_overdue(move: Move) -> bool:
             if isinstance(scope, Entry) and scope.timer in move.body.bounds:
                 timer = move.turn.state.timers.get(scope.timer)
                 if timer is not None and timer.due < move.now:
-                    found = (number, depth)  # the outermost wins (O-23)
+                    overdue = (number, depth)  # the outermost wins (O-23)
         number = frame.owner
-    if found is None or boundary_of(move.body.frames[found[0]], below=found[1]) is not None:
+    if overdue is None or boundary_of(move.body.frames[overdue[0]], below=overdue[1]) is not None:
         return False
-    reach(move.turn, *found)
+    on_deadline(move.turn, *overdue)
     return True

@@ -6,7 +6,7 @@ Only what the language lists is there; a member that is not available at a site 
 from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.flow.plan.instants import write_timestamp
-from perdure.dialects.flow.state.body import SINGLE, Call, Entry, Fan, Frame, Kind, Step
+from perdure.dialects.flow.state.body import SINGLE, Call, Entry, FanOut, Frame, Kind, Step
 from perdure.dialects.flow.state.failures import SKIPPED
 from perdure.dialects.flow.state.values import Result
 from perdure.kernel.turn import Turn
@@ -46,13 +46,13 @@ def step_record(
     return record if exited is None else record | action.show_results(turn, step, result)
 
 
-def results_of(turn: Turn, fan: Fan) -> list[Any]:
+def results_of(turn: Turn, fan: FanOut) -> list[Any]:
     """One Result per dispatch, in dispatch order (MWL-326)."""
-    found = []
+    results = []
     for index in range(fan.total):
         call = fan.calls.get(index)
-        found.append(SKIPPED if call is None or call.result is None else call.result.read(turn))
-    return found
+        results.append(SKIPPED if call is None or call.result is None else call.result.read(turn))
+    return results
 
 
 def match_record(turn: Turn, step: Step, exited: Instant | None = None) -> Record:
@@ -96,9 +96,9 @@ def window_record(turn: Turn, frame: Frame, call: Call) -> Record:
         metadata = {"enteredAt": write_timestamp(window.at), "exitedAt": write_timestamp(window.exited)}
         vars = window.vars.read(turn)
         return {"input": window.input.read(turn), "result": result, "vars": vars, "metadata": metadata}
-    given = received_by(turn, frame, call) if call.given is None else call.given.read(turn)
+    input = received_by(turn, frame, call) if call.given is None else call.given.read(turn)
     metadata = {} if call.metadata is None else call.metadata.read(turn)
-    return {"input": given, "result": result, "metadata": metadata}
+    return {"input": input, "result": result, "metadata": metadata}
 
 
 def received_by(turn: Turn, frame: Frame, call: Call) -> Any:

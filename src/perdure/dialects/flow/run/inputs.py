@@ -11,8 +11,8 @@ from perdure.kernel.turn import Turn
 _ENDS = (e.TaskEnded, e.TimerFired, e.ChildEnded)
 
 
-def accept(turn: Turn, given: i.Input) -> None:
-    match given:
+def accept(turn: Turn, input: i.Input) -> None:
+    match input:
         case i.Cancel(reason):
             moves.interrupt_root(turn, cancellation(message=reason) if reason else cancellation())
         case i.TaskResult() | i.TaskLost() | i.TimerDue() | i.ChildResult():
@@ -23,15 +23,15 @@ def accept(turn: Turn, given: i.Input) -> None:
 
 def _on_end(turn: Turn) -> None:
     """React to what the kernel has just recorded as the end of a task, a timer or a child run."""
-    landed = turn.body.landed
+    arrival = turn.body.arrival
     if not turn.events or type(turn.events[-1]) not in _ENDS:
         return  # a task was handed out again: not an attempt, nothing for us (MWL-709)
-    if landed is None:
+    if arrival is None:
         return  # the end of a sleep or a gap: its frame is awake
-    if landed.is_bound:
-        deadlines.reach(turn, landed.frame, landed.index)
+    if arrival.is_bound:
+        deadlines.on_deadline(turn, arrival.frame, arrival.index)
     else:
-        calls.on_result(Move(turn, landed.frame), landed.index, landed.outcome, landed.status, turn.arrived)
+        calls.on_result(Move(turn, arrival.frame), arrival.index, arrival.outcome, arrival.status, turn.arrived)
 
 
 def end_exhausted(turn: Turn, reason: str, count: int) -> None:
@@ -42,6 +42,6 @@ def end_exhausted(turn: Turn, reason: str, count: int) -> None:
     body: Body = turn.body
     root = body.frames.get(moves.ROOT)
     if root is not None and root.interrupted is not None:
-        turn.end(*moves.ending(envelope))  # it does not even end when it is told to
+        turn.end(*moves.status_and_outcome(envelope))  # it does not even end when it is told to
     else:
         moves.interrupt_root(turn, envelope)

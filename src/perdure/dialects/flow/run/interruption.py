@@ -25,7 +25,7 @@ def boundary_of(frame: Frame, below: int | None = None) -> int | None:
     return None if frame.interrupted is None else BOTTOM
 
 
-def imposed_at(frame: Frame, boundary: int) -> Cell:
+def cancellation_at(frame: Frame, boundary: int) -> Cell:
     """The cancellation that the interrupter there has put in flight."""
     if boundary == BOTTOM:
         assert frame.interrupted is not None
@@ -35,7 +35,7 @@ def imposed_at(frame: Frame, boundary: int) -> Cell:
     return owner.fired
 
 
-def put_in_flight(frame: Frame, boundary: int, imposed: Cell) -> bool:
+def set_rising_cancellation(frame: Frame, boundary: int, imposed: Cell) -> bool:
     """Make the cancellation the Result in flight; whether the frame has to move now.
 
     Inside a cleanup nothing changes but what the cleanup will emit afterwards. An unwind that is under way goes on:

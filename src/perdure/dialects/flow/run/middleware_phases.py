@@ -8,7 +8,7 @@ onEntry ──▶ INSIDE ──Result rises──▶ onSuccess | onFailure ─�
 from collections.abc import Callable
 from typing import Any
 
-from perdure.dialects.flow.middleware.protocol import Again, Bound, Cleanup, Directive, Emit, Middleware, Moment
+from perdure.dialects.flow.middleware.protocol import Again, Bound, Cleanup, Directive, Emit, Middleware, PhaseContext
 from perdure.dialects.flow.plan.instants import clamp
 from perdure.dialects.flow.plan.program import Entry as EntryProgram
 from perdure.dialects.flow.plan.program import Phase
@@ -32,15 +32,15 @@ def open_entry(move: Move, program: EntryProgram) -> None:
     phase = program.phase("onEntry")
     try:
         scope = move.phase_scope(trial, now, None)
-        moment = _moment(move, program, "onEntry", phase, scope, trial, None)
-        directive = _answer(program.provider, program.provider.on_entry, moment)
+        context = _phase_context(move, program, "onEntry", phase, scope, trial, None)
+        directive = _run_action(program.provider, program.provider.on_entry, context)
         if directive.reveals:
-            trial.metadata = _metadata({**moment.metadata, **directive.reveals})
+            trial.metadata = _metadata({**context.metadata, **directive.reveals})
             scope = move.phase_scope(trial, now, None)
-        output = scope.carried(phase.shape)
+        output = scope.evaluate_to_carry(phase.shape)
         bound = scope.bindings(phase.assign)
     except Fault as fault:
-        move.emit(f.EntryRefused(move.number, program.site, move.text(fault.envelope)))
+        move.emit(f.EntryRefused(move.number, program.site, move.encode(fault.envelope)))
         return
     metadata = {**program.provider.metadata, **directive.reveals, **directive.becomes}
     facts: dict[str, Any] = {
@@ -52,12 +52,12 @@ def open_entry(move: Move, program: EntryProgram) -> None:
         case Bound(deadline=deadline, failure=explanation):
             rank = FIRST_BOUND_RANK + frame.depth + len(frame.stack)
             facts["timer"] = move.turn.set_timer(deadline, rank)
-            facts["explanation"] = move.text(explanation)
+            facts["explanation"] = move.encode(explanation)
         case Emit(result=result):
             facts["emits"] = True
             if result is not None:
-                facts["ok"], content = _content(result)
-                facts["content"] = move.text(content)
+                facts["ok"], content = _split_result(result)
+                facts["content"] = move.encode(content)
         case _:
             pass
     move.emit(f.EntryOpened(move.number, program.site, now, output, bound, **facts))
@@ -84,20 +84,20 @@ def _ascend(move: Move, entry: Entry, program: EntryProgram) -> None:
     phase = program.phase(name)
     try:
         scope = move.phase_scope(entry, move.now, risen)
-        moment = _moment(move, program, name, phase, scope, entry, risen)
+        context = _phase_context(move, program, name, phase, scope, entry, risen)
         act = program.provider.on_success if risen.ok else program.provider.on_failure
-        directive = _answer(program.provider, act, moment)
+        directive = _run_action(program.provider, act, context)
         match directive:
             case Again():
                 _run_again(move, entry, phase, scope, directive, risen)
             case Emit(result=result) if result is not None:
-                ok, content = _content(result)
-                new = move.text(content) if ok else move.envelope(content)
+                ok, content = _split_result(result)
+                new = move.encode(content) if ok else move.carry_failure(content)
                 _emit(move, entry, phase, Result(ok, Cell(NULL, content)), directive, new)
             case _:
                 _emit(move, entry, phase, risen, directive)
     except Fault as fault:
-        superseded = _superseded(move, risen, fault)
+        superseded = _supersede(move, risen, fault)
         move.emit(f.PhaseRan(move.number, move.now, False, superseded))
 
 
@@ -109,8 +109,8 @@ class _PhaseFault(Fault):
         self.risen = risen
 
 
-def _superseded(move: Move, risen: Result, fault: Fault) -> Carried:
-    return move.superseding(fault.envelope, fault.risen if isinstance(fault, _PhaseFault) else risen)
+def _supersede(move: Move, risen: Result, fault: Fault) -> Carried:
+    return move.supersede(fault.envelope, fault.risen if isinstance(fault, _PhaseFault) else risen)
 
 
 def _emit(
@@ -124,9 +124,9 @@ def _emit(
     scope = move.phase_scope(revealed, move.now, risen)
     try:
         if risen.ok:
-            content = scope.carried(phase.shape)
+            content = scope.evaluate_to_carry(phase.shape)
         elif phase.envelope:
-            content = move.envelope(_transformed(scope, phase, risen.cell.read(move.turn)))
+            content = move.carry_failure(_transform_failure(scope, phase, risen.cell.read(move.turn)))
         else:
             content = None
         bound = scope.bindings(phase.assign)
@@ -139,18 +139,18 @@ def _emit(
     move.emit(f.PhaseRan(move.number, move.now, risen.ok, content, bound))
 
 
-def _transformed(scope: Scope, phase: Phase, superseded: Envelope) -> Envelope:
+def _transform_failure(scope: Scope, phase: Phase, superseded: Envelope) -> Envelope:
     """A new failure: written members as evaluated, the others inherited, the old one linked (MWL-365)."""
-    written = {name: checked_member(name, scope.member(field), field.site) for name, field in phase.envelope.items()}
+    evaluated = {name: checked_member(name, scope.member(field), field.site) for name, field in phase.envelope.items()}
     inherited = {name: value for name, value in superseded.items() if name != "previous"}
-    return {**inherited, "previous": superseded, **written}
+    return {**inherited, "previous": superseded, **evaluated}
 
 
 def _run_again(move: Move, entry: Entry, phase: Phase, scope: Scope, directive: Again, risen: Result) -> None:
     """Consume the Result: the shaping key has a destination only after a success (MWL-383)."""
     carried = None
     if risen.ok:
-        carried = scope.carried(phase.shape)
+        carried = scope.evaluate_to_carry(phase.shape)
         carried = RISING if carried is None else carried
     bound = scope.bindings(phase.assign)
     metadata = {**(entry.metadata.read(move.turn) or {}), **directive.reveals, **directive.becomes}
@@ -172,14 +172,14 @@ def leave(move: Move, entry: Entry) -> None:
     phase = program.phase("onAlways")
     scope = move.phase_scope(entry, move.now, risen)
     try:
-        moment = _moment(move, program, "onAlways", phase, scope, entry, risen)
-        directive = _answer(program.provider, program.provider.on_always, moment)
+        context = _phase_context(move, program, "onAlways", phase, scope, entry, risen)
+        directive = _run_action(program.provider, program.provider.on_always, context)
         if isinstance(directive, Cleanup):
             event: f.CleanupBegan | f.EntryLeft = f.CleanupBegan(move.number, move.now)
         else:
             event = f.EntryLeft(move.number, None, scope.bindings(phase.assign))
     except Fault as fault:
-        event = f.EntryLeft(move.number, move.superseding(fault.envelope, risen))
+        event = f.EntryLeft(move.number, move.supersede(fault.envelope, risen))
     if entry.timer:
         move.turn.drop_timer(entry.timer)  # of a bound or a gap that an interruption has overtaken
     move.emit(event)
@@ -194,14 +194,14 @@ def _finish_cleanup(move: Move, entry: Entry, program: EntryProgram) -> None:
             raise Fault(cleaned.cell.read(move.turn))
         bound = move.phase_scope(entry, entry.at, pending).bindings(program.phase("onAlways").assign)
     except Fault as fault:
-        move.emit(f.EntryLeft(move.number, move.superseding(fault.envelope, pending)))
+        move.emit(f.EntryLeft(move.number, move.supersede(fault.envelope, pending)))
     else:
         move.emit(f.EntryLeft(move.number, None, bound))
 
 
-def _moment(
+def _phase_context(
     move: Move, program: EntryProgram, name: str, phase: Phase, scope: Scope, entry: Entry, risen: Result | None
-) -> Moment:
+) -> PhaseContext:
     """Gate, evaluate and validate: (1) and (2) of MWL-360."""
     arguments: dict[str, Any] | None = None
     if scope.holds(phase.when):
@@ -209,37 +209,37 @@ def _moment(
         if not (program.provider.dispatches and name == "onAlways"):
             program.provider.parameters_of(name).validate(arguments, f"{program.provider.uri} {name}")
     turn = move.turn
-    return Moment(
+    return PhaseContext(
         entry.at if name == "onEntry" else move.now,
         arguments,
         None if risen is None else risen.read(turn),
         None if entry.config is None else entry.config.read(turn),
         None if entry.memory is None else entry.memory.read(turn),
         entry.metadata.read(turn) or {},
-        _draws(move, entry),
+        _random_source(move, entry),
     )
 
 
-def _answer(provider: Middleware, act: Callable[[Moment], Directive], moment: Moment) -> Directive:
+def _run_action(provider: Middleware, act: Callable[[PhaseContext], Directive], context: PhaseContext) -> Directive:
     """Ask the action. Spec-defined ones do not fail; an exception in a user's is a failure of its phase."""
     if provider.is_ours:
-        return act(moment)
+        return act(context)
     try:
-        directive = act(moment)
-        for kept in (directive.config, directive.memory, dict(directive.reveals), dict(directive.becomes)):
-            jsontext.encode(kept)
+        directive = act(context)
+        for data in (directive.config, directive.memory, dict(directive.reveals), dict(directive.becomes)):
+            jsontext.encode(data)
     except Exception as error:
         code = f"Provider.Middleware.{provider.prefix}.Errors.{type(error).__name__}"
         raise Fault(failure(code, str(error))) from None
     return directive
 
 
-def _draws(move: Move, entry: Entry) -> Callable[[], float]:
+def _random_source(move: Move, entry: Entry) -> Callable[[], float]:
     counter = iter(range(1, 1_000_000))
     return lambda: move.turn.draw(f"{move.path}{entry.site}/{move.turn.state.seq}", next(counter))
 
 
-def _content(result: dict[str, Any]) -> tuple[bool, Any]:
+def _split_result(result: dict[str, Any]) -> tuple[bool, Any]:
     return (True, result["value"]) if result["type"] == "success" else (False, result)
 
 

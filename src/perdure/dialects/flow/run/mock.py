@@ -34,7 +34,7 @@ PARAMETERS = Parameters(
 )
 
 
-class Mocked(msgspec.Struct, frozen=True):
+class MockResult(msgspec.Struct, frozen=True):
     failure: Envelope | None
     has_value: bool  # otherwise the success echoes the input
     value: Any
@@ -42,9 +42,9 @@ class Mocked(msgspec.Struct, frozen=True):
     metadata: dict[str, Any]
 
 
-def mocked(arguments: dict[str, Any]) -> Mocked:
+def mock_result(arguments: dict[str, Any]) -> MockResult:
     failure = arguments.get("failure")
-    return Mocked(
+    return MockResult(
         None if failure is None else {"type": "error", **failure},
         "value" in arguments,
         arguments.get("value"),

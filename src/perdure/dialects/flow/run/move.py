@@ -6,18 +6,18 @@ from typing import Any
 from perdure.dialects.flow.plan.program import Flow, Program
 from perdure.dialects.flow.plan.program import Step as StepProgram
 from perdure.dialects.flow.run.expression_roots import entry_record, step_record
-from perdure.dialects.flow.run.scope import GROWTH_SINCE, Maker, Scope
+from perdure.dialects.flow.run.scope import GROWTH_SINCE, RootBuilder, Scope
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Body, Call, Entry, Frame, Position, Step
 from perdure.dialects.flow.state.failure_chains import (
     LARGE,
     LONGEST,
     LONGEST_OF_LARGE,
-    Chain,
+    FailureChain,
     links_of,
     without_history,
 )
-from perdure.dialects.flow.state.failures import TRUNCATED, Envelope, cut, failure, link
+from perdure.dialects.flow.state.failures import TRUNCATED, Envelope, failure, link_failures, truncate_chain
 from perdure.dialects.flow.state.values import Carried, Place, Result, is_deeper
 from perdure.kernel import jsontext
 from perdure.kernel.events import Event
@@ -46,10 +46,10 @@ class Move:
     def emit(self, event: Event) -> None:
         self.turn.emit(event)
 
-    def text(self, data: Any) -> Payload:
+    def encode(self, data: Any) -> Payload:
         return self.turn.keep(jsontext.encode(data))
 
-    def envelope(self, envelope: Envelope) -> Carried:
+    def carry_failure(self, envelope: Envelope) -> Carried:
         """A failure as an event carries it: link by link, behind the failure that a place holds already.
 
         A graph that fails in a circle piles history upon history. Where that gets too deep to be read again, or too
@@ -61,39 +61,51 @@ class Move:
         if is_deeper(envelope, DEEPEST_FAILURE):
             envelope = {name: value for name, value in envelope.items() if name not in ("details", "previous")}
             envelope["previous"] = failure(TRUNCATED)
-        text = jsontext.encode(cut(envelope, LONGEST))
+        text = jsontext.encode(truncate_chain(envelope, LONGEST))
         if len(text) > LARGE:
-            text = jsontext.encode(cut(envelope, LONGEST_OF_LARGE))
+            text = jsontext.encode(truncate_chain(envelope, LONGEST_OF_LARGE))
         return self.turn.keep(text)
 
-    def following(self, envelope: Envelope, place: str) -> Carried:
+    def chain_onto(self, envelope: Envelope, place: str) -> Carried:
         """A failure with the one that a place holds, if it holds one, at the end of its chain."""
-        before = self.frame.failure if place == "failure" else None if self._risen is None else self._risen.cell
+        before = (
+            self.frame.failure
+            if place == "failure"
+            else None
+            if self._rising_failure is None
+            else self._rising_failure.cell
+        )
         if before is None:
-            return self.envelope(envelope)
+            return self.carry_failure(envelope)
         links = links_of(envelope)
-        if isinstance(before, Chain) and self._can_link(links):
-            return Place(follows=place, links=self._told(links))
-        return self.envelope(link(envelope, before.read(self.turn)))
+        if isinstance(before, FailureChain) and self._can_link(links):
+            return Place(follows=place, links=self._encode_links(links))
+        return self.carry_failure(link_failures(envelope, before.read(self.turn)))
 
     def _can_link(self, links: list[Envelope]) -> bool:
         return self.turn.record_version >= GROWTH_SINCE and not any(map(_is_deep, links))
 
-    def _told(self, links: list[Envelope], is_all: bool = False) -> list[Payload]:
-        return [self.text(one) for one in without_history(links, is_all)]
+    def _encode_links(self, links: list[Envelope], is_all: bool = False) -> list[Payload]:
+        return [self.encode(link) for link in without_history(links, is_all)]
 
     def _chain(self, links: list[Envelope]) -> Place:
         """`links`, the newest first. Those that a place holds as a chain, or as a single link, are not told again."""
         for place in ("failure", "rising"):
-            cell = self.frame.failure if place == "failure" else None if self._risen is None else self._risen.cell
+            cell = (
+                self.frame.failure
+                if place == "failure"
+                else None
+                if self._rising_failure is None
+                else self._rising_failure.cell
+            )
             at = None if cell is None else next((at for at, link in enumerate(links) if cell.holds(link)), None)
-            if at and (isinstance(cell, Chain) or at == len(links) - 1):
-                return Place(follows=place, links=self._told(links[:at]))
-        kept = links[: LONGEST + 1]  # one more than is shown, so that it is seen that there were
-        return Place(links=self._told(kept, is_all=len(kept) == len(links)))
+            if at and (isinstance(cell, FailureChain) or at == len(links) - 1):
+                return Place(follows=place, links=self._encode_links(links[:at]))
+        shown = links[: LONGEST + 1]  # one more than is shown, so that it is seen that there were
+        return Place(links=self._encode_links(shown, is_all=len(shown) == len(links)))
 
     @property
-    def _risen(self) -> Result | None:
+    def _rising_failure(self) -> Result | None:
         rising = self.frame.rising
         return None if rising is None or rising.ok else rising
 
@@ -132,23 +144,25 @@ class Move:
 
     def phase_scope(self, entry: Entry, at: Instant, result: Result | None) -> Scope:
         """The roots of a phase of this entry; `step` is among them at the Step level."""
-        return Scope(self.turn, self.frame, at, {**self.around(), "middleware": self.middleware(entry, at, result)})
+        return Scope(
+            self.turn, self.frame, at, {**self.enclosing_roots(), "middleware": self.middleware_root(entry, at, result)}
+        )
 
-    def call_scope(self, at: Instant, makers: Mapping[str, Maker]) -> Scope:
-        return Scope(self.turn, self.frame, at, {**self.around(), **makers})
+    def call_scope(self, at: Instant, makers: Mapping[str, RootBuilder]) -> Scope:
+        return Scope(self.turn, self.frame, at, {**self.enclosing_roots(), **makers})
 
-    def middleware(self, entry: Entry, at: Instant, result: Result | None) -> Maker:
+    def middleware_root(self, entry: Entry, at: Instant, result: Result | None) -> RootBuilder:
         return lambda: entry_record(self.turn, entry, at, result)
 
-    def around(self) -> dict[str, Maker]:
+    def enclosing_roots(self) -> dict[str, RootBuilder]:
         """The roots that what stands on top of the stack has around it: the Step, the phase of a cleanup."""
-        makers: dict[str, Maker] = {}
+        makers: dict[str, RootBuilder] = {}
         step = self.frame.step
         if step is not None:
             makers["step"] = lambda: step_record(self.turn, step, self.step_program(step).action)
         for scope in reversed(self.frame.stack):
             if isinstance(scope, Entry) and scope.position is Position.CLEANING:
-                makers["middleware"] = self.middleware(scope, scope.at, scope.pending)
+                makers["middleware"] = self.middleware_root(scope, scope.at, scope.pending)
                 break
         return makers
 
@@ -156,12 +170,12 @@ class Move:
 
     def resolve_failed(self, envelope: Envelope) -> None:
         """The Step on top resolves to a failure; one it was recovering from goes to the end of its chain (MWL-515)."""
-        self.emit(f.StepFailed(self.number, self.following(envelope, "failure"), self.now))
+        self.emit(f.StepFailed(self.number, self.chain_onto(envelope, "failure"), self.now))
 
-    def superseding(self, envelope: Envelope, risen: Result | None) -> Carried:
+    def supersede(self, envelope: Envelope, risen: Result | None) -> Carried:
         """A failure that takes the place of what was rising: a failure is chained, a success disappears (MWL-516)."""
         if risen is None or risen.ok:
-            return self.envelope(envelope)
+            return self.carry_failure(envelope)
         if risen is self.frame.rising:
-            return self.following(envelope, "rising")
-        return self.envelope(link(envelope, risen.cell.read(self.turn)))
+            return self.chain_onto(envelope, "rising")
+        return self.carry_failure(link_failures(envelope, risen.cell.read(self.turn)))

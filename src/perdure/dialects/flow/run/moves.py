@@ -11,7 +11,7 @@ from perdure.dialects.flow.plan.program import Call as CallProgram
 from perdure.dialects.flow.plan.program import Entry as EntryProgram
 from perdure.dialects.flow.plan.program import Program
 from perdure.dialects.flow.run import calls, deadlines, middleware_phases
-from perdure.dialects.flow.run.interruption import boundary_of, imposed_at
+from perdure.dialects.flow.run.interruption import boundary_of, cancellation_at
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Body, Call, Entry, Position, Step
@@ -34,10 +34,10 @@ def catch(move: Move, step: Step) -> None:
             continue
         scope = move.step_scope(step, step.exited, Result(False, step.failed))
         try:
-            output, bound = scope.carried(clause.output), scope.bindings(clause.assign)
+            output, bound = scope.evaluate_to_carry(clause.output), scope.bindings(clause.assign)
         except Fault as fault:
             # A new failure over the one being handled; this Step's clauses do not see it (O-09).
-            move.emit(f.StepEnded(move.number, False, move.following(fault.envelope, "failure")))
+            move.emit(f.StepEnded(move.number, False, move.chain_onto(fault.envelope, "failure")))
         else:
             move.turn.caught += 1
             move.emit(f.StepCaught(move.number, index, clause.next, move.now, move.next_step, output, bound))
@@ -53,7 +53,7 @@ def unwind(move: Move, boundary: int) -> None:
     top = move.top
     if len(move.frame.stack) - 1 == boundary:
         assert isinstance(top, Entry)
-        _arrive(move, top, boundary)
+        _end_unwinding(move, top, boundary)
         return
     match top:
         case Entry():
@@ -64,7 +64,7 @@ def unwind(move: Move, boundary: int) -> None:
             _leave_step(move, top)
 
 
-def _arrive(move: Move, owner: Entry, boundary: int) -> None:
+def _end_unwinding(move: Move, owner: Entry, boundary: int) -> None:
     """The conversion seam (MWL-555): a bare cancellation of one's own becomes what it explained.
 
     When something further out interrupts as well, that takes over here, and nothing is converted (MWL-712).
@@ -74,11 +74,11 @@ def _arrive(move: Move, owner: Entry, boundary: int) -> None:
     is_bare = owner.fired.is_same(arrived.cell)
     outer = boundary_of(move.frame, below=boundary)
     if not is_bare:
-        content = arrived.cell.kept(move.turn)
+        content = arrived.cell.to_payload(move.turn)
     elif outer is None:
         content = owner.explanation.payload
     else:
-        content = imposed_at(move.frame, outer).kept(move.turn)
+        content = cancellation_at(move.frame, outer).to_payload(move.turn)
     move.emit(f.BoundConverted(move.number, content))
 
 
@@ -88,7 +88,7 @@ def _leave_call(move: Move, call: Call) -> None:
         return
     # A Result accepted before the interruption is dropped with its scope; one that came out of the target's own
     # unwind goes on upward, for a failed cleanup must not hide behind a converted timeout (O-25).
-    content = call.result.cell.kept(move.turn) if call.imposed is not None else None
+    content = call.result.cell.to_payload(move.turn) if call.imposed is not None else None
     move.emit(f.CallDropped(move.number, content))
 
 
@@ -104,7 +104,7 @@ def _leave_step(move: Move, step: Step) -> None:
         calls.interrupt(move, fan.calls[next(reversed(fan.running))], RISING)
     else:
         failed = fan.calls.get(fan.cleanup_failed)
-        content = None if failed is None or failed.result is None else failed.result.cell.kept(move.turn)
+        content = None if failed is None or failed.result is None else failed.result.cell.to_payload(move.turn)
         move.emit(f.StepDropped(move.number, content))
 
 
@@ -160,7 +160,7 @@ def _move(move: Move) -> None:
     elif frame.rising is not None:
         _rise(move)
     elif not deadlines.fire_overdue(move):
-        _go_on(move)
+        _continue(move)
 
 
 def _descend(move: Move, inner: EntryProgram | CallProgram | None) -> None:
@@ -184,7 +184,7 @@ def _rise(move: Move) -> None:
             raise AssertionError("a call takes its Result from its target, nothing rises into it")
 
 
-def _go_on(move: Move) -> None:
+def _continue(move: Move) -> None:
     top = move.top
     match top:
         case Entry():
@@ -209,14 +209,14 @@ def _close(move: Move) -> None:
         move.emit(f.FrameClosed(move.number, move.now))
         return
     if result.ok:
-        end: tuple[Status, Outcome] = (Status.SUCCEEDED, Succeeded(result.cell.kept(move.turn)))
+        end: tuple[Status, Outcome] = (Status.SUCCEEDED, Succeeded(result.cell.to_payload(move.turn)))
     else:
-        end = ending(result.cell.read(move.turn))
+        end = status_and_outcome(result.cell.read(move.turn))
     move.emit(f.FrameClosed(move.number, move.now))
     move.turn.end(*end)
 
 
-def ending(envelope: Envelope) -> tuple[Status, Outcome]:
+def status_and_outcome(envelope: Envelope) -> tuple[Status, Outcome]:
     """How the kernel and other languages see a failure Result."""
     message = envelope.get("message", "")
     details = jsontext.encode(envelope["details"]) if "details" in envelope else None
@@ -235,6 +235,6 @@ def interrupt_root(turn: Turn, envelope: Envelope | None = None) -> None:
     """External cancellation: operator, deadline, engine limit are all this one case (MWL-557)."""
     body: Body = turn.body
     if not body.opened:
-        turn.end(*ending(envelope or cancellation()))
+        turn.end(*status_and_outcome(envelope or cancellation()))
     elif ROOT in body.frames and body.frames[ROOT].interrupted is None:
         turn.emit(f.FrameInterrupted(ROOT, turn.keep(jsontext.encode(envelope or cancellation()))))

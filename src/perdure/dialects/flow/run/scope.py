@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure.dialects.flow.plan.instants import as_datetime
-from perdure.dialects.flow.plan.program import Assign, Field, Growing, Predicate, Reading
+from perdure.dialects.flow.plan.program import AppendExpression, Assign, ExpressionReads, Field, Predicate
 from perdure.dialects.flow.run.expression_roots import execution_record, frame_record
-from perdure.dialects.flow.state.body import Frame, held
+from perdure.dialects.flow.state.body import Frame, cell_at
 from perdure.dialects.flow.state.failures import Fault, failure, invalid
 from perdure.dialects.flow.state.values import FRAME_INPUT, STEP_INPUT, Carried, Place, is_deeper
 from perdure.expressions import mwl
@@ -16,7 +16,7 @@ from perdure.kernel.growth import joined
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, Ref
 
-Maker = Callable[[], Any]
+RootBuilder = Callable[[], Any]
 
 WORTH_SHARING = 200
 """Characters or members from which on it is worth looking whether a place holds the very same value already."""
@@ -31,10 +31,10 @@ DEEPEST = 300
 class Scope:
     """What one construct's fields are evaluated against, out of one purse. `at` is its clock pin (MWL-195)."""
 
-    def __init__(self, turn: Turn, frame: Frame, at: Instant, makers: Mapping[str, Maker]) -> None:
+    def __init__(self, turn: Turn, frame: Frame, at: Instant, makers: Mapping[str, RootBuilder]) -> None:
         self._turn = turn
         self._frame = frame
-        self._makers = makers
+        self._builders = makers
         self._roots: dict[str, Any] = {}
         self._at = at
         self._pin: ClockPin | None = None
@@ -50,9 +50,9 @@ class Scope:
     def value(self, field: Field) -> Any:
         """The field's value as data, or `Fault`."""
         try:
-            return field.template.evaluate(*self._prepared(field.reading))
+            return field.template.evaluate(*self._evaluation_context(field.reads))
         except mwl.Fault as fault:
-            raise self._failed(fault, field.site) from None
+            raise self._fault(fault, field.site) from None
 
     def member(self, field: Field) -> Any:
         """The value of a field that becomes a part of something larger: arguments, an envelope."""
@@ -67,41 +67,41 @@ class Scope:
         if predicate.expression is None:
             return bool(predicate.literal)
         try:
-            return predicate.expression.holds(*self._prepared(predicate.reading))
+            return predicate.expression.holds(*self._evaluation_context(predicate.reads))
         except mwl.Fault as fault:
-            raise self._failed(fault, predicate.site) from None
+            raise self._fault(fault, predicate.site) from None
 
-    def carried(self, field: Field | None) -> Carried | None:
+    def evaluate_to_carry(self, field: Field | None) -> Carried | None:
         """The field's value as an event carries it; None for a field that is not written."""
         if field is None:
             return None
         if field.text is not None:
             return self._turn.keep(field.text)
-        if field.growing is not None and (grown := self._grown(field.growing, field.site)) is not None:
+        if field.append is not None and (grown := self._appended(field.append, field.site)) is not None:
             return grown
         return self.carry(self.value(field), field.site)
 
-    def _grown(self, growing: Growing, site: str) -> Place | None:
+    def _appended(self, growing: AppendExpression, site: str) -> Place | None:
         """What was added, where a place holds a list or a text long enough; only that is evaluated and written."""
         turn, growth = self._turn, growing.growth
         place = self._place_at(growth.path) if turn.record_version >= GROWTH_SINCE else None
         if place is None:
             return None
-        cell = held(self._frame, place)
+        cell = cell_at(self._frame, place)
         if cell.size < WORTH_SHARING:
             return None
-        measure = cell.measured(turn)
+        measure = cell.measure(turn)
         if measure is None:
             return None
         try:
-            added = growth.added(measure[0], *self._prepared(growing.reading))
+            added = growth.added(measure[0], *self._evaluation_context(growing.reads))
         except mwl.Fault as fault:
-            raise self._failed(fault, site) from None
+            raise self._fault(fault, site) from None
         if not growth.fits(*measure, added):
             return None  # the whole expression says what is wrong
         if not added:
             return Place(place=place)
-        carried = Place(grows=place, added=turn.keep(self._encoded(added, site)))
+        carried = Place(grows=place, added=turn.keep(self._encode(added, site)))
         if unsealed := cell.unsealed:
             sealed = turn.keep(joined(turn.all_texts(unsealed)), 0)
             assert isinstance(sealed, Ref)
@@ -113,9 +113,9 @@ class Scope:
         place = self._place_of(data) if _is_worth_sharing(data) else None
         if place is not None:
             return place
-        return self._turn.keep(self._encoded(data, site))
+        return self._turn.keep(self._encode(data, site))
 
-    def _encoded(self, data: Any, site: str) -> bytes:
+    def _encode(self, data: Any, site: str) -> bytes:
         try:
             text = jsontext.encode(data)
         except jsontext.NotJson as error:
@@ -128,7 +128,7 @@ class Scope:
         """All values of an `assign` block, each read against the variables before it (MWL-181)."""
         if not assign:
             return {}
-        return {name: value for name, field in assign.items() if (value := self.carried(field)) is not None}
+        return {name: value for name, field in assign.items() if (value := self.evaluate_to_carry(field)) is not None}
 
     def arguments(self, field: Field | None) -> dict[str, Any]:
         if field is None:
@@ -138,17 +138,17 @@ class Scope:
             raise invalid("'with' must be an object", field.site, arguments)
         return arguments
 
-    def _prepared(self, reading: Reading) -> tuple[dict[str, Any], ClockPin | None, mwl.Purse]:
+    def _evaluation_context(self, reading: ExpressionReads) -> tuple[dict[str, Any], ClockPin | None, mwl.Purse]:
         if self._purse is None:
             self._purse = mwl.Purse()
-        for root in reading.uses:
+        for root in reading.roots:
             if root == "vars":
                 self._roots[root] = self._frame.vars.read(self._turn, reading.variables)
             elif root not in self._roots:
-                self._roots[root] = self._make(root)
-        return self._roots, self._clock if reading.asks_the_time else None, self._purse
+                self._roots[root] = self._build_root(root)
+        return self._roots, self._clock if reading.reads_clock else None, self._purse
 
-    def _make(self, root: str) -> Any:
+    def _build_root(self, root: str) -> Any:
         turn, frame = self._turn, self._frame
         match root:
             case "execution":
@@ -158,7 +158,7 @@ class Scope:
             case "failure":
                 return None if frame.failure is None else frame.failure.read(turn)
             case _:
-                return self._makers[root]()
+                return self._builders[root]()
 
     def _place_of(self, data: Any) -> Place | None:
         step = self._frame.step
@@ -184,12 +184,12 @@ class Scope:
 
     def _rising(self, root: str) -> str | None:
         """A Result may also be one that an action put in the place of what rose."""
-        found = self._prepared(Reading([root], frozenset({root})))[0][root].get("result")
+        result = self._evaluation_context(ExpressionReads([root], frozenset({root})))[0][root].get("result")
         rising = self._frame.rising
-        is_it = found is not None and rising is not None and rising.ok and rising.cell.holds(found.get("value"))
-        return "rising" if is_it else None
+        is_rising = result is not None and rising is not None and rising.ok and rising.cell.holds(result.get("value"))
+        return "rising" if is_rising else None
 
-    def _failed(self, fault: mwl.Fault, site: str) -> Fault:
+    def _fault(self, fault: mwl.Fault, site: str) -> Fault:
         details: dict[str, Any] = {"field": site}
         if fault.position is not None:
             details["position"] = str(fault.position)

@@ -48,11 +48,11 @@ def callee(turn: Turn, arguments: dict[str, Any]) -> Callee:
         text = document.encode() if isinstance(document, str) else jsontext.encode(document)
         return Callee(arguments.get("language", "flow"), text)
     version = arguments.get("version")
-    found = subruns.find_callee(turn, arguments["path"], None if version is None else str(version))
-    if found is None:
+    callee = subruns.find_callee(turn, arguments["path"], None if version is None else str(version))
+    if callee is None:
         message = f"there is no document {arguments['path']!r}; apply it when the run is started, or register it"
         raise CannotRun("NotFound", message)
-    return found
+    return callee
 
 
 def envelope_of(outcome: Outcome, status: Status | None = None) -> Envelope:

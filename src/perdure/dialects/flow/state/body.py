@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.flow.plan.program import Program
-from perdure.dialects.flow.state.failure_chains import Chain
-from perdure.dialects.flow.state.values import NOTHING, Carried, Cell, Grown, Place, Result, Vars
+from perdure.dialects.flow.state.failure_chains import FailureChain
+from perdure.dialects.flow.state.values import NOTHING, Carried, Cell, GrowingValue, Place, Result, Vars
 from perdure.kernel.growth import Buffer
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant, Payload, Ref
@@ -23,9 +23,9 @@ from perdure.kernel.values import Instant, Payload, Ref
 
 def encode_hook(item: Any) -> Any:
     match item:
-        case Grown():
+        case GrowingValue():
             return {"pieces": item.buffer.frozen(item.count)}
-        case Chain():
+        case FailureChain():
             return {"links": [link.payload for link in item.links], "is_cut": item.is_cut}
         case Cell():
             return item.payload
@@ -38,16 +38,16 @@ def decode_hook(kind: type, item: Any) -> Any:
     if kind is Cell:
         return _cell(item)
     if kind is Vars:
-        return Vars({name: _cell(one) for name, one in item.items()})
+        return Vars({name: _cell(cell) for name, cell in item.items()})
     raise TypeError(f"{kind.__name__} is no part of a snapshot")
 
 
 def _cell(item: Any) -> Cell:
     match item:
         case {"pieces": pieces}:
-            return Grown(Buffer([_payload(piece) for piece in pieces]), len(pieces))
+            return GrowingValue(Buffer([_payload(piece) for piece in pieces]), len(pieces))
         case {"links": links, "is_cut": is_cut}:
-            return Chain(tuple(Cell(_payload(link)) for link in links), is_cut)
+            return FailureChain(tuple(Cell(_payload(link)) for link in links), is_cut)
     return Cell(_payload(item))
 
 
@@ -103,7 +103,7 @@ class Call(msgspec.Struct, gc=False, array_like=True, tag=1):
     settled: bool = True  # False when the target never ran: then there is no arm (MWL-267)
 
 
-class Fan(msgspec.Struct, gc=False, array_like=True):
+class FanOut(msgspec.Struct, gc=False, array_like=True):
     """The dispatches of a Gather. Counters stand for scans, so that a Result costs the same at any width."""
 
     total: int
@@ -158,7 +158,7 @@ class Step(msgspec.Struct, gc=False, array_like=True, tag=2):
     failed: Cell | None = None
     timer: int = 0
     woken: bool = False
-    fan: Fan | None = None
+    fan: FanOut | None = None
 
 
 class Entry(msgspec.Struct, gc=False, array_like=True, tag=3):
@@ -216,7 +216,7 @@ class Frame(msgspec.Struct, gc=False, array_like=True):
         return step
 
 
-class EndedCall(msgspec.Struct, gc=False):
+class Arrival(msgspec.Struct, gc=False):
     """Something a frame waited for has come: for the call `index`, or for the bound at that depth."""
 
     frame: int
@@ -237,7 +237,7 @@ class Body(msgspec.Struct, gc=False):
     steps: int = 0
     input: Cell = NOTHING
     result: Result | None = None
-    landed: "EndedCall | None" = None  # what just arrived, until the same turn has reacted to it
+    arrival: "Arrival | None" = None  # what just arrived, until the same turn has reacted to it
 
     def enqueue(self, frame: int) -> None:
         self.agenda.pop(frame, None)
@@ -251,24 +251,24 @@ class Body(msgspec.Struct, gc=False):
         if not isinstance(carried, dict):
             return Cell(carried)
         if "grows" in carried:
-            return held(frame, carried["grows"]).grown(carried["added"], carried.get("sealed"))
+            return cell_at(frame, carried["grows"]).grow(carried["added"], carried.get("sealed"))
         if "links" in carried:
-            return _linked(frame, carried)
+            return _extend_chain(frame, carried)
         if carried["place"] == "landed":
-            assert self.landed is not None and self.landed.cell is not None
-            return self.landed.cell
-        return held(frame, carried["place"])
+            assert self.arrival is not None and self.arrival.cell is not None
+            return self.arrival.cell
+        return cell_at(frame, carried["place"])
 
 
-def _linked(frame: Frame, carried: Place) -> Chain:
+def _extend_chain(frame: Frame, carried: Place) -> FailureChain:
     links = tuple(map(Cell, carried["links"]))
     if "follows" not in carried:
-        return Chain(links)
-    before = held(frame, carried["follows"])
-    return before.linked(links) if isinstance(before, Chain) else Chain((before, *links))
+        return FailureChain(links)
+    before = cell_at(frame, carried["follows"])
+    return before.extend(links) if isinstance(before, FailureChain) else FailureChain((before, *links))
 
 
-def held(frame: Frame, place: str) -> Cell:
+def cell_at(frame: Frame, place: str) -> Cell:
     """What a place of the frame holds."""
     match place:
         case "rising":
@@ -329,15 +329,15 @@ def freeze(body: Body) -> bytes:
 
 
 def thaw(program: Any, frozen: bytes) -> Body:
-    found = _decoder.decode(frozen)
+    snapshot = _decoder.decode(frozen)
     return Body(
         program,
-        found.frames,
-        dict.fromkeys(found.agenda),
-        found.waits,
-        found.bounds,
-        found.opened,
-        found.steps,
-        found.input,
-        found.result,
+        snapshot.frames,
+        dict.fromkeys(snapshot.agenda),
+        snapshot.waits,
+        snapshot.bounds,
+        snapshot.opened,
+        snapshot.steps,
+        snapshot.input,
+        snapshot.result,
     )

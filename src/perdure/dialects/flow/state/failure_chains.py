@@ -15,7 +15,7 @@ LARGE = 256 * 1024  # bytes
 LONGEST_OF_LARGE = 20  # so many are always shown, however large they are
 
 
-class Chain(Cell):
+class FailureChain(Cell):
     """The links, the oldest first, each a failure without its `previous`; `is_cut` when older ones have gone."""
 
     __slots__ = ("_size", "is_cut", "links")
@@ -35,7 +35,7 @@ class Chain(Cell):
     def read(self, turn: Turn) -> Any:
         if self.data is UNREAD:
             turn.all_texts(link.payload for link in self.links)  # asked for at once
-            self.data = chained([link.read(turn) for link in self.links], self.is_cut)
+            self.data = join_links([link.read(turn) for link in self.links], self.is_cut)
         return self.data
 
     def head(self, turn: Turn) -> Any:
@@ -44,22 +44,22 @@ class Chain(Cell):
     def is_same(self, other: Cell) -> bool:
         return self is other
 
-    def kept(self, turn: Turn) -> Payload:
+    def to_payload(self, turn: Turn) -> Payload:
         return turn.keep(jsontext.encode(self.read(turn)))
 
     @property
     def size(self) -> int:
         return self._size
 
-    def linked(self, links: tuple[Cell, ...]) -> "Chain":
-        return Chain((*self.links, *links), self.is_cut, self._size + _size(links))
+    def extend(self, links: tuple[Cell, ...]) -> "FailureChain":
+        return FailureChain((*self.links, *links), self.is_cut, self._size + _size(links))
 
 
 def _size(links: tuple[Cell, ...]) -> int:
     return sum(link.size for link in links)
 
 
-def chained(links: list[Envelope], is_cut: bool) -> Envelope:
+def join_links(links: list[Envelope], is_cut: bool) -> Envelope:
     """The failure as the language shows it, of its links, the oldest first."""
     chain: Envelope | None = failure(TRUNCATED) if is_cut else None
     for link in links:

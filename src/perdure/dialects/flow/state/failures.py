@@ -44,7 +44,7 @@ def invalid(message: str, path: str, value: Any) -> Fault:
     return Fault(failure(VALIDATION_FAILED, message, details={"path": path, "value": value}))
 
 
-def link(new: Envelope, superseded: Envelope) -> Envelope:
+def link_failures(new: Envelope, superseded: Envelope) -> Envelope:
     """`new` with the superseded failure, itself, at the end of its chain: no history is overwritten (MWL-517)."""
     links = [new]
     while isinstance(links[-1].get("previous"), dict):
@@ -55,16 +55,16 @@ def link(new: Envelope, superseded: Envelope) -> Envelope:
     return chain
 
 
-def cut(envelope: Envelope, room: int) -> Envelope:
+def truncate_chain(envelope: Envelope, limit: int) -> Envelope:
     """The failure with at most `room` links, the last of them a marker if some had to go (MWL-518)."""
     links = [envelope]
     while isinstance(links[-1].get("previous"), dict):
         links.append(links[-1]["previous"])
-    if len(links) <= room:
+    if len(links) <= limit:
         return envelope
     chain = failure(TRUNCATED)
-    for kept in reversed(links[: room - 1]):
-        chain = {**kept, "previous": chain}
+    for envelope in reversed(links[: limit - 1]):
+        chain = {**envelope, "previous": chain}
     return chain
 
 

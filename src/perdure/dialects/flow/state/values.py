@@ -41,11 +41,11 @@ FAILURE = Place(place="failure")  # the failure context
 STEP_INPUT = Place(place="step.input")
 SHAPED = Place(place="step.shaped")  # what a Step's `input` gave
 FRAME_INPUT = Place(place="frame.input")
-LANDED = Place(place="landed")  # what the task or child run that has just ended gave
+ARRIVAL = Place(place="landed")  # what the task or child run that has just ended gave
 
 UNREAD: Any = msgspec.UNSET
 
-PRICE_OF_HOLDING = 16  # bytes of a large value that was read before, for a unit of work
+BYTES_PER_READ_UNIT = 16  # bytes of a large value that was read before, for a unit of work
 
 Measure = tuple[bool, int, int]
 """Whether it is a text, how many elements it has, and how many characters the texts among them."""
@@ -67,7 +67,7 @@ class Cell:
             except RecursionError:
                 raise _too_deep() from None
         elif type(self.payload) is Ref:  # who reads it may write it again
-            pay(self.payload.size // PRICE_OF_HOLDING)
+            pay(self.payload.size // BYTES_PER_READ_UNIT)
         return self.data
 
     def head(self, turn: Turn) -> Any:
@@ -82,7 +82,7 @@ class Cell:
         """Whether both hold one text; what has grown, or has a history, is nobody's double."""
         return type(other) is Cell and self.payload == other.payload
 
-    def kept(self, turn: Turn) -> Payload:
+    def to_payload(self, turn: Turn) -> Payload:
         """The value as an event or a task may carry it."""
         return self.payload
 
@@ -90,7 +90,7 @@ class Cell:
     def size(self) -> int:
         return self.payload.size if isinstance(self.payload, Ref) else len(self.payload)
 
-    def measured(self, turn: Turn) -> "Measure | None":
+    def measure(self, turn: Turn) -> "Measure | None":
         """As a list or a text; None of anything else."""
         data = self.read(turn)
         if isinstance(data, str):
@@ -102,15 +102,15 @@ class Cell:
         """What it has grown by and is to be put beside the log as one text, now that it is much."""
         return []
 
-    def grown(self, added: Payload, sealed: Ref | None = None) -> "Grown":
-        return Grown(Buffer([self.payload]).add(1, added, sealed), 2)
+    def grow(self, added: Payload, sealed: Ref | None = None) -> "GrowingValue":
+        return GrowingValue(Buffer([self.payload]).add(1, added, sealed), 2)
 
 
 def _too_deep() -> Fault:
     return Fault(failure(EVALUATION_ERROR, "the value is nested too deeply to be read"))
 
 
-class Grown(Cell):
+class GrowingValue(Cell):
     """A list or a text, as the first pieces of a buffer that it shares with what it was before and has become since."""
 
     __slots__ = ("_buffer", "count")
@@ -148,7 +148,7 @@ class Grown(Cell):
     def is_same(self, other: Cell) -> bool:
         return self is other
 
-    def kept(self, turn: Turn) -> Payload:
+    def to_payload(self, turn: Turn) -> Payload:
         return turn.keep(self.text(turn.all_texts))
 
     def text(self, read: Reader) -> bytes:
@@ -158,7 +158,7 @@ class Grown(Cell):
     def size(self) -> int:
         return self.buffer.size(self.count)
 
-    def measured(self, turn: Turn) -> "Measure | None":
+    def measure(self, turn: Turn) -> "Measure | None":
         buffer = self.decoded(turn)
         return bool(buffer.is_text), buffer.elements(self.count), buffer.weight(self.count)
 
@@ -166,8 +166,8 @@ class Grown(Cell):
     def unsealed(self) -> list[Payload]:
         return self.buffer.unsealed(self.count)
 
-    def grown(self, added: Payload, sealed: Ref | None = None) -> "Grown":
-        return Grown(self.buffer.add(self.count, added, sealed), self.count + 1)
+    def grow(self, added: Payload, sealed: Ref | None = None) -> "GrowingValue":
+        return GrowingValue(self.buffer.add(self.count, added, sealed), self.count + 1)
 
 
 class Vars:
@@ -180,7 +180,7 @@ class Vars:
         self._data: dict[str, Any] = {}
         self._names: dict[int, str] = {}  # identity of data → a variable that (perhaps still) holds them
         self._stale = dict.fromkeys(self.cells)  # ordered: what an expression makes of `vars` must not depend on hashes
-        self._grown = {name: None for name, cell in self.cells.items() if isinstance(cell, Grown)}
+        self._grown = {name: None for name, cell in self.cells.items() if isinstance(cell, GrowingValue)}
 
     def bind(self, name: str, cell: Cell | None) -> None:
         """Bind a name, or unbind it with None."""
@@ -189,12 +189,12 @@ class Vars:
         else:
             self.cells[name] = cell
         self._stale[name] = None
-        if isinstance(cell, Grown):
+        if isinstance(cell, GrowingValue):
             self._grown[name] = None
         else:
             self._grown.pop(name, None)
 
-    def read(self, turn: Turn, wanted: frozenset[str] | None = None) -> dict[str, Any]:
+    def read(self, turn: Turn, names: frozenset[str] | None = None) -> dict[str, Any]:
         """All variables, or at least those that are `wanted`: a text that grows is only put together for who asks."""
         for name in list(self._stale):
             cell = self.cells.get(name)
@@ -207,8 +207,8 @@ class Vars:
             del self._stale[name]
         for name in self._grown:
             grown = self.cells[name]
-            assert isinstance(grown, Grown)
-            if wanted is None or name in wanted or not grown.decoded(turn).is_text:
+            assert isinstance(grown, GrowingValue)
+            if names is None or name in names or not grown.decoded(turn).is_text:
                 self._put(name, grown.read(turn))
         return self._data
 

@@ -7,7 +7,7 @@ import msgspec
 from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.plan.program import AMBIENT, Call, Entry, Field, pointer
 from perdure.dialects.flow.run import calls, middleware_phases
-from perdure.dialects.flow.run.calls import tail
+from perdure.dialects.flow.run.calls import evaluate_tail
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
-class Own(msgspec.Struct, frozen=True):
+class CallFields(msgspec.Struct, frozen=True):
     input: Field | None
     outermost: Entry | None
     call: Call
 
-    def own_fields(self) -> Any:
+    def all_fields(self) -> Any:
         return self.input
 
 
@@ -43,25 +43,25 @@ class CallAction(Action):
     }
     required = ("call", "next")
 
-    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> CallFields:
         roots = AMBIENT | {"step"}
         call = compiler.call(raw["call"], pointer(site, "call"), roots, lexical)
         stack = compiler.stack(raw.get("middleware", []), pointer(site, "middleware"), roots, lexical, call)
-        return Own(compiler.field(raw, "input", roots, site), stack, call)
+        return CallFields(compiler.field(raw, "input", roots, site), stack, call)
 
     def advance(self, move: Move, step: Step) -> None:
-        own: Own = move.step_program(step).own
-        if own.input is not None and step.shaped is None:
+        fields: CallFields = move.step_program(step).fields
+        if fields.input is not None and step.shaped is None:
             try:
-                shaped = move.step_scope(step).carried(own.input)
+                shaped = move.step_scope(step).evaluate_to_carry(fields.input)
             except Fault as fault:
                 move.resolve_failed(fault.envelope)
             else:
                 move.emit(f.StepShaped(move.number, shaped))
-        elif own.outermost is not None:
-            middleware_phases.open_entry(move, own.outermost)
+        elif fields.outermost is not None:
+            middleware_phases.open_entry(move, fields.outermost)
         else:
-            calls.enter(move, own.call)
+            calls.enter(move, fields.call)
 
     def resolve(self, move: Move, step: Step) -> None:
         """The outermost entry, or the call itself, has emitted: that is `step.result`."""
@@ -71,7 +71,7 @@ class CallAction(Action):
             move.resolve_failed(result.cell.read(move.turn))
             return
         try:
-            output, bound = tail(move, step, result)
+            output, bound = evaluate_tail(move, step, result)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
         else:
@@ -81,11 +81,11 @@ class CallAction(Action):
     def show_results(self, turn: Turn, step: Step, result: Result | None) -> dict[str, Any]:
         return {} if result is None else {"result": result.read(turn)}
 
-    def calls(self, own: Own) -> tuple[Call, ...]:
-        return (own.call,)
+    def calls(self, fields: CallFields) -> tuple[Call, ...]:
+        return (fields.call,)
 
-    def stack(self, own: Own) -> Entry | None:
-        return own.outermost
+    def stack(self, fields: CallFields) -> Entry | None:
+        return fields.outermost
 
 
 ACTION = CallAction()

@@ -16,7 +16,7 @@ from perdure.dialects.flow.run import calls
 from perdure.dialects.flow.run.expression_roots import results_of
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import Call, Fan, Step
+from perdure.dialects.flow.state.body import Call, FanOut, Step
 from perdure.dialects.flow.state.failures import (
     COMPLETION_UNMET,
     DISPATCH_CANCELLED,
@@ -70,7 +70,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
 
 
-class Own(msgspec.Struct, frozen=True):
+class GatherFields(msgspec.Struct, frozen=True):
     over: Field | None
     calls: tuple[CallProgram, ...]
     successes: Field | None
@@ -80,7 +80,7 @@ class Own(msgspec.Struct, frozen=True):
     def call(self, index: int) -> CallProgram:
         return self.calls[0 if self.over is not None else index]
 
-    def own_fields(self) -> Any:
+    def all_fields(self) -> Any:
         return (self.over, self.successes)
 
 
@@ -104,36 +104,36 @@ class GatherAction(Action):
         """`over` with `call`, or `calls` (MWL-034)."""
         present = [name for name in ("over", "call", "calls") if name in cursor.value]
         if present not in (["over", "call"], ["calls"]):
-            said = ", ".join(repr(name) for name in present) or "neither"
-            cursor.problem("MWL-034", f"a Gather has either 'over' with 'call' or 'calls', here: {said}")
+            names = ", ".join(repr(name) for name in present) or "neither"
+            cursor.problem("MWL-034", f"a Gather has either 'over' with 'call' or 'calls', here: {names}")
 
-    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> GatherFields:
         roots = AMBIENT | {"step"}
         if "call" in raw:
-            made = [compiler.call(raw["call"], pointer(site, "call"), roots, lexical)]
+            calls = [compiler.call(raw["call"], pointer(site, "call"), roots, lexical)]
         else:
-            made = [
+            calls = [
                 compiler.call(call, pointer(site, "calls", index), roots, lexical)
                 for index, call in enumerate(raw["calls"])
             ]
         completion = raw.get("completion", {})
-        return Own(
+        return GatherFields(
             compiler.field(raw, "over", roots, site),
-            tuple(made),
+            tuple(calls),
             compiler.field(completion, "successes", roots, pointer(site, "completion")),
             completion.get("wait", True),
             raw.get("concurrency"),
         )
 
     def advance(self, move: Move, step: Step) -> None:
-        own: Own = move.step_program(step).own
+        fields: GatherFields = move.step_program(step).fields
         fan = step.fan
         if fan is None:
-            self._begin(move, step, own)
+            self._begin(move, step, fields)
         elif not fan.decided and not fan.wait and fan.is_determined:
             move.emit(f.GatherDecided(move.number))
         elif fan.can_start:
-            calls.enter(move, own.call(fan.started), fan.started)
+            calls.enter(move, fields.call(fan.started), fan.started)
         elif fan.running and fan.decided:
             calls.interrupt(move, fan.calls[next(reversed(fan.running))], _CANCELLED)
         elif (call := _next_arm(move, fan)) is not None:
@@ -141,22 +141,22 @@ class GatherAction(Action):
         else:
             self._finish(move, step, fan)
 
-    def _begin(self, move: Move, step: Step, own: Own) -> None:
+    def _begin(self, move: Move, step: Step, fields: GatherFields) -> None:
         elements: Carried | None = None
-        total = len(own.calls)
+        total = len(fields.calls)
         try:
-            if own.over is not None:
+            if fields.over is not None:
                 scope = move.step_scope(step)
-                found = scope.value(own.over)
-                if not isinstance(found, list):
-                    raise invalid("'over' must be an array", own.over.site, found)
-                total, elements = len(found), scope.carry(found, own.over.site)
+                collection = scope.value(fields.over)
+                if not isinstance(collection, list):
+                    raise invalid("'over' must be an array", fields.over.site, collection)
+                total, elements = len(collection), scope.carry(collection, fields.over.site)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
             return
-        limit = max(total, 1) if own.concurrency is None else int(own.concurrency)
+        limit = max(total, 1) if fields.concurrency is None else int(fields.concurrency)
         try:
-            need = total if own.successes is None else _needed(move, step, own.successes, total)
+            need = total if fields.successes is None else _needed(move, step, fields.successes, total)
         except Fault as fault:
             # Nothing has started: all are skipped, so that `step.results` is complete (O-11).
             if move.frame.failure is not None:
@@ -166,9 +166,9 @@ class GatherAction(Action):
             move.resolve_failed(fault.envelope)
             return
         move.turn.enumerated += total
-        move.emit(f.GatherBegan(move.number, total, need, own.wait, limit, elements))
+        move.emit(f.GatherBegan(move.number, total, need, fields.wait, limit, elements))
 
-    def _finish(self, move: Move, step: Step, fan: Fan) -> None:
+    def _finish(self, move: Move, step: Step, fan: FanOut) -> None:
         """The verdict is made of the final slots: an arm's fault may have turned a success (MWL-323)."""
         program = move.step_program(step)
         succeeded = [call for index in range(fan.started) if (call := fan.calls[index]).result and call.result.ok]
@@ -176,7 +176,7 @@ class GatherAction(Action):
             if len(succeeded) < fan.need:
                 raise Fault(_unmet(move, fan))
             scope = move.step_scope(step, move.now)
-            output = scope.carried(program.output)
+            output = scope.evaluate_to_carry(program.output)
             output = move.turn.keep(_values(move.turn, succeeded)) if output is None else output
             bound = scope.bindings(program.assign)
         except Fault as fault:
@@ -187,23 +187,23 @@ class GatherAction(Action):
     def show_results(self, turn: Turn, step: Step, result: Result | None) -> dict[str, Any]:
         return {"results": [] if step.fan is None else results_of(turn, step.fan)}
 
-    def calls(self, own: Own) -> tuple[CallProgram, ...]:
-        return own.calls
+    def calls(self, fields: GatherFields) -> tuple[CallProgram, ...]:
+        return fields.calls
 
-    def notes(self, own: Own) -> tuple[str, ...]:
-        return () if own.over is None else ("for each element",)
+    def notes(self, fields: GatherFields) -> tuple[str, ...]:
+        return () if fields.over is None else ("for each element",)
 
 
 def _needed(move: Move, step: Step, field: Field, total: int) -> int:
     """`successes`, with the dispatch count already readable (MWL-300, MWL-310)."""
-    enumerated = Step(step.name, step.number, step.place, step.at, step.input, fan=Fan(total, 0, True, 1, None))
+    enumerated = Step(step.name, step.number, step.place, step.at, step.input, fan=FanOut(total, 0, True, 1, None))
     value = move.step_scope(enumerated).value(field)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise invalid("'successes' must be an integral number", field.site, value)
     return int(value)
 
 
-def _next_arm(move: Move, fan: Fan) -> Call | None:
+def _next_arm(move: Move, fan: FanOut) -> Call | None:
     """The next settled dispatch that has something to say; cancelled and skipped ones run no arm (MWL-320)."""
     for index in range(fan.arm, fan.started):
         call = fan.calls[index]
@@ -216,11 +216,11 @@ def _next_arm(move: Move, fan: Fan) -> Call | None:
 
 def _values(turn: Turn, calls: list[Call]) -> bytes:
     """The success projection, made of the texts as they are."""
-    payloads = [call.result.cell.kept(turn) for call in calls if call.result is not None]
+    payloads = [call.result.cell.to_payload(turn) for call in calls if call.result is not None]
     return b"[" + b",".join(turn.all_texts(payloads)) + b"]"
 
 
-def _unmet(move: Move, fan: Fan) -> dict[str, Any]:
+def _unmet(move: Move, fan: FanOut) -> dict[str, Any]:
     failures = [
         {"index": index, "result": result}
         for index, result in enumerate(results_of(move.turn, fan))

@@ -47,12 +47,12 @@ def _match_default(cursor: Cursor) -> None:
     cursor.closed(members, ("next",), "MWL-022", "a Match default", foreign={"when": "MWL-039"})
 
 
-class Own(msgspec.Struct, frozen=True):
+class MatchFields(msgspec.Struct, frozen=True):
     input: Field | None
     cases: tuple[Clause, ...]
     default: Clause
 
-    def own_fields(self) -> Any:
+    def all_fields(self) -> Any:
         return (self.input, self.cases, self.default)
 
 
@@ -63,22 +63,24 @@ class MatchAction(Action):
     required = ("cases", "default")
     code_of_missing = "MWL-039"
 
-    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> MatchFields:
         step = AMBIENT | {"step"}
         inside = step | {"match"}
         cases = tuple(compiler.clauses(raw["cases"], inside, pointer(site, "cases")))
         default = compiler.clause(raw["default"], inside, pointer(site, "default"))
-        return Own(compiler.field(raw, "input", step, site), cases, default)
+        return MatchFields(compiler.field(raw, "input", step, site), cases, default)
 
     def advance(self, move: Move, step: Step) -> None:
-        own: Own = move.step_program(step).own
+        fields: MatchFields = move.step_program(step).fields
         try:
-            if own.input is not None and step.shaped is None:
-                event: f.StepShaped | f.StepLeft = f.StepShaped(move.number, move.step_scope(step).carried(own.input))
+            if fields.input is not None and step.shaped is None:
+                event: f.StepShaped | f.StepLeft = f.StepShaped(
+                    move.number, move.step_scope(step).evaluate_to_carry(fields.input)
+                )
             else:
                 predicates = self._scope(move, step)
-                chosen = next((clause for clause in own.cases if predicates.holds(clause.when)), own.default)
-                event = self._take(move, step, chosen)
+                clause = next((clause for clause in fields.cases if predicates.holds(clause.when)), fields.default)
+                event = self._take(move, step, clause)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
         else:
@@ -89,7 +91,7 @@ class MatchAction(Action):
         bound: dict[str, Carried] = {}
         if clause.output is not None or clause.assign:
             scope = self._scope(move, step, move.now)
-            output = SHAPED if clause.output is None else scope.carried(clause.output)
+            output = SHAPED if clause.output is None else scope.evaluate_to_carry(clause.output)
             bound = scope.bindings(clause.assign)
         return f.StepLeft(move.number, clause.next, move.now, move.next_step, output, bound)
 
@@ -101,8 +103,8 @@ class MatchAction(Action):
         }
         return Scope(turn, move.frame, step.at, makers)
 
-    def branches(self, own: Own) -> list[tuple[str, Clause]]:
-        return [*((f"case {index}", case) for index, case in enumerate(own.cases, 1)), ("default", own.default)]
+    def branches(self, fields: MatchFields) -> list[tuple[str, Clause]]:
+        return [*((f"case {index}", case) for index, case in enumerate(fields.cases, 1)), ("default", fields.default)]
 
 
 ACTION = MatchAction()

@@ -26,7 +26,7 @@ class PassAction(Action):
         program = move.step_program(step)
         scope = move.step_scope(step, move.now)
         try:
-            output, bound = scope.carried(program.output), scope.bindings(program.assign)
+            output, bound = scope.evaluate_to_carry(program.output), scope.bindings(program.assign)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
         else:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Action:
-    """`own` in these methods is what `compile` returned for the Step."""
+    """`fields` in these methods is what `compile` returned for the Step."""
 
     name: ClassVar[str]
     members: ClassVar[Mapping[str, Rule]]  # of its Steps, besides `action` and `comment`
@@ -34,9 +34,9 @@ class Action:
         """Report what is wrong with a Step beyond its members, which are checked by the rules of `members`."""
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Any:
-        """What the action needs to know of its own fields at run time; `Step.own`."""
+        """What the action needs to know of its own fields at run time; `Step.fields`."""
 
-    def advise(self, own: Any) -> Iterator[Finding]:
+    def advise(self, fields: Any) -> Iterator[Finding]:
         """Warnings about a Step that is valid."""
         yield from ()
 
@@ -56,18 +56,18 @@ class Action:
 
     # In views.
 
-    def calls(self, own: Any) -> Sequence[Call]:
+    def calls(self, fields: Any) -> Sequence[Call]:
         """What the Step calls."""
         return ()
 
-    def stack(self, own: Any) -> Entry | None:
+    def stack(self, fields: Any) -> Entry | None:
         """The outermost middleware of the Step."""
         return None
 
-    def branches(self, own: Any) -> Sequence[tuple[str, Clause]]:
+    def branches(self, fields: Any) -> Sequence[tuple[str, Clause]]:
         """Where the Step leads besides `next` and its catch clauses, each with a label."""
         return ()
 
-    def notes(self, own: Any) -> Sequence[str]:
+    def notes(self, fields: Any) -> Sequence[str]:
         """Further lines about the Step in a drawing."""
         return ()

@@ -39,11 +39,11 @@ class RaiseAction(Action):
         return {name: Field(members[name], roots, pointer(inside, name)) for name in MEMBERS if name in members}
 
     def advance(self, move: Move, step: Step) -> None:
-        members: dict[str, Field] | None = move.step_program(step).own
+        members: dict[str, Field] | None = move.step_program(step).fields
         active = move.frame.failure
         if members is None:
             empty = failure(EMPTY_RAISE, "there is no failure to raise again")
-            move.emit(f.StepEnded(move.number, False, move.text(empty) if active is None else FAILURE))
+            move.emit(f.StepEnded(move.number, False, move.encode(empty) if active is None else FAILURE))
             return
         try:
             envelope = self._constructed(move, step, members)
@@ -51,7 +51,7 @@ class RaiseAction(Action):
             move.resolve_failed(fault.envelope)
             return
         severed = active is None or "previous" in members
-        content = move.envelope(envelope) if severed else move.following(envelope, "failure")
+        content = move.carry_failure(envelope) if severed else move.chain_onto(envelope, "failure")
         move.emit(f.StepEnded(move.number, False, content))
 
     def _constructed(self, move: Move, step: Step, members: dict[str, Field]) -> Envelope:

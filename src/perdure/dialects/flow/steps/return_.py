@@ -25,9 +25,9 @@ class ReturnAction(Action):
         return compiler.field(raw, "value", AMBIENT | {"step"}, site)
 
     def advance(self, move: Move, step: Step) -> None:
-        own: Field | None = move.step_program(step).own
+        fields: Field | None = move.step_program(step).fields
         try:
-            value = None if own is None else move.step_scope(step).carried(own)
+            value = None if fields is None else move.step_scope(step).evaluate_to_carry(fields)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
         else:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _CALENDAR = lazy_regex(r"-?P[^T]*[YM]")
 
 
-class Own(msgspec.Struct, frozen=True):
+class SleepFields(msgspec.Struct, frozen=True):
     length: Field | None
     until: Field | None
 
-    def own_fields(self) -> Any:
+    def all_fields(self) -> Any:
         return (self.length, self.until)
 
 
@@ -44,30 +44,30 @@ class SleepAction(Action):
     def check(self, cursor: Cursor) -> None:
         cursor.exactly_one("for", "until", code="MWL-038")
 
-    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Own:
+    def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> SleepFields:
         roots = AMBIENT | {"step"}
-        return Own(compiler.field(raw, "for", roots, site), compiler.field(raw, "until", roots, site))
+        return SleepFields(compiler.field(raw, "for", roots, site), compiler.field(raw, "until", roots, site))
 
-    def advise(self, own: Own) -> Iterator[Finding]:
-        field = own.length or own.until
+    def advise(self, fields: SleepFields) -> Iterator[Finding]:
+        field = fields.length or fields.until
         assert field is not None
-        written = field.template.document
-        if not isinstance(written, str) or find_expression(written) is not None:
+        text = field.template.document
+        if not isinstance(text, str) or find_expression(text) is not None:
             return
         try:
-            (parse_duration if own.length is not None else parse_timestamp)(written)
+            (parse_duration if fields.length is not None else parse_timestamp)(text)
         except ValueError as error:
             yield warning("MWL-046", f"this will fail at run time: {error}", field.site)
             return
-        if own.length is not None and _CALENDAR.match(written):
+        if fields.length is not None and _CALENDAR.match(text):
             yield warning("MWL-088", "a year counts 365 days and a month 30", field.site, "Write days to be clear.")
 
     def advance(self, move: Move, step: Step) -> None:
         program = move.step_program(step)
-        is_calendar = program.own.until is not None  # an instant on the wall, however that is set
+        is_calendar = program.fields.until is not None  # an instant on the wall, however that is set
         now = move.now + move.turn.ahead if is_calendar else move.now
         try:
-            due = now if step.woken else self._due(move, step, program.own)
+            due = now if step.woken else self._due(move, step, program.fields)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
             return
@@ -77,18 +77,18 @@ class SleepAction(Action):
         else:
             move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step))
 
-    def _due(self, move: Move, step: Step, own: Own) -> Instant:
-        field = own.length or own.until
+    def _due(self, move: Move, step: Step, fields: SleepFields) -> Instant:
+        field = fields.length or fields.until
         assert field is not None
-        written = move.step_scope(step).value(field)
-        if not isinstance(written, str):
-            raise invalid("a duration or timestamp must be a string", field.site, written)
+        text = move.step_scope(step).value(field)
+        if not isinstance(text, str):
+            raise invalid("a duration or timestamp must be a string", field.site, text)
         try:
-            if own.length is not None:
-                return clamp(step.at + parse_duration(written))
-            return parse_timestamp(written)
+            if fields.length is not None:
+                return clamp(step.at + parse_duration(text))
+            return parse_timestamp(text)
         except ValueError as error:
-            raise invalid(str(error), field.site, written) from None
+            raise invalid(str(error), field.site, text) from None
 
 
 ACTION = SleepAction()

@@ -26,11 +26,11 @@ def _edges(flow: Flow, step: Step) -> list[Edge]:
     edges = []
     if step.next:
         edges.append(Edge(step.site, flow.steps[step.next].site))
-    for label, branch in step.action.branches(step.own):
+    for label, branch in step.action.branches(step.fields):
         edges.append(Edge(step.site, flow.steps[branch.next].site, label))
     for clause in step.catch:
         edges.append(Edge(step.site, flow.steps[clause.next].site, f"catch {_matched(clause)}", is_exceptional=True))
-    for call in step.action.calls(step.own):
+    for call in step.action.calls(step.fields):
         if call.flow is not None:
             edges.append(Edge(step.site, _start(call.flow), "calls"))
     return edges
@@ -45,9 +45,9 @@ def _matched(clause: Clause) -> str:
 
 
 def _notes(step: Step) -> tuple[str, ...]:
-    calls = step.action.calls(step.own)
+    calls = step.action.calls(step.fields)
     called = [call.provider.uri.split("/", 1)[1] for call in calls if call.provider is not None]
-    return (*step.action.notes(step.own), *dict.fromkeys(called), *_stack(step.action.stack(step.own)))
+    return (*step.action.notes(step.fields), *dict.fromkeys(called), *_stack(step.action.stack(step.fields)))
 
 
 def _stack(outermost: Entry | None) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from typing import Any
 
 from perdure.dialects.flow.plan.instants import write_timestamp
 from perdure.dialects.flow.state.body import Body, Call, Entry, Frame, Step
-from perdure.dialects.flow.state.failure_chains import Chain, chained
-from perdure.dialects.flow.state.values import Cell, Grown
+from perdure.dialects.flow.state.failure_chains import FailureChain, join_links
+from perdure.dialects.flow.state.values import Cell, GrowingValue
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed
@@ -30,27 +30,27 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> Any:
             return {"type": "error", "code": code, "message": message}
         case _:
             pass
-    shown = list(body.frames.items())[:SHOWN]
+    frames = list(body.frames.items())[:SHOWN]
     return {
         "type": state.activity.value,
-        "frames": [_frame(number, frame) for number, frame in shown],
-        "further_frames": len(body.frames) - len(shown),
+        "frames": [_frame(number, frame) for number, frame in frames],
+        "further_frames": len(body.frames) - len(frames),
         "open": {
             "tasks": {str(number): task.provider for number, task in list(state.tasks.items())[:SHOWN]},
-            "timers": {str(number): write_timestamp(one.due) for number, one in list(state.timers.items())[:SHOWN]},
+            "timers": {str(number): write_timestamp(timer.due) for number, timer in list(state.timers.items())[:SHOWN]},
             "children": [execution.child_id(number) for number in list(state.children)[:SHOWN]],
         },
     }
 
 
 def _frame(number: int, frame: Frame) -> dict[str, Any]:
-    shown: dict[str, Any] = {"frame": number, "flow": frame.flow or "/", "enteredAt": write_timestamp(frame.at)}
+    record: dict[str, Any] = {"frame": number, "flow": frame.flow or "/", "enteredAt": write_timestamp(frame.at)}
     if frame.owner >= 0:
-        shown["calledBy"] = frame.owner
+        record["calledBy"] = frame.owner
     if frame.interrupted is not None:
-        shown["interrupted"] = True
-    shown["inside"] = [_scope(scope) for scope in frame.stack]
-    return shown
+        record["interrupted"] = True
+    record["inside"] = [_scope(scope) for scope in frame.stack]
+    return record
 
 
 def _scope(scope: Step | Entry | Call) -> str:
@@ -66,10 +66,10 @@ def _scope(scope: Step | Entry | Call) -> str:
 
 
 def _read(cell: Cell, texts: Mapping[bytes, bytes]) -> Any:
-    if isinstance(cell, Grown):
+    if isinstance(cell, GrowingValue):
         return jsontext.decode(cell.text(lambda pieces: _texts(pieces, texts)))
-    if isinstance(cell, Chain):
-        return chained([*map(jsontext.decode, _texts([link.payload for link in cell.links], texts))], cell.is_cut)
+    if isinstance(cell, FailureChain):
+        return join_links([*map(jsontext.decode, _texts([link.payload for link in cell.links], texts))], cell.is_cut)
     payload = cell.payload
     if isinstance(payload, bytes):
         return jsontext.decode(payload)
@@ -80,7 +80,7 @@ def _read(cell: Cell, texts: Mapping[bytes, bytes]) -> Any:
 
 
 def _texts(pieces: list[Payload], texts: Mapping[bytes, bytes]) -> list[bytes]:
-    missing = [one.digest for one in pieces if not isinstance(one, bytes) and one.digest not in texts]
+    missing = [piece.digest for piece in pieces if not isinstance(piece, bytes) and piece.digest not in texts]
     if missing:
         raise MissingValues(tuple(missing))
-    return [one if isinstance(one, bytes) else texts[one.digest] for one in pieces]
+    return [piece if isinstance(piece, bytes) else texts[piece.digest] for piece in pieces]

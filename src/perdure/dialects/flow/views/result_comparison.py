@@ -9,8 +9,8 @@ from perdure.dialects.flow.state.failures import COMPLETION_UNMET
 def differences(expected: dict[str, Any], actual: Any, at: str = "") -> Iterator[str]:
     """One line per difference; none when the Result passes."""
     if not isinstance(actual, dict) or actual.get("type") != expected["type"]:
-        found = actual.get("type") if isinstance(actual, dict) else actual
-        yield f"{at}type: expected {expected['type']!r}, got {found!r}{_reason(actual)}"
+        kind = actual.get("type") if isinstance(actual, dict) else actual
+        yield f"{at}type: expected {expected['type']!r}, got {kind!r}{_reason(actual)}"
     elif expected["type"] == "success":
         yield from _unequal(expected.get("value"), actual.get("value"), f"{at}value")
     else:
@@ -20,17 +20,17 @@ def differences(expected: dict[str, Any], actual: Any, at: str = "") -> Iterator
 def _envelope(expected: dict[str, Any], actual: dict[str, Any], at: str) -> Iterator[str]:
     """Members the expectation does not name are free; an expected null also matches absence."""
     for name, value in expected.items():
-        found = actual.get(name)
-        if value is None and found is None:
+        other = actual.get(name)
+        if value is None and other is None:
             continue
         if name not in actual:
             yield f"{at}{name}: expected {_short(value)}, but it is absent"
         elif name == "previous" and isinstance(value, dict):
-            yield from differences(value, found, f"{at}previous.")
+            yield from differences(value, other, f"{at}previous.")
         elif name == "details" and expected.get("code") == COMPLETION_UNMET and isinstance(value, dict):
-            yield from _evidence(value, found, f"{at}details.")
+            yield from _evidence(value, other, f"{at}details.")
         else:
-            yield from _unequal(value, found, f"{at}{name}")
+            yield from _unequal(value, other, f"{at}{name}")
 
 
 def _evidence(expected: dict[str, Any], actual: Any, at: str) -> Iterator[str]:
@@ -39,15 +39,15 @@ def _evidence(expected: dict[str, Any], actual: Any, at: str) -> Iterator[str]:
         yield f"{at}: expected an object, got {_short(actual)}"
         return
     for name, value in expected.items():
-        found = actual.get(name)
+        other = actual.get(name)
         if name != "failures":
-            yield from _unequal(value, found, f"{at}{name}")
-        elif not isinstance(found, list) or len(found) != len(value):
-            yield f"{at}failures: expected {len(value)} of them, got {_short(found)}"
+            yield from _unequal(value, other, f"{at}{name}")
+        elif not isinstance(other, list) or len(other) != len(value):
+            yield f"{at}failures: expected {len(value)} of them, got {_short(other)}"
         else:
-            for place, (wanted, got) in enumerate(zip(value, found, strict=True)):
-                yield from _unequal(wanted["index"], got["index"], f"{at}failures[{place}].index")
-                yield from differences(wanted["result"], got["result"], f"{at}failures[{place}].result.")
+            for place, (left, right) in enumerate(zip(value, other, strict=True)):
+                yield from _unequal(left["index"], right["index"], f"{at}failures[{place}].index")
+                yield from differences(left["result"], right["result"], f"{at}failures[{place}].result.")
 
 
 def _unequal(expected: Any, actual: Any, at: str) -> Iterator[str]:
@@ -60,8 +60,8 @@ def _unequal(expected: Any, actual: Any, at: str) -> Iterator[str]:
             else:
                 yield from _unequal(expected[name], actual[name], f"{at}.{name}")
     elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
-        for place, (wanted, got) in enumerate(zip(expected, actual, strict=True)):
-            yield from _unequal(wanted, got, f"{at}[{place}]")
+        for place, (left, right) in enumerate(zip(expected, actual, strict=True)):
+            yield from _unequal(left, right, f"{at}[{place}]")
     elif _kind(expected) != _kind(actual) or expected != actual:
         yield f"{at}: expected {_short(expected)}, got {_short(actual)}"
 

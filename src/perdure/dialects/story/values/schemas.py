@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.values.references import is_reference
-from perdure.documents.schema_size import BACKTRACKS, Parts, SchemaSize, TooLarge
+from perdure.documents.schema_size import BACKTRACKS, PartwiseValidator, SchemaSize, SchemaTooLarge
 
 TEMPLATE = r"^\s*\$?\{\{[\s\S]+\}\}\s*$"
 DEEPEST_DEFAULTS = 32  # STY-080
@@ -49,10 +49,10 @@ class Schema:
         self.schema: Any = normalized(schema)
         try:
             self._size = SchemaSize(self.schema)
-        except TooLarge as problem:
+        except SchemaTooLarge as problem:
             raise BadSchema(str(problem)) from None
         self._strict = _compile(self.schema)
-        self._parts = Parts(self.schema, _compile, self._size.looks)
+        self._parts = PartwiseValidator(self.schema, _compile, self._size.checks_per_part)
         self._relaxed: Any = None
 
     def complete(self, value: Any) -> Any:
@@ -61,9 +61,9 @@ class Schema:
 
     def misfits(self, value: Any) -> list[Misfit]:
         """Everything that does not fit, templates and references included (STY-212)."""
-        if refusal := self._size.refusal(value, in_parts=self._parts.are_cut):
+        if refusal := self._size.refusal(value, in_parts=self._parts.can_split):
             return [Misfit(refusal, ())]
-        return [] if self._parts.fit(value) else _told(self._strict.iter_errors(value))
+        return [] if self._parts.is_valid(value) else _told(self._strict.iter_errors(value))
 
     def static_misfits(self, value: Any) -> list[Misfit]:
         """What will not fit whatever the templates and references in it turn out to be (STY-041)."""

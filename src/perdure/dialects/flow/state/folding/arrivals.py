@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from perdure.dialects.flow.state.body import GAP, SLEEP, Body, EndedCall, Entry, Step
+from perdure.dialects.flow.state.body import GAP, SLEEP, Arrival, Body, Entry, Step
 from perdure.dialects.flow.state.values import Cell
 from perdure.kernel import events as e
 from perdure.kernel.outcomes import Outcome, Succeeded
@@ -17,7 +17,7 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
     bound = body.bounds.pop(event.timer, None)
     if bound is not None:
         _owner(body, *bound).timer = 0
-        body.landed = EndedCall(*bound, is_bound=True)
+        body.arrival = Arrival(*bound, is_bound=True)
         return
     if event.timer not in body.waits:
         return  # the grace of a child: the kernel's own
@@ -27,10 +27,10 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
         assert isinstance(top, Step | Entry)
         top.woken = True
         top.timer = 0
-        body.landed = None
+        body.arrival = None
         body.enqueue(number)
     else:
-        body.landed = EndedCall(number, index)
+        body.arrival = Arrival(number, index)
 
 
 def _timer_dropped(body: Body, event: e.TimerDropped) -> None:
@@ -48,14 +48,14 @@ def _owner(body: Body, frame: int, depth: int) -> Entry:
 
 
 def _task_ended(body: Body, event: e.TaskEnded) -> None:
-    body.landed = EndedCall(*body.waits.pop(event.task), event.outcome, cell=_given(event.outcome))
+    body.arrival = Arrival(*body.waits.pop(event.task), event.outcome, cell=_value_cell(event.outcome))
 
 
 def _child_ended(body: Body, event: e.ChildEnded) -> None:
-    body.landed = EndedCall(*body.waits.pop(event.child), event.outcome, event.status, cell=_given(event.outcome))
+    body.arrival = Arrival(*body.waits.pop(event.child), event.outcome, event.status, cell=_value_cell(event.outcome))
 
 
-def _given(outcome: Outcome) -> Cell | None:
+def _value_cell(outcome: Outcome) -> Cell | None:
     return Cell(outcome.value) if isinstance(outcome, Succeeded) else None
 
 

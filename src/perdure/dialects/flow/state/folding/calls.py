@@ -4,17 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import SINGLE, Body, Call, Fan, Frame, Kind, Step, find_call
+from perdure.dialects.flow.state.body import SINGLE, Body, Call, FanOut, Frame, Kind, Step, find_call
 from perdure.dialects.flow.state.folding.steps import leave_scope, step_left, top_step
-from perdure.dialects.flow.state.folding.variables import bind, cells_of, optional
-from perdure.dialects.flow.state.values import LANDED, NOTHING, Cell, Result
+from perdure.dialects.flow.state.folding.variables import bind, cells_of, optional_cell
+from perdure.dialects.flow.state.values import ARRIVAL, NOTHING, Cell, Result
 from perdure.kernel import events as e
 from perdure.kernel.values import Instant
 
 _KINDS = tuple(Kind)
 
 
-def fan_of(frame: Frame) -> Fan:
+def fan_of(frame: Frame) -> FanOut:
     fan = top_step(frame).fan
     assert fan is not None
     return fan
@@ -40,14 +40,14 @@ def _received(frame: Frame, index: int) -> Cell | None:
 
 def _call_entered(body: Body, event: f.CallEntered) -> None:
     frame = body.frames[event.frame]
-    given = None if event.given is None else body.cell(frame, event.given)
+    input = None if event.given is None else body.cell(frame, event.given)
     received = _received(frame, event.index)
     kind = _KINDS[event.kind]
-    call = Call(event.call, event.index, event.at, kind, event.target, received, given)
+    call = Call(event.call, event.index, event.at, kind, event.target, received, input)
     _add_call(frame, call)
     if kind is Kind.MOCK:
-        call.metadata = optional(event.metadata)
-        echoed = given or received
+        call.metadata = optional_cell(event.metadata)
+        echoed = input or received
         content = echoed if event.content is None else body.cell(frame, event.content)
         assert content is not None
         call.prepared = Result(event.ok, content)
@@ -56,10 +56,10 @@ def _call_entered(body: Body, event: f.CallEntered) -> None:
             return
     if kind is not Kind.FRAME:
         body.waits[event.target] = (event.frame, event.index)
-    rest_unless_busy(body, event.frame, frame)
+    dequeue_if_waiting(body, event.frame, frame)
 
 
-def rest_unless_busy(body: Body, number: int, frame: Frame) -> None:
+def dequeue_if_waiting(body: Body, number: int, frame: Frame) -> None:
     top = frame.stack[-1]
     if isinstance(top, Call) or (isinstance(top, Step) and top.fan is not None and not top.fan.can_move):
         body.dequeue(number)
@@ -85,7 +85,7 @@ def _call_settled(body: Body, event: f.CallSettled) -> None:
         result = call.prepared or Result(True, NOTHING)
     else:
         result = Result(event.ok, body.cell(frame, event.content))
-    body.landed = None
+    body.arrival = None
     settle(body, event.frame, frame, call, result, event.at)
     if event.is_left:
         _rise(frame, result)
@@ -93,9 +93,9 @@ def _call_settled(body: Body, event: f.CallSettled) -> None:
 
 def _step_answered(body: Body, event: f.StepAnswered) -> None:
     frame = body.frames[event.frame]
-    result = Result(True, body.cell(frame, LANDED))
+    result = Result(True, body.cell(frame, ARRIVAL))
     body.waits.pop(find_call(frame, SINGLE).target, None)
-    body.landed = None
+    body.arrival = None
     body.enqueue(event.frame)
     _rise(frame, result)
     step_left(body, event)
@@ -147,11 +147,11 @@ def _call_interrupted(body: Body, event: f.CallInterrupted) -> None:
     call = find_call(frame, event.index)
     call.imposed = body.cell(frame, event.imposed)
     if event.index != SINGLE:
-        _forget_last(fan_of(frame).running, event.index)
-    rest_unless_busy(body, event.frame, frame)
+        _remove_last(fan_of(frame).running, event.index)
+    dequeue_if_waiting(body, event.frame, frame)
 
 
-def _forget_last(running: dict[int, None], index: int) -> None:
+def _remove_last(running: dict[int, None], index: int) -> None:
     """The one begun last is interrupted first. `popitem` leaves no hole at the end, which every look would cross."""
     last, _ = running.popitem()
     assert last == index
@@ -164,21 +164,21 @@ def _call_dropped(body: Body, event: f.CallDropped) -> None:
 def _gather_began(body: Body, event: f.GatherBegan) -> None:
     frame = body.frames[event.frame]
     elements = None if event.elements is None else body.cell(frame, event.elements)
-    top_step(frame).fan = Fan(event.total, event.need, event.wait, event.limit, elements)
+    top_step(frame).fan = FanOut(event.total, event.need, event.wait, event.limit, elements)
 
 
 def _gather_decided(body: Body, event: f.GatherDecided) -> None:
     frame = body.frames[event.frame]
     fan = fan_of(frame)
     fan.decided = True
-    rest_unless_busy(body, event.frame, frame)
+    dequeue_if_waiting(body, event.frame, frame)
 
 
 def _fan_interrupted(body: Body, event: f.FanInterrupted) -> None:
     frame = body.frames[event.frame]
     fan = fan_of(frame)
     fan.decided = fan.unwinding = True
-    rest_unless_busy(body, event.frame, frame)
+    dequeue_if_waiting(body, event.frame, frame)
 
 
 CHANGES: dict[type[e.Event], Callable[[Body, Any], None]] = {

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from perdure.dialects.flow.run.interruption import put_in_flight
+from perdure.dialects.flow.run.interruption import set_rising_cancellation
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import GAP, Body, Entry, Frame, Position
-from perdure.dialects.flow.state.folding.variables import bind, cells_of, optional, put_back
+from perdure.dialects.flow.state.folding.variables import bind, cells_of, optional_cell, restore_variables
 from perdure.dialects.flow.state.values import NOTHING, Cell, Result
 from perdure.kernel import events as e
 
@@ -23,10 +23,10 @@ def _entry_opened(body: Body, event: f.EntryOpened) -> None:
     entry = Entry(event.entry, event.at, frame.value, output)
     content = output if event.content is None else body.cell(frame, event.content)
     bind(frame, cells_of(body, frame, event.bound))
-    entry.config = optional(event.config)
-    entry.memory = optional(event.memory)
-    entry.metadata = optional(event.metadata) or NOTHING
-    entry.explanation = optional(event.explanation)
+    entry.config = optional_cell(event.config)
+    entry.memory = optional_cell(event.memory)
+    entry.metadata = optional_cell(event.metadata) or NOTHING
+    entry.explanation = optional_cell(event.explanation)
     entry.restores = body.program.entries[event.entry].provider.restores
     frame.stack.append(entry)
     frame.value = output
@@ -99,7 +99,7 @@ def _gap_ended(body: Body, event: f.GapEnded) -> None:
 
 def _go_inside(frame: Frame, entry: Entry, value: Cell, cells: dict[str, Cell], restore: bool) -> None:
     if restore:
-        put_back(frame, entry)
+        restore_variables(frame, entry)
     bind(frame, cells)
     entry.position = Position.INSIDE
     frame.value = value
@@ -137,7 +137,7 @@ def _bound_reached(body: Body, event: f.BoundReached) -> None:
     owner = frame.stack[event.depth]
     assert isinstance(owner, Entry)
     imposed = Cell(event.imposed)
-    if put_in_flight(frame, event.depth, imposed):
+    if set_rising_cancellation(frame, event.depth, imposed):
         body.enqueue(event.frame)
     owner.fired = imposed
     owner.timer = 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from perdure.dialects.flow.run.interruption import BOTTOM, put_in_flight
+from perdure.dialects.flow.run.interruption import BOTTOM, set_rising_cancellation
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Body, Frame, Window, find_call
 from perdure.dialects.flow.state.folding.calls import settle
@@ -12,15 +12,15 @@ from perdure.kernel import events as e
 
 
 def _frame_opened(body: Body, event: f.FrameOpened) -> None:
-    depth, given = 0, body.input
+    depth, input = 0, body.input
     if event.owner >= 0:
         owner = body.frames[event.owner]
         call = find_call(owner, event.index)
         assert call.given is not None or call.received is not None
-        given = call.given or call.received or NOTHING
+        input = call.given or call.received or NOTHING
         depth = owner.depth + len(owner.stack)
     cells = {name: Cell(payload) for name, payload in event.bound.items()}
-    frame = Frame(event.flow, event.path, event.owner, event.index, depth, event.at, given, Vars(cells), given)
+    frame = Frame(event.flow, event.path, event.owner, event.index, depth, event.at, input, Vars(cells), input)
     if event.failure is not None:
         frame.rising = Result(False, Cell(event.failure))
     body.frames[event.frame] = frame
@@ -44,7 +44,7 @@ def _frame_closed(body: Body, event: f.FrameClosed) -> None:
 def _frame_interrupted(body: Body, event: f.FrameInterrupted) -> None:
     frame = body.frames[event.frame]
     imposed = Cell(event.imposed)
-    if put_in_flight(frame, BOTTOM, imposed):
+    if set_rising_cancellation(frame, BOTTOM, imposed):
         body.enqueue(event.frame)
     frame.interrupted = imposed
 

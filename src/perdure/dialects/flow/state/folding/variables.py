@@ -19,11 +19,11 @@ def bind(frame: Frame, cells: dict[str, Cell]) -> None:
         frame.vars.bind(name, cell)
 
 
-def put_back(frame: Frame, entry: Entry) -> None:
+def restore_variables(frame: Frame, entry: Entry) -> None:
     for name, cell in entry.undo.items():
         frame.vars.bind(name, cell)
     entry.undo = {}
 
 
-def optional(payload: Payload | None) -> Cell | None:
+def optional_cell(payload: Payload | None) -> Cell | None:
     return None if payload is None else Cell(payload)
