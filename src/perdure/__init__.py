@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perdure.engine.client import Handle, RunFailed
+    from perdure.engine.handle import Handle, RunFailed
     from perdure.kernel.errors import PerdureError
     from perdure.providers.context import TaskContext
     from perdure.providers.failure import EffectInDoubt, ProviderFailure
@@ -37,11 +37,11 @@ _HOMES = {
     "Engine": "perdure.wiring",
     "EngramContext": "perdure.services.story.engrams.context",
     "EngramError": "perdure.services.story.engrams.failure",
-    "Handle": "perdure.engine.client",
+    "Handle": "perdure.engine.handle",
     "Observer": "perdure.wiring",
     "PerdureError": "perdure.kernel.errors",
     "ProviderFailure": "perdure.providers.failure",
-    "RunFailed": "perdure.engine.client",
+    "RunFailed": "perdure.engine.handle",
     "TaskContext": "perdure.providers.context",
     "engram": "perdure.services.story.engrams.registry",
     "provider": "perdure.providers.registry",

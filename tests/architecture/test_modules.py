@@ -9,7 +9,6 @@ LONGEST_CHAIN = 36
 """Modules in the longest import chain today; the goal is fewer than 25. Lower this when the chain gets shorter."""
 
 TOO_LONG = {
-    "perdure.engine.client": "split with the scheduler",
     "perdure.kernel.state": "to be split",
     "perdure.stores.protocol": "one contract of all stores, mostly docstrings",
     "perdure.stores.postgres.batch_writer": "to be split",
@@ -22,7 +21,6 @@ ONE_IMPORTER = {
     "perdure.dialects.story.document.rules": "to be merged",
     "perdure.dialects.story.views.story_status": "to be merged",
     "perdure.documents.yaml_text": "to be merged",
-    "perdure.engine.fork_points": "to be merged",
     "perdure.expressions.jinja.encodings": "to be merged",
     "perdure.services.story.triggers.service": "to be merged",
     "perdure.testing.opening": "to be merged",

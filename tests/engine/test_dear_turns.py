@@ -15,7 +15,7 @@ import pytest
 
 from perdure.dialects.flow import Flow
 from perdure.engine import decision_threads, scheduler
-from perdure.engine.client import RunFailed
+from perdure.engine.handle import RunFailed
 from perdure.engine.slot import Slot
 from perdure.kernel import jsontext
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive

@@ -11,7 +11,7 @@ from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
 from perdure.engine import run_views
-from perdure.engine.client import Handle
+from perdure.engine.handle import Handle
 from perdure.kernel.errors import Conflict
 from perdure.kernel.values import RunId
 from perdure.wiring import Engine

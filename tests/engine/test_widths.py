@@ -17,7 +17,7 @@ from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
 from perdure.engine import scheduler
-from perdure.engine.client import RunFailed
+from perdure.engine.handle import RunFailed
 from perdure.kernel import jsontext
 from perdure.testing.drill import Drill
 from perdure.testing.drill import body as b

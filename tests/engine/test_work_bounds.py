@@ -17,7 +17,7 @@ from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
 from perdure.engine import scheduler
-from perdure.engine.client import RunFailed
+from perdure.engine.handle import RunFailed
 from perdure.kernel import jsontext
 from tests.dialects.flow.documents import call, flow, middleware, mock, returns
 from tests.engine.meter import metered

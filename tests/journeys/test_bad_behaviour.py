@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 import perdure
-from perdure.engine.client import RunFailed
 from perdure.engine.clock import SystemClock
+from perdure.engine.handle import RunFailed
 from perdure.engine.settings import Settings
 from perdure.kernel.outcomes import Failed
 from perdure.providers.registry import Registry

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.flow.views.result_comparison import differences
-from perdure.engine.client import Handle, RunFailed
 from perdure.engine.clock import SystemClock
+from perdure.engine.handle import Handle, RunFailed
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
 from perdure.wiring import Engine

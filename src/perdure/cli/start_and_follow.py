@@ -14,7 +14,8 @@ from perdure.cli.progress import Progress, progress_for
 from perdure.cli.run_end import give_result, tell_end, tell_left_behind
 from perdure.cli.server_presence import is_served, is_served_after_us, who_goes_on
 from perdure.cli.stdout import give_json, give_text, has_given, interrupted
-from perdure.engine.client import Client, Handle
+from perdure.engine.client import Client
+from perdure.engine.handle import Handle
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.views.times import span
 

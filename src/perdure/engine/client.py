@@ -5,118 +5,41 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
-from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from perdure.engine import effects, run_views
+from perdure.engine import run_views
 from perdure.engine.catalog import Catalog
 from perdure.engine.catalog_entries import Change, Finding
 from perdure.engine.clock import Clock
-from perdure.engine.decision_threads import JSON_PER_WORK, SMALL, WORK_OF_A_TURN, done_aside
+from perdure.engine.decision_threads import done_aside
+from perdure.engine.document_start import start_run
 from perdure.engine.document_validation import DocumentValidator, in_no_language
 from perdure.engine.dry_run import DryRun, Pending
-from perdure.engine.fork_points import Past
+from perdure.engine.fork_points import fork
+from perdure.engine.handle import Handle
 from perdure.engine.lookup_answers import answer
 from perdure.engine.message_sending import PATIENCE, SendResult, refused, send
-from perdure.engine.random_ids import new_key, new_run_id, new_seed, run_id_for_name, run_id_for_token
+from perdure.engine.random_ids import new_key, run_id_for_name
 from perdure.engine.resource_views import find_part
-from perdure.engine.run_removal import descendants
+from perdure.engine.run_removal import descendants, prune_runs
 from perdure.engine.runtime import Runtime
 from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.codec import encode_turns
 from perdure.kernel.control_messages import is_control_message
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import (
-    Conflict,
-    InvalidDocument,
-    PerdureError,
-    RunNotFound,
-    StartRefused,
-    UnfitInput,
-)
+from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
 from perdure.kernel.execution import Execution
 from perdure.kernel.lookups import CalleeLookup, Lookup, LookupAnswers, ResourceKey
-from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
+from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.validation import AppliedDocument, Resource, Validated
-from perdure.kernel.values import Instant, RunId, digest
-from perdure.stores.protocol import Filter, Message, NewRun, RunRow, Store
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import Filter, Message, RunRow, Store
 
-PRUNED_AT_ONCE = range(100, 1_000)  # runs in one transaction: at first, and at most
-PRUNED_WITHIN = 0.25  # seconds that one may last before the next is smaller
 LOOK_EVERY = 0.05  # seconds between looks at a run that another process owns
-
-
-class RunFailed(PerdureError):
-    """The run ended, but not well."""
-
-    code = "RUN-FAILED"
-    hint = "See `perdure show RUN` and `perdure history RUN`."
-
-    def __init__(self, run: RunId, status: Status, outcome: Outcome) -> None:
-        self.run = run
-        self.status = status
-        self.outcome = outcome
-        match outcome:
-            case Failed(code, message):
-                said = f": {code}{f' ({message})' if message else ''}"
-            case Cancelled(reason):
-                said = f": {reason}" if reason else ""
-            case _:
-                said = ""
-        super().__init__(f"run {run} {status.value.replace('_', ' ')}{said}")
-
-
-class Handle:
-    """A run, wherever it lives."""
-
-    def __init__(self, engine: "Client", id: RunId) -> None:
-        self._engine = engine
-        self.id = id
-
-    def __repr__(self) -> str:
-        return f"<run {self.id}>"
-
-    async def result(self) -> Any:
-        """The value the run ends with; raises `RunFailed` when it ends otherwise."""
-        status, outcome = await self._engine.wait(self.id)
-        if isinstance(outcome, Succeeded) and status.has_result:
-            text = await self._engine.text(self.id, outcome.value)
-            return await done_aside(len(text) // JSON_PER_WORK, lambda: jsontext.decode(text))
-        raise RunFailed(self.id, status, outcome)
-
-    async def cancel(self, reason: str = "", by: str = "") -> SendResult:
-        return await self._engine.cancel(self.id, reason, by)
-
-    async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> SendResult:
-        return await self._engine.signal(self.id, name, value, key=key, by=by)
-
-    async def effects(self) -> list[dict[str, Any]]:
-        """What its tasks have done to the outside, each with its `state`; those `in_doubt` may have happened."""
-        return await effects.effects(self._engine, self.id)
-
-    async def settle_effect(self, effect: str, result: Any = None, *, done: bool, by: str = "") -> None:
-        """Say of an effect in doubt that it was `done`, with this result, or that it was not."""
-        await effects.settle(self._engine, self.id, effect, jsontext.encode(result) if done else None, by=by)
-
-    async def show(self, at: int | None = None) -> Any:
-        return await self._engine.show(self.id, at)
-
-    async def status(self) -> Status:
-        return (await self._engine.find(self.id)).status
-
-    async def history(self, *, raw: bool = False) -> list[dict[str, Any]]:
-        """Everything recorded so far, in the language's own event names where it has any; `raw`: in the kernel's."""
-        return await self._engine.history(self.id, raw=raw)
-
-    async def events(self, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
-        """The same, from the first event until the run ends."""
-        async for event in self._engine.follow(self.id, raw=raw):
-            yield event
 
 
 class Client(AbstractAsyncContextManager["Client"]):
@@ -147,7 +70,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         else:
             await self.store.close()
 
-    def _running(self) -> Runtime:
+    def running(self) -> Runtime:
         if self.runtime is None:
             raise PerdureError(
                 "an Observer only looks and sends messages",
@@ -184,68 +107,19 @@ class Client(AbstractAsyncContextManager["Client"]):
         `name` is for documents that have none of their own; a file is called like itself. `applied` are texts that
         the document may refer to; they are recorded with the run. `chosen` says which document of several is run.
         """
-        runtime = self._running()
-        text, origin = _read(document)
-        language, judged = await self.check(text, origin, applied=applied, chosen=chosen)
-        program = judged.program
-        if program is None or judged.has_errors:
-            problems = "\n".join(problem.describe(origin) for problem in judged.problems)
-            raise InvalidDocument(problems or f"{origin}: there is nothing in it that can be run")
-        if judged.refusal:
-            raise StartRefused(f"{origin}: {judged.refusal}; nothing was started")
-        weight = SMALL + 1 if jsontext.is_large(input) else 0
-        if reason := await done_aside(weight, lambda: language.why_unfit(program, input)):
-            raise UnfitInput(f"{origin}: {reason}; nothing was started")
-        pinned = digest(judged.pinned)
-        title = language.title(program) or name or _file_name(document) or language.name
-        given = await done_aside(weight, lambda: jsontext.encode(input))
-        told = dict(options or {})
-        if applied and judged.pinned == text:  # a language that pins a bundle has taken what it needs from around
-            told["applied"] = msgspec.to_builtins(await self.validator.recorded(applied))
-        told_text = jsontext.encode(told)
-        named = language.find_name(program, token, told)
-        if language.names_runs:
-            key = digest(await done_aside(weight, lambda: language.same_start(program, given, told)))[:16]
-        else:
-            same = pinned if judged.identity is None else digest(judged.identity)
-            key = digest(b"\x1f".join((same, digest(given), digest(told_text))))[:16]
-        if named is not None:
-            run = run_id_for_name(language.name, *named)
-        elif token is not None:
-            run = run_id_for_token(language.name, title, token)
-        else:
-            run = new_run_id(self.clock.now())
-        if (token is not None or named is not None) and await self._started_before(run, key):
-            return Handle(self, run)
-        start = i.Start(
-            language.name,
-            pinned,
-            title,
-            given,
-            told_text,
-            new_seed() if seed is None else seed,
-            labels={**language.labels(program, run, token), **(labels or {})},
-            key=key,
+        run = await start_run(
+            self,
+            document,
+            input,
+            name=name,
+            applied=applied,
+            chosen=chosen,
+            options=options or {},
+            token=token,
+            labels=labels or {},
+            seed=seed,
         )
-        while isinstance(said := await self._create(run, start, judged), i.Refused):
-            if runtime.stopped is not None:
-                raise runtime.stopped
-            if await self._started_before(run, key):
-                break
-            if said.conflict:
-                raise Conflict(said.reason, hint="Choose another name, or look at the run that has this one.")
-            if said is not ELSEWHERE:  # else its birthplace was lost before it was born: it is born in another one
-                raise PerdureError(said.reason)
         return Handle(self, run)
-
-    async def _create(self, run: RunId, start: i.Start, judged: Validated) -> i.InputAnswer:
-        runtime = self._running()
-        await runtime.birthplace(run)
-        answer: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
-        runtime.create(
-            run, start, judged.pinned, judged.program, lambda said: None if answer.done() else answer.set_result(said)
-        )
-        return await answer
 
     async def known(self, asked: Sequence[Lookup]) -> LookupAnswers:
         """What judgements ask: entries of the catalog, and runs where their language shows them as resources."""
@@ -278,47 +152,17 @@ class Client(AbstractAsyncContextManager["Client"]):
         called = [one for one in asked if isinstance(one, CalleeLookup)]
         return found | {one: await self.catalog.callee(one) for one in called}
 
-    async def _started_before(self, run: RunId, key: bytes) -> bool:
-        row = await self.store.find(run)
-        if row is not None and row.key != key:
-            raise Conflict(
-                f"the token was used before for run {run}, with another document or other input",
-                hint=f"Use another token for another intention, or look at the run with `perdure show {run}`.",
-            )
-        return row is not None
-
     async def fork(self, run: RunId, at: int | None = None) -> Handle:
         """A new run with this one's past up to an event: finished work is a fact, open work is issued anew.
 
         The event is counted as in `history`; the fork begins at the end of its turn. Where the run had ended by then,
         `Conflict` names the nearest event that can be forked from.
         """
-        runtime = self._running()
-        row = await self.find(run)
-        dialect = run_views.dialect_of(self.languages, row.language)
-        program = await run_views.program_of(self.store, dialect, row)
-        turns = await run_views.turns(self.store, dialect, run)
-        execution = Execution(new_run_id(self.clock.now()), dialect, program)
-
-        def live() -> bytes:
-            lived = Past(run, dialect, program, turns).until(at)
-            execution.fold(lived)
-            return encode_turns(lived)
-
-        lived = await done_aside(len(turns) * WORK_OF_A_TURN, live)
-        seq = execution.state.seq
-        # A name is one run's: the fork is known by its id.
-        label = self.languages[row.language].name_label
-        labels = {name: value for name, value in row.labels.items() if name != label}
-        new = NewRun(row.language, row.name, row.program, None, labels, row.key, self.clock.now())
-        answer = await runtime.create_forked(execution, new, [(seq, lived)], i.Fork(run, seq))
-        if isinstance(answer, i.Refused):
-            raise PerdureError(answer.reason)
-        return Handle(self, execution.id)
+        return Handle(self, await fork(self, run, at))
 
     async def resume(self, runs: Sequence[RunId] | None = None) -> None:
         """Take up what no live process owns: everything, or these runs."""
-        await self._running().adopt(runs)
+        await self.running().adopt(runs)
 
     # Looking.
 
@@ -550,32 +394,4 @@ class Client(AbstractAsyncContextManager["Client"]):
 
         In batches, so that others get to write in between; fewer runs at a time where they are long.
         """
-        removed, at_once = 0, PRUNED_AT_ONCE.start
-        while True:
-            began = monotonic()
-            gone = await self.store.prune(ended_before, at_once)
-            if not gone:
-                return removed
-            removed += len(gone)
-            lasted = monotonic() - began
-            if lasted > PRUNED_WITHIN:
-                at_once = max(at_once // 2, 1)
-            elif lasted < PRUNED_WITHIN / 4:
-                at_once = min(at_once * 2, PRUNED_AT_ONCE.stop)
-
-
-def _file_name(document: str | Path | bytes | Mapping[str, Any]) -> str:
-    return Path(document).stem if isinstance(document, str | Path) else ""
-
-
-def _read(document: str | Path | bytes | Mapping[str, Any]) -> tuple[bytes, str]:
-    match document:
-        case bytes():
-            return document, "document"
-        case str() | Path():
-            try:
-                return Path(document).read_bytes(), str(document)
-            except OSError as error:
-                raise InvalidDocument(f"{document}: {error.strerror or error}") from None
-        case _:
-            return msgspec.json.encode(document), "document"
+        return await prune_runs(self.store, ended_before)

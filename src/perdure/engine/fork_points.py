@@ -6,16 +6,23 @@ from an event has all of its turn: the input, and everything that was decided fr
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from perdure.engine import run_views
-from perdure.kernel.codec import Turns
+from perdure.engine.decision_threads import WORK_OF_A_TURN, done_aside
+from perdure.engine.random_ids import new_run_id
+from perdure.kernel import inputs as i
+from perdure.kernel.codec import Turns, encode_turns
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import Conflict
+from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId
+from perdure.stores.protocol import NewRun
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -73,3 +80,29 @@ def _numbers(run: RunId, dialect: Dialect, turns: Turns) -> Iterator[int]:
     if dialect.has_own_history:
         return (recorded for recorded, _ in run_views.tell(dialect, run, turns))
     return iter(range(1, sum(len(events) for _, events in turns) + 1))
+
+
+async def fork(client: "Client", run: RunId, at: int | None) -> RunId:
+    """The id of a new run with the past of this one up to an event; see `Client.fork`."""
+    runtime = client.running()
+    row = await client.find(run)
+    dialect = run_views.dialect_of(client.languages, row.language)
+    program = await run_views.program_of(client.store, dialect, row)
+    turns = await run_views.turns(client.store, dialect, run)
+    execution = Execution(new_run_id(client.clock.now()), dialect, program)
+
+    def live() -> bytes:
+        past_turns = Past(run, dialect, program, turns).until(at)
+        execution.fold(past_turns)
+        return encode_turns(past_turns)
+
+    past_turns = await done_aside(len(turns) * WORK_OF_A_TURN, live)
+    seq = execution.state.seq
+    # A name is one run's: the fork is known by its id.
+    label = client.languages[row.language].name_label
+    labels = {name: value for name, value in row.labels.items() if name != label}
+    new = NewRun(row.language, row.name, row.program, None, labels, row.key, client.clock.now())
+    answer = await runtime.create_forked(execution, new, [(seq, past_turns)], i.Fork(run, seq))
+    if isinstance(answer, i.Refused):
+        raise PerdureError(answer.reason)
+    return execution.id

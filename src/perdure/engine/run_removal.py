@@ -5,16 +5,20 @@ anywhere in between leaves the letter, and with it the task, to the next owner.
 """
 
 from collections.abc import Sequence
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
-from perdure.kernel.values import RunId
+from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Filter, Message, RunRow, Store
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler
+
+PRUNED_AT_ONCE = range(100, 1_000)  # runs in one transaction: at first, and at most
+PRUNED_WITHIN = 0.25  # seconds that one may last before the next is smaller
 
 
 class RunRemoval:
@@ -74,3 +78,22 @@ async def descendants(store: Store, run: RunId) -> list[RunRow]:
         found += rows
         waiting += [row.id for row in rows]
     return found
+
+
+async def prune_runs(store: Store, ended_before: Instant) -> int:
+    """Remove runs whose whole tree ended before then; how many.
+
+    In batches, so that others get to write in between; fewer runs at a time where they are long.
+    """
+    removed, at_once = 0, PRUNED_AT_ONCE.start
+    while True:
+        began = monotonic()
+        pruned = await store.prune(ended_before, at_once)
+        if not pruned:
+            return removed
+        removed += len(pruned)
+        lasted = monotonic() - began
+        if lasted > PRUNED_WITHIN:
+            at_once = max(at_once // 2, 1)
+        elif lasted < PRUNED_WITHIN / 4:
+            at_once = min(at_once * 2, PRUNED_AT_ONCE.stop)

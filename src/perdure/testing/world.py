@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from perdure.engine.client import Handle
+from perdure.engine.handle import Handle
 from perdure.engine.settings import Settings
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.values import SECOND, RunId

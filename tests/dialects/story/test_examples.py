@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.client import RunFailed
+from perdure.engine.handle import RunFailed
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "stories"
 

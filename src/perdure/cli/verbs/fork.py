@@ -6,7 +6,8 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.interrupts import complete
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow
-from perdure.engine.client import Client, Handle
+from perdure.engine.client import Client
+from perdure.engine.handle import Handle
 from perdure.views.event_positions import HELP, event_at
 
 EXAMPLES = """\

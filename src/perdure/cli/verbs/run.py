@@ -23,7 +23,8 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import load_sources, store_if_any
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow
 from perdure.engine.catalog import ResourceNotFound, Runnable
-from perdure.engine.client import Client, Handle
+from perdure.engine.client import Client
+from perdure.engine.handle import Handle
 from perdure.kernel.errors import InvalidDocument, UnfitInput
 from perdure.kernel.validation import AppliedDocument
 from perdure.wiring import languages

@@ -43,7 +43,8 @@ from perdure.dialects.story.triggers.requests import (
 )
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.catalog_entries import Rejected, pending_mark
-from perdure.engine.client import Client, Handle
+from perdure.engine.client import Client
+from perdure.engine.handle import Handle
 from perdure.engine.lookup_answers import document
 from perdure.engine.random_ids import run_id_for_name
 from perdure.kernel import jsontext

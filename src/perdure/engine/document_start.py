@@ -1,0 +1,127 @@
+"""Starting a run: the document is read and validated, the run gets its id and its key, and the commit creates it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.engine.decision_threads import SMALL, done_aside
+from perdure.engine.random_ids import new_run_id, new_seed, run_id_for_name, run_id_for_token
+from perdure.engine.scheduler import answer_into
+from perdure.engine.slot import ELSEWHERE
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, StartRefused, UnfitInput
+from perdure.kernel.validation import AppliedDocument, Validated
+from perdure.kernel.values import RunId, digest
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
+
+Document = str | Path | bytes | Mapping[str, Any]
+
+
+async def start_run(
+    client: "Client",
+    document: Document,
+    input: Any,
+    *,
+    name: str | None,
+    applied: Sequence[AppliedDocument],
+    chosen: str,
+    options: Mapping[str, Any],
+    token: str | None,
+    labels: Mapping[str, str],
+    seed: int | None,
+) -> RunId:
+    """The id of the run, which is on disk; see `Client.start`."""
+    runtime = client.running()
+    text, origin = _read(document)
+    language, validated = await client.check(text, origin, applied=applied, chosen=chosen)
+    program = validated.program
+    if program is None or validated.has_errors:
+        problems = "\n".join(problem.describe(origin) for problem in validated.problems)
+        raise InvalidDocument(problems or f"{origin}: there is nothing in it that can be run")
+    if validated.refusal:
+        raise StartRefused(f"{origin}: {validated.refusal}; nothing was started")
+    weight = SMALL + 1 if jsontext.is_large(input) else 0
+    if reason := await done_aside(weight, lambda: language.why_unfit(program, input)):
+        raise UnfitInput(f"{origin}: {reason}; nothing was started")
+    pinned = digest(validated.pinned)
+    title = language.title(program) or name or _file_name(document) or language.name
+    given = await done_aside(weight, lambda: jsontext.encode(input))
+    recorded = dict(options)
+    if applied and validated.pinned == text:  # a language that pins a bundle has taken what it needs from around
+        recorded["applied"] = msgspec.to_builtins(await client.validator.recorded(applied))
+    options_text = jsontext.encode(recorded)
+    found_name = language.find_name(program, token, recorded)
+    if language.names_runs:
+        key = digest(await done_aside(weight, lambda: language.same_start(program, given, recorded)))[:16]
+    else:
+        same = pinned if validated.identity is None else digest(validated.identity)
+        key = digest(b"\x1f".join((same, digest(given), digest(options_text))))[:16]
+    if found_name is not None:
+        run = run_id_for_name(language.name, *found_name)
+    elif token is not None:
+        run = run_id_for_token(language.name, title, token)
+    else:
+        run = new_run_id(client.clock.now())
+    if (token is not None or found_name is not None) and await _has_started(client, run, key):
+        return run
+    start = i.Start(
+        language.name,
+        pinned,
+        title,
+        given,
+        options_text,
+        new_seed() if seed is None else seed,
+        labels={**language.labels(program, run, token), **labels},
+        key=key,
+    )
+    while isinstance(answer := await _create(client, run, start, validated), i.Refused):
+        if runtime.stopped is not None:
+            raise runtime.stopped
+        if await _has_started(client, run, key):
+            break
+        if answer.conflict:
+            raise Conflict(answer.reason, hint="Choose another name, or look at the run that has this one.")
+        if answer is not ELSEWHERE:  # else its birthplace was lost before it was born: it is born in another one
+            raise PerdureError(answer.reason)
+    return run
+
+
+async def _create(client: "Client", run: RunId, start: i.Start, validated: Validated) -> i.InputAnswer:
+    runtime = client.running()
+    await runtime.birthplace(run)
+    future: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
+    runtime.create(run, start, validated.pinned, validated.program, answer_into(future))
+    return await future
+
+
+async def _has_started(client: "Client", run: RunId, key: bytes) -> bool:
+    row = await client.store.find(run)
+    if row is not None and row.key != key:
+        raise Conflict(
+            f"the token was used before for run {run}, with another document or other input",
+            hint=f"Use another token for another intention, or look at the run with `perdure show {run}`.",
+        )
+    return row is not None
+
+
+def _file_name(document: Document) -> str:
+    return Path(document).stem if isinstance(document, str | Path) else ""
+
+
+def _read(document: Document) -> tuple[bytes, str]:
+    match document:
+        case bytes():
+            return document, "document"
+        case str() | Path():
+            try:
+                return Path(document).read_bytes(), str(document)
+            except OSError as error:
+                raise InvalidDocument(f"{document}: {error.strerror or error}") from None
+        case _:
+            return msgspec.json.encode(document), "document"

@@ -1,0 +1,83 @@
+"""A run as callers hold it: its result, its history, and what can be done to it, wherever it lives."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine import effects
+from perdure.engine.decision_threads import JSON_PER_WORK, done_aside
+from perdure.engine.message_sending import SendResult
+from perdure.kernel import jsontext
+from perdure.kernel.errors import PerdureError
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
+from perdure.kernel.values import RunId
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
+
+
+class RunFailed(PerdureError):
+    """The run ended, but not well."""
+
+    code = "RUN-FAILED"
+    hint = "See `perdure show RUN` and `perdure history RUN`."
+
+    def __init__(self, run: RunId, status: Status, outcome: Outcome) -> None:
+        self.run = run
+        self.status = status
+        self.outcome = outcome
+        match outcome:
+            case Failed(code, message):
+                said = f": {code}{f' ({message})' if message else ''}"
+            case Cancelled(reason):
+                said = f": {reason}" if reason else ""
+            case _:
+                said = ""
+        super().__init__(f"run {run} {status.value.replace('_', ' ')}{said}")
+
+
+class Handle:
+    """A run, wherever it lives."""
+
+    def __init__(self, engine: "Client", id: RunId) -> None:
+        self._engine = engine
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    async def result(self) -> Any:
+        """The value the run ends with; raises `RunFailed` when it ends otherwise."""
+        status, outcome = await self._engine.wait(self.id)
+        if isinstance(outcome, Succeeded) and status.has_result:
+            text = await self._engine.text(self.id, outcome.value)
+            return await done_aside(len(text) // JSON_PER_WORK, lambda: jsontext.decode(text))
+        raise RunFailed(self.id, status, outcome)
+
+    async def cancel(self, reason: str = "", by: str = "") -> SendResult:
+        return await self._engine.cancel(self.id, reason, by)
+
+    async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> SendResult:
+        return await self._engine.signal(self.id, name, value, key=key, by=by)
+
+    async def effects(self) -> list[dict[str, Any]]:
+        """What its tasks have done to the outside, each with its `state`; those `in_doubt` may have happened."""
+        return await effects.effects(self._engine, self.id)
+
+    async def settle_effect(self, effect: str, result: Any = None, *, done: bool, by: str = "") -> None:
+        """Say of an effect in doubt that it was `done`, with this result, or that it was not."""
+        await effects.settle(self._engine, self.id, effect, jsontext.encode(result) if done else None, by=by)
+
+    async def show(self, at: int | None = None) -> Any:
+        return await self._engine.show(self.id, at)
+
+    async def status(self) -> Status:
+        return (await self._engine.find(self.id)).status
+
+    async def history(self, *, raw: bool = False) -> list[dict[str, Any]]:
+        """Everything recorded so far, in the language's own event names where it has any; `raw`: in the kernel's."""
+        return await self._engine.history(self.id, raw=raw)
+
+    async def events(self, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """The same, from the first event until the run ends."""
+        async for event in self._engine.follow(self.id, raw=raw):
+            yield event
