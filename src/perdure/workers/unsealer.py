@@ -38,7 +38,7 @@ SWEEP = 256  # keys that may come before those that have ended are looked for
 
 @dataclass(frozen=True, slots=True)
 class CachedSecret:
-    found: Secret
+    secret: Secret
     secrets: tuple[str, ...]
 
 
@@ -48,8 +48,8 @@ Make = Callable[[], Awaitable[ResolvedSecret]]
 class SecretCache:
     def __init__(self, now: Callable[[], Instant]) -> None:
         self._now = now
-        self._kept: dict[str, CachedSecret] = {}
-        self._flights: dict[str, asyncio.Task[CachedSecret]] = {}
+        self._secrets: dict[str, CachedSecret] = {}
+        self._pending: dict[str, asyncio.Task[CachedSecret]] = {}
         self._sweep_at = SWEEP
 
     async def get(self, entry: SecretEntry, make: Make) -> CachedSecret:
@@ -60,37 +60,39 @@ class SecretCache:
         if not entry.renews and entry.due is not None and entry.due <= self._now():
             message = f"{entry.name} has expired; `auto_renew: true` would renew it"
             raise EnvelopeError("auth", message, "KEYCHAIN_EXPIRED")
-        kept = self._kept.get(entry.key)
-        if kept is not None and (kept.found.due is None or kept.found.due > self._now()):
-            return kept
-        flight = self._flights.get(entry.key)
+        cached = self._secrets.get(entry.key)
+        if cached is not None and (cached.secret.due is None or cached.secret.due > self._now()):
+            return cached
+        flight = self._pending.get(entry.key)
         if flight is None:
-            flight = self._flights[entry.key] = asyncio.get_running_loop().create_task(self._make(entry, make))
-            flight.add_done_callback(lambda _: self._flights.pop(entry.key, None))
+            flight = self._pending[entry.key] = asyncio.get_running_loop().create_task(self._make(entry, make))
+            flight.add_done_callback(lambda _: self._pending.pop(entry.key, None))
         return await asyncio.shield(flight)  # the first to come may be cancelled, those behind it wait for the same
 
     async def _make(self, entry: SecretEntry, make: Make) -> CachedSecret:
         made = await make()
         lifetime = entry.lifetime if made.lifetime is None else made.lifetime
         due = self._now() + int(lifetime * SECOND)
-        kept = CachedSecret(Secret(made.kind or entry.kind, made.value, due), tuple(made.secrets()))
-        self._kept[entry.key] = kept
+        cached = CachedSecret(Secret(made.kind or entry.kind, made.value, due), tuple(made.secrets()))
+        self._secrets[entry.key] = cached
         self._sweep()
-        return kept
+        return cached
 
     def _sweep(self) -> None:
-        if len(self._kept) < self._sweep_at:
+        if len(self._secrets) < self._sweep_at:
             return
         now = self._now()
-        self._kept = {key: kept for key, kept in self._kept.items() if kept.found.due is None or kept.found.due > now}
-        self._sweep_at = max(SWEEP, 2 * len(self._kept))
+        self._secrets = {
+            key: cached for key, cached in self._secrets.items() if cached.secret.due is None or cached.secret.due > now
+        }
+        self._sweep_at = max(SWEEP, 2 * len(self._secrets))
 
     async def close(self) -> None:
-        flights = list(self._flights.values())
+        flights = list(self._pending.values())
         for flight in flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
-        self._kept.clear()
+        self._secrets.clear()
 
 
 _T = TypeVar("_T")
@@ -123,7 +125,7 @@ class Unsealer:
         self._openers = openers
         self._documents = documents
         self._keychain = keychain
-        self._vault = SecretCache(now)
+        self._cache = SecretCache(now)
         self._texts: OrderedDict[str, bytes] = OrderedDict()
         self._is_used = False
 
@@ -135,23 +137,23 @@ class Unsealer:
             opener = self._openers.get(envelope.language)
             if opener is None:
                 raise EnvelopeError("unknown", f"the language {envelope.language!r} of this task is not spoken here")
-            return await self._answered(opener.open(envelope.body, assignment.run), mask)
+            return await self._run_requests(opener.open(envelope.body, assignment.run), mask)
         except EnvelopeError as cause:
             raise UnsealFailure(cause) from None
 
-    async def _answered(self, asking: SecretRequests[_T], mask: Mask) -> _T:
+    async def _run_requests(self, requests: SecretRequests[_T], mask: Mask) -> _T:
         answer: Any = None
         try:
             while True:
-                answer = await self._answer(asking.send(answer), mask)
+                answer = await self._answer(requests.send(answer), mask)
         except StopIteration as end:
-            given: _T = end.value
-            return given
+            result: _T = end.value
+            return result
         finally:
-            asking.close()
+            requests.close()
 
-    async def _answer(self, ask: SecretRequest, mask: Mask) -> Secret | bytes | None:
-        match ask:
+    async def _answer(self, request: SecretRequest, mask: Mask) -> Secret | bytes | None:
+        match request:
             case HideTexts(texts):
                 for text in texts:
                     mask.add(text)
@@ -159,8 +161,8 @@ class Unsealer:
             case PinnedDocumentLookup(digest):
                 return await self._document(digest)
             case SecretLookup(entry):
-                kept = await self._vault.get(entry, lambda: self._make(entry, mask))
-                return _masked(kept.found, kept.secrets, mask)
+                cached = await self._cache.get(entry, lambda: self._make(entry, mask))
+                return _masked(cached.secret, cached.secrets, mask)
             case CredentialLookup(name):
                 credential = self._keychain.credential(name)
                 if credential is None:
@@ -183,7 +185,7 @@ class Unsealer:
         mask = Mask()
         hidden_by.set(lambda data: mask.raw(asking.raw(data)))  # in the task of this making alone
         try:
-            fields: EntryFields = await self._answered(entry.fields(), mask)
+            fields: EntryFields = await self._run_requests(entry.fields(), mask)
             return await self._keychain.resolve(entry.kind, entry.name, fields)
         except EnvelopeError as cause:
             raise EnvelopeError(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None
@@ -192,15 +194,15 @@ class Unsealer:
         if self._is_used:
             from perdure.providers.http_client import close_clients
 
-            await self._vault.close()
+            await self._cache.close()
             await close_clients()
 
 
-def _masked(found: Secret, secrets: tuple[str, ...], mask: Mask) -> Secret:
-    for secret in secrets:
-        mask.add(secret)
-    if isinstance(found.value, Mapping):
-        user, password = found.value.get("username", found.value.get("user")), found.value.get("password")
+def _masked(secret: Secret, secrets: tuple[str, ...], mask: Mask) -> Secret:
+    for text in secrets:
+        mask.add(text)
+    if isinstance(secret.value, Mapping):
+        user, password = secret.value.get("username", secret.value.get("user")), secret.value.get("password")
         if isinstance(user, str) and isinstance(password, str) and password:
             mask.add(f"{user}:{password}")  # as one Base64 text: so they travel
-    return found
+    return secret

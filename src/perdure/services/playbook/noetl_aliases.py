@@ -55,19 +55,19 @@ def _renamed(words: Sequence[str], names: dict[str, str]) -> Words:
 
 def _ages(words: Sequence[str]) -> Words:
     """`--older-than-minutes 5`, which is also what is meant without it."""
-    given: Words = []
+    translated: Words = []
     is_age = has_age = False
     for word in words:
         name, equals, value = word.partition("=")
         if is_age:
-            given.append(f"{word}m")
+            translated.append(f"{word}m")
         elif name == "--older-than-minutes":
-            given += ["--older-than", *([f"{value}m"] if equals else ())]
+            translated += ["--older-than", *([f"{value}m"] if equals else ())]
         else:
-            given.append(word)
+            translated.append(word)
         has_age = has_age or name in ("--older-than-minutes", "--older-than", "-h", "--help")
         is_age = name == "--older-than-minutes" and not equals
-    return given if has_age else ["--older-than", f"{DEFAULT_AGE}m", *given]
+    return translated if has_age else ["--older-than", f"{DEFAULT_AGE}m", *translated]
 
 
 def _register(words: Sequence[str]) -> Words:

@@ -39,16 +39,16 @@ def run(
     source = code if script is None else read_text(script)
     if source is None:
         raise ProviderFailure("schema", "there is nothing to run: give script or code", retryable=False)
-    given = dict(names or {})
+    values = dict(names or {})
     context = dict(snapshot or {})
     variables: dict[str, Any] = {"__name__": "__playbook__", "args": token_args or {}, "context": context}
-    variables |= {alias: _imported(library) for alias, library in (libs or {}).items()}
-    variables |= {"input_data": dict(given), **given}
+    variables |= {alias: _import_library(library) for alias, library in (libs or {}).items()}
+    variables |= {"input_data": dict(values), **values}
     exec(_compiled(source), variables)  # noqa: S102 - running the document's own code is what this provider is for
-    return _ProgramResult(variables, given, context).value()
+    return _ProgramResult(variables, values, context).value()
 
 
-def _imported(library: str | Library) -> Any:
+def _import_library(library: str | Library) -> Any:
     """A module, or what it has under a name: `from datetime import timedelta`, `from os import path`."""
     if isinstance(library, str):
         return importlib.import_module(library)
@@ -59,9 +59,9 @@ def _imported(library: str | Library) -> Any:
                 "schema", "a library is {from: module, import: name}, or one of them", retryable=False
             )
         return importlib.import_module(module)
-    found = importlib.import_module(library.from_)
+    imported = importlib.import_module(library.from_)
     try:
-        return getattr(found, library.import_)
+        return getattr(imported, library.import_)
     except AttributeError:
         return importlib.import_module(f"{library.from_}.{library.import_}")
 
@@ -71,22 +71,22 @@ def _compiled(code: str) -> CodeType:
 
 
 class _ProgramResult:
-    def __init__(self, variables: dict[str, Any], given: Mapping[str, Any], context: Mapping[str, Any]) -> None:
+    def __init__(self, variables: dict[str, Any], values: Mapping[str, Any], context: Mapping[str, Any]) -> None:
         self.variables = variables
-        self.given = given
+        self.values = values
         self.context = context
 
     def value(self) -> Any:
         main = self.variables.get("main")
-        found = self._call(main) if callable(main) else self.variables.get("result")
-        return self._checked(_awaited(found) if inspect.isawaitable(found) else found)
+        result = self._call(main) if callable(main) else self.variables.get("result")
+        return self._checked(_await_result(result) if inspect.isawaitable(result) else result)
 
     def _call(self, main: Any) -> Any:
-        named = {"context": self.context, "input_data": dict(self.given), **self.given}
+        named = {"context": self.context, "input_data": dict(self.values), **self.values}
         bound: dict[str, Any] = {}
         for parameter in inspect.signature(main).parameters.values():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                bound |= {name: value for name, value in self.given.items() if name not in bound}
+                bound |= {name: value for name, value in self.values.items() if name not in bound}
             elif parameter.name in named:
                 bound[parameter.name] = named[parameter.name]
         return main(**bound)
@@ -100,11 +100,11 @@ class _ProgramResult:
         return value
 
 
-def _awaited(found: Any) -> Any:
+def _await_result(result: Any) -> Any:
     import asyncio
 
     async def wait() -> Any:
-        return await found
+        return await result
 
     return asyncio.run(wait())
 

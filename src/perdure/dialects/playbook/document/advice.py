@@ -11,7 +11,7 @@ FIXED = frozenset({"workload", "args", "event", "execution_id"})
 
 def advise(cursor: Cursor, program: Program) -> None:
     """`cursor` is at the workflow of a document without errors."""
-    written = {name for step in program.steps.values() for name in _written(step)}
+    assigned = {name for step in program.steps.values() for name in _assigned_keys(step)}
     reached = _reachable(program)
     targets = {arc.step for step in program.steps.values() if step.router is not None for arc in step.router.arcs}
     for item, step in zip(cursor.items(), program.steps.values(), strict=True):
@@ -20,41 +20,41 @@ def advise(cursor: Cursor, program: Program) -> None:
         if step.name == program.final_step and (step.name in targets or step.name == program.entry):
             message = f"the final step {step.name!r} is also reached by ordinary control; then it does not run again"
             item.at("step").warn("PBK-033", message)
-        _look_at_join(item, step, program)
-        _look_at_gate(item, step, written)
-        _look_at_loop(item, step)
-        _look_at_arcs(item, step)
+        _check_join(item, step, program)
+        _check_gate(item, step, assigned)
+        _check_loop(item, step)
+        _check_arcs(item, step)
 
 
-def _written(step: Step) -> Iterator[str]:
+def _assigned_keys(step: Step) -> Iterator[str]:
     yield from (key.partition(".")[0] for key in step.set)
     for arc in step.router.arcs if step.router is not None else ():
         yield from (key.partition(".")[0] for key in arc.set)
-    yield from _written_by_tasks(step)
+    yield from _keys_of_tasks(step)
 
 
-def _written_by_tasks(step: Step) -> Iterator[str]:
+def _keys_of_tasks(step: Step) -> Iterator[str]:
     for task in step.tasks:
         for rule in task.policy.rules if task.policy is not None else ():
             yield from (key.partition(".")[0] for key in rule.then.set_ctx)
 
 
 def _reachable(program: Program) -> set[str]:
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [program.entry]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             router = program.steps[name].router
             waiting += [arc.step for arc in router.arcs] if router is not None else []
-    return found
+    return reached
 
 
-def _look_at_join(cursor: Cursor, step: Step, program: Program) -> None:
+def _check_join(cursor: Cursor, step: Step, program: Program) -> None:
     if step.join is None:
         return
-    routers = {name: one.router for name, one in program.steps.items() if one.router is not None}
+    routers = {name: source.router for name, source in program.steps.items() if source.router is not None}
     sources = [name for name, router in routers.items() if any(arc.step == step.name for arc in router.arcs)]
     passing = [name for name in sources if name not in step.join.branches]
     if passing:
@@ -62,7 +62,7 @@ def _look_at_join(cursor: Cursor, step: Step, program: Program) -> None:
         cursor.at("spec").at("join").warn("PBK-130", f"tokens from {listed} do not wait here: 'from' does not name it")
 
 
-def _look_at_gate(cursor: Cursor, step: Step, written: set[str]) -> None:
+def _check_gate(cursor: Cursor, step: Step, assigned: set[str]) -> None:
     gate = step.admission
     if gate is None:
         return
@@ -71,7 +71,7 @@ def _look_at_gate(cursor: Cursor, step: Step, written: set[str]) -> None:
         at.warn("PBK-033", "no rule allows anything: the step can never run")
         return
     read = gate.reads.members
-    unwritten = sorted((read.get("ctx") or frozenset()) - written)
+    unwritten = sorted((read.get("ctx") or frozenset()) - assigned)
     if unwritten:
         listed = ", ".join(f"ctx.{name}" for name in unwritten)
         at.warn("PBK-033", f"nothing in this document sets {listed}: the step waits for a patch from outside")
@@ -86,15 +86,15 @@ def _look_at_gate(cursor: Cursor, step: Step, written: set[str]) -> None:
         )
 
 
-def _look_at_loop(cursor: Cursor, step: Step) -> None:
+def _check_loop(cursor: Cursor, step: Step) -> None:
     if step.loop is not None and step.loop.is_parallel:
-        keys = set(_written_by_tasks(step)) - set(step.loop.reduce)
+        keys = set(_keys_of_tasks(step)) - set(step.loop.reduce)
         if keys:
             message = "iterations of a parallel loop set ctx: two that set one key differently fail the step"
             cursor.at("loop").warn("PBK-033", message, hint="Name a reducer for the key in loop.spec.reduce.")
 
 
-def _look_at_arcs(cursor: Cursor, step: Step) -> None:
+def _check_arcs(cursor: Cursor, step: Step) -> None:
     router = step.router
     if router is None or router.is_inclusive:
         return

@@ -68,9 +68,9 @@ class _Translation:
     def _problem(self, path: Path, message: str, hint: str = "") -> None:
         Cursor(self.cursor.report, None, path).problem(CODE, message, hint=hint)
 
-    def _refuse_mixture(self, found: words.Vocabulary, where: str) -> None:
-        if found.is_mixed:
-            (word, path), (other, _) = found.io[0], found.canonical[0]
+    def _refuse_mixture(self, vocabulary: words.Vocabulary, where: str) -> None:
+        if vocabulary.is_mixed:
+            (word, path), (other, _) = vocabulary.io[0], vocabulary.canonical[0]
             hint = "Write a step in one of the two: input, output, set, or args, outcome, set_ctx, set_iter."
             self._problem(path, f"{where} mixes two vocabularies: {word!r} and {other!r}", hint)
 
@@ -84,13 +84,13 @@ class _Translation:
 
     def _step(self, step: dict[str, Any], path: Path) -> dict[str, Any]:
         new = {name: value for name, value in step.items() if name != "input"}
-        given = self._map(step["input"], (*path, "input")) if "input" in step else {}
+        step_input = self._map(step["input"], (*path, "input")) if "input" in step else {}
         if "input" in step and "tool" not in step:
             self._problem((*path, "input"), "'input' needs 'tool': there is no task to give it to")
         if "tool" in step:
             new["tool"] = _copied(step["tool"])
             for task in tasks_of(str(step.get("step", "")), step["tool"]):
-                body = self._task(task.body, (*path, "tool", *task.path), given, (*path, "input"))
+                body = self._task(task.body, (*path, "tool", *task.path), step_input, (*path, "input"))
                 new["tool"] = body if not task.path else _put(new["tool"], task.path, body)
         if "set" in step:
             new["set"] = self._ctx_only(step["set"], (*path, "set"))
@@ -118,13 +118,13 @@ class _Translation:
 
     # Tasks.
 
-    def _task(self, body: dict[str, Any], path: Path, given: dict[str, Any], origin: Path) -> dict[str, Any]:
+    def _task(self, body: dict[str, Any], path: Path, step_input: dict[str, Any], origin: Path) -> dict[str, Any]:
         new = {name: value for name, value in body.items() if name != "input"}
         own = self._map(body["input"], (*path, "input")) if "input" in body else {}
-        if ("input" in body or given) and "args" not in body:
-            new["args"] = {**given, **own}
+        if ("input" in body or step_input) and "args" not in body:
+            new["args"] = {**step_input, **own}
             self.moved[(*path, "args")] = (*path, "input") if "input" in body else origin
-            self.moved |= {(*path, "args", name): (*origin, name) for name in given if name not in own}
+            self.moved |= {(*path, "args", name): (*origin, name) for name in step_input if name not in own}
         if any("set" in then for _, _, then in words.rules_of(body, path)):
             new["spec"] = self._spec(body["spec"], path)
         return new
@@ -163,15 +163,15 @@ class _Translation:
         return "ctx", key
 
     def _ctx_only(self, value: Any, path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for key, inner in self._map(value, path).items():
             scope, name = self._target(key, (*path, key))
             if scope == "ctx":
-                found[name] = inner
+                result[name] = inner
                 self.moved[(*path, name)] = (*path, key)
             elif scope:
                 self._problem((*path, key), f"{key!r} cannot be set here: the pipeline has ended", "Set ctx instead.")
-        return found
+        return result
 
 
 def _copied(value: Any) -> Any:

@@ -21,7 +21,9 @@ READABLE = frozenset({"workload", "execution_id", "keychain"})
 def entry_names(keychain: Any) -> frozenset[str]:
     """The entries that have a name; whether they are right is another matter."""
     listed = keychain if isinstance(keychain, list) else ()
-    return frozenset(one["name"] for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str))
+    return frozenset(
+        entry["name"] for entry in listed if isinstance(entry, dict) and isinstance(entry.get("name"), str)
+    )
 
 
 def check_keychain(cursor: Cursor) -> None:
@@ -96,8 +98,8 @@ def _field(cursor: Cursor, name: str, seen: Sequence[str]) -> None:
     texts.check_data(cursor, READABLE)
     reads = Template(cursor.value).reads.members
     if "keychain" in reads:
-        for wanted in sorted((reads["keychain"] or frozenset()) - set(seen)):
-            message = f"keychain.{wanted} is not declared before this entry"
+        for other in sorted((reads["keychain"] or frozenset()) - set(seen)):
+            message = f"keychain.{other} is not declared before this entry"
             cursor.problem("PBK-180", message, hint="Entries are resolved in order; one may use those above it.")
     if "workload" in reads and name in SECRET_FIELDS:
         message = "what a request gives is recorded with the run, and so would this secret be"

@@ -24,19 +24,19 @@ from perdure.kernel.validation import DeclaredResource
 SWITCHES = frozenset(form for word in ("yes", "no", "on", "off") for form in (word, word.title(), word.upper()))
 
 
-def check_step_names(cursor: Cursor, written: Document) -> None:
+def check_step_names(cursor: Cursor, document: Document) -> None:
     """This reader keeps them as text (YAML 1.2), but the same document must mean the same everywhere."""
     workflow = cursor.value.get("workflow") if isinstance(cursor.value, dict) else None
     for index, step in enumerate(workflow if isinstance(workflow, list) else ()):
         name = step.get("step") if isinstance(step, dict) else None
-        if isinstance(name, str) and name in SWITCHES and _is_plain(written, ("workflow", index, "step"), name):
+        if isinstance(name, str) and name in SWITCHES and _is_plain(document, ("workflow", index, "step"), name):
             message = f"{name} without quotes is a boolean to many readers of YAML, not a name"
             cursor.at("workflow").at(index).at("step").problem("PBK-005", message, hint=f'Put it in quotes: "{name}".')
 
 
-def _is_plain(written: Document, path: tuple[str | int, ...], name: str) -> bool:
-    line, column = written.place_of(path)
-    return written.text.split("\n")[line - 1][column - 1 :].startswith(name)
+def _is_plain(document: Document, path: tuple[str | int, ...], name: str) -> bool:
+    line, column = document.place_of(path)
+    return document.text.split("\n")[line - 1][column - 1 :].startswith(name)
 
 
 # A playbook as a resource: what the catalog knows it by.
@@ -44,9 +44,9 @@ def _is_plain(written: Document, path: tuple[str | int, ...], name: str) -> bool
 
 def declares(text: bytes) -> list[DeclaredResource]:
     """Its key is its path (PBK-210)."""
-    found = _playbook(text)
-    path = None if found is None else found["metadata"].get("path") or found["metadata"].get("name")
-    return [DeclaredResource("Playbook", "", str(path), found, text)] if found is not None and path else []
+    playbook = _playbook(text)
+    path = None if playbook is None else playbook["metadata"].get("path") or playbook["metadata"].get("name")
+    return [DeclaredResource("Playbook", "", str(path), playbook, text)] if playbook is not None and path else []
 
 
 def _playbook(text: bytes) -> dict[str, Any] | None:
@@ -88,20 +88,22 @@ class ToolCatalog:
 
 def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem]]:
     try:
-        found = read_document(text)
+        document = read_document(text)
     except UnreadableText as unreadable:
         return None, list(unreadable.problems)
     report = Report()
-    seen = canonical_form(found.data, report)
-    report.is_io = seen.is_io
-    cursor = Cursor(report, seen.data)
-    check_document(cursor, around.known_names(seen.data))
-    check_step_names(cursor, found)
+    canonical = canonical_form(document.data, report)
+    report.is_io = canonical.is_io
+    cursor = Cursor(report, canonical.data)
+    check_document(cursor, around.known_names(canonical.data))
+    check_step_names(cursor, document)
     if report.has_errors:
-        return None, _placed(found, seen, report.findings)
-    program = compile_program(seen.data, around.known_names(seen.data).workbook, around.provides, is_io=seen.is_io)
+        return None, _placed(document, canonical, report.findings)
+    program = compile_program(
+        canonical.data, around.known_names(canonical.data).workbook, around.provides, is_io=canonical.is_io
+    )
     advise(cursor.at("workflow"), program)
-    return program, _placed(found, seen, report.findings)
+    return program, _placed(document, canonical, report.findings)
 
 
 def load(text: bytes, around: ToolCatalog) -> Program:
@@ -110,11 +112,13 @@ def load(text: bytes, around: ToolCatalog) -> Program:
     return compile_program(seen.data, around.known_names(seen.data).workbook, around.provides, is_io=seen.is_io)
 
 
-def _placed(found: Document, seen: CanonicalDocument, findings: Sequence[Finding]) -> list[Problem]:
+def _placed(document: Document, canonical: CanonicalDocument, findings: Sequence[Finding]) -> list[Problem]:
     problems = []
     for finding in findings[:PLACED]:
-        message = f"{_step(found.data, finding.path)}{finding.message}"
-        problems.append(replace(finding, message=message, path=seen.written_path(finding.path)).to_problem(found))
+        message = f"{_step(document.data, finding.path)}{finding.message}"
+        problems.append(
+            replace(finding, message=message, path=canonical.written_path(finding.path)).to_problem(document)
+        )
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 

@@ -143,16 +143,16 @@ def _workload(cursor: Cursor) -> None:
 
 def workbook_entries(workbook: Any) -> dict[str, tuple[tuple[str | int, ...], Any]]:
     """Its entries by name, each with its path: `tasks: {name: body}`, or a list of `{name, tool}` (PBK-013)."""
-    found: dict[str, tuple[tuple[str | int, ...], Any]] = {}
+    tools: dict[str, tuple[tuple[str | int, ...], Any]] = {}
     if isinstance(workbook, list):
         for index, item in enumerate(workbook):
             if isinstance(item, dict) and isinstance(item.get("name"), str):
-                found[item["name"]] = ((index, "tool"), item.get("tool"))
-        return found
+                tools[item["name"]] = ((index, "tool"), item.get("tool"))
+        return tools
     listed = workbook.get("tasks") if isinstance(workbook, dict) else None
     if isinstance(listed, dict):
         return {name: (("tasks", name), body) for name, body in listed.items()}
-    return found
+    return tools
 
 
 def _workbook(cursor: Cursor, known: tasks.KnownNames) -> None:
@@ -306,7 +306,7 @@ def _completion(cursor: Cursor) -> None:
     cursor.closed(("on_failure", "on_stranded", "on_final_failure", "wait_timeout_s"), "PBK-009", "'completion'")
     for name, words in (("on_failure", OnFailure), ("on_stranded", OnStranded), ("on_final_failure", OnFinalFailure)):
         if name in cursor.value:
-            cursor.at(name).is_one_of(tuple(one.value for one in words), "PBK-009")
+            cursor.at(name).is_one_of(tuple(member.value for member in words), "PBK-009")
     if cursor.value.get("wait_timeout_s") is not None:
         _seconds(cursor.at("wait_timeout_s"), "PBK-230")
 

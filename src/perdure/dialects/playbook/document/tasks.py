@@ -16,7 +16,7 @@ from perdure.dialects.playbook.plan.workload import overlay
 from perdure.expressions.jinja import has_template
 from perdure.kernel.problems import guess
 
-DIRECTIVES = tuple(one.value for one in Directive)
+DIRECTIVES = tuple(task.value for task in Directive)
 RETRY_ONLY = ("attempts", "backoff", "delay")
 NEVER = ("loop", "next")
 
@@ -38,17 +38,17 @@ def check_pipeline(cursor: Cursor, step: str, known: KnownNames, iterator: str |
         _check_list(cursor)
     elif not cursor.has("a map", "PBK-017", "Write one task with `kind`, or a list of tasks."):
         return
-    written = list(tasks_of(step, tool))
-    labels = [one.label for one in written]
-    for index, one in enumerate(written):
-        inner = _at(cursor, one.path)
-        if one.label in labels[:index]:
-            inner.problem("PBK-018", f"the label {one.label!r} is used twice in this step")
-        if "name" in one.body and one.path[-1:] != (one.label,):
+    tasks = list(tasks_of(step, tool))
+    labels = [task.label for task in tasks]
+    for index, task in enumerate(tasks):
+        inner = _at(cursor, task.path)
+        if task.label in labels[:index]:
+            inner.problem("PBK-018", f"the label {task.label!r} is used twice in this step")
+        if "name" in task.body and task.path[-1:] != (task.label,):
             inner.at("name").is_text("PBK-018")
         check_task(inner, known)
         _policy(_workbook_entry(inner, known), labels, index, iterator)
-    sensitive.check_rules([_workbook_entry(_at(cursor, one.path), known) for one in written], labels)
+    sensitive.check_rules([_workbook_entry(_at(cursor, task.path), known) for task in tasks], labels)
 
 
 def _at(cursor: Cursor, path: Sequence[str | int]) -> Cursor:
@@ -144,8 +144,8 @@ def _fields(cursor: Cursor, kind: str, rules: tools.ToolKind) -> None:
         if not any(body.get(name) is not None for name in group):
             cursor.problem("PBK-020", f"a {kind} task needs {' or '.join(repr(name) for name in group)}")
     for name, words in rules.words.items():
-        written = body.get(name)
-        if written is not None and not (isinstance(written, str) and has_template(written)):
+        value = body.get(name)
+        if value is not None and not (isinstance(value, str) and has_template(value)):
             cursor.at(name).is_one_of(words, "PBK-020")
     if rules.fields is None:
         return
@@ -218,8 +218,8 @@ def check_rules(cursor: Cursor, code: str, then: Callable[[Cursor], None], scope
         rule.closed(("when", "then", "else"), code, "a rule", legacy.RULE)
         has_when, has_else = "when" in rule.value, "else" in rule.value
         if has_when == has_else:
-            said = "both" if has_when else "neither"
-            rule.problem(code, f"a rule has either 'when' or 'else', not {said}")
+            which = "both" if has_when else "neither"
+            rule.problem(code, f"a rule has either 'when' or 'else', not {which}")
         if has_when:
             texts.check_guard(rule.at("when"), scope)
             if "then" not in rule.value:

@@ -52,12 +52,12 @@ def is_io(data: Any, workbook: Mapping[str, tuple[Path, Any]]) -> bool:
     asked = requested_profile(data)
     if asked is not None:
         return asked == "io"
-    found = Vocabulary()
+    vocabulary = Vocabulary()
     for path, step in steps_of(data):
-        found += step_vocabulary(step, path)
+        vocabulary += step_vocabulary(step, path)
     for path, body in workbook.values():
-        found += task_vocabulary(body, ("workbook", *path))
-    return bool(found.io) and not found.canonical
+        vocabulary += task_vocabulary(body, ("workbook", *path))
+    return bool(vocabulary.io) and not vocabulary.canonical
 
 
 def steps_of(data: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:

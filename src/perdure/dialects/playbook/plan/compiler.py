@@ -33,9 +33,9 @@ def compile_program(
     executor = document.get("executor") or {}
     spec = executor.get("spec") or {}
     policy = spec.get("policy") or {}
-    bare_names = g.BareNames(frozenset(one["step"] for one in document["workflow"])) if is_io else None
+    bare_names = g.BareNames(frozenset(step["step"] for step in document["workflow"])) if is_io else None
     system = SYSTEM if document["metadata"]["path"].startswith(f"{SYSTEM}/") else None
-    steps = {one["step"]: _Step(one, spec, workbook, bare_names, system).compiled() for one in document["workflow"]}
+    steps = {step["step"]: _Step(step, spec, workbook, bare_names, system).compile() for step in document["workflow"]}
     keychain = compile_keychain(document.get("keychain") or ())
     return g.Program(
         name=document["metadata"]["name"],
@@ -55,7 +55,7 @@ def compile_program(
         reads_references=any(
             tools.kind_of(task.kind).reads_references for step in steps.values() for task in step.tasks
         ),
-        written=frozenset(_written(document)),
+        literal_texts=frozenset(_literal_texts(document)),
         secret_names=_secret_names(keychain, steps),
     )
 
@@ -73,7 +73,7 @@ _LONGEST_NAME = 1_000  # of a secret, in characters
 _QUOTED = lazy_regex(r"'[^']*'|\"[^\"]*\"")
 
 
-def _written(value: Any) -> Iterator[str]:
+def _literal_texts(value: Any) -> Iterator[str]:
     """The texts of a document that could be names, and those that its templates quote."""
     match value:
         case str():
@@ -83,10 +83,10 @@ def _written(value: Any) -> Iterator[str]:
                     yield from (quoted[1:-1] for quoted in _QUOTED.findall(value))
         case dict():
             for inner in value.values():
-                yield from _written(inner)
+                yield from _literal_texts(inner)
         case list():
             for inner in value:
-                yield from _written(inner)
+                yield from _literal_texts(inner)
 
 
 _BOUNDS = tuple(g.Bounds.__struct_fields__)
@@ -102,23 +102,23 @@ def _reach(steps: Mapping[str, g.Step], join: str, branches: Sequence[str]) -> M
     for step in steps.values():
         for arc in step.router.arcs if step.router is not None and step.name != join else ():
             sources[arc.step].append(step.name)
-    found: dict[str, set[str]] = {name: set() for name in steps}
+    reachable: dict[str, set[str]] = {name: set() for name in steps}
     for branch in branches:
         waiting = [branch]
         while waiting:
             name = waiting.pop()
-            if branch not in found[name]:
-                found[name].add(branch)
+            if branch not in reachable[name]:
+                reachable[name].add(branch)
                 waiting += sources[name]
-    return {name: frozenset(reached) for name, reached in found.items()}
+    return {name: frozenset(reached) for name, reached in reachable.items()}
 
 
-def _completion(written: Mapping[str, Any]) -> g.Completion:
+def _completion(policy: Mapping[str, Any]) -> g.Completion:
     return g.Completion(
-        g.OnFailure(written.get("on_failure", g.OnFailure.FAIL_ON_UNHANDLED)),
-        g.OnStranded(written.get("on_stranded", g.OnStranded.AUTO)),
-        g.OnFinalFailure(written.get("on_final_failure", g.OnFinalFailure.FAIL)),
-        read_span(written.get("wait_timeout_s")),
+        g.OnFailure(policy.get("on_failure", g.OnFailure.FAIL_ON_UNHANDLED)),
+        g.OnStranded(policy.get("on_stranded", g.OnStranded.AUTO)),
+        g.OnFinalFailure(policy.get("on_final_failure", g.OnFinalFailure.FAIL)),
+        read_span(policy.get("wait_timeout_s")),
     )
 
 
@@ -135,29 +135,29 @@ def _missing(requires: Mapping[str, Any], provides: Callable[[str], bool]) -> tu
 class _Step:
     def __init__(
         self,
-        written: Mapping[str, Any],
+        document: Mapping[str, Any],
         executor: Mapping[str, Any],
         workbook: Mapping[str, Any],
         bare_names: g.BareNames | None,
         pool: str | None,
     ) -> None:
         """`pool` comes before any that is written."""
-        self.written = written
+        self.document = document
         self.bare_names = bare_names
         self.executor = executor
         self.workbook = workbook
-        self.spec: Mapping[str, Any] = written.get("spec") or {}
+        self.spec: Mapping[str, Any] = document.get("spec") or {}
         named = pool or self.spec.get("pool", executor.get("pool"))
         self.pool: str = "" if named in NO_POOL else str(named)
         self.policy: Mapping[str, Any] = self.spec.get("policy") or {}
 
-    def compiled(self) -> g.Step:
+    def compile(self) -> g.Step:
         lifecycle = self.policy.get("lifecycle") or {}
         tasks, loop = self._tasks(), self._loop()
         timeout = read_span(lifecycle.get("timeout_s", self.spec.get("timeout")))
         deadline = read_span(lifecycle.get("deadline_s"))
         return g.Step(
-            name=self.written["step"],
+            name=self.document["step"],
             tasks=tasks,
             loop=loop,
             admission=self._admission(),
@@ -166,40 +166,40 @@ class _Step:
             deadline=deadline,
             join=self._join(),
             restarts=lifecycle.get("redelivery") == "restart",
-            set=_templates(self.written.get("set")),
+            set=_templates(self.document.get("set")),
             is_plain=bool(tasks) and loop is None and timeout is None and deadline is None,
         )
 
     # The gate.
 
     def _admission(self) -> g.Admission | None:
-        written = self.policy.get("admit")
-        if written is None:
+        admit = self.policy.get("admit")
+        if admit is None:
             return None
         rules = []
-        for rule in written["rules"]:
+        for rule in admit["rules"]:
             is_else = "else" in rule
             then = rule["else"]["then"] if is_else else rule["then"]
             rules.append(g.AdmitRule(None if is_else else Guard(rule["when"]), then["allow"]))
-        return g.Admission(tuple(rules), g.OnDeny(written.get("on_deny", g.OnDeny.PENDING)), self.bare_names)
+        return g.Admission(tuple(rules), g.OnDeny(admit.get("on_deny", g.OnDeny.PENDING)), self.bare_names)
 
     def _join(self) -> g.Join | None:
-        written = self.spec.get("join")
-        if written is None:
+        join = self.spec.get("join")
+        if join is None:
             return None
-        branches = tuple(written["from"])
-        need = {"all": len(branches), "any": 1}.get(written.get("mode", "all")) or written["n"]
+        branches = tuple(join["from"])
+        need = {"all": len(branches), "any": 1}.get(join.get("mode", "all")) or join["n"]
         return g.Join(branches, need)
 
     # The pipeline.
 
     def _tasks(self) -> tuple[g.Task, ...]:
-        written = list(tasks_of(self.written["step"], self.written.get("tool") or ()))
-        labels = [one.label for one in written]
-        return tuple(self._task(one, labels, index) for index, one in enumerate(written))
+        tasks = list(tasks_of(self.document["step"], self.document.get("tool") or ()))
+        labels = [task.label for task in tasks]
+        return tuple(self._task(task, labels, index) for index, task in enumerate(tasks))
 
-    def _task(self, written: WrittenTask, labels: list[str], index: int) -> g.Task:
-        body = self._called(written.body)
+    def _task(self, task: WrittenTask, labels: list[str], index: int) -> g.Task:
+        body = self._resolve_workbook(task.body)
         kind = body["kind"]
         is_text = tools.kind_of(kind).is_text
         aside = ("kind", "spec") if tools.kind_of(kind).is_sensitive else ("kind", "name", "spec")
@@ -209,21 +209,21 @@ class _Step:
         spec = body.get("spec") or {}
         layered = self._layered(kind, spec)
         return g.Task(
-            label=written.label,
+            label=task.label,
             kind=kind,
             fields=templates,
             fixed={name: value for name, value in fields.items() if is_text(name, value)},
             spec=layered,
             policy=_policy(spec.get("policy"), labels, index),
             result=_result(layered.get("result") or {}),
-            place=f"step/{quote(self.written['step'], safe='')}/task/{quote(written.label, safe='')}",
+            place=f"step/{quote(self.document['step'], safe='')}/task/{quote(task.label, safe='')}",
             timeout=tools.read_timeout(layered.get("timeout")),
             may_be_sealed=_may_be_sealed(tools.kind_of(kind), templates),
             pool=self.pool,
             queue_ttl=read_span(self.spec.get("queue_ttl_s", self.executor.get("queue_ttl_s", QUEUE_TTL))) or 0,
         )
 
-    def _called(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _resolve_workbook(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """A workbook's entry with the caller's `args` and `spec` laid over it (PBK-099)."""
         while body["kind"] == tools.WORKBOOK:
             over = {name: body[name] for name in ("args", "spec") if name in body}
@@ -235,7 +235,7 @@ class _Step:
         defaults = (self.executor.get("policy") or {}).get("defaults") or {}
         outermost = {"timeout": defaults["timeout_s"]} if defaults.get("timeout_s") is not None else {}
         step = {name: value for name, value in self.spec.items() if name != "timeout"}
-        loop = (self.written.get("loop") or {}).get("spec") or {}
+        loop = (self.document.get("loop") or {}).get("spec") or {}
         layered: dict[str, Any] = {}
         for layer in (outermost, self.executor, step, loop):
             knobs = {name: layer[name] for name in (*KNOBS, kind) if name in layer}
@@ -248,15 +248,15 @@ class _Step:
     # The loop.
 
     def _loop(self) -> g.Loop | None:
-        written = self.written.get("loop")
-        if written is None:
+        loop = self.document.get("loop")
+        if loop is None:
             return None
-        spec = written.get("spec") or {}
+        spec = loop.get("spec") or {}
         in_flight = spec.get("max_in_flight")
         fanout = self._fanout()
         return g.Loop(
-            over=Template(written["in"]),
-            iterator=written["iterator"],
+            over=Template(loop["in"]),
+            iterator=loop["iterator"],
             is_parallel=spec.get("mode") == "parallel" or fanout is not None,
             max_in_flight=None if in_flight is None else Template(in_flight),
             is_best_effort=(self.policy.get("failure") or {}).get("mode") == "best_effort",
@@ -273,8 +273,8 @@ class _Step:
     # The router.
 
     def _router(self) -> g.Router | None:
-        written = self.written.get("next")
-        if written is None:
+        router = self.document.get("next")
+        if router is None:
             return None
         arcs = tuple(
             g.Arc(
@@ -283,9 +283,9 @@ class _Step:
                 Template(arc["args"]) if arc.get("args") else None,
                 _templates(arc.get("set")),
             )
-            for arc in written["arcs"]
+            for arc in router["arcs"]
         )
-        return g.Router(arcs, (written.get("spec") or {}).get("mode") == "inclusive")
+        return g.Router(arcs, (router.get("spec") or {}).get("mode") == "inclusive")
 
 
 def _may_be_sealed(kind: tools.ToolKind, fields: Mapping[str, Template]) -> bool:
@@ -295,50 +295,50 @@ def _may_be_sealed(kind: tools.ToolKind, fields: Mapping[str, Template]) -> bool
     return any(template.reads.names & SECRETIVE for template in fields.values())
 
 
-def _result(written: Mapping[str, Any]) -> g.ResultPolicy:
-    stored = written.get("store") or {}
+def _result(document: Mapping[str, Any]) -> g.ResultPolicy:
+    stored = document.get("store") or {}
     default = g.ResultPolicy()
     return g.ResultPolicy(
-        written.get("inline_max_bytes", default.inline_max),
-        written.get("preview_max_bytes", default.preview_max),
+        document.get("inline_max_bytes", default.inline_max),
+        document.get("preview_max_bytes", default.preview_max),
         stored.get("kind", default.store),
         stored.get("scope", default.scope),
         read_span(stored.get("ttl")),  # `forever` is no span
-        tuple((JsonPath(one["path"]), one["as"]) for one in written.get("select") or ()),
+        tuple((JsonPath(selection["path"]), selection["as"]) for selection in document.get("select") or ()),
     )
 
 
-def _timeout(written: Any) -> Any:
-    if isinstance(written, dict):
-        return {name: read_seconds(value) for name, value in written.items()}
-    return read_seconds(written)
+def _timeout(timeout: Any) -> Any:
+    if isinstance(timeout, dict):
+        return {name: read_seconds(value) for name, value in timeout.items()}
+    return read_seconds(timeout)
 
 
-def _policy(written: Mapping[str, Any] | None, labels: list[str], index: int) -> g.TaskPolicy | None:
-    if written is None:
+def _policy(policy: Mapping[str, Any] | None, labels: list[str], index: int) -> g.TaskPolicy | None:
+    if policy is None:
         return None
     rules = []
-    for rule in written["rules"]:
+    for rule in policy["rules"]:
         is_else = "else" in rule
         then = rule["else"]["then"] if is_else else rule["then"]
         rules.append(g.TaskRule(None if is_else else Guard(rule["when"]), _then(then, labels, index)))
-    return g.TaskPolicy(tuple(rules), written.get("on_unmatched") == "fail")
+    return g.TaskPolicy(tuple(rules), policy.get("on_unmatched") == "fail")
 
 
-def _then(written: Mapping[str, Any], labels: list[str], index: int) -> g.Then:
-    to = written.get("to")
+def _then(then: Mapping[str, Any], labels: list[str], index: int) -> g.Then:
+    to = then.get("to")
     position = None
     if to is not None:
         position = labels.index(to) if to in labels else index - 1  # a real label `previous` comes first (PBK-025)
     return g.Then(
-        g.Directive(written["do"]),
-        written.get("attempts", 3),
-        written.get("backoff", "none"),
-        Template(written["delay"]) if "delay" in written else None,
+        g.Directive(then["do"]),
+        then.get("attempts", 3),
+        then.get("backoff", "none"),
+        Template(then["delay"]) if "delay" in then else None,
         position,
-        *(_templates(written.get(name)) for name in ("set_ctx", "set_iter", "set")),
+        *(_templates(then.get(name)) for name in ("set_ctx", "set_iter", "set")),
     )
 
 
-def _templates(written: Mapping[str, Any] | None) -> Mapping[str, Template]:
-    return {name: Template(value) for name, value in (written or {}).items()}
+def _templates(values: Mapping[str, Any] | None) -> Mapping[str, Template]:
+    return {name: Template(value) for name, value in (values or {}).items()}

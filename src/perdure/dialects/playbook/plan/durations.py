@@ -16,8 +16,8 @@ _LONGEST = 100 * 365 * 86_400.0
 def read_seconds(value: Any) -> float | None:
     """None when it is no span of time."""
     if isinstance(value, str):
-        found = _TEXT.fullmatch(value)
-        value = None if found is None else float(found[1]) * _UNITS[found[2] or "s"]
+        match = _TEXT.fullmatch(value)
+        value = None if match is None else float(match[1]) * _UNITS[match[2] or "s"]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LONGEST:
         return None
     return float(value)

@@ -37,19 +37,19 @@ SECRET_FIELDS = ("token", "access_token", "password", "value", "api_key", "clien
 NO_FIELDS = ("name", "kind", "scope", "ttl_seconds", "auto_renew", "description", "desc")
 
 
-def compile_keychain(written: Sequence[Mapping[str, Any]]) -> dict[str, KeychainEntry]:
-    return {one["name"]: _declared(one) for one in written}
+def compile_keychain(entries: Sequence[Mapping[str, Any]]) -> dict[str, KeychainEntry]:
+    return {entry["name"]: _compile_entry(entry) for entry in entries}
 
 
-def _declared(one: Mapping[str, Any]) -> KeychainEntry:
-    scope = one.get("scope", "local")
+def _compile_entry(entry: Mapping[str, Any]) -> KeychainEntry:
+    scope = entry.get("scope", "local")
     return KeychainEntry(
-        one["name"],
-        one["kind"],
+        entry["name"],
+        entry["kind"],
         scope,
-        float(one.get("ttl_seconds", LIFETIMES[scope])),
-        one.get("auto_renew", False),
-        Template({name: value for name, value in one.items() if name not in NO_FIELDS}),
+        float(entry.get("ttl_seconds", LIFETIMES[scope])),
+        entry.get("auto_renew", False),
+        Template({name: value for name, value in entry.items() if name not in NO_FIELDS}),
     )
 
 

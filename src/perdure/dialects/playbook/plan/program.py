@@ -76,10 +76,10 @@ class BareNames(msgspec.Struct, frozen=True):
 
     def resolved(self, reads: Reads) -> Reads:
         bare = reads.names - SCOPES
-        found = Reads({name: read for name, read in reads.members.items() if name in SCOPES and name != "job"})
+        result = Reads({name: read for name, read in reads.members.items() if name in SCOPES and name != "job"})
         if bare:
-            found |= Reads({"ctx": bare})
-        return found | Reads({"steps": bare & self.steps}) if bare & self.steps else found
+            result |= Reads({"ctx": bare})
+        return result | Reads({"steps": bare & self.steps}) if bare & self.steps else result
 
 
 class AdmitRule(msgspec.Struct, frozen=True):
@@ -263,5 +263,5 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     joins: Mapping[str, Mapping[str, frozenset[str]]] = msgspec.field(default_factory=dict)
     """Per join and step: which of the join's branches can be reached from the step, not passing the join itself."""
     reads_references: bool = False  # some task may ask for the body of an earlier result
-    written: frozenset[str] = frozenset()  # texts that the document has as they are; a secret's name is one of them
+    literal_texts: frozenset[str] = frozenset()  # texts of the document, which may be names of secrets
     secret_names: tuple[str, ...] = ()  # secrets of the host that the document names

@@ -24,8 +24,8 @@ def merge_workload(
         if is_io:  # bare names and `job` (PBK-158)
             scope = {**literal, "job": {"uuid": execution_id}, **scope}
         rendered = defaults.render(scope)
-    found: dict[str, Any] = overlay(rendered, given)
-    return found
+    result: dict[str, Any] = overlay(rendered, given)
+    return result
 
 
 def overlay(under: Any, over: Any) -> Any:

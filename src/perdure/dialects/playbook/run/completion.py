@@ -90,7 +90,7 @@ def verdict(body: b.Body, program: Program) -> CompletionVerdict:
     """The status as it would be now. Worst wins: failed over partial over success (PBK-138)."""
     if body.stopped is None and not (body.unrouted or body.stranded or body.failures or body.final == "failed"):
         return "success", ""
-    found = [
+    verdicts = [
         ("failed" if body.stopped is not None else "success", body.stopped),
         ("failed" if body.unrouted else "success", NO_MATCH),
         (_of_stranded(body, program), STRANDED),
@@ -98,7 +98,7 @@ def verdict(body: b.Body, program: Program) -> CompletionVerdict:
         (_of_finalization(body, program), FINAL_FAILED),
     ]
     for status in ("failed", "partial"):
-        causes = [cause for said, cause in found if said == status and cause is not None]
+        causes = [cause for verdict, cause in verdicts if verdict == status and cause is not None]
         if causes:
             return status, next((code for cause in causes if (code := _own_code(cause))), "")
     return "success", ""
@@ -131,10 +131,10 @@ def _of_finalization(body: b.Body, program: Program) -> str:
 
 def _first_failure(body: b.Body) -> Error | None:
     """The first that nobody handled; where all were, the first."""
-    found = next((failure for failure in body.failures if not failure.handled), None)
-    if found is None and body.failures:
-        found = body.failures[0]
-    return None if found is None else found.error
+    first = next((failure for failure in body.failures if not failure.handled), None)
+    if first is None and body.failures:
+        first = body.failures[0]
+    return None if first is None else first.error
 
 
 def _own_code(cause: Error) -> str:
@@ -159,14 +159,14 @@ def summary(turn: Turn, status: str) -> dict[str, Any]:
         name: {"runs": tally.runs, "done": tally.done, "failed": tally.failed} for name, tally in body.tallies.items()
     }
     failures = [failure_view(failure) for failure in body.failures[:LISTED]]
-    pending = [{"step": one.step, "token_id": token_id(one.token)} for one in body.stranded[:LISTED]]
+    pending = [{"step": token.step, "token_id": token_id(token.token)} for token in body.stranded[:LISTED]]
     return {
         "execution_id": turn.execution.id,
         "status": status,
         "steps": {
-            "total_runs": sum(one["runs"] for one in by_step.values()),
-            "done": sum(one["done"] for one in by_step.values()),
-            "failed": sum(one["failed"] for one in by_step.values()),
+            "total_runs": sum(tally["runs"] for tally in by_step.values()),
+            "done": sum(tally["done"] for tally in by_step.values()),
+            "failed": sum(tally["failed"] for tally in by_step.values()),
             "by_step": by_step,
         },
         "branches": branch_counts(body),
@@ -208,8 +208,8 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
         )
         ended = Status.FAILED
     else:
-        said = lent_references.wrap_result(turn, result_of(body, program, turn.state.options), body.ctx.data)
-        envelope = {"execution_id": turn.execution.id, "status": status, **said}
+        result = lent_references.wrap_result(turn, result_of(body, program, turn.state.options), body.ctx.data)
+        envelope = {"execution_id": turn.execution.id, "status": status, **result}
         outcome = Succeeded(jsontext.encode_finite(envelope))  # all of it was read from JSON
         ended = Status.PARTIAL if status == "partial" else Status.SUCCEEDED
     for timer in body.bounds:
@@ -220,18 +220,20 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
 
 def _behind(cause: Error) -> bytes:
     """The failure of a step, in the shape that every language can read."""
-    said: dict[str, Any] = {"type": "error", "code": str(cause.code or cause.kind), "message": cause.message}
+    failure: dict[str, Any] = {"type": "error", "code": str(cause.code or cause.kind), "message": cause.message}
     details = {} if cause.details is None else jsontext.decode(cause.details)
     if isinstance(details, dict) and isinstance(details.get("previous"), dict):
-        said["previous"] = details.pop("previous")
-    return jsontext.encode({**said, "details": {"kind": cause.kind, **details}} if isinstance(details, dict) else said)
+        failure["previous"] = details.pop("previous")
+    return jsontext.encode(
+        {**failure, "details": {"kind": cause.kind, **details}} if isinstance(details, dict) else failure
+    )
 
 
 def result_of(body: b.Body, program: Program, options: bytes) -> Value:
     """That of the step the caller named, of the final step, or else of the branch that ended last (PBK-200, 202)."""
-    wanted = jsontext.decode(options).get("return_step")
-    if wanted is not None:
-        return body.tallies[wanted].result if wanted in body.tallies else NOTHING
+    return_step = jsontext.decode(options).get("return_step")
+    if return_step is not None:
+        return body.tallies[return_step].result if return_step in body.tallies else NOTHING
     if body.final == "done" and program.final_step is not None:
         return body.tallies[program.final_step].result
     return body.last_leaf
@@ -239,7 +241,7 @@ def result_of(body: b.Body, program: Program, options: bytes) -> Value:
 
 def _message(body: b.Body, code: str) -> str:
     if code == DEADLOCK:
-        return f"{STRANDED.message}: " + ", ".join(one.step for one in body.stranded[:10])
+        return f"{STRANDED.message}: " + ", ".join(token.step for token in body.stranded[:10])
     if body.final_error is not None:
         return f"{FINAL_FAILED.message}: {body.final_error.message}"
     first = next((failure for failure in body.failures if not failure.handled), None)

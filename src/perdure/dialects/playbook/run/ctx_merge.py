@@ -17,19 +17,19 @@ def merge(body: b.Body, loop: Loop, state: b.LoopState) -> tuple[Patch, int]:
     """The assignments a completed loop makes, and the size of `ctx` after them; raises `BadPatch` on a conflict."""
     merged: dict[str, bytes] = {}
     folded: dict[str, Any] = {}
-    written: dict[str, int] = {}  # key → the iteration that wrote it
+    writers: dict[str, int] = {}  # key → the iteration that wrote it
     around: dict[str, int] = {}  # every path around a written key → an iteration that wrote inside it
     for index in sorted(state.patches):
         for key, text in _last_of_each(state.patches[index], loop.reduce):
             if key in loop.reduce:
-                known = folded[key] if key in folded else body.ctx.data.get(key)
-                folded[key] = fold(loop.reduce[key], known, jsontext.decode(text))
+                current = folded[key] if key in folded else body.ctx.data.get(key)
+                folded[key] = fold(loop.reduce[key], current, jsontext.decode(text))
                 continue
-            other = _clash(key, text, merged, written, around)
+            other = _clash(key, text, merged, writers, around)
             if other is not None:
                 raise BadPatch(_conflict(key, other, index))
             merged[key] = text
-            written[key] = index
+            writers[key] = index
             path = key.split(".")
             for depth in range(1, len(path)):
                 around[".".join(path[:depth])] = index
@@ -45,19 +45,19 @@ def _last_of_each(patch: list[tuple[str, bytes]], reducers: Mapping[str, str]) -
 
 
 def _clash(
-    key: str, text: bytes, merged: Mapping[str, bytes], written: Mapping[str, int], around: Mapping[str, int]
+    key: str, text: bytes, merged: Mapping[str, bytes], writers: Mapping[str, int], around: Mapping[str, int]
 ) -> int | None:
     """The iteration whose assignment cannot stand beside this one."""
     if key in merged:
-        return None if _same(merged[key], text) else written[key]
+        return None if _same(merged[key], text) else writers[key]
     if key in around:
         return around[key]
     path = key.split(".")
-    return next((written[outer] for depth in range(1, len(path)) if (outer := ".".join(path[:depth])) in written), None)
+    return next((writers[outer] for depth in range(1, len(path)) if (outer := ".".join(path[:depth])) in writers), None)
 
 
-def _same(one: bytes, other: bytes) -> bool:
-    return one == other or jsontext.canonical(jsontext.decode(one)) == jsontext.canonical(jsontext.decode(other))
+def _same(left: bytes, right: bytes) -> bool:
+    return left == right or jsontext.canonical(jsontext.decode(left)) == jsontext.canonical(jsontext.decode(right))
 
 
 def _conflict(key: str, first: int, second: int) -> Error:
@@ -65,33 +65,33 @@ def _conflict(key: str, first: int, second: int) -> Error:
     return error("ctx_conflict", message, "CTX_CONFLICT", details={"key": key, "indexes": [first, second]})
 
 
-def fold(reducer: str, known: Any, given: Any) -> Any:
+def fold(reducer: str, current: Any, value: Any) -> Any:
     """One step of a reducer, from the value so far (None: its identity)."""
     try:
         match reducer:
             case "sum":
-                return given if known is None else known + given
+                return value if current is None else current + value
             case "min":
-                return given if known is None else min(known, given)
+                return value if current is None else min(current, value)
             case "max":
-                return given if known is None else max(known, given)
+                return value if current is None else max(current, value)
             case "append":
-                return _GrowingList([given]) if known is None else _grown(known, given)
+                return _GrowingList([value]) if current is None else _grown(current, value)
             case "merge":
-                return {**({} if known is None else known), **given}
+                return {**({} if current is None else current), **value}
             case _:
-                return given
+                return value
     except TypeError as problem:
-        raise BadPatch(error("ctx_conflict", f"cannot {reducer} {given!r} into {known!r}: {problem}")) from None
+        raise BadPatch(error("ctx_conflict", f"cannot {reducer} {value!r} into {current!r}: {problem}")) from None
 
 
 class _GrowingList(list[Any]):
     """A list of our own making, which may grow in place; a list of `ctx` may not."""
 
 
-def _grown(known: Any, given: Any) -> "_GrowingList":
-    if not isinstance(known, list):
+def _grown(current: Any, value: Any) -> "_GrowingList":
+    if not isinstance(current, list):
         raise TypeError("the value so far is no list")
-    grown = known if isinstance(known, _GrowingList) else _GrowingList(known)
-    grown.append(given)
+    grown = current if isinstance(current, _GrowingList) else _GrowingList(current)
+    grown.append(value)
     return grown

@@ -65,10 +65,10 @@ def _grown(template: Template, scope: Mapping[str, Any], key: str) -> GrownPatch
     if len(text) < WORTH_GROWING:
         return None
     try:
-        found = template.added(scope)
-        if type(found) is not type(held):
+        addition = template.added(scope)
+        if type(addition) is not type(held):
             return None
-        added = jsontext.encode(found)
+        added = jsontext.encode(addition)
     except (TemplateError, jsontext.NotJson):
         return None
     return GrownPatch(held, joined([text, added]), added)
@@ -146,13 +146,13 @@ def overlay(variables: Variables, patch: Patch, what: str) -> dict[str, Any]:
 def conflicts(body: b.Body, run: int, patch: Patch) -> tuple[str, ...]:
     """Keys that another step-run has set to something else since this one began (PBK-154)."""
     began = body.runs[run].seq
-    found = []
+    conflicting = []
     for key, text in patch:
         name = key.partition(".")[0]
         writer, seq = body.writers.get(name, (run, 0))
         if writer != run and seq > began and name in body.ctx.data and _differs(body.ctx.data, key, text):
-            found.append(key)
-    return tuple(found)
+            conflicting.append(key)
+    return tuple(conflicting)
 
 
 def _differs(data: Any, key: str, text: bytes) -> bool:

@@ -54,12 +54,12 @@ def open_envelope(body: Body, run: RunId) -> SecretRequests[dict[str, Any]]:
 
 def _resolve_all(chain: ExecutionKeychain) -> SecretRequests[dict[str, Any]]:
     """Every entry, in order (PBK-180). Their names and ends are told, their values are not."""
-    told = []
+    entries = []
     for name, declared in chain.program.keychain.items():
-        found = yield from chain.find(name)
-        assert found is not None
-        told.append({"name": name, "kind": declared.kind, "scope": declared.scope, "due": found.due})
-    return {"value": told}
+        secret = yield from chain.find(name)
+        assert secret is not None
+        entries.append({"name": name, "kind": declared.kind, "scope": declared.scope, "due": secret.due})
+    return {"value": entries}
 
 
 class _OpenedEnvelope:
@@ -79,10 +79,12 @@ class _OpenedEnvelope:
         fields, scope = yield from self._fields(task)
         if isinstance(fields.get("auth"), str):
             check_name(self.program, f"{task.label}.auth", task.fields["auth"].document, fields["auth"])
-            found = yield from self.chain.credential(fields["auth"])
-            fields["auth"] = kind.credential(found.kind, found.value)
+            credential = yield from self.chain.credential(fields["auth"])
+            fields["auth"] = kind.credential(credential.kind, credential.value)
             if fields["auth"] is None:
-                raise EnvelopeError("auth", f"the credential of kind {found.kind!r} is of no use to a {task.kind} task")
+                raise EnvelopeError(
+                    "auth", f"the credential of kind {credential.kind!r} is of no use to a {task.kind} task"
+                )
         makers: Makers = {name: _always(value) for name, value in scope.items()}
         call = _DryRunCall(task, fields, makers, self.body.get("folder"))
         kind.start(call)
@@ -94,16 +96,16 @@ class _OpenedEnvelope:
 
         def fields() -> SecretRequests[EntryFields]:
             values, _ = yield from self._fields(task)
-            written = {name: template.document for name, template in task.fields.items()}
-            check_names(self.program, task.label, "secrets", written, values)
+            document = {name: template.document for name, template in task.fields.items()}
+            check_names(self.program, task.label, "secrets", document, values)
             if isinstance(values.get("auth"), str):
-                found = yield from self.chain.credential(values["auth"])
-                values["auth"] = as_map(found)
+                secret = yield from self.chain.credential(values["auth"])
+                values["auth"] = as_map(secret)
             return EntryFields(values)
 
         key = f"secrets:{self.run}:{self.body['path']}"
-        found: Secret = yield SecretLookup(SecretEntry(task.label, "secrets", key, SECRET_LIFETIME, True, fields))
-        return found
+        secret: Secret = yield SecretLookup(SecretEntry(task.label, "secrets", key, SECRET_LIFETIME, True, fields))
+        return secret
 
     def _fields(self, task: Task) -> SecretRequests[tuple[dict[str, Any], dict[str, Any]]]:
         """All fields with their values, and the scopes they came from."""
@@ -117,7 +119,7 @@ class _OpenedEnvelope:
         for name in sorted(left, key=lambda name: name != "args"):
             fields[name] = rendered(name, left[name], scope)
             if name == "args" and self.program.is_io and isinstance(fields[name], dict):
-                scope |= {one: value for one, value in fields[name].items() if one not in SCOPES}
+                scope |= {arg: value for arg, value in fields[name].items() if arg not in SCOPES}
         return fields, scope
 
     def _scope(self, reads: Reads) -> SecretRequests[dict[str, Any]]:
@@ -133,9 +135,9 @@ class _OpenedEnvelope:
             members = reads.members["keychain"]
             scope["keychain"] = {}
             for name in self.chain.names if members is None else sorted(members):
-                found = yield from self.chain.find(name)
-                if found is not None:
-                    scope["keychain"][name] = found.value
+                secret = yield from self.chain.find(name)
+                if secret is not None:
+                    scope["keychain"][name] = secret.value
         return scope
 
     def _earlier(self, recipe: Body) -> SecretRequests[Secret]:

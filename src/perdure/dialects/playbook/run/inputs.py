@@ -54,8 +54,8 @@ TIMED_OUT = "EXECUTION_TIMEOUT"
 ENDS = (e.TaskEnded, e.ChildEnded)
 
 
-def accept(turn: Turn, given: i.Input) -> None:
-    match given:
+def accept(turn: Turn, entry: i.Input) -> None:
+    match entry:
         case i.Cancel(reason):
             ends.cancel(turn, reason)
         case i.TaskResult() | i.TaskLost() | i.ChildResult():
@@ -94,20 +94,20 @@ def _on_end(turn: Turn) -> None:
     thread = body.threads[number]
     step = program.steps[body.runs[thread.run].step]
     task = step.tasks[thread.position]
-    landed = tools.kind_of(task.kind).on_result(event.outcome, turn.text)
-    if landed is tools.UNCHANGED and not thread.language and pass_without_rules(turn, number, step, task):
+    tool_result = tools.kind_of(task.kind).on_result(event.outcome, turn.text)
+    if tool_result is tools.UNCHANGED and not thread.language and pass_without_rules(turn, number, step, task):
         return
     if thread.language and isinstance(event.outcome, Succeeded):
         child = turn.execution.child_id(thread.number)
-        landed = tools.ToolResult(result=wrap_result(child, turn.text(event.outcome.value)))
-    extras = jsontext.encode(landed.extras) if landed.extras else None
-    if landed.error is not None and landed.error.code == Code.DELIVERIES_EXHAUSTED:
+        tool_result = tools.ToolResult(result=wrap_result(child, turn.text(event.outcome.value)))
+    extras = jsontext.encode(tool_result.extras) if tool_result.extras else None
+    if tool_result.error is not None and tool_result.error.code == Code.DELIVERIES_EXHAUSTED:
         ended = results.attempt_failed(turn, number, _worn_out(thread, event.outcome), extras)
-    elif landed.error is not None:
-        ended = results.attempt_failed(turn, number, landed.error, extras)
-    elif landed.result is not None:
-        lent = lent_references.adopt(turn, landed.lent, landed.whole)
-        ended = results.attempt_ended(turn, number, "given", landed.result, extras, lent)
+    elif tool_result.error is not None:
+        ended = results.attempt_failed(turn, number, tool_result.error, extras)
+    elif tool_result.result is not None:
+        lent = lent_references.adopt(turn, tool_result.lent, tool_result.whole)
+        ended = results.attempt_ended(turn, number, "given", tool_result.result, extras, lent)
     else:
         assert thread.outcome is not None
         ended = results.attempt_ended(turn, number, "landed", thread.outcome.result.payload, extras)
@@ -157,11 +157,11 @@ def _on_timer(turn: Turn, timer: int) -> None:
 # Messages of operators.
 
 
-def _steer(turn: Turn, verb: str, said: Any, by: str) -> None:
-    reason = said.get("reason", "") if isinstance(said, dict) else ""
+def _steer(turn: Turn, verb: str, document: Any, by: str) -> None:
+    reason = document.get("reason", "") if isinstance(document, dict) else ""
     match verb:
         case "patch":
-            patch = _patch(said)
+            patch = _patch(document)
             turn.emit(p.CtxPatched(patch, ctx_patches.measure(turn.body, patch), by, reason))
         case "pause":
             turn.emit(p.Paused(by, reason))
@@ -169,13 +169,13 @@ def _steer(turn: Turn, verb: str, said: Any, by: str) -> None:
             turn.emit(p.Resumed(by, reason))
 
 
-def _patch(said: dict[str, Any]) -> Patch:
-    return tuple((name, jsontext.encode(value)) for name, value in said["ctx"].items())
+def _patch(document: dict[str, Any]) -> Patch:
+    return tuple((name, jsontext.encode(value)) for name, value in document["ctx"].items())
 
 
-def refusal(execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
+def refusal(execution: Execution, message: i.Signal | i.Steer | i.Reopen) -> str | None:
     """Why an operator's message cannot be taken now."""
-    match given:
+    match message:
         case i.Signal():
             return "a Playbook waits for no signals; patch its ctx instead"
         case i.Reopen():
@@ -194,17 +194,17 @@ def refusal(execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str |
             return f"a Playbook cannot be asked to {verb!r}"
 
 
-def _why_no_patch(body: b.Body, given: Payload) -> str | None:
-    if not isinstance(given, bytes):
+def _why_no_patch(body: b.Body, body_text: Payload) -> str | None:
+    if not isinstance(body_text, bytes):
         return "a patch may have 64 KiB; pass larger data by reference"
-    said = jsontext.decode(given)
-    if not isinstance(said, dict) or not isinstance(said.get("ctx"), dict) or not said["ctx"]:
+    document = jsontext.decode(body_text)
+    if not isinstance(document, dict) or not isinstance(document.get("ctx"), dict) or not document["ctx"]:
         return 'a patch is {"ctx": {"name": value, …}}'
-    if not set(said) <= {"ctx", "reason"}:
+    if not set(document) <= {"ctx", "reason"}:
         return "a patch may touch ctx only"
-    if not all(all(name.split(".")) for name in said["ctx"]):
+    if not all(all(name.split(".")) for name in document["ctx"]):
         return "a name in ctx must not be empty"
-    patch = _patch(said)
+    patch = _patch(document)
     try:
         ctx_patches.check_values(patch, "ctx")
         ctx_patches.measure(body, patch)

@@ -27,14 +27,14 @@ def branch_of(program: Program, source: str, target: str) -> str:
 
 def commonly_forked(program: Program, tokens: list[p.NewToken]) -> tuple[str, ...]:
     """The joins whose branches these tokens of one step-run may become."""
-    found = []
+    names = []
     for name, reach in program.joins.items():
         join = program.steps[name].join
         assert join is not None
         offered = {branch for token in tokens for branch in _offered(token, name, reach[token.step])}
         if len(offered) >= min(join.need if join.need > 1 else 2, len(join.branches)):
-            found.append(name)
-    return tuple(found)
+            names.append(name)
+    return tuple(names)
 
 
 def _offered(token: p.NewToken, join: str, reached: frozenset[str]) -> frozenset[str]:
@@ -68,7 +68,9 @@ def arrive(turn: Turn, number: int) -> None:
 def fail_join(turn: Turn, fork: int) -> None:
     """Nothing can deliver any more to a tracker that still holds tokens."""
     body: b.Body = turn.body
-    step, tracker = next((step, one) for step, one in body.forks[fork].trackers.items() if any(one.held.values()))
+    step, tracker = next(
+        (step, tracker) for step, tracker in body.forks[fork].trackers.items() if any(tracker.held.values())
+    )
     join = _join(turn.program.steps[step])
     arrived = [branch for branch in join.branches if tracker.held.get(branch)]
     missing = [branch for branch in join.branches if branch not in arrived]

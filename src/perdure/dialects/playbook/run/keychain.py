@@ -44,13 +44,13 @@ def envelope_keychain(
     """
     options = jsontext.decode(turn.state.options)
     program: Program = turn.program
-    found: dict[str, Any] = {"program": turn.state.program.hex(), "root": options.get("root", turn.execution.id)}
-    wanted = None if by_name else names
-    if program.keychain and wanted != frozenset():
-        found |= _own(turn, program, wanted, workload)
-    if "shared" in options and wanted != frozenset():
-        found["shared"] = options["shared"]
-    return found
+    envelope: dict[str, Any] = {"program": turn.state.program.hex(), "root": options.get("root", turn.execution.id)}
+    own_names = None if by_name else names
+    if program.keychain and own_names != frozenset():
+        envelope |= _own(turn, program, own_names, workload)
+    if "shared" in options and own_names != frozenset():
+        envelope["shared"] = options["shared"]
+    return envelope
 
 
 def _own(turn: Turn, program: Program, names: frozenset[str] | None, workload: Payload | None = None) -> dict[str, Any]:
@@ -58,14 +58,14 @@ def _own(turn: Turn, program: Program, names: frozenset[str] | None, workload: P
     reads = Reads()
     for name in _with_earlier(program.keychain, names):
         reads |= program.keychain[name].fields.reads
-    given = body.workload.payload if workload is None else workload
-    found: dict[str, Any] = {"dues": dict(body.dues)} if body.dues else {}
+    payload = body.workload.payload if workload is None else workload
+    envelope: dict[str, Any] = {"dues": dict(body.dues)} if body.dues else {}
     bare = _bare(program, reads)
     if "workload" in reads.members or bare:
-        value, members = jsontext.decode(turn.text(given)), reads.members.get("workload", frozenset())
-        wanted = value if members is None else members | bare
-        found["workload"] = {name: value[name] for name in wanted if name in value}
-    return found
+        value, members = jsontext.decode(turn.text(payload)), reads.members.get("workload", frozenset())
+        members_sent = value if members is None else members | bare
+        envelope["workload"] = {name: value[name] for name in members_sent if name in value}
+    return envelope
 
 
 def _bare(program: Program, reads: Reads) -> frozenset[str]:
@@ -92,7 +92,7 @@ def child_keychain(turn: Turn) -> dict[str, Any]:
     program: Program = turn.program
     root = options.get("root", turn.execution.id)
     shared = dict(options.get("shared", {}))
-    names = frozenset(one.name for one in program.keychain.values() if one.scope == "shared")
+    names = frozenset(entry.name for entry in program.keychain.values() if entry.scope == "shared")
     if names:
         own = {"program": turn.state.program.hex(), "run": turn.execution.id, "root": root}
         own |= _own(turn, program, names)
@@ -137,28 +137,28 @@ class ExecutionKeychain(msgspec.Struct, frozen=True):
     def find(self, name: str) -> SecretRequests[Secret | None]:
         """The entry's value; one of its own, or one that a caller shares; None when there is no such entry."""
         if name in self.program.keychain:
-            found: Secret = yield SecretLookup(self.entry(self.program.keychain[name]))
-            return found
+            secret: Secret = yield SecretLookup(self.entry(self.program.keychain[name]))
+            return secret
         if name not in self.shared:
             return None
-        given = self.shared[name]
-        program = self.load((yield PinnedDocumentLookup(given["program"])))
-        found = yield from ExecutionKeychain.of(program, given, given["run"], self.load)._must(name)
-        return found
+        lender = self.shared[name]
+        program = self.load((yield PinnedDocumentLookup(lender["program"])))
+        secret = yield from ExecutionKeychain.of(program, lender, lender["run"], self.load)._must(name)
+        return secret
 
     def _must(self, name: str) -> SecretRequests[Secret]:
-        found: Secret = yield SecretLookup(self.entry(self.program.keychain[name]))
-        return found
+        secret: Secret = yield SecretLookup(self.entry(self.program.keychain[name]))
+        return secret
 
     def credential(self, name: str) -> SecretRequests[Secret]:
         """What `auth: name` means: an entry first, then a credential that is stored on the host (PBK-186)."""
-        found = yield from self.find(name)
-        if found is None:
-            found = yield CredentialLookup(name)
-        if found is None:
+        secret = yield from self.find(name)
+        if secret is None:
+            secret = yield CredentialLookup(name)
+        if secret is None:
             hint = f"declare it in the keychain, or store it as PERDURE_CREDENTIAL_{name}"
             raise EnvelopeError("auth", f"there is no credential {name!r}; {hint}", AUTH_UNKNOWN)
-        return found
+        return secret
 
     def entry(self, declared: KeychainEntry) -> SecretEntry:
         return SecretEntry(
@@ -208,16 +208,16 @@ def naming_fields(kind: str) -> tuple[str, ...]:
     return ("auth", "ref", "credential", "credential_ref", "key")
 
 
-def check_names(program: Program, what: str, kind: str, written: Any, given: Mapping[str, Any]) -> None:
+def check_names(program: Program, what: str, kind: str, document: Any, values: Mapping[str, Any]) -> None:
     for field in naming_fields(kind):
-        if isinstance(given.get(field), str) or field == "map":  # a credential itself is a map
-            check_name(program, f"{what}.{field}", written.get(field), given.get(field))
+        if isinstance(values.get(field), str) or field == "map":  # a credential itself is a map
+            check_name(program, f"{what}.{field}", document.get(field), values.get(field))
 
 
-def check_name(program: Program, what: str, written: Any, given: Any) -> None:
+def check_name(program: Program, what: str, document: Any, value: Any) -> None:
     """Data choose no secret: a name that a template gives counts where the document has it, or gives it by itself."""
-    names = {name for name in _texts(given) if name not in program.written}
-    if names and names - set(_texts(_given_by_itself(program, Template(written)))):
+    names = {name for name in _texts(value) if name not in program.literal_texts}
+    if names and names - set(_texts(_given_by_itself(program, Template(document)))):
         message = (
             f"{what}: data may not say which secret or credential is meant; write {min(names)!r} into the document"
         )
@@ -242,9 +242,9 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(inner)
 
 
-def as_map(found: Secret) -> Any:
+def as_map(secret: Secret) -> Any:
     """A credential with its type in it, for those who must tell kinds apart."""
-    return {"type": found.kind, **found.value} if isinstance(found.value, dict) else found.value
+    return {"type": secret.kind, **secret.value} if isinstance(secret.value, dict) else secret.value
 
 
 def rendered(what: str, template: Template, scope: Mapping[str, Any]) -> Any:

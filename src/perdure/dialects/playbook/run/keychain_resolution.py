@@ -39,16 +39,16 @@ def on_result(turn: Turn, outcome: Outcome) -> None:
     program: Program = turn.program
     match outcome:
         case Succeeded(value):
-            told = jsontext.decode(turn.text(value))
-            dues = {one["name"]: one["due"] for one in told if not program.keychain[one["name"]].renews}
+            entries = jsontext.decode(turn.text(value))
+            dues = {entry["name"]: entry["due"] for entry in entries if not program.keychain[entry["name"]].renews}
             turn.emit(p.KeychainResolved(dues))
             return
         case Failed(_, message):
-            said = message
+            reason_text = message
         case Cancelled(reason):
-            said = reason or "the task that resolves it was cancelled"
+            reason_text = reason or "the task that resolves it was cancelled"
     for timer in list(body.bounds):
         turn.drop_timer(timer)
-    failed = error("auth", f"the keychain cannot be resolved: {said}", CODE)
+    failed = error("auth", f"the keychain cannot be resolved: {reason_text}", CODE)
     turn.emit(p.WorkflowStopped(failed, is_failure=True))
     end_at_once(turn, CODE, failed.message)

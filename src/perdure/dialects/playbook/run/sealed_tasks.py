@@ -104,10 +104,10 @@ def envelope(call: ToolCall, body: dict[str, Any]) -> bytes | None:
 def _scopes(makers: Makers, reads: Reads, thread: b.PipelineThread) -> dict[str, Any]:
     """What the left templates read and is no secret; of each scope only the members that they name."""
     hidden = {KEYCHAIN} if thread.prev_recipe is None else {KEYCHAIN, "_prev"}
-    found = gather(makers, Reads({name: read for name, read in reads.members.items() if name not in hidden}))
-    if "results" in found:
-        found["results"] = {label: one for label, one in found["results"].items() if label not in thread.recipes}
-    return {name: narrowed(value, reads.members[name]) for name, value in found.items()}
+    values = gather(makers, Reads({name: read for name, read in reads.members.items() if name not in hidden}))
+    if "results" in values:
+        values["results"] = {label: value for label, value in values["results"].items() if label not in thread.recipes}
+    return {name: narrowed(value, reads.members[name]) for name, value in values.items()}
 
 
 def narrowed(value: Any, members: Iterable[str] | None) -> Any:
@@ -118,10 +118,10 @@ def narrowed(value: Any, members: Iterable[str] | None) -> Any:
 
 def _recipes(turn: Turn, reads: Reads, thread: b.PipelineThread) -> dict[str, Any]:
     """How to get the secrets again that earlier tasks of the pipeline have read."""
-    found: dict[str, Any] = {}
+    recipes: dict[str, Any] = {}
     if "_prev" in reads.members and thread.prev_recipe is not None:
-        found["prev"] = jsontext.decode(turn.text(thread.prev_recipe))
+        recipes["prev"] = jsontext.decode(turn.text(thread.prev_recipe))
     labels = [label for label in thread.recipes if reads.touches("results", label)]
     if labels:
-        found["results"] = {label: jsontext.decode(turn.text(thread.recipes[label])) for label in labels}
-    return found
+        recipes["results"] = {label: jsontext.decode(turn.text(thread.recipes[label])) for label in labels}
+    return recipes

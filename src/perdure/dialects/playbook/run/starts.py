@@ -26,12 +26,12 @@ def begin(turn: Turn) -> None:
     """Make the initial token, or end at once when the request cannot be met."""
     program: Program = turn.program
     options = jsontext.decode(turn.state.options)
-    given = jsontext.decode(turn.text(turn.state.input))
+    workload_input = jsontext.decode(turn.text(turn.state.input))
     entry = options.get("entry_step", program.entry)
     seed = options.get("ctx", {})
     lent: list[lent_references.Lent] = []
     if options.get("lent"):
-        given, lent = given["workload"], given["references"]
+        workload_input, lent = workload_input["workload"], workload_input["references"]
     if program.missing:
         return end_at_once(turn, "REQUIREMENTS_MISSING", f"this executor lacks: {', '.join(program.missing)}")
     if entry not in program.steps:
@@ -39,11 +39,11 @@ def begin(turn: Turn) -> None:
     if options.get("return_step", entry) not in program.steps:
         return end_at_once(turn, "UNKNOWN_STEP", f"there is no step {options['return_step']!r} to return the result of")
     env = options.get("env", {})
-    if not isinstance(given, dict | None) or not isinstance(seed, dict) or not isinstance(env, dict):
+    if not isinstance(workload_input, dict | None) or not isinstance(seed, dict) or not isinstance(env, dict):
         return end_at_once(turn, "PAYLOAD_INVALID", "the payload, the ctx seed and env must be maps")
     try:
         workload = jsontext.encode(
-            merge_workload(program.workload, given or {}, turn.execution.id, env, is_io=program.is_io)
+            merge_workload(program.workload, workload_input or {}, turn.execution.id, env, is_io=program.is_io)
         )
         ctx: Patch = tuple((name, jsontext.encode(value)) for name, value in seed.items())
         ctx_patches.check_values(ctx, "ctx")
@@ -104,8 +104,8 @@ def start_step(turn: Turn, number: int) -> None:
     failed: Error | None = None
     if step.loop is not None:
         try:
-            found = _collection(turn, step.loop, token)
-            items, total = jsontext.encode(found), len(found)
+            collection = _collection(turn, step.loop, token)
+            items, total = jsontext.encode(collection), len(collection)
             limit = _limit(turn, step.loop, token)
         except _CannotLoop as problem:
             items, failed = None, problem.problem
@@ -132,16 +132,16 @@ def _collection(turn: Turn, loop: Loop, token: b.Token) -> list[Any]:
     """Once per step-run; a map or a text is not silently taken for one element (PBK-103)."""
     makers = control_makers(turn, token.args, token.event)
     try:
-        found = loop.over.render(gather(makers, loop.over.reads))
+        collection = loop.over.render(gather(makers, loop.over.reads))
     except TemplateError as fault:
         raise _CannotLoop(error("loop_collection", f"loop.in: {template_message(fault)}", source=token.step)) from None
-    if not isinstance(found, list):
-        kind = {dict: "a map", str: "a text", type(None): "null"}.get(type(found), type(found).__name__)
+    if not isinstance(collection, list):
+        kind = {dict: "a map", str: "a text", type(None): "null"}.get(type(collection), type(collection).__name__)
         raise _CannotLoop(error("loop_collection", f"loop.in must give a list, not {kind}", source=token.step))
-    if loop.fanout is not None and len(found) > loop.fanout.max_shards:
-        message = f"{len(found)} shards, {loop.fanout.max_shards} are allowed"
+    if loop.fanout is not None and len(collection) > loop.fanout.max_shards:
+        message = f"{len(collection)} shards, {loop.fanout.max_shards} are allowed"
         raise _CannotLoop(error("limit", message, "MAX_SHARDS", source=token.step))
-    return found
+    return collection
 
 
 def _limit(turn: Turn, loop: Loop, token: b.Token) -> int:
@@ -151,13 +151,13 @@ def _limit(turn: Turn, loop: Loop, token: b.Token) -> int:
         return IN_FLIGHT if loop.fanout is None else SHARDS_IN_FLIGHT
     makers = control_makers(turn, token.args, token.event)
     try:
-        found = loop.max_in_flight.render(gather(makers, loop.max_in_flight.reads))
+        limit = loop.max_in_flight.render(gather(makers, loop.max_in_flight.reads))
     except TemplateError as fault:
         raise _CannotLoop(error("template", f"max_in_flight: {template_message(fault)}", source=token.step)) from None
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        message = f"max_in_flight must be a whole number above 0, not {found!r}"
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        message = f"max_in_flight must be a whole number above 0, not {limit!r}"
         raise _CannotLoop(error("template", message, source=token.step))
-    return found
+    return limit
 
 
 def start_iteration(turn: Turn, number: int) -> None:

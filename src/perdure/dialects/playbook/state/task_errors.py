@@ -34,7 +34,7 @@ class Error(msgspec.Struct, gc=False, array_like=True, frozen=True, forbid_unkno
 
     def data(self) -> dict[str, Any]:
         """The error as guards and people read it."""
-        found: dict[str, Any] = {
+        data: dict[str, Any] = {
             "kind": self.kind,
             "retryable": self.retryable,
             "code": self.code,
@@ -43,8 +43,8 @@ class Error(msgspec.Struct, gc=False, array_like=True, frozen=True, forbid_unkno
             "details": None if self.details is None else jsontext.decode(self.details),
         }
         if self.retry_after is not None:
-            found["retry_after"] = self.retry_after
-        return found
+            data["retry_after"] = self.retry_after
+        return data
 
     def summary(self) -> dict[str, Any]:
         return {"kind": self.kind, "code": self.code, "message": self.message}

@@ -29,7 +29,7 @@ class Value:
     which a task made it for the rest of its pipeline. Of a loop the reference stands for the list of results.
     """
 
-    __slots__ = ("_body", "_seen", "failed", "is_open", "parts", "payload", "reference", "told")
+    __slots__ = ("_body", "_seen", "description", "failed", "is_open", "parts", "payload", "reference")
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Value:
         self.is_open = is_open
         self._body = _UNREAD
         self._seen = _UNREAD
-        self.told: dict[str, Any] | None = None  # what stands for it where it stands in the log, once it was asked for
+        self.description: dict[str, Any] | None = None  # as a reference to the log; made on demand
 
     def read(self, text: Reader) -> Any:
         """What templates see."""
@@ -134,9 +134,9 @@ class Variables:
 
     def assign_all(self, patch: Patch) -> "Variables":
         """These after the assignments: changed in place, except that none at all stay none."""
-        found = Variables() if self is NO_VARIABLES else self
-        found.assign(patch)
-        return found
+        variables = Variables() if self is NO_VARIABLES else self
+        variables.assign(patch)
+        return variables
 
     def assign(self, patch: Patch, growing: tuple[str, ...] = ()) -> None:
         """`growing`: keys of which the text is what is added at their end."""
@@ -162,13 +162,13 @@ class Variables:
             path = key.split(".")
             inner = data
             for name in path[:-1]:
-                found = inner.get(name, {})
-                if isinstance(found, dict):
-                    found = dict(found)
-                inner[name] = found
-                if not isinstance(found, dict):
+                member = inner.get(name, {})
+                if isinstance(member, dict):
+                    member = dict(member)
+                inner[name] = member
+                if not isinstance(member, dict):
                     break
-                inner = found
+                inner = member
             _put(data, path, jsontext.decode(text))
         return data
 

@@ -23,8 +23,8 @@ ABSENT = object()
 
 def _start(call: ToolCall) -> None:
     fields = dict(call.fields)
-    given = fields.pop("args", None)
-    fields = {**(given if isinstance(given, dict) else {}), **fields}
+    args = fields.pop("args", None)
+    fields = {**(args if isinstance(args, dict) else {}), **fields}
     match fields.get("action", "get"):
         case "get":
             _get(call, fields)
@@ -36,16 +36,16 @@ def _start(call: ToolCall) -> None:
 
 def _get(call: ToolCall, fields: dict[str, Any]) -> None:
     try:
-        found = resolve(call.turn, fields.get("result_ref", fields.get("uri")))
+        resolved = resolve(call.turn, fields.get("result_ref", fields.get("uri")))
     except UnresolvedReference as not_resolved:
         call.fail(not_resolved.problem)
         return
-    ended = results.attempt_ended(call.turn, call.thread, "given", found.payload)
+    ended = results.attempt_ended(call.turn, call.thread, "given", resolved.payload)
     if ended.reference is None or ended.error is not None:
         call.end(ended)
         return
-    stored = ended.stored if found.reference is None else ()
-    seen = found.reference or ended.reference
+    stored = ended.stored if resolved.reference is None else ()
+    seen = resolved.reference or ended.reference
     call.end(AttemptEnded(call.thread, ended.at, None, "given", ended.result, None, seen, True, stored))
 
 

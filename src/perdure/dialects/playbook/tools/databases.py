@@ -34,8 +34,8 @@ def _database(name: str, connection: tuple[str, ...]) -> ToolKind:
 
     def start(call: ToolCall) -> None:
         fields = call.fields
-        given = {field: fields[field] for field in (*TEXTS, "auth", "params", *connection) if field in fields}
-        arguments: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+        values = {field: fields[field] for field in (*TEXTS, "auth", "params", *connection) if field in fields}
+        arguments: dict[str, Any] = {field: value for field, value in values.items() if value is not None}
         if "script" in arguments:
             arguments["script"] = with_folder(call, arguments["script"])
         if "params" not in arguments and fields.get("args"):

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from perdure.dialects.playbook.state.task_errors import Error, error
+import msgspec
+
+from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import ToolCall, ToolKind, ToolResult, details_of, failure
 from perdure.kernel import jsontext
@@ -68,12 +70,10 @@ def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
         return ToolResult(None, jsontext.encode(result), {"http": _helper(answer["status"], answer["headers"])})
     facts = details_of(outcome)
     status = facts.get("status")
-    found = failure(outcome, _kind(outcome, status), status, source="http")
+    problem = failure(outcome, _kind(outcome, status), status, source="http")
     if facts.get("retry_after") is not None:
-        found = Error(
-            found.kind, found.message, found.code, found.retryable, "http", found.details, float(facts["retry_after"])
-        )
-    return ToolResult(found, None, {"http": _helper(status, facts.get("headers") or {})})
+        problem = msgspec.structs.replace(problem, retry_after=float(facts["retry_after"]))
+    return ToolResult(problem, None, {"http": _helper(status, facts.get("headers") or {})})
 
 
 def _kind(outcome: Outcome, status: int | None) -> str:

@@ -93,8 +93,8 @@ class ToolCall:
     @property
     def folder(self) -> str | None:
         """Where relative names start, if the document came from a folder."""
-        found: str | None = jsontext.decode(self.turn.state.options).get("folder")
-        return found
+        folder: str | None = jsontext.decode(self.turn.state.options).get("folder")
+        return folder
 
     def perform(self, provider: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> None:
         """Let a worker do it. `timeout` bounds work that cannot bound itself."""
@@ -167,13 +167,13 @@ def failure(outcome: Outcome, kind: str, code: str | int | None, *, source: str)
     match outcome:
         case Cancelled(reason):
             return Error("cancelled", reason or "cancelled", source=source)
-        case Failed(said, message, retryable, details):
-            if said == Code.CANNOT_OPEN:
+        case Failed(failure_code, message, retryable, details):
+            if failure_code == Code.CANNOT_OPEN:
                 return _unopened(outcome, source)
             message, details = message[:LONGEST_MESSAGE], shorten_details(details)
-            platform = _PLATFORM.get(said)
+            platform = _PLATFORM.get(failure_code)
             if platform is not None:
-                return Error(platform, message, said, platform in RETRYABLE, source, details)
+                return Error(platform, message, failure_code, platform in RETRYABLE, source, details)
             passing = kind in RETRYABLE if retryable is None else retryable
             return Error(kind, message, code, passing, source, details)
     raise AssertionError("an ok outcome is no failure")
@@ -190,9 +190,9 @@ def shorten_details(details: bytes | None) -> bytes | None:
     """Details that can be repeated; long texts in them are cut, the whole stands with the task's own end."""
     if details is None or len(details) <= LARGEST_DETAILS:
         return details
-    found = jsontext.decode(details)
-    if isinstance(found, dict):
-        cut = {name: value[:500] if isinstance(value, str) else value for name, value in found.items()}
+    decoded = jsontext.decode(details)
+    if isinstance(decoded, dict):
+        cut = {name: value[:500] if isinstance(value, str) else value for name, value in decoded.items()}
         text = jsontext.encode({**cut, "truncated": True})
         if len(text) <= LARGEST_DETAILS:
             return text
@@ -211,8 +211,8 @@ def error_kind(code: str) -> str:
 
 def details_of(outcome: Outcome) -> dict[str, Any]:
     if isinstance(outcome, Failed) and outcome.details:
-        found = jsontext.decode(outcome.details)
-        return found if isinstance(found, dict) else {}
+        details = jsontext.decode(outcome.details)
+        return details if isinstance(details, dict) else {}
     return {}
 
 

@@ -28,8 +28,8 @@ def _start(call: ToolCall) -> None:
         message = f"runs start each other more than {subruns.DEEPEST} levels deep"
         call.fail(error("limit", message, "PLAYBOOK_DEPTH", source="playbook"))
         return
-    given, arguments = fields.get("args") or {}, fields.get("arguments") or {}
-    if not isinstance(given, dict) or not isinstance(arguments, dict):
+    workload, arguments = fields.get("args") or {}, fields.get("arguments") or {}
+    if not isinstance(workload, dict) or not isinstance(arguments, dict):
         call.fail(error("schema", "args must be a map: they are the child's workload", source="playbook"))
         return
     version = fields.get("version")
@@ -40,11 +40,13 @@ def _start(call: ToolCall) -> None:
         call.fail(error("not_found", message, "PLAYBOOK_NOT_FOUND", source="playbook"))
         return
     detached = call.task.spec.get("detach") is True
-    told = _options(call, callee, arguments)
+    callee_options = _options(call, callee, arguments)
     if callee.language == OURS:
-        given = _with_bodies(call, given, told)
-    options = subruns.options_for(turn, callee, told)
-    child = turn.start_child(callee.language, callee.text, path, jsontext.encode(given), options, awaited=not detached)
+        workload = _with_bodies(call, workload, callee_options)
+    options = subruns.options_for(turn, callee, callee_options)
+    child = turn.start_child(
+        callee.language, callee.text, path, jsontext.encode(workload), options, awaited=not detached
+    )
     if detached:
         call.succeed(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))
     else:
@@ -57,31 +59,31 @@ def _options(call: ToolCall, callee: Callee, arguments: dict[str, Any]) -> dict[
     """What only some languages understand."""
     if callee.language != OURS:
         return {"args": arguments}
-    told = keychain.child_keychain(call.turn)
+    options = keychain.child_keychain(call.turn)
     if "iter" in call.makers:
-        told["iter"] = call.makers["iter"](None)
+        options["iter"] = call.makers["iter"](None)
     if call.fields.get("return_step") is not None:
-        told["return_step"] = call.fields["return_step"]
-    return told
+        options["return_step"] = call.fields["return_step"]
+    return options
 
 
-def _with_bodies(call: ToolCall, given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _with_bodies(call: ToolCall, workload: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The child's workload, beside the bodies that it mentions."""
-    lent = lent_references.lend(call.turn, given)
+    lent = lent_references.lend(call.turn, workload)
     if not lent:
-        return given
+        return workload
     options["lent"] = True
-    return {"workload": given, "references": lent}
+    return {"workload": workload, "references": lent}
 
 
 def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
     match outcome:
         case Succeeded(value):
-            said = jsontext.decode(text(value))
-            if not lent_references.is_envelope(said):
+            envelope = jsontext.decode(text(value))
+            if not lent_references.is_envelope(envelope):
                 return UNCHANGED
-            seen, lent = lent_references.unwrap_result(said)
-            return ToolResult(None, jsontext.encode(seen), lent=tuple(lent), whole=said["result"])
+            seen, lent = lent_references.unwrap_result(envelope)
+            return ToolResult(None, jsontext.encode(seen), lent=tuple(lent), whole=envelope["result"])
         case Failed(code, message):
             return ToolResult(Error("child_failed", message, code, False, "playbook", shorten_details(_chain(outcome))))
         case Cancelled(reason):

@@ -9,8 +9,8 @@ from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
 def _start(call: ToolCall) -> None:
     fields = dict(call.fields)
-    given = fields.pop("args", None)
-    arguments = {**fields, **(given if isinstance(given, dict) else {})}
+    args = fields.pop("args", None)
+    arguments = {**fields, **(args if isinstance(args, dict) else {})}
     call.perform(call.task.kind, arguments, timeout=call.task.timeout)
 
 

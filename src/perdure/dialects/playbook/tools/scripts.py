@@ -51,8 +51,8 @@ def with_folder(call: ToolCall, script: Any) -> Any:
     if not isinstance(script, dict):
         return script
     folder = call.folder
-    written = {name: value for name, value in script.items() if name != "folder"}
-    return written if folder is None else {**written, "folder": folder}
+    descriptor = {name: value for name, value in script.items() if name != "folder"}
+    return descriptor if folder is None else {**descriptor, "folder": folder}
 
 
 def kind_of_failure(outcome: Outcome, kinds: dict[str, str]) -> str:

@@ -19,7 +19,7 @@ from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 def _start(call: ToolCall) -> None:
     fields = call.fields
     commands = fields["cmds"]
-    if isinstance(commands, list) and all(isinstance(one, str) for one in commands):
+    if isinstance(commands, list) and all(isinstance(command, str) for command in commands):
         script = "\n".join(("set -e", *commands))
     elif isinstance(commands, str):
         script = commands

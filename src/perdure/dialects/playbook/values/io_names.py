@@ -18,24 +18,24 @@ Layer = Callable[[frozenset[str]], Mapping[str, Any]]
 
 
 def look_up(layers: Sequence[Layer], names: frozenset[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for layer in layers:
-        wanted = names - SCOPES - found.keys()
-        if not wanted:
+        missing = names - SCOPES - values.keys()
+        if not missing:
             break
-        given = layer(wanted)
-        found |= {name: given[name] for name in wanted if name in given}
-    return found
+        layer_values = layer(missing)
+        values |= {name: layer_values[name] for name in missing if name in layer_values}
+    return values
 
 
 def results_by_step(body: b.Body, text: Reader, event: b.Boundary | None = None) -> Layer:
     """The latest result of each step; of a step that is just ending, the one its boundary event brings."""
 
-    def layer(wanted: frozenset[str]) -> Mapping[str, Any]:
-        found = {name: tally.result for name, tally in body.tallies.items() if tally.finished and name in wanted}
-        if event is not None and event.step in wanted and event.run in body.runs:
-            found[event.step] = event.result
-        return {name: result.read(text) for name, result in found.items()}
+    def layer(names: frozenset[str]) -> Mapping[str, Any]:
+        results = {name: tally.result for name, tally in body.tallies.items() if tally.finished and name in names}
+        if event is not None and event.step in names and event.run in body.runs:
+            results[event.step] = event.result
+        return {name: result.read(text) for name, result in results.items()}
 
     return layer
 
@@ -43,15 +43,15 @@ def results_by_step(body: b.Body, text: Reader, event: b.Boundary | None = None)
 def task_args(args: Template | None, scope: Callable[[Template], Mapping[str, Any]]) -> Layer:
     """The args of the task as they read now; an arg that cannot be rendered hides nothing."""
 
-    def layer(wanted: frozenset[str]) -> Mapping[str, Any]:
-        if args is None or not isinstance(args.document, dict) or not wanted & args.document.keys():
+    def layer(names: frozenset[str]) -> Mapping[str, Any]:
+        if args is None or not isinstance(args.document, dict) or not names & args.document.keys():
             return {}
         try:
-            found = args.render(scope(args))
+            values = args.render(scope(args))
         except TemplateError:
             return {}
-        assert isinstance(found, dict)
-        return found
+        assert isinstance(values, dict)
+        return values
 
     return layer
 

@@ -39,34 +39,34 @@ class JsonPath:
         rest = rest[1:] if rest.startswith("$") else rest
         place = 0
         while place < len(rest):
-            found = _TOKEN.match(rest, place)
-            if found is None or (place == 0 and found[0][0] == "." and len(found[0]) == 1):
+            match = _TOKEN.match(rest, place)
+            if match is None or (place == 0 and match[0][0] == "." and len(match[0]) == 1):
                 raise BadPath(f"{text!r} is no path at {rest[place:]!r}")
-            self._steps.append(self._step(found))
-            place = found.end()
+            self._steps.append(self._step(match))
+            place = match.end()
 
-    def _step(self, found: "re.Match[str]") -> Step:
-        if found["deep"]:
+    def _step(self, match: "re.Match[str]") -> Step:
+        if match["deep"]:
             self.is_definite = False
             return _below
-        name = next((found[kind] for kind in ("name", "single", "double") if found[kind] is not None), None)
+        name = next((match[kind] for kind in ("name", "single", "double") if match[kind] is not None), None)
         if name is not None:
             return lambda value: _member(value, name)
-        if found["index"]:
-            index = int(found["index"])
+        if match["index"]:
+            index = int(match["index"])
             return lambda value: _item(value, index)
         self.is_definite = False
-        if found["slice"]:
-            bounds = slice(*(int(part) if part.strip() else None for part in found["slice"].split(":")))
+        if match["slice"]:
+            bounds = slice(*(int(part) if part.strip() else None for part in match["slice"].split(":")))
             return lambda value: iter(value[bounds] if isinstance(value, list) else ())
         return _children
 
     def read(self, value: Any) -> Any:
         """What the path leads to: one value, or null; a list of values where it may lead to several."""
-        found: Iterable[Any] = (value,)
+        match: Iterable[Any] = (value,)
         for step in self._steps:
-            found = [inner for outer in found for inner in step(outer)]
-        listed = list(found)
+            match = [inner for outer in match for inner in step(outer)]
+        listed = list(match)
         if self.is_definite:
             return listed[0] if listed else None
         return listed

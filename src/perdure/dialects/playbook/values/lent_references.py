@@ -23,22 +23,22 @@ LARGEST_RESULT = 64 * 1024 * 1024
 
 def lend(turn: Turn, value: Any) -> list[Lent]:
     """The bodies that a value mentions and that may leave this execution."""
-    found: dict[str, Lent] = {}
+    by_uri: dict[str, Lent] = {}
     for reference in references.references_in(value):
         uri = reference["ref"]
         held = references.lookup(turn.body, uri)
-        if held is None or held.scope not in CROSSING or uri in found:
+        if held is None or held.scope not in CROSSING or uri in by_uri:
             continue
         whole = held.value.whole(turn.text)
         if held.value.parts is not None and uri.endswith("/results"):
             whole = whole["results"]
-        told = reference if held.reference is None else jsontext.decode(held.reference)
-        found[uri] = {"reference": told, "expires": held.expires, "body": whole}
-    return list(found.values())
+        described = reference if held.reference is None else jsontext.decode(held.reference)
+        by_uri[uri] = {"reference": described, "expires": held.expires, "body": whole}
+    return list(by_uri.values())
 
 
 def adopt(turn: Turn, lent: Iterable[Lent], result: Any = None) -> tuple[Stored, ...]:
-    return tuple(_adopted(turn, one, result) for one in lent)
+    return tuple(_adopted(turn, reference, result) for reference in lent)
 
 
 def _adopted(turn: Turn, lent: Lent, result: Any) -> Stored:
@@ -64,12 +64,12 @@ def wrap_result(turn: Turn, result: Value, ctx: dict[str, Any]) -> dict[str, Any
         return {"result": seen, "ctx": ctx}
     own = list(_own(turn, result))
     lent = [*own, *lend(turn, [seen, ctx])]
-    said: dict[str, Any] = {"result": result.whole(turn.text) if own else seen, "ctx": ctx}
+    envelope: dict[str, Any] = {"result": result.whole(turn.text) if own else seen, "ctx": ctx}
     if own:
-        said["seen"] = seen
+        envelope["seen"] = seen
     if lent:
-        said["references"] = lent
-    return said
+        envelope["references"] = lent
+    return envelope
 
 
 def _own(turn: Turn, result: Value) -> Iterator[Lent]:

@@ -25,16 +25,16 @@ class ResolvedReference(NamedTuple):
     reference: bytes | None = None  # what stands for the body where it is too large to be seen
 
 
-def resolve(turn: Turn, given: Any) -> ResolvedReference:
-    """`given` is a reference object, a manifest, or a uri."""
-    match given:
-        case {"kind": "manifest", "parts": list(parts)} if not _is_held(turn, given.get("ref")):
-            return ResolvedReference(jsontext.encode(_assembled(turn, given, parts)))
-        case {"ref": str(uri)} if given.get("kind", "result_ref") in KINDS:
-            return _read(turn, uri, _digest(given))
+def resolve(turn: Turn, reference: Any) -> ResolvedReference:
+    """`reference` is a reference object, a manifest, or a uri."""
+    match reference:
+        case {"kind": "manifest", "parts": list(parts)} if not _is_held(turn, reference.get("ref")):
+            return ResolvedReference(jsontext.encode(_assembled(turn, reference, parts)))
+        case {"ref": str(uri)} if reference.get("kind", "result_ref") in KINDS:
+            return _read(turn, uri, _digest(reference))
         case str(uri):
             return _read(turn, uri, None)
-    message = f"a reference is an object of kind result_ref or manifest, or its uri, not {_brief(given)}"
+    message = f"a reference is an object of kind result_ref or manifest, or its uri, not {_brief(reference)}"
     raise UnresolvedReference(error("schema", message, source="artifact"))
 
 
@@ -42,14 +42,14 @@ def _is_held(turn: Turn, uri: Any) -> bool:
     return isinstance(uri, str) and references.lookup(turn.body, uri) is not None
 
 
-def _brief(given: Any) -> str:
-    return repr(given) if len(repr(given)) < 80 else f"a {type(given).__name__}"
+def _brief(reference: Any) -> str:
+    return repr(reference) if len(repr(reference)) < 80 else f"a {type(reference).__name__}"
 
 
-def _digest(given: dict[str, Any]) -> str | None:
-    meta = given.get("meta")
-    found = meta.get("sha256") if isinstance(meta, dict) else None
-    return found if isinstance(found, str) else None
+def _digest(reference: dict[str, Any]) -> str | None:
+    meta = reference.get("meta")
+    digest = meta.get("sha256") if isinstance(meta, dict) else None
+    return digest if isinstance(digest, str) else None
 
 
 def _read(turn: Turn, uri: str, expected: str | None) -> ResolvedReference:
@@ -93,23 +93,23 @@ def _mismatch(uri: str) -> Error:
     return error("storage_access", message, "DIGEST_MISMATCH", source="artifact")
 
 
-def _assembled(turn: Turn, given: dict[str, Any], parts: list[Any]) -> Any:
+def _assembled(turn: Turn, reference: dict[str, Any], parts: list[Any]) -> Any:
     """The parts of a manifest, put together as its strategy says (PBK-176)."""
     values: list[Any] = [_part(turn, part) if isinstance(part, dict) and part.get("ref") else None for part in parts]
-    where = given.get("merge_path")
+    where = reference.get("merge_path")
     if where:
         try:
             path = JsonPath(str(where))
         except BadPath as problem:
             raise UnresolvedReference(error("schema", f"merge_path: {problem}", source="artifact")) from None
         values = [path.read(value) for value in values]
-    strategy = given.get("strategy", "append")
+    strategy = reference.get("strategy", "append")
     if strategy == "append":
         return values
     if strategy == "replace":
         return values[-1] if values else None
-    wanted, name = (list, "lists") if strategy == "concat" else (dict, "maps")
-    if strategy not in ("concat", "merge") or not all(isinstance(value, wanted) for value in values):
+    expected_type, name = (list, "lists") if strategy == "concat" else (dict, "maps")
+    if strategy not in ("concat", "merge") or not all(isinstance(value, expected_type) for value in values):
         message = f"a manifest that says {strategy!r} needs {name} as its parts"
         raise UnresolvedReference(error("schema", message, source="artifact"))
     if strategy == "concat":
@@ -121,5 +121,5 @@ def _assembled(turn: Turn, given: dict[str, Any], parts: list[Any]) -> Any:
 
 
 def _part(turn: Turn, part: dict[str, Any]) -> Any:
-    found = resolve(turn, {"kind": "result_ref", **part})
-    return jsontext.decode(reader(turn, str(part["ref"]))(found.payload))
+    resolved = resolve(turn, {"kind": "result_ref", **part})
+    return jsontext.decode(reader(turn, str(part["ref"]))(resolved.payload))

@@ -107,14 +107,14 @@ def log_reference(uri: str, payload: Payload) -> dict[str, Any]:
 
 
 def _extracted(policy: ResultPolicy, value: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for path, name in policy.select:
-        found[name] = path.read(value)
-        size = len(jsontext.encode(found[name]))
+        values[name] = path.read(value)
+        size = len(jsontext.encode(values[name]))
         if size > LARGEST_EXTRACT:
             message = f"select: {name!r} has {size} bytes, {LARGEST_EXTRACT} are allowed; select something smaller"
             raise BadSelect(error("limit", message, "EXTRACT_TOO_LARGE"))
-    return found
+    return values
 
 
 def preview(value: Any, size: int, limit: int) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def manifest(uri: str, policy: ResultPolicy, state: b.LoopState, now: Instant) -
     """
     expires = 0 if policy.ttl is None else now + policy.ttl
     own = f"{uri}/results"
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "kind": "manifest",
         "ref": own,
         "strategy": "append",
@@ -177,8 +177,10 @@ def manifest(uri: str, policy: ResultPolicy, state: b.LoopState, now: Instant) -
         **_whereabouts(policy, state.size, expires),
     }
     parts = [{"ref": part_ref(uri, index, state.results.get(index))} for index in range(state.total)]
-    text = jsontext.encode({**told, "parts": parts})
-    return Stored(own, text if len(text) <= policy.inline_max else jsontext.encode(told), None, policy.scope, expires)
+    text = jsontext.encode({**summary, "parts": parts})
+    return Stored(
+        own, text if len(text) <= policy.inline_max else jsontext.encode(summary), None, policy.scope, expires
+    )
 
 
 def part_ref(uri: str, index: int, part: Value | None) -> str | None:
@@ -186,8 +188,8 @@ def part_ref(uri: str, index: int, part: Value | None) -> str | None:
         return None
     if part.reference is None:
         return f"{uri}/iteration/{index}"
-    found: str = jsontext.decode(part.reference)["ref"]
-    return found
+    values: str = jsontext.decode(part.reference)["ref"]
+    return values
 
 
 def reference_of(value: Value, uri: str, text: Reader) -> dict[str, Any] | None:
@@ -195,11 +197,13 @@ def reference_of(value: Value, uri: str, text: Reader) -> dict[str, Any] | None:
     if not uri:
         return None
     if value.reference is not None:
-        found: dict[str, Any] = jsontext.decode(value.reference)
-        return found
-    if value.told is None:
-        value.told = log_reference(uri, value.payload if value.parts is None else jsontext.encode(value.body(text)))
-    return value.told
+        values: dict[str, Any] = jsontext.decode(value.reference)
+        return values
+    if value.description is None:
+        value.description = log_reference(
+            uri, value.payload if value.parts is None else jsontext.encode(value.body(text))
+        )
+    return value.description
 
 
 # Finding bodies.

@@ -32,8 +32,8 @@ def attempt_ended(
         except references.BadSelect as bad:
             return attempt_failed(turn, number, bad.problem, extras)
         stored, reference = (*lent, own), own.reference
-    given = turn.keep(payload) if source == "given" else b"null"
-    return p.AttemptEnded(number, turn.now, None, source, given, extras, reference, False, stored)
+    kept = turn.keep(payload) if source == "given" else b"null"
+    return p.AttemptEnded(number, turn.now, None, source, kept, extras, reference, False, stored)
 
 
 def attempt_failed(turn: Turn, number: int, problem: Error, extras: bytes | None = None) -> p.AttemptEnded:
@@ -88,7 +88,7 @@ def step_result(turn: Turn, number: int, loop: Loop | None) -> StepResult:
         return NO_RESULT
     if run.result.reference is not None:
         return StepResult(run.result, jsontext.decode(run.result.reference)["ref"])
-    task = next(one for one in turn.program.steps[run.step].tasks if one.label == run.label)
+    task = next(candidate for candidate in turn.program.steps[run.step].tasks if candidate.label == run.label)
     uri = references.attempt_uri(turn.execution.id, task, number, b.ALONE, run.visits, run.attempt)
     return StepResult(run.result, uri, None, keeps)
 

@@ -29,10 +29,10 @@ def gather(makers: Makers, reads: Reads) -> dict[str, Any]:
     """What a template reads, as far as it exists here; anything else is undefined to it."""
     if not reads.members:
         return {}
-    found = {name: makers[name](members) for name, members in reads.members.items() if name in makers}
+    scope = {name: makers[name](members) for name, members in reads.members.items() if name in makers}
     if BARE in makers and (names := reads.names - makers.keys()):
-        found |= makers[BARE](names)
-    return found
+        scope |= makers[BARE](names)
+    return scope
 
 
 def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def execution_makers(turn: Turn) -> Makers:
         "workload": lambda _: body.workload.read(turn.text),
         "ctx": lambda _: body.ctx.data,
         "execution_id": lambda _: turn.execution.id,
-        "steps": lambda wanted: steps_view(body, turn.text, wanted),
+        "steps": lambda members: steps_view(body, turn.text, members),
     }
     if turn.program.is_io:
         makers["job"] = lambda _: {"uuid": turn.execution.id}
@@ -57,7 +57,7 @@ def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables 
     """For admission, routing and `loop.in`."""
     makers = execution_makers(turn)
     makers["args"] = lambda _: args.read(turn.text)
-    makers["event"] = lambda wanted: event_view(event, turn.text, wanted)
+    makers["event"] = lambda members: event_view(event, turn.text, members)
     if event.fanin:
         makers["fanin"] = lambda _: fanin_view(event)
     if turn.program.is_io:
@@ -106,8 +106,8 @@ def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> M
     makers["_task"] = lambda _: task.label
     makers["_attempt"] = lambda _: thread.attempt
     makers["_prev"] = lambda _: thread.prev.read(turn.text)
-    makers["results"] = lambda wanted: {
-        label: value.read(turn.text) for label, value in thread.results.items() if wanted is None or label in wanted
+    makers["results"] = lambda members: {
+        label: value.read(turn.text) for label, value in thread.results.items() if members is None or label in members
     }
     makers["_idempotency_key"] = lambda _: turn.execution.idempotency_key(task_key(thread))
     if thread.patch:
@@ -141,15 +141,15 @@ def iter_view(turn: Turn, thread: b.PipelineThread, run: b.StepRun, loop: Loop) 
     return {**thread.iter.data, **bound}
 
 
-def event_view(event: b.Boundary, text: Reader, wanted: Members = None) -> dict[str, Any]:
+def event_view(event: b.Boundary, text: Reader, members: Members = None) -> dict[str, Any]:
     """The boundary event as guards read it (PBK-119); the first one of all has only a name (PBK-053)."""
     if not event.step:
         return {"name": event.name}
-    names = _EVENT if wanted is None else [name for name in wanted if name in _EVENT]
-    found = {name: _EVENT[name](event, text) for name in names}
-    if event.fanin and (wanted is None or "fanin" in wanted):
-        found["fanin"] = fanin_view(event)
-    return found
+    names = _EVENT if members is None else [name for name in members if name in _EVENT]
+    view = {name: _EVENT[name](event, text) for name in names}
+    if event.fanin and (members is None or "fanin" in members):
+        view["fanin"] = fanin_view(event)
+    return view
 
 
 def _error(event: b.Boundary, text: Reader) -> dict[str, Any] | None:
@@ -207,7 +207,7 @@ def outcome_view(thread: b.PipelineThread, text: Reader) -> dict[str, Any]:
     }
 
 
-def steps_view(body: b.Body, text: Reader, wanted: Members) -> dict[str, Any]:
+def steps_view(body: b.Body, text: Reader, members: Members) -> dict[str, Any]:
     """Earlier results by step (PBK-157)."""
     return {
         name: {
@@ -217,5 +217,5 @@ def steps_view(body: b.Body, text: Reader, wanted: Members) -> dict[str, Any]:
             "runs": tally.finished,
         }
         for name, tally in body.tallies.items()
-        if tally.finished and (wanted is None or name in wanted)
+        if tally.finished and (members is None or name in members)
     }

@@ -29,7 +29,7 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
         "ctx": body.ctx.data,
         "steps": {name: _step(tally) for name, tally in body.tallies.items()},
         "branches": branch_counts(body),
-        "stranded": [_stranded(one) for one in body.stranded],
+        "stranded": [_stranded(token) for token in body.stranded],
         "failures": [failure_view(failure) for failure in body.failures],
         "order": [list(entry) for entry in body.order],
         "result": result_of(body, program, execution.state.options).read(text) if body.status else None,
@@ -43,10 +43,10 @@ def _reader(texts: Mapping[bytes, bytes]) -> Reader:
     def text(payload: Payload) -> bytes:
         if isinstance(payload, bytes):
             return payload
-        found = texts.get(payload.digest)
-        if found is None:
+        content = texts.get(payload.digest)
+        if content is None:
             raise MissingValues((payload.digest,))
-        return found
+        return content
 
     return text
 
@@ -55,13 +55,13 @@ def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: I
     """What a reference of this run stands for, or the run's own result: the value, down to the last body (PBK-174)."""
     body: b.Body = execution.body
 
-    fetched = _reader(texts)
+    read = _reader(texts)
 
     def text(payload: Payload) -> bytes:
-        found = fetched(payload)
-        if isinstance(payload, Ref) and digest(found) != payload.digest:
+        content = read(payload)
+        if isinstance(payload, Ref) and digest(content) != payload.digest:
             raise ReferenceNotAvailable(f"the body of {ref or 'the result'} is not what was stored: its digest differs")
-        return found
+        return content
 
     if not ref:
         return result_of(body, execution.program, execution.state.options).whole(text)
@@ -156,8 +156,8 @@ def _current(number: int, run: b.StepRun) -> dict[str, Any]:
     return shown
 
 
-def _stranded(one: b.StrandedToken) -> dict[str, Any]:
-    return {"step": one.step, "token_id": token_id(one.token), "decision": _decision(one.decision)}
+def _stranded(token: b.StrandedToken) -> dict[str, Any]:
+    return {"step": token.step, "token_id": token_id(token.token), "decision": _decision(token.decision)}
 
 
 def _join(program: Program, fork: int, step: str, tracker: b.JoinTracker) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from perdure.kernel import jsontext
 Word = i.Signal | i.Steer | i.Reopen
 
 
-def subjects(given: Word) -> frozenset[str]:
-    match given:
+def subjects(message: Word) -> frozenset[str]:
+    match message:
         case i.Steer("patch", body):
             return frozenset(f"ctx.{name}" for name in _members(body))
         case i.Steer("pause" | "resume"):
@@ -16,10 +16,10 @@ def subjects(given: Word) -> frozenset[str]:
             return frozenset()
 
 
-def phrase(given: Word) -> str:
-    match given:
+def phrase(message: Word) -> str:
+    match message:
         case i.Steer("patch", body):
-            return f"patch of {', '.join(sorted(subjects(given))[:5])}" if _members(body) else "patch"
+            return f"patch of {', '.join(sorted(subjects(message))[:5])}" if _members(body) else "patch"
         case i.Steer(verb):
             return verb
         case i.Signal(name):
@@ -29,6 +29,6 @@ def phrase(given: Word) -> str:
 
 
 def _members(body: object) -> list[str]:
-    said = jsontext.decode(body) if isinstance(body, bytes) else None
-    members = said.get("ctx") if isinstance(said, dict) else None
+    document = jsontext.decode(body) if isinstance(body, bytes) else None
+    members = document.get("ctx") if isinstance(document, dict) else None
     return list(members) if isinstance(members, dict) else []

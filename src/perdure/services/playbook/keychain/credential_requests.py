@@ -37,8 +37,10 @@ async def request_credential(
     try:
         answer = await fetch(url, method, sent, asked or None, auth=credential, **content)
     except ProviderFailure as failure:
-        said = _said(failure.details)
-        raise EnvelopeError("auth", f"{entry}: {failure.message}{said}", retryable=failure.retryable is True) from None
+        reason = _reason(failure.details)
+        raise EnvelopeError(
+            "auth", f"{entry}: {failure.message}{reason}", retryable=failure.retryable is True
+        ) from None
     except (msgspec.ValidationError, ValueError, TypeError) as problem:
         raise EnvelopeError("auth", f"{entry}: the request cannot be sent: {problem}") from None
     if answer["status"] >= 300:
@@ -46,10 +48,10 @@ async def request_credential(
     return answer["body"]
 
 
-def _map(entry: str, what: str, given: Any) -> Mapping[str, Any]:
-    if given is not None and not isinstance(given, Mapping):
+def _map(entry: str, what: str, value: Any) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
         raise EnvelopeError("auth", f"{entry}: `{what}` must be a map")
-    return given or {}
+    return value or {}
 
 
 def _credential(
@@ -65,7 +67,7 @@ def _credential(
     return None
 
 
-def _said(details: Any) -> str:
+def _reason(details: Any) -> str:
     """What the server said of its refusal, in its usual members."""
     body = details.get("body") if isinstance(details, dict) else None
     return f": {body[:200]}" if isinstance(body, str) and body else ""

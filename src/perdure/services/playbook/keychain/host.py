@@ -32,14 +32,14 @@ class HostSecrets:
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @cached_property
-    def listed(self) -> Keychain:
+    def allowed(self) -> Keychain:
         return read_keychain(self.variables)
 
     def variable(self, name: str) -> str:
-        found = self.secret(name)
-        if found is not None:
-            return found
-        if name.startswith("PERDURE_") or not any(fnmatchcase(name, one) for one in self.listed.env):
+        secret = self.secret(name)
+        if secret is not None:
+            return secret
+        if name.startswith("PERDURE_") or not any(fnmatchcase(name, pattern) for pattern in self.allowed.env):
             raise missing(
                 f"the variable {name!r} may not be read: set PERDURE_SECRET_{name}, or let the operator list it:"
                 f" PERDURE_KEYCHAIN_ENV={name}"
@@ -54,7 +54,8 @@ class HostSecrets:
             path, folder = Path(name), self.variables.get(SECRETS_FOLDER)
             if path.is_absolute():
                 path = path.resolve()
-                if not any(path.is_relative_to(Path(one).resolve()) for one in (*self.listed.files, folder) if one):
+                places = [Path(place).resolve() for place in (*self.allowed.files, folder) if place]
+                if not any(path.is_relative_to(place) for place in places):
                     raise missing(
                         f"the file {name!r} may not be read: put it into {SECRETS_FOLDER}, or let the operator list it:"
                         f" PERDURE_KEYCHAIN_FILES={name}"
@@ -101,12 +102,12 @@ def _read(path: Path) -> str:
 def _credential(name: str, text: str) -> dict[str, Any]:
     """`{type, data: {…}}` or a flat map; a text that is no map is a token."""
     try:
-        found = jsontext.read_strict(text)
+        value = jsontext.read_strict(text)
     except jsontext.NotJson:
         if text.lstrip().startswith("{"):
             raise missing(f"the stored credential {name!r} is not JSON") from None
-        found = text
-    if isinstance(found, dict):
-        data = found.get("data")
-        return {"type": found.get("type"), **data} if isinstance(data, dict) else found
-    return {"type": "bearer", "token": str(found)}
+        value = text
+    if isinstance(value, dict):
+        data = value.get("data")
+        return {"type": value.get("type"), **data} if isinstance(data, dict) else value
+    return {"type": "bearer", "token": str(value)}

@@ -30,60 +30,62 @@ class ManagerRequest:
         return str(self.fields.values.get(field) or default)
 
     def token(self, manager: str) -> str:
-        given = self.fields.values.get("auth")
-        found = for_http("bearer", given) if given is not None else None
-        if found is None or found["type"] != "bearer":
+        auth = self.fields.values.get("auth")
+        credential = for_http("bearer", auth) if auth is not None else None
+        if credential is None or credential["type"] != "bearer":
             raise missing(
                 f"{self.entry}: {manager} needs an access token; name in `auth` a keychain entry or stored credential"
                 " that has one",
                 "AUTH_MISSING",
             )
-        return str(found["token"])
+        return str(credential["token"])
 
 
-async def _env(wanted: ManagerRequest) -> str:
-    return wanted.host.variable(wanted.name)
+async def _env(request: ManagerRequest) -> str:
+    return request.host.variable(request.name)
 
 
-async def _file(wanted: ManagerRequest) -> str:
-    return wanted.host.file(wanted.name)
+async def _file(request: ManagerRequest) -> str:
+    return request.host.file(request.name)
 
 
-async def _gcp(wanted: ManagerRequest) -> str:
-    path = wanted.name.strip("/")
+async def _gcp(request: ManagerRequest) -> str:
+    path = request.name.strip("/")
     if not path.startswith("projects/"):
-        project = wanted.field("project") or wanted.host.variables.get("GOOGLE_CLOUD_PROJECT", "")
+        project = request.field("project") or request.host.variables.get("GOOGLE_CLOUD_PROJECT", "")
         if not project:
-            raise missing(f"{wanted.entry}: say the `project` of {path!r}, or write projects/…/secrets/{path}")
+            raise missing(f"{request.entry}: say the `project` of {path!r}, or write projects/…/secrets/{path}")
         path = f"projects/{project}/secrets/{path}"
     if "/versions/" not in path:
-        path += f"/versions/{wanted.field('version', 'latest')}"
+        path += f"/versions/{request.field('version', 'latest')}"
     answer = await request_credential(
-        wanted.entry, f"{wanted.field('endpoint', GCP)}/v1/{path}:access", token=wanted.token("gcp")
+        request.entry, f"{request.field('endpoint', GCP)}/v1/{path}:access", token=request.token("gcp")
     )
     try:
         return base64.b64decode(answer["payload"]["data"]).decode()
     except (KeyError, TypeError, ValueError):
-        raise missing(f"{wanted.entry}: the answer for {path!r} has no payload.data of text") from None
+        raise missing(f"{request.entry}: the answer for {path!r} has no payload.data of text") from None
 
 
-async def _azure(wanted: ManagerRequest) -> str:
-    url = wanted.name
+async def _azure(request: ManagerRequest) -> str:
+    url = request.name
     if "://" not in url:
-        vault = wanted.field("vault") or wanted.field("endpoint")
+        vault = request.field("vault") or request.field("endpoint")
         if not vault:
-            raise missing(f"{wanted.entry}: say the `vault` of {url!r}: https://NAME.vault.azure.net")
+            raise missing(f"{request.entry}: say the `vault` of {url!r}: https://NAME.vault.azure.net")
         base = vault if "://" in vault else f"https://{vault}.vault.azure.net"
-        url = "/".join(filter(None, (base.rstrip("/"), "secrets", wanted.name, wanted.field("version"))))
-    answer = await request_credential(wanted.entry, url, params={"api-version": AZURE_API}, token=wanted.token("azure"))
+        url = "/".join(filter(None, (base.rstrip("/"), "secrets", request.name, request.field("version"))))
+    answer = await request_credential(
+        request.entry, url, params={"api-version": AZURE_API}, token=request.token("azure")
+    )
     if not isinstance(answer, Mapping) or not isinstance(answer.get("value"), str):
-        raise missing(f"{wanted.entry}: the answer for {wanted.name!r} has no value")
+        raise missing(f"{request.entry}: the answer for {request.name!r} has no value")
     return str(answer["value"])
 
 
-async def _aws(wanted: ManagerRequest) -> str:
+async def _aws(request: ManagerRequest) -> str:
     message = (
-        f"{wanted.entry}: AWS Secrets Manager needs signed requests, which are not built in; let the host fetch the"
+        f"{request.entry}: AWS Secrets Manager needs signed requests, which are not built in; let the host fetch the"
         " secret into a file or variable and use provider `file` or `env`"
     )
     raise EnvelopeError("auth", message, "SECRET_MANAGER_MISSING")
@@ -100,11 +102,11 @@ MANAGERS: Mapping[str, Callable[[ManagerRequest], Awaitable[str]]] = {
 
 async def secret_manager(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """`map`: member → the secret's name there. Without a map the entry's own name is looked for, as `value`."""
-    wanted = fields.values.get("map") or {"value": name}
-    if not isinstance(wanted, Mapping):
+    secrets = fields.values.get("map") or {"value": name}
+    if not isinstance(secrets, Mapping):
         raise EnvelopeError("auth", f"{name}: `map` must be a map of names to secrets")
     return ResolvedSecret(
-        {str(one): await _read(name, where, fields, host) for one, where in wanted.items()}, all_secret=True
+        {str(member): await _read(name, where, fields, host) for member, where in secrets.items()}, all_secret=True
     )
 
 
@@ -112,7 +114,8 @@ async def secrets(name: str, fields: EntryFields, host: HostSecrets) -> Resolved
     """The tool: a map as above, or one secret, whose value is the text itself."""
     if fields.values.get("map") is not None:
         return await secret_manager(name, fields, host)
-    where = next((fields.values[one] for one in ("key", "secret_name", "path", "name") if fields.values.get(one)), None)
+    names = (fields.values.get(field) for field in ("key", "secret_name", "path", "name"))
+    where = next((name for name in names if name), None)
     return ResolvedSecret(await _read(name, where, fields, host), all_secret=True)
 
 

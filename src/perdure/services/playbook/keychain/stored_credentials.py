@@ -13,8 +13,8 @@ REFERENCES = ("ref", "credential", "credential_ref", "key")
 async def bearer(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     token = first(fields.values, ("token", "access_token", "value"))
     if token is None:
-        found = _http(name, fields, host, "bearer")
-        token = str(found.get("token") or found.get("value") or "")
+        credential = _http(name, fields, host, "bearer")
+        token = str(credential.get("token") or credential.get("value") or "")
     if not token:
         raise missing(f"{name}: there is no token; write `token`, or set PERDURE_SECRET_{name}")
     return ResolvedSecret({"token": token, "access_token": token})
@@ -23,22 +23,22 @@ async def bearer(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedS
 async def basic(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     user, password = first(fields.values, ("username", "user")), fields.values.get("password")
     if user is None or not isinstance(password, str):
-        found = _http(name, fields, host, "basic")
-        user, password = found.get("username"), found.get("password")
+        credential = _http(name, fields, host, "basic")
+        user, password = credential.get("username"), credential.get("password")
     if not isinstance(user, str) or not isinstance(password, str):
         raise missing(f"{name}: a basic credential needs `username` and `password`")
     return ResolvedSecret({"username": user, "password": password})
 
 
 async def api_key(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
-    said = fields.values
-    place = {one: said[one] for one in ("header", "in", "param") if said.get(one)}
-    key = first(said, ("value", "api_key", "key", "token"))
+    values = fields.values
+    place = {field: values[field] for field in ("header", "in", "param") if values.get(field)}
+    key = first(values, ("value", "api_key", "key", "token"))
     if key is None:
-        found = _http(name, fields, host, "api_key")
-        key = str(found.get("value") or found.get("token") or "")
-        if found.get("type") == "api_key" and not place:
-            place = {"header": found["name"]} if found["in"] == "header" else {"param": found["name"]}
+        credential = _http(name, fields, host, "api_key")
+        key = str(credential.get("value") or credential.get("token") or "")
+        if credential.get("type") == "api_key" and not place:
+            place = {"header": credential["name"]} if credential["in"] == "header" else {"param": credential["name"]}
     if not key:
         raise missing(f"{name}: there is no key; write `value`, or set PERDURE_SECRET_{name}")
     return ResolvedSecret({"key": key, "api_key": key, "value": key, **place})
@@ -46,32 +46,32 @@ async def api_key(name: str, fields: EntryFields, host: HostSecrets) -> Resolved
 
 async def connection(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """The members as written, over those of the stored credential that is named, or called like the entry."""
-    own = {one: value for one, value in fields.values.items() if one not in (*REFERENCES, "auth")}
-    found = _stored(name, fields, host)
-    if found is None and not own:
+    own = {field: value for field, value in fields.values.items() if field not in (*REFERENCES, "auth")}
+    credential = _stored(name, fields, host)
+    if credential is None and not own:
         raise _unknown(name, _reference(name, fields))
-    return ResolvedSecret({**(found or {}), **own}, kind="postgres_credential")
+    return ResolvedSecret({**(credential or {}), **own}, kind="postgres_credential")
 
 
 async def reference(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
-    found = _stored(name, fields, host)
-    if found is None:
+    credential = _stored(name, fields, host)
+    if credential is None:
         raise _unknown(name, _reference(name, fields))
-    return ResolvedSecret(found, kind=str(found.get("type") or "credential_ref"))
+    return ResolvedSecret(credential, kind=str(credential.get("type") or "credential_ref"))
 
 
 def _http(name: str, fields: EntryFields, host: HostSecrets, kind: str) -> Mapping[str, Any]:
     """What the entry leaves to others: a stored credential, or a secret that is called like the entry."""
-    found: Any = _stored(name, fields, host)
-    if found is None:
-        found = host.secret(name)
-    return (for_http(kind, found) if found is not None else None) or {}
+    credential: Any = _stored(name, fields, host)
+    if credential is None:
+        credential = host.secret(name)
+    return (for_http(kind, credential) if credential is not None else None) or {}
 
 
 def _stored(name: str, fields: EntryFields, host: HostSecrets) -> dict[str, Any] | None:
-    given = fields.values.get("auth")
-    if isinstance(given, Mapping):
-        return dict(given)
+    auth = fields.values.get("auth")
+    if isinstance(auth, Mapping):
+        return dict(auth)
     return host.credential(_reference(name, fields))
 
 

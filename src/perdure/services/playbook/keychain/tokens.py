@@ -33,18 +33,19 @@ async def http(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSec
 
 
 async def _ask(name: str, fields: EntryFields, method: str, *, as_form: bool) -> Any:
-    said = fields.values
-    url = said.get("endpoint") or said.get("url")
+    values = fields.values
+    url = values.get("endpoint") or values.get("url")
     if not isinstance(url, str) or not url:
         raise EnvelopeError("auth", f"{name}: `endpoint` must be a text")
-    data = next((said[one] for one in ("data", "body", "payload") if said.get(one) is not None), None)
-    auth = said.get("auth")
+    contents = (values.get(field) for field in ("data", "body", "payload"))
+    data = next((content for content in contents if content is not None), None)
+    auth = values.get("auth")
     return await request_credential(
         name,
         url,
-        str(said.get("method") or method),
-        headers=said.get("headers"),
-        params=said.get("params"),
+        str(values.get("method") or method),
+        headers=values.get("headers"),
+        params=values.get("params"),
         data=data,
         as_form=as_form,
         auth=None if auth is None else for_http("", auth),
@@ -52,10 +53,11 @@ async def _ask(name: str, fields: EntryFields, method: str, *, as_form: bool) ->
 
 
 def _lifetime(answer: Any, fields: EntryFields) -> float | None:
-    found = _member(answer, str(fields.values.get("ttl_field") or "expires_in"))
-    if isinstance(found, str):
-        found = float(found) if found.replace(".", "", 1).isdigit() else None
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found >= 0 else None
+    lifetime = _member(answer, str(fields.values.get("ttl_field") or "expires_in"))
+    if isinstance(lifetime, str):
+        lifetime = float(lifetime) if lifetime.replace(".", "", 1).isdigit() else None
+    is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool)
+    return float(lifetime) if is_number and lifetime >= 0 else None
 
 
 def _member(value: Any, path: str) -> Any:

@@ -24,8 +24,8 @@ def _on_result(body: Body, number: int, outcome: Any) -> None:
     body.landed = number
     if number:
         thread = body.threads[number]
-        given = Value(outcome.value) if isinstance(outcome, Succeeded) else NOTHING
-        thread.outcome = b.TaskOutcome(given, None, None, 0, 0)
+        value = Value(outcome.value) if isinstance(outcome, Succeeded) else NOTHING
+        thread.outcome = b.TaskOutcome(value, None, None, 0, 0)
 
 
 def _task_redelivered(body: Body, event: e.TaskRedelivered) -> None:

@@ -23,8 +23,8 @@ def _workflow_started(body: Body, event: p.WorkflowStarted) -> None:
         body.bounds[event.timer] = 0
     if event.joins:
         body.forks[b.WHOLE] = b.TokenFork()
-    for one in event.stored:
-        hold(body, one, NOTHING)
+    for stored in event.stored:
+        hold(body, stored, NOTHING)
     add_tokens(body, (event.entry,), b.Boundary("workflow.started", at=event.at), event.at)
 
 
@@ -34,8 +34,8 @@ def _request_evaluated(body: Body, event: p.RequestEvaluated) -> None:
     body.ctx_size = event.size
     if event.timer:
         body.bounds[event.timer] = 0
-    for one in event.stored:
-        hold(body, one, NOTHING)
+    for stored in event.stored:
+        hold(body, stored, NOTHING)
 
 
 def _keychain_resolved(body: Body, event: p.KeychainResolved) -> None:

@@ -87,8 +87,8 @@ def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
             result = Value(event.result)
     if event.reference is not None:
         result = Value(result.payload, reference=event.reference, is_open=event.opens)
-    for one in event.stored:
-        hold(body, one, result, body.runs[thread.run])
+    for stored in event.stored:
+        hold(body, stored, result, body.runs[thread.run])
     recipe = thread.prev_recipe if event.source == "prev" else thread.recipe
     thread.outcome = b.TaskOutcome(
         result,

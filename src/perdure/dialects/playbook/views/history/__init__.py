@@ -105,26 +105,26 @@ def history(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterator[
     seq = 0
     for at, recorded in turns:
         for event in chain.from_iterable(map(expand, recorded)):
-            teller = _TELLERS.get(type(event))
-            told = list(teller(view, event)) if teller is not None else []
+            make_entries = _TELLERS.get(type(event))
+            entries = list(make_entries(view, event)) if make_entries is not None else []
             evolve(view.body, event)
-            for one in told:
+            for entry in entries:
                 seq += 1
-                yield _envelope(run, seq, at, one)
+                yield _envelope(run, seq, at, entry)
 
 
-def _envelope(run: str, seq: int, at: Instant, told: HistoryEntry) -> dict[str, Any]:
+def _envelope(run: str, seq: int, at: Instant, entry: HistoryEntry) -> dict[str, Any]:
     return {
         "event_id": f"{run}/{seq}",
         "execution_id": run,
-        "event_type": told.name,
+        "event_type": entry.name,
         "timestamp": timestamp(at),
-        "source": told.source,
+        "source": entry.source,
         "seq": seq,
-        "entity_type": told.name.partition(".")[0].replace("execution", "playbook"),
-        "entity_id": told.about or run,
-        "status": told.status or _STATUS.get(told.name.rpartition(".")[2], "in_progress"),
+        "entity_type": entry.name.partition(".")[0].replace("execution", "playbook"),
+        "entity_id": entry.about or run,
+        "status": entry.status or _STATUS.get(entry.name.rpartition(".")[2], "in_progress"),
         "schema_version": SCHEMA,
-        "payload": told.payload,
-        **told.rest,
+        "payload": entry.payload,
+        **entry.rest,
     }

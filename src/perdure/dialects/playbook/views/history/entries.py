@@ -117,5 +117,5 @@ def patch_entry(
         key: jsontext.decode(text) if len(text) <= most else {"truncated": True, "bytes": len(text)}
         for key, text in patch
     }
-    said = {"keys": list(values), "values": values, "principal": principal, "reason": reason, "conflict": conflict}
-    return HistoryEntry("ctx.patched", "", said, dict(rest))
+    payload = {"keys": list(values), "values": values, "principal": principal, "reason": reason, "conflict": conflict}
+    return HistoryEntry("ctx.patched", "", payload, dict(rest))

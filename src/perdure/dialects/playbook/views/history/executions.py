@@ -24,8 +24,8 @@ def _requested(view: HistoryState, event: e.RunStarted) -> Iterator[HistoryEntry
     view.document = event.program.hex()
     parent = None if event.parent is None else event.parent[0]
     payload = event.input.digest if isinstance(event.input, Ref) else digest(event.input)
-    said = {"path": event.name, "payload_sha256": payload.hex(), "parent_execution_id": parent}
-    yield HistoryEntry("playbook.execution.requested", "", said, {})
+    details = {"path": event.name, "payload_sha256": payload.hex(), "parent_execution_id": parent}
+    yield HistoryEntry("playbook.execution.requested", "", details, {})
 
 
 def _started(view: HistoryState, event: p.WorkflowStarted) -> Iterator[HistoryEntry]:
@@ -36,8 +36,8 @@ def _started(view: HistoryState, event: p.WorkflowStarted) -> Iterator[HistoryEn
     yield HistoryEntry("workflow.started", "", {"entry": entry}, {})
     if event.ctx:
         yield patch_entry(event.ctx, "request", "seed", {})
-    for one in event.stored:
-        yield HistoryEntry("result.stored", one.uri, {"reference": value_of(one.reference or b"null")}, {})
+    for stored in event.stored:
+        yield HistoryEntry("result.stored", stored.uri, {"reference": value_of(stored.reference or b"null")}, {})
     yield from token_created(event.entry, 0)
 
 
@@ -47,8 +47,8 @@ def _evaluated(view: HistoryState, event: p.RequestEvaluated) -> Iterator[Histor
 
 
 def _evaluation(view: HistoryState, workload: Payload, entry: str) -> HistoryEntry:
-    said = {"content_sha256": view.document, "workload": value_of(workload), "entry": entry}
-    return HistoryEntry("playbook.request.evaluated", "", said, {})
+    details = {"content_sha256": view.document, "workload": value_of(workload), "entry": entry}
+    return HistoryEntry("playbook.request.evaluated", "", details, {})
 
 
 def _from_outside(view: HistoryState, event: p.CtxPatched) -> Iterator[HistoryEntry]:
@@ -80,11 +80,11 @@ def _cancelled(view: HistoryState, event: e.CancelRequested) -> Iterator[History
 
 def _finished(view: HistoryState, event: p.WorkflowFinished) -> Iterator[HistoryEntry]:
     status = "success" if event.status in ("success", "partial") else "error"
-    said: dict[str, Any] = {"status": event.status, "code": event.code or None, "branches": dict(view.body.branches)}
+    details: dict[str, Any] = {"status": event.status, "code": event.code or None, "branches": dict(view.body.branches)}
     if view.body.stopped is not None:
-        said["error"] = error_of(view.body.stopped)
+        details["error"] = error_of(view.body.stopped)
     for name in ("workflow.finished", "playbook.finished", "playbook.processed"):
-        yield HistoryEntry(name, "", dict(said), {}, status=status)
+        yield HistoryEntry(name, "", dict(details), {}, status=status)
 
 
 def _pause(view: HistoryState, event: p.Paused | p.Resumed) -> Iterator[HistoryEntry]:
@@ -93,8 +93,8 @@ def _pause(view: HistoryState, event: p.Paused | p.Resumed) -> Iterator[HistoryE
 
 
 def _declined(view: HistoryState, event: e.InputDeclined) -> Iterator[HistoryEntry]:
-    said = {"kind": event.kind, "key": event.key, "arrived": timestamp(event.arrived), "reason": event.reason}
-    yield HistoryEntry("input.declined", "", {**said, "principal": event.by}, {}, status="skipped")
+    details = {"kind": event.kind, "key": event.key, "arrived": timestamp(event.arrived), "reason": event.reason}
+    yield HistoryEntry("input.declined", "", {**details, "principal": event.by}, {}, status="skipped")
 
 
 TELLERS: dict[type[e.Event], Callable[[HistoryState, Any], Iterator[HistoryEntry]]] = {

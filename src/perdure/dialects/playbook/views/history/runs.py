@@ -37,8 +37,8 @@ def _step_started(view: HistoryState, event: p.StepStarted) -> Iterator[HistoryE
     yield HistoryEntry("step.started", about, {}, rest | FIRST, "worker" if has_work else "server")
     if event.items is None:
         return
-    said = {"total": event.total, "mode": event.mode, "max_in_flight": event.limit}
-    yield HistoryEntry("loop.started", about, said, rest)
+    payload = {"total": event.total, "mode": event.mode, "max_in_flight": event.limit}
+    yield HistoryEntry("loop.started", about, payload, rest)
     if event.mode == "fanout":
         yield HistoryEntry(
             "loop.fanout.started", about, {"loop_id": about, "expected": event.total}, {**rest, "loop_id": about}
@@ -66,8 +66,8 @@ def _step_ended(view: HistoryState, event: p.StepEnded) -> Iterator[HistoryEntry
         why = "step set" if run.loop is None else "loop merge"
         yield patch_entry(whole_patch(view, event.set_ctx), "server", why, rest)
     if event.manifest is not None:
-        said = {"reference": value_of(event.manifest.reference or b"null")}
-        yield HistoryEntry("result.manifest.updated", event.manifest.uri, said, rest, "worker")
+        payload = {"reference": value_of(event.manifest.reference or b"null")}
+        yield HistoryEntry("result.manifest.updated", event.manifest.uri, payload, rest, "worker")
     if event.fanin and run.loop is not None:
         counts = {"succeeded": len(run.loop.results), "failed": run.loop.failed, "loop_id": about}
         yield HistoryEntry("loop.fanin.completed", about, {"status": event.fanin, **counts}, {**rest, "loop_id": about})
@@ -77,15 +77,15 @@ def _step_ended(view: HistoryState, event: p.StepEnded) -> Iterator[HistoryEntry
 
 
 def _boundary(event: p.StepEnded, run: b.StepRun) -> dict[str, Any]:
-    said: dict[str, Any] = {"error": error_of(event.error), "result": None, "reference": event.uri or None}
+    payload: dict[str, Any] = {"error": error_of(event.error), "result": None, "reference": event.uri or None}
     if run.loop is not None:
         loop = run.loop
-        said["stats"] = {"total": loop.total, "success": len(loop.results), "failed": loop.failed}
+        payload["stats"] = {"total": loop.total, "success": len(loop.results), "failed": loop.failed}
         if event.manifest is not None:
-            said["result"] = value_of(event.manifest.reference or b"null")
+            payload["result"] = value_of(event.manifest.reference or b"null")
     elif event.error is None:
-        said["result"] = result_of(run.result)
-    return said
+        payload["result"] = result_of(run.result)
+    return payload
 
 
 def _next(view: HistoryState, event: p.NextEvaluated) -> Iterator[HistoryEntry]:

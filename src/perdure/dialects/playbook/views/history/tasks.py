@@ -38,8 +38,8 @@ def _attempt_started(view: HistoryState, event: p.AttemptStarted) -> Iterator[Hi
     about = rest["task_run_id"]
     inputs = view.arguments.pop(event.number, b"null")
     if rest["attempt"] == 1:
-        said = {"label": event.label, "kind": event.kind, "inputs": brief_value_of(inputs)}
-        yield HistoryEntry("task.started", about, said, rest, "worker")
+        payload = {"label": event.label, "kind": event.kind, "inputs": brief_value_of(inputs)}
+        yield HistoryEntry("task.started", about, payload, rest, "worker")
     yield HistoryEntry("task.attempt.started", about, {"attempt": rest["attempt"]}, rest, "worker")
 
 
@@ -47,8 +47,10 @@ def _attempt_ended(view: HistoryState, event: p.AttemptEnded) -> Iterator[Histor
     thread = view.body.threads[event.thread]
     rest = task_ids(view.body, event.thread)
     about = rest["task_run_id"]
-    for one in event.stored:
-        yield HistoryEntry("result.stored", one.uri, {"reference": value_of(one.reference or b"null")}, rest, "worker")
+    for stored in event.stored:
+        yield HistoryEntry(
+            "result.stored", stored.uri, {"reference": value_of(stored.reference or b"null")}, rest, "worker"
+        )
     outcome: dict[str, Any] = {"status": "ok" if event.error is None else "error", "error": error_of(event.error)}
     outcome["result"] = None if event.error is not None else _result(thread, event)
     rest = {**rest, "duration_ms": (event.at - thread.began) // 1000}
@@ -71,8 +73,12 @@ def _judged(view: HistoryState, event: p.OutcomeJudged) -> Iterator[HistoryEntry
     rest = task_ids(view.body, event.thread, event.label)
     about = rest["task_run_id"]
     keys = {"set_ctx": [key for key, _ in event.set_ctx], "set_iter": [key for key, _ in event.set_iter]}
-    said = {"matched_rule_index": rule_of(event.rule), "directive": event.directive, "guard_errors": list(event.errors)}
-    yield HistoryEntry("policy.task.evaluated", about, {**said, **keys}, rest, "worker")
+    payload = {
+        "matched_rule_index": rule_of(event.rule),
+        "directive": event.directive,
+        "guard_errors": list(event.errors),
+    }
+    yield HistoryEntry("policy.task.evaluated", about, {**payload, **keys}, rest, "worker")
     if event.set_ctx and not event.keeps_back:
         yield patch_entry(
             whole_patch(view, event.set_ctx), f"worker:{WORKER}", "", rest, conflict=bool(event.conflicts)
@@ -87,8 +93,8 @@ def _task_over(thread: b.PipelineThread, rest: dict[str, Any], failed: Error | N
     verb = "done" if failed is None else "failed"
     outcome = {"status": "ok" if failed is None else "error", "error": error_of(failed)}
     outcome["result"] = result if failed is None else None
-    said = {"attempts": thread.attempt, "outcome": outcome, "error": outcome["error"]}
-    return HistoryEntry(f"task.{verb}", rest["task_run_id"], said, rest, "worker")
+    payload = {"attempts": thread.attempt, "outcome": outcome, "error": outcome["error"]}
+    return HistoryEntry(f"task.{verb}", rest["task_run_id"], payload, rest, "worker")
 
 
 def _iteration_over(
@@ -96,13 +102,13 @@ def _iteration_over(
 ) -> HistoryEntry:
     rest = run_ids(view.body, thread.run, thread.index)
     kind = "shard" if is_fanout(view.body.runs[thread.run]) else "iteration"
-    said: dict[str, Any] = {"index": thread.index, "error": error_of(failed)}
+    payload: dict[str, Any] = {"index": thread.index, "error": error_of(failed)}
     if failed is None and thread.outcome is not None:
-        said["result"] = result_of(thread.outcome.result.closed())
+        payload["result"] = result_of(thread.outcome.result.closed())
     if repeats:
-        said["repeated"] = True
+        payload["repeated"] = True
     return HistoryEntry(
-        f"loop.{kind}.{'done' if failed is None else 'failed'}", rest["iteration_id"], said, rest, "worker"
+        f"loop.{kind}.{'done' if failed is None else 'failed'}", rest["iteration_id"], payload, rest, "worker"
     )
 
 
@@ -114,8 +120,8 @@ def abandoned_entries(view: HistoryState, run: b.StepRun, failed: Error | None) 
         rest = task_ids(view.body, number)
         if thread.phase is b.ThreadPhase.WORKING:
             outcome = {"status": "error", "error": error_of(failed), "result": None}
-            said = {"attempt": thread.attempt, "outcome": outcome}
-            yield HistoryEntry("task.attempt.failed", rest["task_run_id"], said, rest)
+            payload = {"attempt": thread.attempt, "outcome": outcome}
+            yield HistoryEntry("task.attempt.failed", rest["task_run_id"], payload, rest)
         if thread.phase is not b.ThreadPhase.READY or thread.attempt > 1:
             yield _task_over(thread, rest, failed, None)
         if thread.index != b.ALONE:
@@ -131,8 +137,8 @@ def _redelivered(view: HistoryState, event: e.TaskRedelivered) -> Iterator[Histo
     epoch = rest["lease_epoch"]
     lost = {"worker": WORKER, "reason": event.reason}
     yield HistoryEntry("command.released", about, lost, rest)
-    given = {"worker": WORKER, "expires_at": None}
-    yield HistoryEntry("command.claimed", about, given, {**rest, "lease_epoch": epoch + 1})
+    payload = {"worker": WORKER, "expires_at": None}
+    yield HistoryEntry("command.claimed", about, payload, {**rest, "lease_epoch": epoch + 1})
 
 
 def _restarted(view: HistoryState, event: p.PipelineRestarted) -> Iterator[HistoryEntry]:

@@ -20,11 +20,11 @@ def token_created(new: p.NewToken, parent: int, joined: tuple[int, ...] = ()) ->
     rest = token_ids(new.token, new.step)
     about = rest["token_id"]
     source = run_id(parent) if parent else None
-    said: dict[str, Any] = {"step": new.step, "args": value_of(new.args), "parent_step_run_id": source}
-    said["source_arc"] = new.arc if new.arc >= 0 else None
+    payload: dict[str, Any] = {"step": new.step, "args": value_of(new.args), "parent_step_run_id": source}
+    payload["source_arc"] = new.arc if new.arc >= 0 else None
     if joined:
-        said["joined"] = [token_id(number) for number in joined]
-    yield HistoryEntry("token.created", about, said, {**rest, "parent_id": source})
+        payload["joined"] = [token_id(number) for number in joined]
+    yield HistoryEntry("token.created", about, payload, {**rest, "parent_id": source})
     if not new.gated and not new.branch:
         answer = {"token_id": about, "allow": True, "matched_rule_index": None, "guard_errors": []}
         yield HistoryEntry("policy.admit.evaluated", about, answer, rest)
@@ -57,8 +57,8 @@ def _joined(view: HistoryState, event: p.JoinCompleted) -> Iterator[HistoryEntry
 def _not_joined(view: HistoryState, event: p.JoinFailed) -> Iterator[HistoryEntry]:
     for number in event.tokens:
         rest = token_ids(number, event.step)
-        said = {"reason": "join_incomplete", "error": error_of(event.error)}
-        yield HistoryEntry("token.discarded", rest["token_id"], said, rest)
+        payload = {"reason": "join_incomplete", "error": error_of(event.error)}
+        yield HistoryEntry("token.discarded", rest["token_id"], payload, rest)
 
 
 TELLERS: dict[type[Event], Callable[[HistoryState, Any], Iterator[HistoryEntry]]] = {
