@@ -1,4 +1,4 @@
-"""Opening sealed arguments: the language asks, this finds the answers; every secret that passes goes into the mask."""
+"""Opening sealed arguments: the language requests secrets, this provides them; every secret is added to the mask."""
 
 import asyncio
 from collections import OrderedDict
@@ -31,9 +31,9 @@ from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import hidden_by
 from perdure.workers.secrets import KeychainSource
 
-# Secrets in this process' memory, and nowhere else: found by their key, made when they are not there, once at a time.
+# Secrets in the memory of this process, and nowhere else: looked up by key, resolved on demand, once at a time.
 
-SWEEP = 256  # keys that may come before those that have ended are looked for
+SWEEP = 256  # keys that may be added before expired ones are removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class SecretCache:
         self._sweep_at = SWEEP
 
     async def get(self, entry: SecretEntry, make: Make) -> CachedSecret:
-        """The entry's value. However many want it, it is made once; if that fails, it fails for all who waited.
+        """The entry's value. However many wait for it, it is resolved once; a failure is a failure for all of them.
 
-        One that has ended is made anew only where its author says so (PBK-183).
+        An expired value is resolved again only if the entry says so (PBK-183).
         """
         if not entry.renews and entry.due is not None and entry.due <= self._now():
             message = f"{entry.name} has expired; `auto_renew: true` would renew it"
@@ -67,7 +67,7 @@ class SecretCache:
         if flight is None:
             flight = self._pending[entry.key] = asyncio.get_running_loop().create_task(self._make(entry, make))
             flight.add_done_callback(lambda _: self._pending.pop(entry.key, None))
-        return await asyncio.shield(flight)  # the first to come may be cancelled, those behind it wait for the same
+        return await asyncio.shield(flight)  # the first caller may be cancelled while others wait for the same value
 
     async def _make(self, entry: SecretEntry, make: Make) -> CachedSecret:
         made = await make()
@@ -105,7 +105,7 @@ Documents = Callable[[bytes], Awaitable[tuple[str, bytes] | None]]
 
 
 class UnsealFailure(ProviderFailure):
-    """A task that could not begin for want of its secrets."""
+    """A task that could not start because its secrets are missing."""
 
     def __init__(self, cause: EnvelopeError) -> None:
         facts = {"kind": cause.kind, "code": cause.code}
@@ -113,7 +113,7 @@ class UnsealFailure(ProviderFailure):
 
 
 class Unsealer:
-    """Of one worker: its openers are languages by name."""
+    """Opens the envelopes of one worker's tasks. `openers` are languages by name."""
 
     def __init__(
         self,
@@ -181,9 +181,9 @@ class Unsealer:
         return text
 
     async def _make(self, entry: SecretEntry, asking: Mask) -> ResolvedSecret:
-        """Make a value anew. A mask of its own: what goes wrong here is told to all who wait, without the secrets."""
+        """Resolve a value. It has a mask of its own: an error is reported to all who wait, without the secrets."""
         mask = Mask()
-        hidden_by.set(lambda data: mask.raw(asking.raw(data)))  # in the task of this making alone
+        hidden_by.set(lambda data: mask.raw(asking.raw(data)))  # only in the asyncio task that resolves the value
         try:
             fields: EntryFields = await self._run_requests(entry.fields(), mask)
             return await self._keychain.resolve(entry.kind, entry.name, fields)
@@ -204,5 +204,5 @@ def _masked(secret: Secret, secrets: tuple[str, ...], mask: Mask) -> Secret:
     if isinstance(secret.value, Mapping):
         user, password = secret.value.get("username", secret.value.get("user")), secret.value.get("password")
         if isinstance(user, str) and isinstance(password, str) and password:
-            mask.add(f"{user}:{password}")  # as one Base64 text: so they travel
+            mask.add(f"{user}:{password}")  # together in one Base64 text, as HTTP sends them
     return secret

@@ -1,6 +1,6 @@
-"""Words that users of NoETL are used to, understood as ours (PBK-234). Pure: words in, words out.
+"""NoETL spellings of commands, translated to ours (PBK-234). Pure: arguments in, arguments out.
 
-Only spelling is translated here; what is done, and how it is answered, is the business of the verb that is meant.
+Only the spelling is translated here; the command itself defines what is done and printed.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ catalog list/get/register; `run` takes --payload, -t STEP, -r local and --dry-ru
 
 
 def translate_arguments(words: Sequence[str]) -> Words:
-    """The command in our words; one that is no habit comes back as it was."""
+    """The command in our spelling; one that is not an alias is returned unchanged."""
     if not words:
         return []
     verb, *rest = words

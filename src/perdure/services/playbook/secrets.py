@@ -1,4 +1,4 @@
-"""`playbook.secrets`: the work is done when its sealed arguments are open; it tells what may be told of it."""
+"""`playbook.secrets`: opening the sealed arguments is all of its work; it returns what may be recorded."""
 
 from typing import Any
 

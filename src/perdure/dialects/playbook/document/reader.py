@@ -107,7 +107,7 @@ def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem
 
 
 def load(text: bytes, around: ToolCatalog) -> Program:
-    """A pinned document: judged when it was started, and never again."""
+    """A pinned document: it was validated when the run was started and is not validated again."""
     seen = canonical_form(read_document(text).data, Report())
     return compile_program(seen.data, around.known_names(seen.data).workbook, around.provides, is_io=seen.is_io)
 

@@ -69,7 +69,7 @@ def _reads(value: Any, is_guard: bool) -> Reads:
     try:
         return Guard(value).reads if isinstance(value, str | bool) else Reads()
     except TemplateError:
-        return Reads()  # it is told where guards are judged
+        return Reads()  # reported where guards are checked
 
 
 def _templates(cursor: Cursor) -> Iterator[tuple[Cursor, Any, bool]]:

@@ -58,7 +58,7 @@ def _at(cursor: Cursor, path: Sequence[str | int]) -> Cursor:
 
 
 def _workbook_entry(cursor: Cursor, known: KnownNames) -> Cursor:
-    """The body that a call of the workbook stands for: its rules are judged where they are used."""
+    """The body of the workbook entry that the task calls: its rules are checked where they are used."""
     body, seen = cursor.value, 0
     while isinstance(body, dict) and body.get("kind") == tools.WORKBOOK and seen <= len(known.workbook):
         entry = known.workbook.get(str(body.get("task")))

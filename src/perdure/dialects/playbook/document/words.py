@@ -1,7 +1,7 @@
 """Which of the two vocabularies a document is written in: the canonical one, or the one of profile "io" (10.4).
 
-Only words that one of the two has and the other has not are looked for. A bare name is no word: in a canonical document
-it is a mistake, and stays one.
+Only words that exist in one of the two count. A bare name does not: in a canonical document it is a mistake and is
+reported as one.
 """
 
 from collections.abc import Iterator, Mapping

@@ -97,7 +97,7 @@ def _joins(steps: Mapping[str, g.Step]) -> Mapping[str, Mapping[str, frozenset[s
 
 
 def _reach(steps: Mapping[str, g.Step], join: str, branches: Sequence[str]) -> Mapping[str, frozenset[str]]:
-    """Which of these steps each step leads to, found backwards from each; what passes the join begins anew."""
+    """Which of these branches each step leads to, searched backwards from each; the search stops at the join."""
     sources: dict[str, list[str]] = {name: [] for name in steps}
     for step in steps.values():
         for arc in step.router.arcs if step.router is not None and step.name != join else ():
@@ -289,7 +289,7 @@ class _Step:
 
 
 def _may_be_sealed(kind: tools.ToolKind, fields: Mapping[str, Template]) -> bool:
-    """Whether secrets may have to do with a task; whether they have, each attempt finds out (see `sealing`)."""
+    """Whether a task may need secrets; whether it does is decided at each attempt (see `sealed_tasks`)."""
     if kind.is_sensitive or kind.reads is not tools.reads_nothing or "auth" in fields:
         return True
     return any(template.reads.names & SECRETIVE for template in fields.values())
@@ -303,7 +303,7 @@ def _result(document: Mapping[str, Any]) -> g.ResultPolicy:
         document.get("preview_max_bytes", default.preview_max),
         stored.get("kind", default.store),
         stored.get("scope", default.scope),
-        read_span(stored.get("ttl")),  # `forever` is no span
+        read_span(stored.get("ttl")),  # `forever` is not a duration
         tuple((JsonPath(selection["path"]), selection["as"]) for selection in document.get("select") or ()),
     )
 

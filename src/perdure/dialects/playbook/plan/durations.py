@@ -14,7 +14,7 @@ _LONGEST = 100 * 365 * 86_400.0
 
 
 def read_seconds(value: Any) -> float | None:
-    """None when it is no span of time."""
+    """None if it is not a duration."""
     if isinstance(value, str):
         match = _TEXT.fullmatch(value)
         value = None if match is None else float(match[1]) * _UNITS[match[2] or "s"]

@@ -70,7 +70,7 @@ class OnFinalFailure(StrEnum):
 
 
 class BareNames(msgspec.Struct, frozen=True):
-    """Profile "io": a name that is no scope is a member of `ctx`, or a step whose result is meant (PBK-158, 230)."""
+    """Profile "io": a name that is not a scope is a member of `ctx`, or a step whose result is meant (PBK-158, 230)."""
 
     steps: frozenset[str]
 
@@ -94,7 +94,7 @@ class Admission(msgspec.Struct, frozen=True):
 
     @property
     def reads(self) -> Reads:
-        """What the guards look at."""
+        """What the guards read."""
         return reduce(or_, (rule.when.reads for rule in self.rules if rule.when is not None), Reads())
 
     @property
@@ -131,7 +131,7 @@ class TaskPolicy(msgspec.Struct, frozen=True):
 
 
 class ResultPolicy(msgspec.Struct, frozen=True):
-    """When a result is held by reference, and what its reference tells (PBK-170, 171)."""
+    """When a result is held by reference, and what its reference contains (PBK-170, 171)."""
 
     inline_max: int = 65_536
     preview_max: int = 1_024

@@ -1,6 +1,6 @@
 """The gate in front of a step: may this token enter now? (Section 4 of the language.)
 
-A denied token stays pending and is asked again when something its rules read has changed, in the same turn.
+A denied token stays pending and is evaluated again when something its rules read has changed, in the same turn.
 """
 
 from perdure.dialects.playbook.plan.program import Admission, OnDeny, Program

@@ -138,7 +138,7 @@ def _first_failure(body: b.Body) -> Error | None:
 
 
 def _own_code(cause: Error) -> str:
-    """A code of the language; what a tool calls its failures is no code of the execution."""
+    """A code of the language; codes of a tool are not codes of the execution."""
     return cause.code if isinstance(cause.code, str) and cause.code.isupper() else ""
 
 
@@ -153,7 +153,7 @@ def _finalize(turn: Turn, body: b.Body, program: Program, step: str) -> None:
 
 
 def summary(turn: Turn, status: str) -> dict[str, Any]:
-    """What the final step is told (PBK-143): counts and references, never bodies."""
+    """The summary that the final step receives (PBK-143): counts and references, never bodies."""
     body: b.Body = turn.body
     by_step = {
         name: {"runs": tally.runs, "done": tally.done, "failed": tally.failed} for name, tally in body.tallies.items()

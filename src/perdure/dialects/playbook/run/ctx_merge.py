@@ -86,12 +86,12 @@ def fold(reducer: str, current: Any, value: Any) -> Any:
 
 
 class _GrowingList(list[Any]):
-    """A list of our own making, which may grow in place; a list of `ctx` may not."""
+    """A list made here, which may grow in place; a list of `ctx` may not."""
 
 
 def _grown(current: Any, value: Any) -> "_GrowingList":
     if not isinstance(current, list):
-        raise TypeError("the value so far is no list")
+        raise TypeError("the current value is not a list")
     grown = current if isinstance(current, _GrowingList) else _GrowingList(current)
     grown.append(value)
     return grown

@@ -38,7 +38,7 @@ Growths = dict[str, GrownPatch]
 def render(
     assignments: Mapping[str, Template], scope: Mapping[str, Any], what: str, growths: Growths | None = None
 ) -> Patch:
-    """The values of all assignments. Of a key that grows only what is added is evaluated, and told in `growths`."""
+    """The values of all assignments. For a key that grows, only the addition is evaluated and listed in `growths`."""
     patch: list[tuple[str, bytes]] = []
     for key, template in assignments.items():
         if growths is not None and template.grows == ("ctx", key) and (grown := _grown(template, scope, key)):
@@ -57,7 +57,7 @@ def render(
 
 
 def _grown(template: Template, scope: Mapping[str, Any], key: str) -> GrownPatch | None:
-    """None where the whole is to be evaluated: what is there is short, or something is wrong, which the whole tells."""
+    """None if the whole value must be evaluated: it is short, or evaluating it will report an error."""
     held = scope["ctx"].get(key)
     if not isinstance(held, list | str):
         return None

@@ -47,13 +47,13 @@ def open_envelope(body: Body, run: RunId) -> SecretRequests[dict[str, Any]]:
     if "resolve" in body:
         return (yield from _resolve_all(opened.chain))
     if tools.kind_of(opened.task.kind).is_sensitive:
-        yield from opened.secret()  # is it there? What it is, is not told.
+        yield from opened.secret()  # it must exist; its value is not reported
         return {"value": REDACTED}
     return (yield from opened.arguments())
 
 
 def _resolve_all(chain: ExecutionKeychain) -> SecretRequests[dict[str, Any]]:
-    """Every entry, in order (PBK-180). Their names and ends are told, their values are not."""
+    """Every entry, in order (PBK-180). Names and expiry times are reported, values are not."""
     entries = []
     for name, declared in chain.program.keychain.items():
         secret = yield from chain.find(name)
@@ -150,7 +150,7 @@ def _always(value: Any) -> Callable[[Any], Any]:
 
 @dataclass(slots=True, eq=False, init=False)
 class _DryRunCall(tools.ToolCall):
-    """A call whose tool says what it would do."""
+    """A call that records what its tool would do."""
 
     arguments: dict[str, Any]
     origin: str | None

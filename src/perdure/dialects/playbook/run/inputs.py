@@ -25,7 +25,7 @@ from perdure.kernel.values import Payload
 
 
 def pass_without_rules(turn: Turn, number: int, step: Step, task: Task) -> bool:
-    """Take the result of a thread's task as it landed, if nothing else is to be said of it; whether it was."""
+    """Pass on the result of a thread's task unchanged if no rule applies to it; returns whether it was passed on."""
     program: Program = turn.program
     thread: b.PipelineThread = turn.body.threads[number]
     run: b.StepRun = turn.body.runs[thread.run]
@@ -88,7 +88,7 @@ def _on_end(turn: Turn) -> None:
         return
     number = turn.body.landed
     if not number or not isinstance(event, ENDS):
-        return  # handed out once more, or its step-run has ended meanwhile
+        return  # delivered once more, or its step-run has ended meanwhile
     body: b.Body = turn.body
     program: Program = turn.program
     thread = body.threads[number]
@@ -123,7 +123,7 @@ def _worn_out(thread: b.PipelineThread, outcome: Outcome) -> Error:
 
 
 def _begin_again(turn: Turn, event: e.TaskRedelivered) -> None:
-    """A worker was lost: its task is handed out once more, or its whole pipeline begins again (PBK-195)."""
+    """A worker was lost: its task is delivered once more, or its whole pipeline starts again (PBK-195)."""
     body: b.Body = turn.body
     program: Program = turn.program
     number = body.awaited.get(event.task)

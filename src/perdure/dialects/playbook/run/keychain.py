@@ -87,7 +87,7 @@ def _with_earlier(keychain: Mapping[str, KeychainEntry], names: frozenset[str] |
 
 
 def child_keychain(turn: Turn) -> dict[str, Any]:
-    """What a child is told of the keychain: its root, and where the shared entries of its callers are declared."""
+    """What a child receives of the keychain: its root, and where the shared entries of its callers are declared."""
     options = jsontext.decode(turn.state.options)
     program: Program = turn.program
     root = options.get("root", turn.execution.id)
@@ -243,7 +243,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def as_map(secret: Secret) -> Any:
-    """A credential with its type in it, for those who must tell kinds apart."""
+    """A credential that includes its type, for code that must distinguish kinds."""
     return {"type": secret.kind, **secret.value} if isinstance(secret.value, dict) else secret.value
 
 

@@ -1,6 +1,6 @@
 """Resolving the keychain: after the request is evaluated, before any token exists (PBK-180).
 
-A worker does it. It tells which entries there are and when they end; the values stay in its memory.
+A worker does it. It reports which entries there are and when they expire; the values stay in its memory.
 """
 
 from typing import Any

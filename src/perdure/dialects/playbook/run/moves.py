@@ -40,7 +40,7 @@ def move(turn: Turn, number: int) -> None:
 
 
 def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
-    """Render the task's fields and hand them to its tool; what cannot be rendered is an outcome too (PBK-092)."""
+    """Render the task's fields and pass them to its tool; a rendering error is an outcome too (PBK-092)."""
     call = tools.ToolCall(turn, number, task, dict(task.fixed), makers)
     left = sealed_tasks.left_fields(turn.program, task, turn.body.threads[number]) if task.may_be_sealed else NOTHING
     for name, template in task.fields.items():  # `args` first

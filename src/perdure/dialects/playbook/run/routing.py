@@ -94,7 +94,7 @@ def _ending(failed: Error | None) -> str:
 
 
 class _FiredArcs:
-    """One look at all arcs: the tokens they give, and what went wrong."""
+    """One evaluation of all arcs: the tokens they produce, and what went wrong."""
 
     def __init__(self, turn: Turn, program: Program, router: Router, run: b.StepRun) -> None:
         assert run.boundary is not None

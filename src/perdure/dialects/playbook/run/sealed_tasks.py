@@ -102,7 +102,7 @@ def envelope(call: ToolCall, body: dict[str, Any]) -> bytes | None:
 
 
 def _scopes(makers: Makers, reads: Reads, thread: b.PipelineThread) -> dict[str, Any]:
-    """What the left templates read and is no secret; of each scope only the members that they name."""
+    """What the remaining templates read, except secrets; of each scope only the members that they name."""
     hidden = {KEYCHAIN} if thread.prev_recipe is None else {KEYCHAIN, "_prev"}
     values = gather(makers, Reads({name: read for name, read in reads.members.items() if name not in hidden}))
     if "results" in values:

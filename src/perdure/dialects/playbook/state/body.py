@@ -20,10 +20,10 @@ from perdure.kernel.values import Instant, Payload
 
 WHOLE = 0  # the fork that is none: the execution itself
 CHARGES = 3  # of one pass through a pipeline: losses of its worker that are its own doing
-ALONE = -1  # the index of a thread that is no iteration
+ALONE = -1  # the index of a thread that is not an iteration
 ELSE = -1  # the rule that decided was the `else`
 NO_RULE = -2  # none did
-ANY_NAME = "*"  # a gate whose text does not tell which members of `ctx` it reads
+ANY_NAME = "*"  # for a gate whose text does not show which members of `ctx` it reads
 STEPS = "steps."  # a gate that reads how other steps ended; no member of `ctx` has this name
 
 Numbers = dict[int, None]
@@ -134,7 +134,7 @@ class TaskOutcome(msgspec.Struct, gc=False, array_like=True):
 
     result: Value
     error: Error | None
-    extras: bytes | None  # JSON text: what only this kind of tool tells
+    extras: bytes | None  # JSON text: data specific to the tool kind
     duration: Instant
     at: Instant
     recipe: Payload | None = None  # the result is a secret: how it is had again
@@ -160,7 +160,7 @@ class PipelineThread(msgspec.Struct, gc=False, array_like=True):
     earlier: int = 0  # task-runs before the pipeline began again
     error: Error | None = None
     local: Variables = NO_VARIABLES  # `step` of profile "io"
-    language: str = ""  # of the child it waits for, if that is no playbook
+    language: str = ""  # of the child it waits for, if that is not a playbook
     recipe: Payload | None = None  # of the attempt that works now
     prev_recipe: Payload | None = None  # of `prev`
     recipes: dict[str, Payload] = msgspec.field(default_factory=dict)  # of `results`
@@ -178,7 +178,7 @@ class PipelineThread(msgspec.Struct, gc=False, array_like=True):
 
 
 class LoopState(msgspec.Struct, gc=False, array_like=True):
-    """The iterations of a looped step-run; counters stand for scans."""
+    """The iterations of a looped step-run; counters replace scans."""
 
     items: Value
     total: int

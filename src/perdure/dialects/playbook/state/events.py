@@ -2,7 +2,7 @@
 
 The canonical event names of the language are a view of these (see `views.history`). What always comes together in
 the plain
-case is one event, which `unfolding` tells as the several that it stands for.
+case is one event, which the history expands into several.
 """
 
 from perdure.dialects.playbook.state.task_errors import Error
@@ -98,7 +98,7 @@ class AttemptStarted(Event, frozen=True, tag=106):
     number: int
     at: Instant
     timer: int = 0
-    language: str = ""  # of a child that is no playbook
+    language: str = ""  # of a child in another language
     recipe: Payload | None = None  # how to get the result again, which is a secret and is not recorded
 
 
@@ -130,7 +130,7 @@ class OutcomeJudged(Event, frozen=True, tag=108):
     directive: str
     fate: str
     to: int  # the position of the next task
-    is_visit: bool  # the counter arrives anew, rather than trying again
+    is_visit: bool  # the task is reached again, rather than retried
     set_ctx: Patch = ()
     set_iter: Patch = ()
     timer: int = 0
@@ -154,8 +154,8 @@ class StepEnded(Event, frozen=True, tag=109):
     set_ctx: Patch = ()
     size: int = 0
     fanin: str = ""
-    uri: str = ""  # under which the result is found
-    manifest: Stored | None = None  # stands for the results of a loop that are too large to be seen
+    uri: str = ""  # of the reference of the result
+    manifest: Stored | None = None  # replaces the results of a loop that are too large to be inlined
     keeps: bool = False  # the result stays readable by its reference, also after the step's next run
 
 

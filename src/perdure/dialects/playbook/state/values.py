@@ -26,7 +26,7 @@ class Value:
     """One value of the state: a text, or the results of a loop's iterations in index order.
 
     A value with a `reference` is held by it: templates see that object, never the body (PBK-172), unless it `is_open`,
-    which a task made it for the rest of its pipeline. Of a loop the reference stands for the list of results.
+    which a task made it for the rest of its pipeline. For a loop the reference refers to the list of results.
     """
 
     __slots__ = ("_body", "_seen", "description", "failed", "is_open", "parts", "payload", "reference")

@@ -1,4 +1,4 @@
-"""What a tool kind must offer, and the call it is given."""
+"""What a tool kind provides, and the call that it receives."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,17 +39,17 @@ def credential_names(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 class ToolResult(msgspec.Struct, gc=False, frozen=True):
-    """An outcome in the language's words. Without `result` an ok result is what the kernel's event brought."""
+    """An outcome in the terms of the language. Without `result` the result is the value of the kernel's event."""
 
     error: Error | None = None
     result: bytes | None = None
     extras: dict[str, Any] = {}
-    lent: tuple[dict[str, Any], ...] = ()  # bodies that came along (see `lending`)
-    whole: Any = None  # where some of them are found
+    lent: tuple[dict[str, Any], ...] = ()  # bodies that were passed with it (see `lent_references`)
+    whole: Any = None  # the value that contains some of them
 
 
 UNCHANGED = ToolResult()
-"""It went well, and there is nothing to add."""
+"""Success, and nothing to add to the value."""
 
 OnResult = Callable[[Outcome, Reader], ToolResult]
 
@@ -66,9 +66,9 @@ class ToolKind(msgspec.Struct, frozen=True):
     fields: frozenset[str] | None = None  # None: any
     text: frozenset[str] = msgspec.field(default_factory=frozenset)  # program text, never a template (PBK-092)
     words: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # fields that take one of a few words
-    # Who always does its work, `{kind}` for one that is called like the kind: then its fields may hold secrets.
+    # The provider that always does its work, `{kind}` for one with the name of the kind: then fields may hold secrets.
     provider: str | None = None
-    reads: Callable[[Task], Reads] = reads_nothing  # what `start` takes from scopes by itself
+    reads: Callable[[Task], Reads] = reads_nothing  # what `start` itself reads from scopes
     credential: Callable[[str, Any], Any] = lambda kind, value: value  # what `auth: name` becomes
     is_sensitive: bool = False  # its result is a secret: not recorded, and read again where it is needed
     check: Callable[[Cursor], None] = check_nothing  # further rules for the fields, as they stand in the document
@@ -76,13 +76,13 @@ class ToolKind(msgspec.Struct, frozen=True):
     reads_references: bool = False  # it may read the body of an earlier result
 
     def is_text(self, name: str, value: Any) -> bool:
-        """A map in the place of a text says where the text is; that may be a template."""
+        """A map instead of a text says where the text is, and may be a template."""
         return name in self.text and not isinstance(value, dict)
 
 
 @dataclass(slots=True, eq=False)
 class ToolCall:
-    """One attempt that is about to begin. Exactly one of the verbs below is used."""
+    """One attempt that is about to start. The tool kind calls exactly one of the methods below."""
 
     turn: Turn
     thread: int
@@ -92,12 +92,12 @@ class ToolCall:
 
     @property
     def folder(self) -> str | None:
-        """Where relative names start, if the document came from a folder."""
+        """The folder that relative names refer to, if the document came from a file."""
         folder: str | None = jsontext.decode(self.turn.state.options).get("folder")
         return folder
 
     def perform(self, provider: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> None:
-        """Let a worker do it. `timeout` bounds work that cannot bound itself."""
+        """Schedule a task for a worker. `timeout` limits work that cannot limit itself."""
         turn = self.turn
         thread = turn.body.threads[self.thread]
         path = task_path(thread, turn.body.runs[thread.run], self.task)
@@ -132,15 +132,15 @@ class ToolCall:
         turn.emit(p.AttemptStarted(self.thread, task.label, task.kind, number, turn.now, timer, language, recipe))
 
     def succeed(self, result: Payload) -> None:
-        """The outcome is known at once."""
+        """End the attempt with a result that is known now."""
         self.end(results.attempt_ended(self.turn, self.thread, "given", result))
 
     def end(self, ended: p.AttemptEnded) -> None:
-        """It begins and ends in one."""
+        """Start and end the attempt in one event."""
         self.turn.emit(msgspec.structs.replace(ended, label=self.task.label, kind=self.task.kind))
 
     def pass_through(self) -> None:
-        """The result is what the task before gave."""
+        """End the attempt with the result of the previous task."""
         task = self.task
         self.turn.emit(p.AttemptEnded(self.thread, self.turn.now, source="prev", label=task.label, kind=task.kind))
 
@@ -148,10 +148,10 @@ class ToolCall:
         self.end(results.attempt_failed(self.turn, self.thread, problem))
 
 
-# What every kind's failures have in common.
+# Failures, the same for all kinds.
 
 LONGEST_MESSAGE = 2_000
-LARGEST_DETAILS = 8_192  # an error is told several times: by its attempt, its step, the execution
+LARGEST_DETAILS = 8_192  # an error is recorded several times: with its attempt, its step and the execution
 
 _PLATFORM = {
     Code.DELIVERIES_EXHAUSTED: "lease_lost",
@@ -163,7 +163,7 @@ _PLATFORM = {
 
 
 def failure(outcome: Outcome, kind: str, code: str | int | None, *, source: str) -> Error:
-    """The error of a task that did not end well; the platform's own reasons come before the tool's."""
+    """The error of a task that did not succeed; reasons of the platform take precedence over the tool's."""
     match outcome:
         case Cancelled(reason):
             return Error("cancelled", reason or "cancelled", source=source)
@@ -176,18 +176,18 @@ def failure(outcome: Outcome, kind: str, code: str | int | None, *, source: str)
                 return Error(platform, message, failure_code, platform in RETRYABLE, source, details)
             passing = kind in RETRYABLE if retryable is None else retryable
             return Error(kind, message, code, passing, source, details)
-    raise AssertionError("an ok outcome is no failure")
+    raise AssertionError("the outcome is not a failure")
 
 
 def _unopened(outcome: Failed, source: str) -> Error:
-    """The task could not begin: a secret is missing, or a field that needs one cannot be rendered."""
+    """The task could not start: a secret is missing, or a field that needs one cannot be rendered."""
     facts = details_of(outcome)
     kind = facts.get("kind") if facts.get("kind") in ERROR_KINDS else "unknown"
     return Error(str(kind), outcome.message[:LONGEST_MESSAGE], facts.get("code"), bool(outcome.retryable), source)
 
 
 def shorten_details(details: bytes | None) -> bytes | None:
-    """Details that can be repeated; long texts in them are cut, the whole stands with the task's own end."""
+    """Details small enough to be repeated: long texts are cut; the event of the task's end has all of them."""
     if details is None or len(details) <= LARGEST_DETAILS:
         return details
     decoded = jsontext.decode(details)
@@ -200,7 +200,7 @@ def shorten_details(details: bytes | None) -> bytes | None:
 
 
 def error_kind(code: str) -> str:
-    """The kind that a failure code of any provider suggests; a code may simply be a kind."""
+    """The error kind for a failure code of any provider; a code may itself be a kind."""
     last = code.rpartition(".")[2]
     if last in ERROR_KINDS:
         return last

@@ -1,4 +1,4 @@
-"""`playbook`: another document as a run of its own, which is waited for and holds no worker meanwhile (section 15).
+"""`playbook`: another document as a run of its own, which is awaited without occupying a worker (section 15).
 
 Most are playbooks; a document of any other language can be called as well. Its input is `args`, its result stands under
 `result`, in the same envelope; a Flow's own arguments are given as `arguments`.
@@ -56,7 +56,7 @@ def _start(call: ToolCall) -> None:
 
 
 def _options(call: ToolCall, callee: Callee, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What only some languages understand."""
+    """Options that only some languages understand."""
     if callee.language != OURS:
         return {"args": arguments}
     options = keychain.child_keychain(call.turn)
@@ -102,7 +102,7 @@ def _chain(failed: Failed) -> bytes | None:
 
 
 def wrap_result(execution_id: str, result: bytes) -> bytes:
-    """The result of a child that is no playbook, as a playbook's would be (PBK-202)."""
+    """The result of a child in another language, in the envelope of a playbook (PBK-202)."""
     head = jsontext.encode({"execution_id": execution_id, "status": "success", "ctx": {}})
     return head[:-1] + b',"result":' + result + b"}"
 

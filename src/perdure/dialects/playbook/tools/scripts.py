@@ -47,7 +47,7 @@ def check_script(cursor: Cursor) -> None:
 
 
 def with_folder(call: ToolCall, script: Any) -> Any:
-    """The descriptor, told where relative names start: in the folder of the document, where that is known."""
+    """The descriptor with the folder that relative names refer to: that of the document, if it is known."""
     if not isinstance(script, dict):
         return script
     folder = call.folder
@@ -56,7 +56,7 @@ def with_folder(call: ToolCall, script: Any) -> Any:
 
 
 def kind_of_failure(outcome: Outcome, kinds: dict[str, str]) -> str:
-    """What a failure is called here: by the tool's own words, or by those of the script that could not be had."""
+    """The kind of a failure: by the tool's own table, or by that of scripts if the script could not be read."""
     if not isinstance(outcome, Failed):
         return "unknown"
     last = outcome.code.rpartition(".")[2]

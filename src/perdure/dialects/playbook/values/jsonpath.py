@@ -26,7 +26,7 @@ _TOKEN = lazy_regex(
 
 
 class BadPath(ValueError):
-    """The text is no path."""
+    """The text is not a JSON path."""
 
 
 class JsonPath:

@@ -58,7 +58,7 @@ def _at(value: Any, path: list[str | int]) -> Any:
 
 
 def wrap_result(turn: Turn, result: Value, ctx: dict[str, Any]) -> dict[str, Any]:
-    """What an execution's end says of its result: the value itself, and `seen` where templates see less than that."""
+    """The result of an execution for its caller: the value itself, and `seen` if templates see less than that."""
     seen = result.read(turn.text)
     if result.weight > LARGEST_RESULT:
         return {"result": seen, "ctx": ctx}
@@ -82,7 +82,7 @@ def _own(turn: Turn, result: Value) -> Iterator[Lent]:
 
 
 def unwrap_result(envelope: dict[str, Any]) -> tuple[dict[str, Any], list[Lent]]:
-    """A child's end as its caller sees it (PBK-202), and the bodies that came along."""
+    """The end of a child as its caller sees it (PBK-202), and the bodies that were passed with it."""
     child = envelope["execution_id"]
     uri = references.ctx_uri(child)
     ctx = {**references.log_reference(uri, jsontext.encode(envelope["ctx"])), "scope": "workflow"}

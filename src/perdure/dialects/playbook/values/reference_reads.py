@@ -22,7 +22,7 @@ class UnresolvedReference(Exception):
 
 class ResolvedReference(NamedTuple):
     payload: Payload
-    reference: bytes | None = None  # what stands for the body where it is too large to be seen
+    reference: bytes | None = None  # the reference, if the body is too large to be inlined
 
 
 def resolve(turn: Turn, reference: Any) -> ResolvedReference:

@@ -1,4 +1,4 @@
-"""Results by reference (section 12): the object that stands for a body, and where a body is found again.
+"""Results by reference (section 12): the reference object of a body, and where the body is looked up.
 
 A reference holds what templates may want without the body: its size and digest, the values that `select` took out of
 it, and a sample. The body itself lives beside the log; only an `artifact` task reads it.
@@ -64,7 +64,7 @@ def size_of(payload: Payload) -> int:
 
 
 def store(turn: Turn, uri: str, policy: ResultPolicy, payload: Payload, shard: Shard | None = None) -> Stored:
-    """A body put beside the log, and the object that stands for it. Asks for the body, emits nothing."""
+    """Store a body outside the log and make its reference object. Reads the body, emits nothing."""
     value = jsontext.decode(turn.text(payload))
     size = size_of(payload)
     expires = 0 if policy.ttl is None else turn.now + policy.ttl
@@ -161,7 +161,7 @@ def _beginning(text: str, room: int) -> str:
 
 
 def manifest(uri: str, policy: ResultPolicy, state: b.LoopState, now: Instant) -> Stored:
-    """What stands for the results of a loop that are too large to be seen at once (PBK-176).
+    """The manifest that replaces the results of a loop if they are too large to be inlined (PBK-176).
 
     Its list of parts is left out where that list itself would be too large; the whole is read by its own reference.
     """
@@ -193,7 +193,7 @@ def part_ref(uri: str, index: int, part: Value | None) -> str | None:
 
 
 def reference_of(value: Value, uri: str, text: Reader) -> dict[str, Any] | None:
-    """What stands for a step's result: its reference, also where the result itself can be seen; None without result."""
+    """The reference of a step's result, also if the result itself is inlined; None without a result."""
     if not uri:
         return None
     if value.reference is not None:

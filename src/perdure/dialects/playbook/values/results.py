@@ -65,13 +65,13 @@ def shard_names(run: int, index: int) -> dict[str, Any]:
     return {"loop_id": loop, "shard_id": f"{loop}/{index}", "iter_index": index, "iter_key": str(index)}
 
 
-# What a step-run leaves.
+# Results of step-runs.
 
 
 class StepResult(NamedTuple):
     value: Value
-    uri: str = ""  # under which it is found
-    manifest: p.Stored | None = None  # stands for the results of a loop that are too large to be seen (PBK-111)
+    uri: str = ""  # of its reference
+    manifest: p.Stored | None = None  # replaces the results of a loop that are too large to be inlined (PBK-111)
     keeps: bool = False
 
 
@@ -79,7 +79,7 @@ NO_RESULT = StepResult(NOTHING)
 
 
 def step_result(turn: Turn, number: int, loop: Loop | None) -> StepResult:
-    """The result of a step-run that has gone well, and how it is referred to."""
+    """The result of a successful step-run and its reference."""
     run: b.StepRun = turn.body.runs[number]
     keeps: bool = turn.program.reads_references
     if run.loop is not None and loop is not None:

@@ -127,7 +127,7 @@ def task_path(thread: b.PipelineThread, run: b.StepRun, task: Task) -> str:
 
 
 def task_key(thread: b.PipelineThread) -> str:
-    """What names a task-run to the outside, below its execution; without loop there is no iteration (PBK-195)."""
+    """The external name of a task-run below its execution; without a loop there is no iteration in it (PBK-195)."""
     return task_run_id(thread.run, thread.index, thread.ordinal)
 
 

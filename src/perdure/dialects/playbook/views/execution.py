@@ -52,7 +52,7 @@ def _reader(texts: Mapping[bytes, bytes]) -> Reader:
 
 
 def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
-    """What a reference of this run stands for, or the run's own result: the value, down to the last body (PBK-174)."""
+    """The value behind a reference of this run, or the run's own result, with all nested bodies (PBK-174)."""
     body: b.Body = execution.body
 
     read = _reader(texts)

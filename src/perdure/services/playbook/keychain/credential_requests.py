@@ -68,6 +68,6 @@ def _credential(
 
 
 def _reason(details: Any) -> str:
-    """What the server said of its refusal, in its usual members."""
+    """The reason that the server gives for a refusal, in one of the usual members."""
     body = details.get("body") if isinstance(details, dict) else None
     return f": {body[:200]}" if isinstance(body, str) and body else ""

@@ -100,7 +100,7 @@ def _read(path: Path) -> str:
 
 
 def _credential(name: str, text: str) -> dict[str, Any]:
-    """`{type, data: {…}}` or a flat map; a text that is no map is a token."""
+    """`{type, data: {…}}` or a flat map; a text that is not a map is a token."""
     try:
         value = jsontext.read_strict(text)
     except jsontext.NotJson:

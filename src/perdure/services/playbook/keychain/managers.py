@@ -101,7 +101,7 @@ MANAGERS: Mapping[str, Callable[[ManagerRequest], Awaitable[str]]] = {
 
 
 async def secret_manager(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
-    """`map`: member → the secret's name there. Without a map the entry's own name is looked for, as `value`."""
+    """`map`: member → the secret's name there. Without a map the secret named like the entry is read, as `value`."""
     secrets = fields.values.get("map") or {"value": name}
     if not isinstance(secrets, Mapping):
         raise EnvelopeError("auth", f"{name}: `map` must be a map of names to secrets")

@@ -20,7 +20,7 @@ async def oauth2(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedS
 
 
 async def http(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
-    """The answer's body; one that is no map is the member `value`."""
+    """The answer's body; if it is not a map, it becomes the member `value`."""
     answer = await _ask(name, fields, "GET", as_form=False)
     value = dict(answer) if isinstance(answer, Mapping) else {"value": answer}
     field = fields.values.get("token_field")

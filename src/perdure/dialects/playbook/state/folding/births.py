@@ -7,7 +7,7 @@ from perdure.kernel.values import Instant
 
 
 def open_run(body: Body, number: int, token: int, step: str, args: Value, at: Instant, fork: int) -> b.StepRun:
-    """Of a token that is no more."""
+    """From a token that has been removed."""
     run = b.StepRun(step, token, args, at, token == body.finalizing)
     run.seq = body.seq
     run.fork = fork

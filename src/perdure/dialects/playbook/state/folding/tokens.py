@@ -16,7 +16,7 @@ from perdure.kernel.values import Instant
 def add_tokens(
     body: Body, made: tuple[p.NewToken, ...], event: b.Boundary, at: Instant, parent: int = 0, fork: int = b.WHOLE
 ) -> None:
-    """Those whose step begins at once count as one more each, and are no tokens any more."""
+    """A token whose step starts at once is counted and becomes a step-run; it is not kept as a token."""
     for new in made:
         if not new.run:
             add_token(body, new, event, at, parent, fork)
@@ -90,7 +90,7 @@ def discard(body: Body, number: int, ending: str) -> None:
     else:
         remove_branch(body, token.fork)
     if number == body.finalizing:
-        body.final = "skipped"  # the finalization is no branch
+        body.final = "skipped"  # the finalization is not a branch
     else:
         end_branch(body, ending)
     if ending == b.BranchEnding.STRANDED:

@@ -20,7 +20,7 @@ from perdure.dialects.playbook.views.history.entries import HistoryEntry, Histor
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
-# Events that stand for several, told as those: the same history, and the same state, one fact at a time.
+# Composite events are expanded: the same history and the same state, one fact per event.
 
 
 def expand(event: Event) -> tuple[Event, ...]:

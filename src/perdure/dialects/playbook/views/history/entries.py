@@ -1,4 +1,4 @@
-"""What tellers share: one told event, ids and envelopes of what it is about, values in a size that can be repeated."""
+"""Shared parts of the exported history: one entry, the ids of its subject, and values shortened to a size limit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,16 +28,16 @@ class HistoryEntry(NamedTuple):
     payload: dict[str, Any]
     rest: Rest
     source: str = "server"
-    status: str = ""  # where the name does not tell
+    status: str = ""  # if it does not follow from the name
 
 
 @dataclass
 class HistoryState:
-    """What a teller looks at: the state before its event, and what earlier events have said in passing."""
+    """What entries are made from: the state before the event, and facts of earlier events that it needs."""
 
     body: b.Body = field(default_factory=b.Body)
     document: str = ""  # digest of the pinned text
-    arguments: dict[int, Payload] = field(default_factory=dict)  # of tasks whose attempt is about to be told
+    arguments: dict[int, Payload] = field(default_factory=dict)  # of tasks whose attempt has no entry yet
 
 
 # Of whom an event is.
@@ -78,7 +78,7 @@ def task_ids(body: b.Body, number: int, label: str = "") -> Rest:
 
 
 def value_of(payload: Payload) -> Any:
-    """A value, or what stands for one that is beside the log."""
+    """A value, or a reference to one that is stored outside the log."""
     if isinstance(payload, bytes) and len(payload) <= LARGEST_VALUE:
         return jsontext.decode(payload)
     return {"kind": "result_ref", "store": "eventlog", "meta": meta(payload)}
@@ -105,7 +105,7 @@ def rule_of(rule: int) -> int | str | None:
 
 
 def whole_patch(view: HistoryState, patch: Patch) -> Patch:
-    """Also of what has only grown the whole is told (PBK-153)."""
+    """The whole values of a patch, also of keys for which only an addition was recorded (PBK-153)."""
     return view.body.ctx.whole(patch, view.body.growing)
 
 

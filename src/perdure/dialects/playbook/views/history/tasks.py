@@ -113,7 +113,7 @@ def _iteration_over(
 
 
 def abandoned_entries(view: HistoryState, run: b.StepRun, failed: Error | None) -> Iterator[HistoryEntry]:
-    """What was open in a step-run that is ended from outside: so that whatever has started is told to have ended."""
+    """Entries that end what was open in a step-run when it was ended from outside."""
     failed = failed or error("cancelled", "the step-run was withdrawn")
     for number in run.threads:
         thread = view.body.threads[number]
