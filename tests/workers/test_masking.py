@@ -10,7 +10,6 @@ import pytest
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.secret_masking import Mask
-from perdure.kernel.values import RunId
 from perdure.workers.secrets import Masks
 
 SECRET = 'a"b/ç d+e'
@@ -68,25 +67,25 @@ def test_a_value_without_secrets_is_not_touched() -> None:
 
 def test_a_run_has_one_mask_and_others_have_their_own() -> None:
     masks = Masks(most=2)
-    masks.of(RunId("a")).add("hunter22")
+    masks.of("a").add("hunter22")
 
-    assert masks.of(RunId("a")).text("hunter22") == "[redacted]"
-    assert masks.of(RunId("b")).text("hunter22") == "hunter22"
-    masks.of(RunId("c"))
-    assert masks.of(RunId("b")).text("x") == "x"
+    assert masks.of("a").text("hunter22") == "[redacted]"
+    assert masks.of("b").text("hunter22") == "hunter22"
+    masks.of("c")
+    assert masks.of("b").text("x") == "x"
 
 
 def test_a_mask_that_hides_nothing_is_shared_while_tasks_hold_it_and_then_forgotten() -> None:
     masks = Masks()
-    first, second = masks.of(RunId("a")), masks.of(RunId("a"))
+    first, second = masks.of("a"), masks.of("a")
     assert first is second
-    masks.leave(RunId("a"), first)
-    assert masks.of(RunId("a")) is first
-    masks.leave(RunId("a"), first)
-    masks.leave(RunId("a"), first)
-    assert masks.of(RunId("a")) is not first
+    masks.leave("a", first)
+    assert masks.of("a") is first
+    masks.leave("a", first)
+    masks.leave("a", first)
+    assert masks.of("a") is not first
 
-    hiding = masks.of(RunId("b"))
+    hiding = masks.of("b")
     hiding.add("hunter22")
-    masks.leave(RunId("b"), hiding)
-    assert masks.of(RunId("b")) is hiding
+    masks.leave("b", hiding)
+    assert masks.of("b") is hiding

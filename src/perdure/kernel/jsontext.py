@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.turn_budget import pay, rest, rests
+from perdure.kernel.turn_budget import current, pay, rest
 
 _encoder = msgspec.json.Encoder()
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
@@ -24,7 +24,9 @@ PIECE = 128 * 1024
 """Bytes that one call into C reads or writes: a few milliseconds of work at most."""
 
 _TRIES = 8  # to find the end of a piece
-_NODES = 4_000  # values in a piece that is written
+NODES = 4_000
+"""Values in a piece that is written."""
+
 _HOLDERS = frozenset({dict, list, tuple})
 _PRICE_OF_READING = 2  # bytes for a unit of work
 _PRICE_OF_WRITING = 8
@@ -117,8 +119,9 @@ class NotJson(ValueError):
 
 def encode(value: Any) -> bytes:
     """Encode any Python value that has a JSON form; refuse the others by name."""
+    effort = current.get()
     try:
-        text = _in_pieces(value) if rests() else _encoder.encode(value)
+        text = encode_finite(value) if effort is None or effort.rest is None else _in_pieces(value)
     except RecursionError:
         raise NotJson("the value is nested too deeply, or contains itself") from None
     except (TypeError, ValueError, OverflowError, UnicodeEncodeError) as error:
@@ -130,7 +133,7 @@ def encode(value: Any) -> bytes:
     return text
 
 
-def is_large(value: Any, most: int = _NODES) -> bool:
+def is_large(value: Any, most: int = NODES) -> bool:
     """Whether it is worth writing a value elsewhere, or in pieces."""
     return weigh(value, most) > most
 
@@ -173,13 +176,13 @@ def _elements_of(items: list[Any]) -> Iterator[bytes]:
     group: list[Any] = []
     weight = 0
     for element in items:
-        more = 1 + weigh(element, _NODES)
+        more = 1 + weigh(element, NODES)
         weight += more
-        if weight > _NODES and group:
+        if weight > NODES and group:
             yield _encoder.encode(group)[1:-1]
             rest()
             group, weight = [], more
-        if more > _NODES:
+        if more > NODES:
             yield _written(element)
             weight = 0
         else:
@@ -192,13 +195,13 @@ def _members_of(items: dict[Any, Any]) -> Iterator[bytes]:
     group: dict[Any, Any] = {}
     weight = 0
     for name, member in items.items():
-        more = 1 + weigh(member, _NODES)
+        more = 1 + weigh(member, NODES)
         weight += more
-        if weight > _NODES and group:
+        if weight > NODES and group:
             yield _encoder.encode(group)[1:-1]
             rest()
             group, weight = {}, more
-        if more > _NODES:
+        if more > NODES:
             yield _encoder.encode({name: 0})[1:-2] + _written(member)
             weight = 0
         else:

@@ -8,6 +8,8 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+import msgspec
+
 from perdure.kernel import jsontext
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
@@ -49,18 +51,17 @@ LONGEST_SPELLED = 4096  # of a longer secret only the usual writings are known
 _REDACTED = REDACTED.encode()
 
 
-class Mask:
+class Mask(msgspec.Struct, eq=False):
     """Knows secrets, and replaces them in texts and data: as they are, and as JSON, URLs and Base64 write them."""
 
-    __slots__ = ("_forms", "_known", "_spellings", "hides", "holders", "names")
+    holders: int = 0  # tasks in hand that use it
+    names: set[str] = set()  # of secrets that were looked up for it
+    hides: bool = False  # whether it knows any secret
+    _known: frozenset[str] = frozenset()
+    _forms: tuple[str, ...] = ()
+    _spellings: "tuple[Spelling, ...]" = ()
 
-    def __init__(self) -> None:
-        self.holders = 0  # tasks in hand that use it
-        self.names: set[str] = set()  # of secrets that were looked up for it
-        self.hides = False  # whether it knows any secret
-        self._known: frozenset[str] = frozenset()
-        self._forms: tuple[str, ...] = ()
-        self._spellings: tuple[Spelling, ...] = ()
+    __repr__ = object.__repr__  # a struct would show its fields
 
     def add(self, secret: str) -> None:
         if len(secret) < SHORTEST or secret in self._known:

@@ -117,6 +117,8 @@ class Turn(msgspec.Struct, eq=False):
     _answers: LookupAnswers | None = None
     _texts: dict[bytes, bytes] | None = None
 
+    __repr__ = object.__repr__  # a struct would show the run's data
+
     def __post_init__(self) -> None:
         execution = self.execution
         self.state = state = execution.state

@@ -117,6 +117,8 @@ class Function:
 
     def _bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         parameters = self._parameters
+        if not parameters and self.takes_rest:
+            return dict(arguments)
         rest = {name: value for name, value in arguments.items() if name not in parameters}
         if rest and not self.takes_rest:
             self._refuse_unexpected(next(iter(rest)))

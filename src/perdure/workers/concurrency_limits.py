@@ -8,10 +8,9 @@ has ended one takes the next at once: short functions would otherwise pay a turn
 
 import asyncio
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 
-from perdure.kernel.ids import family_of
 from perdure.providers.registry import Mode
 from perdure.workers.task_execution import TaskExecution
 
@@ -19,6 +18,8 @@ from perdure.workers.task_execution import TaskExecution
 
 LONG = 30.0
 """Seconds that others wait for a place before those who have had theirs all the while need none."""
+
+_THREAD = Mode.THREAD  # members of an enumeration are found slowly, and every task asks
 
 MOST_LONG = 4  # errands without a place, for each place there is
 
@@ -30,12 +31,15 @@ class Places:
         self._limit = limit
         self._placed: dict[int, TaskExecution] = {}
         self._long: dict[int, TaskExecution] = {}
-        self._of: dict[str, int] = {}  # those who have begun, by family
-        self._long_of: dict[str, int] = {}
+        self._long_of: Counter[str] = Counter()  # by family
         self._waiting: OrderedDict[str, deque[TaskExecution]] = OrderedDict()  # by family, in the order of their turns
 
     def __contains__(self, errand: TaskExecution) -> bool:
         return id(errand) in self._placed
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._placed) >= self._limit
 
     @property
     def is_wanted(self) -> bool:
@@ -47,65 +51,68 @@ class Places:
         return list(self._placed.values())
 
     def wait(self, errand: TaskExecution) -> None:
-        self._waiting.setdefault(family_of(errand.assignment.run), deque()).append(errand)
+        waiting = self._waiting.get(errand.family)
+        if waiting is None:
+            self._waiting[errand.family] = deque((errand,))
+        else:
+            waiting.append(errand)
 
     def first(self, instead_of: TaskExecution | None = None) -> TaskExecution | None:
         """Whose turn it is, if there were a place; or if that one had left."""
-        left = "" if instead_of is None else family_of(instead_of.assignment.run)
+        begun = self._begun(instead_of) if self._long else {}  # else no family can have more than there are places
         for _ in range(len(self._waiting)):
             family, waiting = next(iter(self._waiting.items()))
             while waiting and waiting[0].is_over:  # it may have been stopped while it waited
                 waiting.popleft()
             if not waiting:
                 del self._waiting[family]
-            elif self._of.get(family, 0) - (family == left) < self._limit:
+            elif begun.get(family, 0) < self._limit:
                 return waiting[0]
             else:
                 self._waiting.move_to_end(family)
         return None
 
+    def _begun(self, instead_of: TaskExecution | None) -> Mapping[str, int]:
+        """How many of each family have begun, with and without a place."""
+        begun = self._long_of.copy()
+        begun.update(errand.family for errand in self._placed.values() if errand is not instead_of)
+        return begun
+
     def take(self) -> TaskExecution | None:
         """Whose turn it is; it has a place now."""
         if not self._waiting or len(self._placed) >= self._limit or (errand := self.first()) is None:
             return None
-        family = family_of(errand.assignment.run)
-        waiting = self._waiting[family]
-        waiting.popleft()
-        if waiting:
-            self._waiting.move_to_end(family)
-        else:
-            del self._waiting[family]
-        self._placed[id(errand)] = errand
-        self._of[family] = self._of.get(family, 0) + 1
+        self.place(errand)
         return errand
 
-    def leave(self, errand: TaskExecution) -> None:
-        """It has ended; one that has not begun has nothing to leave."""
-        family = family_of(errand.assignment.run)
-        if self._placed.pop(id(errand), None) is None:
-            if self._long.pop(id(errand), None) is None:
-                return
-            _count_down(self._long_of, family)
-        _count_down(self._of, family)
+    def place(self, errand: TaskExecution) -> None:
+        """It has a place now, as `first` has said; its family waits behind the others."""
+        waiting = self._waiting.pop(errand.family)
+        waiting.popleft()
+        if waiting:
+            self._waiting[errand.family] = waiting
+        self._placed[id(errand)] = errand
+
+    def leave(self, errand: TaskExecution) -> bool:
+        """It has ended. False: it has not begun, or somebody else has its place, so there is nothing to leave."""
+        if self._placed.pop(id(errand), None) is not None:
+            return True
+        if self._long.pop(id(errand), None) is None:
+            return False
+        self._long_of[errand.family] -= 1
+        if not self._long_of[errand.family]:
+            del self._long_of[errand.family]
+        return True
 
     def make_room(self, long: Iterable[TaskExecution]) -> None:
         """They have had their places all the while that others waited."""
         share = max(1, self._limit // 4)
         for errand in long:
-            family = family_of(errand.assignment.run)
-            count = self._long_of.get(family, 0)
+            count = self._long_of[errand.family]
             if errand in self and count < share and len(self._long) < MOST_LONG * self._limit:
                 del self._placed[id(errand)]
                 self._long[id(errand)] = errand
-                self._long_of[family] = count + 1
-
-
-def _count_down(counts: dict[str, int], family: str) -> None:
-    left = counts[family] - 1
-    if left:
-        counts[family] = left
-    else:
-        del counts[family]
+                self._long_of[errand.family] = count + 1
 
 
 class GroupLimit:
@@ -171,13 +178,17 @@ class LanguageLimit:
         """It begins as soon as there is a place."""
         with self._lock:
             self._places.wait(errand)
+            if self._places.is_full:  # nearly always, where there is much to do
+                self._watch()
+                return
         self._fill()
 
     def leave(self, errand: TaskExecution) -> None:
-        """It has ended, wherever it was; without a place there is nothing to leave."""
+        """It has ended, wherever it was; nobody can begin if it had no place, or its thread has passed that on."""
         with self._lock:
-            self._places.leave(errand)
-        self._fill()
+            has_left = self._places.leave(errand)
+        if has_left:
+            self._fill()
 
     def follow(self, errand: TaskExecution) -> TaskExecution | None:
         """In its thread: the one that takes over thread and place of this one, which has just ended."""
@@ -185,10 +196,11 @@ class LanguageLimit:
             if errand not in self._places:
                 return None  # given up meanwhile, or long: its place belongs to somebody else
             following = self._places.first(instead_of=errand)
-            if following is None or following.mode is not Mode.THREAD:
+            if following is None or following.mode is not _THREAD:
                 return None
             self._places.leave(errand)
-            return self._places.take()
+            self._places.place(following)
+            return following
 
     def close(self) -> None:
         if self._alarm is not None:
@@ -199,18 +211,22 @@ class LanguageLimit:
             return  # one that began has ended at once: the loop below goes on anyway
         self._is_filling = True
         try:
-            while True:
-                with self._lock:
-                    errand = self._places.take()
-                if errand is None:
-                    break
+            while (errand := self._take()) is not None:
                 self._begin(errand)
         finally:
             self._is_filling = False
+
+    def _take(self) -> TaskExecution | None:
         with self._lock:
-            if self._alarm is None and self._places.is_wanted:
-                loop, placed = asyncio.get_running_loop(), self._places.placed
-                self._alarm = loop.call_later(self._long, self._make_room, placed)
+            errand = self._places.take()
+            if errand is None:
+                self._watch()
+            return errand
+
+    def _watch(self) -> None:
+        if self._alarm is None and self._places.is_wanted:
+            loop, placed = asyncio.get_running_loop(), self._places.placed
+            self._alarm = loop.call_later(self._long, self._make_room, placed)
 
     def _make_room(self, placed: list[TaskExecution]) -> None:
         self._alarm = None

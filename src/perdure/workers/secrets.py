@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from perdure.kernel.assignments import EffectClaimResult, RunPort
 from perdure.kernel.credentials import ResolvedSecret
-from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Code
 from perdure.kernel.sealed_arguments import REDACTED, EntryFields
 from perdure.kernel.secret_masking import Mask
-from perdure.kernel.values import RunId
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import is_file_name
 
@@ -26,9 +26,8 @@ class Masks:
         self._most = most
         self._masks: OrderedDict[str, Mask] = OrderedDict()
 
-    def of(self, run: RunId) -> Mask:
+    def of(self, family: str) -> Mask:
         """For a task that begins; it says `leave` when it has ended."""
-        family = family_of(run)
         mask = self._masks.get(family)
         if mask is None:
             mask = self._masks[family] = Mask()
@@ -39,10 +38,10 @@ class Masks:
         mask.holders += 1
         return mask
 
-    def leave(self, run: RunId, mask: Mask) -> None:
+    def leave(self, family: str, mask: Mask) -> None:
         """Most runs have no secret: nothing of them stays in memory."""
         mask.holders -= 1
-        if not mask.holders and not mask.hides and self._masks.get(family := family_of(run)) is mask:
+        if not mask.holders and not mask.hides and self._masks.get(family) is mask:
             del self._masks[family]
 
 
@@ -117,15 +116,14 @@ def _variable(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)
 
 
-class Secrets:
+class Secrets(msgspec.Struct, eq=False):
     """Looks secrets up for one task; what it hands out goes into the mask."""
 
-    __slots__ = ("_known", "_resolve", "mask")
+    _resolve: Resolver
+    mask: Mask = msgspec.field(default_factory=Mask)
+    _known: dict[str, str] = {}
 
-    def __init__(self, resolve: Resolver, mask: Mask | None = None) -> None:
-        self._resolve = resolve
-        self._known: dict[str, str] = {}
-        self.mask = Mask() if mask is None else mask
+    __repr__ = object.__repr__  # a struct would show its fields
 
     def __getitem__(self, name: str) -> str:
         if name not in self._known:

@@ -16,7 +16,6 @@ import msgspec
 
 from perdure.kernel import jsontext
 from perdure.kernel.assignments import Assignment, RunPort
-from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.sealed_arguments import read_secret_places
 from perdure.kernel.turn_budget import TurnBudget
@@ -29,7 +28,11 @@ from perdure.providers.text import family_at_work, hidden_by
 from perdure.workers.secrets import MaskingPort, Secrets
 
 if TYPE_CHECKING:
+    from types import CoroutineType
+
     from perdure.providers.isolation.frames import Order
+
+    Answer = Outcome | CoroutineType[Any, Any, Any]  # of a call: its end, or what has to run on the loop
 
 Done = Callable[[Outcome], None]
 
@@ -63,57 +66,41 @@ class StaleTask(RuntimeError):
     """A function that was given up still wants something from its run."""
 
 
-class TaskExecution:
+_LATER: Any = None  # filled in by `__post_init__`
+_ISOLATED = Mode.ISOLATED  # members of an enumeration are found slowly, and every task asks
+
+
+class TaskExecution(msgspec.Struct, eq=False):
     """Begins with `arguments`, ends with one outcome.
 
     `stopped` is the outcome that a cancel or a deadline has decided; whatever the function
-    still gives after that does not count.
+    still gives after that does not count. A struct, because its many fields are filled by one call into C.
     """
 
-    __slots__ = (
-        "arguments",
-        "assignment",
-        "cancellation",
-        "coroutine",
-        "done",
-        "has_begun",
-        "is_over",
-        "limit",
-        "mode",
-        "payload",
-        "port",
-        "provider",
-        "secrets",
-        "stopped",
-        "task",
-        "timer",
-    )
+    assignment: Assignment
+    port: RunPort
+    provider: Provider
+    done: Done
+    secrets: Secrets
+    limit: int
+    family: str
+    mode: Mode = _LATER
+    group: str = ""  # what it takes a place of; what is to be apart has places of its own
+    cancellation: Cancellation | None = None
+    stopped: Outcome | None = None
+    has_begun: bool = False
+    is_over: bool = False
+    coroutine: Coroutine[Any, Any, Any] | None = None
+    task: "asyncio.Task[None] | None" = None
+    timer: asyncio.TimerHandle | None = None
+    arguments: dict[str, Any] = {}
+    payload: Any = None  # the input, if it was read before the call
 
-    def __init__(
-        self, assignment: Assignment, port: RunPort, provider: Provider, done: Done, secrets: Secrets, limit: int
-    ) -> None:
-        self.assignment = assignment
-        self.provider = provider
-        self.done = done
-        self.limit = limit
-        self.secrets = secrets
-        self.port: RunPort = port
-        self.cancellation: Cancellation | None = None
-        self.stopped: Outcome | None = None
-        self.has_begun = False
-        self.is_over = False
-        self.coroutine: Coroutine[Any, Any, Any] | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.mode = Mode.ISOLATED if assignment.apart else provider.mode
-        self.arguments: dict[str, Any] = {}
-        self.payload: Any = None  # the input, if it was read before the call
+    __repr__ = object.__repr__  # event loops log it: a struct would show its arguments
 
-    @property
-    def group(self) -> str:
-        """What it takes a place of; what is to be apart has places of its own."""
-        is_process = self.mode is Mode.ISOLATED and not self.assignment.apart
-        return self.provider.group or (PROCESS if is_process else "")
+    def __post_init__(self) -> None:
+        self.mode = _ISOLATED if self.assignment.apart else self.provider.mode
+        self.group = self.provider.group
 
     @property
     def can_hear(self) -> bool:
@@ -124,26 +111,20 @@ class TaskExecution:
 
     def open(self) -> None:
         """Read the arguments and fill in their secrets; raises what is wrong with them."""
-        text = self.assignment.arguments
-        sealed = read_secret_places(text) if self.assignment.sealed else None
-        if sealed is not None:
-            self.take(sealed.fill(self.secrets.__getitem__))
-            return
-        self.take(self._read(text))
+        if self.assignment.sealed:
+            sealed = read_secret_places(self.assignment.arguments)
+            if sealed is not None:
+                self.take(sealed.fill(self.secrets.__getitem__))
+                return
+        self.take(self._read(self.assignment.arguments))
 
     def _read(self, text: bytes) -> dict[str, Any]:
         arguments = jsontext.decode(text) if text else None
+        if type(arguments) is dict:
+            return arguments
         if arguments is None:
             return {}
-        if not isinstance(arguments, dict):
-            raise TypeError(f"arguments must be an object, not {type(arguments).__name__}")
-        return arguments
-
-    @property
-    def has_much_to_read(self) -> bool:
-        """Whether the event loop should not read it: plain arguments or an input that are large."""
-        one = self.assignment
-        return not one.sealed and (len(one.arguments) > jsontext.PIECE or len(one.input) > jsontext.PIECE)
+        raise TypeError(f"arguments must be an object, not {type(arguments).__name__}")
 
     def read_aside(self) -> dict[str, Any]:
         """The arguments, read in another thread; the input is kept for the call."""
@@ -162,8 +143,10 @@ class TaskExecution:
         self.arguments = arguments
         if self.provider.mode_for is not None and not self.assignment.apart:
             self.mode = self.provider.mode_for(arguments)
+        if self.mode is _ISOLATED and not self.group and not self.assignment.apart:
+            self.group = PROCESS
 
-    def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> Outcome | Coroutine[Any, Any, Any]:
+    def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> "Answer":
         """Make the call. With `loop`, this is another thread and the context must speak to that loop."""
         self.has_begun = True
         if loop is not None:
@@ -177,7 +160,7 @@ class TaskExecution:
             value = function.invoke(self.arguments, payload, context)
             if iscoroutine(value):
                 return value
-            is_aside = loop is not None and jsontext.is_large(value)
+            is_aside = loop is not None and jsontext.weigh(value, jsontext.NODES) > jsontext.NODES
             return self.settle_aside(value) if is_aside else settle(value, self.limit)
         except BaseException as error:  # SystemExit of a user's function must not end the engine
             return self.failure(error)
@@ -185,7 +168,7 @@ class TaskExecution:
     def take_up(self) -> None:
         """What is done from here on, in this task of the loop or in this thread, is done for it."""
         hidden_by.set(self.secrets.mask.raw)
-        family_at_work.set(family_of(self.assignment.run))
+        family_at_work.set(self.family)
 
     def order(self, sources: list[str]) -> "Order":
         """The same call, written down for a subprocess."""

@@ -15,10 +15,12 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import CORO_CREATED, getcoroutinestate
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.assignments import Assignment, RunPort
+from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.sealed_arguments import read_secret_places
 from perdure.kernel.secret_masking import Mask
@@ -33,11 +35,15 @@ from perdure.workers.threads import Threads
 
 if TYPE_CHECKING:
     from perdure.providers.isolation.pool import Pools
+    from perdure.workers.task_execution import Answer
     from perdure.workers.unsealer import Unsealer
 
 DEADLINE_EXCEEDED = "Platform.DeadlineExceeded"
 
 _Key = tuple[str, int, int, int]
+
+# Members of an enumeration are found slowly, and every task asks for these.
+_INLINE, _THREAD, _ISOLATED = Mode.INLINE, Mode.THREAD, Mode.ISOLATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class Worker:
         self._crowds = {
             name: LanguageLimit(limit, self._begin, self._limits.long) for name, limit in self._limits.languages.items()
         }
-        self._threads: Threads[TaskExecution, Outcome | Coroutine[Any, Any, Any]] | None = None
+        self._threads: Threads[TaskExecution, Answer] | None = None
         self._pools: Pools | None = None
         self._waits: set[asyncio.Future[Outcome]] = set()
         self._is_closed = False
@@ -133,13 +139,15 @@ class Worker:
         if refusal is not None:  # what the document was judged by, or among, may have changed since
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
-        mask = self._masks.of(assignment.run)
+        family = family_of(assignment.run)
+        mask = self._masks.of(family)
         if assignment.secrets:
             self._fill_mask(mask, assignment.secrets)
         secrets = Secrets(self._resolve_secret, mask)
-        errand = TaskExecution(assignment, port, provider, done, secrets, self._limits.result_bytes)
+        errand = TaskExecution(assignment, port, provider, done, secrets, self._limits.result_bytes, family)
         is_sealed = assignment.sealed and read_secret_places(assignment.arguments) is None
-        if is_sealed or errand.has_much_to_read:
+        has_much = len(assignment.arguments) > jsontext.PIECE or len(assignment.input) > jsontext.PIECE
+        if is_sealed or (has_much and not assignment.sealed):  # the event loop should not read it
             if assignment.deadline is None or self._arm(errand, assignment.deadline):
                 self._unseal(errand) if is_sealed else self._prepare_first(errand, asyncio.to_thread(errand.read_aside))
             return
@@ -167,21 +175,21 @@ class Worker:
 
     def _place(self, errand: TaskExecution) -> None:
         crowd = self._crowds.get(errand.assignment.language)
-        if crowd is None or errand.mode is Mode.INLINE:
+        if crowd is None or errand.mode is _INLINE:
             self._begin(errand)
         else:
             self._track(errand)
             crowd.enter(errand)
 
     def _begin(self, errand: TaskExecution) -> None:
-        match errand.mode:
-            case Mode.INLINE | Mode.ASYNC:
-                self._continue(errand, errand.attempt())
-            case Mode.THREAD:
-                self._track(errand)
-                self._hands().submit(errand)
-            case Mode.ISOLATED:
-                self._launch(errand, self._isolate(errand))
+        mode = errand.mode
+        if mode is _THREAD:
+            self._track(errand)
+            self._hands().submit(errand)
+        elif mode is _ISOLATED:
+            self._launch(errand, self._isolate(errand))
+        else:
+            self._continue(errand, errand.attempt())
 
     async def run(self, assignment: Assignment, port: RunPort) -> Outcome:
         """`perform` for callers that can wait; cancelling the wait cancels the assignment."""
@@ -233,24 +241,24 @@ class Worker:
             if provider.close is not None:
                 await provider.close()
 
-    def _hands(self) -> Threads[TaskExecution, Outcome | Coroutine[Any, Any, Any]]:
+    def _hands(self) -> "Threads[TaskExecution, Answer]":
         if self._threads is None:
             loop = asyncio.get_running_loop()
 
-            def work(errand: TaskExecution) -> Outcome | Coroutine[Any, Any, Any]:
+            def work(errand: TaskExecution) -> "Answer":
                 return Cancelled() if errand.is_over else errand.attempt(loop)  # it may have been stopped in the queue
 
             self._threads = Threads(work, self._continue, self._limits.threads, self._follow)
         return self._threads
 
-    def _follow(self, errand: TaskExecution, answer: Outcome | Coroutine[Any, Any, Any]) -> TaskExecution | None:
+    def _follow(self, errand: TaskExecution, answer: "Answer") -> TaskExecution | None:
         """In the errand's thread: who has it next. A call that goes on as a coroutine keeps its place."""
         crowd = self._crowds.get(errand.assignment.language)
-        return None if crowd is None or isinstance(answer, Coroutine) else crowd.follow(errand)
+        return None if crowd is None or isinstance(answer, CoroutineType) else crowd.follow(errand)
 
-    def _continue(self, errand: TaskExecution, answer: Outcome | Coroutine[Any, Any, Any]) -> None:
+    def _continue(self, errand: TaskExecution, answer: "Answer") -> None:
         """The call has answered: with its end, or with a coroutine that has to run here."""
-        if not isinstance(answer, Coroutine):
+        if not isinstance(answer, CoroutineType):  # as `iscoroutine` has it; a class of `collections.abc` is slow
             self._finish(errand, answer)
         elif errand.is_over or errand.stopped is not None:
             answer.close()
@@ -305,10 +313,10 @@ class Worker:
         errand.take_up()
         try:
             value = await coroutine
-            if errand.mode is not Mode.ISOLATED and jsontext.is_large(value):
+            if errand.mode is not _ISOLATED and jsontext.is_large(value):
                 outcome = await asyncio.to_thread(errand.settle_aside, value)
             else:
-                outcome = value if errand.mode is Mode.ISOLATED else settle(value, errand.limit)
+                outcome = value if errand.mode is _ISOLATED else settle(value, errand.limit)
         except BaseException as error:
             outcome = self._broken(errand, error)
         self._finish(errand, outcome)
@@ -337,7 +345,7 @@ class Worker:
         if left <= 0:
             self._finish(errand, verdict)
             return False
-        if errand.mode is not Mode.INLINE or errand.assignment.sealed:
+        if errand.mode is not _INLINE or errand.assignment.sealed:
             errand.timer = asyncio.get_running_loop().call_later(left, self._stop, errand, verdict)
         return True
 
@@ -377,7 +385,7 @@ class Worker:
         if self._errands.get(key) is errand:
             del self._errands[key]
         mask = errand.secrets.mask
-        self._masks.leave(errand.assignment.run, mask)
+        self._masks.leave(errand.family, mask)
         following = self._groups.leave(errand)
         outcome = errand.stopped or outcome
         errand.done(mask.outcome(outcome) if mask.hides else outcome)
