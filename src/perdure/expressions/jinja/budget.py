@@ -10,7 +10,7 @@ import msgspec
 from jinja2 import Undefined
 
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
-from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current, rest
+from perdure.kernel.turn_budget import PORTION, TurnBudget, TurnTooExpensive, current, rest
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -37,48 +37,54 @@ BYTES_OF_A_PART = 96  # a short text cut from another, and its place in a list
 _LISTS = (list, tuple, range, KeysView, ValuesView, ItemsView)
 
 
-class Budget:
-    """What is left for one rendering."""
+class Budget(msgspec.Struct, eq=False):
+    """What one rendering has used. What it may use is looked up at its first step: most renderings make none."""
 
-    __slots__ = ("_bytes", "_given", "_later", "_limits", "_output", "_steps", "_work")
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._work = current.get()
-        self._steps = self._given = limits.steps
-        self._later = 0
-        if self._work is not None:
-            self._steps = self._given = self._work.allow(limits.steps, _WORK_OF_A_STEP)
-            if self._work.rest is not None and self._given > _PORTION:
-                self._steps, self._later = _PORTION, self._given - _PORTION
-        self._output = limits.output
-        self._bytes = limits.memory
+    _limits: Limits
+    _made: int = 0  # steps
+    _allowed: int = 0  # of them, before the next rest
+    _most: int = 0  # of them, in all
+    _is_open: bool = False
+    _work: TurnBudget | None = None
+    _output: int = 0
+    _bytes: int = 0
 
     def settle(self) -> None:
         """The rendering has ended: what it did counts as work of the turn."""
         if self._work is not None:
-            self._work.left -= _WORK_OF_A_STEP * (self._given - self._steps - self._later)
+            self._work.left -= _WORK_OF_A_STEP * self._made
 
     def charge(self, steps: int) -> None:
-        self._steps -= steps
-        if self._steps < 0:
+        self._made += steps
+        if self._made > self._allowed:
             self._go_on()
 
     def _go_on(self) -> None:
-        """With some of the steps that were kept for later, if there are any."""
-        rest()
-        more = min(self._later, max(_PORTION, -self._steps))
-        self._later -= more
-        self._steps += more
-        if self._steps < 0:
-            if self._given < self._limits.steps:
+        """With some more of the steps that may be made, if there are any."""
+        if self._is_open:
+            rest()
+        else:
+            self._open()
+        if self._made > self._allowed:
+            self._allowed = min(self._most, max(self._allowed + _PORTION, self._made))
+        if self._made > self._allowed:
+            if self._most < self._limits.steps:
                 raise TurnTooExpensive("a template costs more than may be done here")
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
+    def _open(self) -> None:
+        self._is_open = True
+        self._work = work = current.get()
+        self._allowed = self._most = self._limits.steps
+        if work is not None:
+            self._allowed = self._most = work.allow(self._limits.steps, _WORK_OF_A_STEP)
+            if work.rest is not None and self._most > _PORTION:
+                self._allowed = _PORTION
+
     def spend(self, size: int) -> None:
         """Pay for the memory of something about to be made."""
-        self._bytes -= size
-        if self._bytes < 0:
+        self._bytes += size
+        if self._bytes > self._limits.memory:
             raise LimitExceeded(f"more than {self._limits.memory} bytes of values were made")
 
     def charge_text(self, characters: int, width: int = 1) -> None:
@@ -101,8 +107,8 @@ class Budget:
         self.charge_text(len(text), width_of(text))
 
     def charge_output(self, characters: int) -> None:
-        self._output -= characters
-        if self._output < 0:
+        self._output += characters
+        if self._output > self._limits.output:
             raise LimitExceeded(f"the output is longer than {self._limits.output} characters")
         self.charge(1 + characters // CHARACTERS_PER_STEP)
 
@@ -115,7 +121,7 @@ class Budget:
         return self._weigh(value, str)  # an undefined that refuses to be text says so here
 
     def _weigh(self, value: Any, met_undefined: Any) -> int:
-        before = self._steps
+        before = self._made
         waiting = [value]
         while waiting:
             item = waiting.pop()
@@ -135,7 +141,7 @@ class Budget:
                 met_undefined(item)
             else:
                 raise EvaluationFault(f"{describe(item)} is no value that data can hold")
-        return before - self._steps
+        return self._made - before
 
 
 def width_of(*texts: str) -> int:
