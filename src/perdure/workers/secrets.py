@@ -2,7 +2,7 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -101,6 +101,15 @@ def secret_values(name: str, resolve: Resolver, keychain: KeychainSource | None 
         yield from _all_keys(name.removesuffix("/*"))
     if keychain is not None and ":" in name:
         yield from keychain.secret_texts(name)
+
+
+def fill_mask(mask: Mask, names: Iterable[str], resolve: Resolver, keychain: KeychainSource | None) -> None:
+    """The family's mask knows at once what the run's document names: an earlier process may have used it."""
+    for name in names:
+        if name not in mask.names:
+            mask.names.add(name)
+            for value in secret_values(name, resolve, keychain):
+                mask.add(value)
 
 
 def _all_keys(name: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ It knows nothing of runs, stores or languages, and it retries nothing.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
@@ -23,13 +23,12 @@ from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.sealed_arguments import read_secret_places
-from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import SECOND, Instant
 from perdure.providers.policy import refusal_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.task_outcomes import RESULT_LIMIT, settle
 from perdure.workers.concurrency_limits import LONG, GroupLimit, LanguageLimit
-from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, from_environment, secret_values
+from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, fill_mask, from_environment
 from perdure.workers.task_execution import PROCESS, Done, TaskExecution, is_isolated, not_open
 from perdure.workers.threads import Threads
 
@@ -142,7 +141,7 @@ class Worker:
         family = family_of(assignment.run)
         mask = self._masks.of(family)
         if assignment.secrets:
-            self._fill_mask(mask, assignment.secrets)
+            fill_mask(mask, assignment.secrets, self._resolve_secret, self._keychain)
         secrets = Secrets(self._resolve_secret, mask)
         errand = TaskExecution(assignment, port, provider, done, secrets, self._limits.result_bytes, family)
         is_sealed = assignment.sealed and read_secret_places(assignment.arguments) is None
@@ -158,14 +157,6 @@ class Worker:
             return
         if assignment.deadline is None or self._arm(errand, assignment.deadline):
             self._admit(errand)
-
-    def _fill_mask(self, mask: Mask, names: Sequence[str]) -> None:
-        """The family's mask knows at once what the run's document names: an earlier process may have used it."""
-        for name in names:
-            if name not in mask.names:
-                mask.names.add(name)
-                for value in secret_values(name, self._resolve_secret, self._keychain):
-                    mask.add(value)
 
     def _admit(self, errand: TaskExecution) -> None:
         if self._groups.enter(errand):
