@@ -16,7 +16,10 @@ from typing import Any
 import perdure
 from perdure.engine.clock import SystemClock
 from perdure.stores.admin import TableSize
-from perdure.wiring import open_admin
+from perdure.testing.drill import Drill
+from perdure.wiring import add_language, open_admin
+
+add_language(Drill)
 
 KID = {"drill": 1, "name": "kid", "steps": [{"call": "bloat-step"}, {"return": 1}]}
 DOCUMENT = {

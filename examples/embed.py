@@ -12,10 +12,23 @@ def shout(text: str) -> str:
     return text.upper() + "!"
 
 
+FLOW = {
+    "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+    "entrypoint": "shout",
+    "steps": {
+        "shout": {
+            "action": "Call",
+            "call": {"provider": "mwl:provider.call/perdure/shout/v1", "with": {"text": "{{ call.input }}"}},
+            "next": "done",
+        },
+        "done": {"action": "Return"},
+    },
+}
+
+
 async def main(store: str) -> None:
-    document = {"drill": 1, "name": "shouting", "steps": [{"call": "shout", "with": {"text": "$input"}}]}
     async with perdure.Engine(store) as engine:
-        run = await engine.start(document, input="hello from a durable run")
+        run = await engine.start(FLOW, input="hello from a durable run")
         print(await run.result())
 
 

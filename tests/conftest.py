@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from perdure.testing.drill import Drill
+from perdure.wiring import add_language
 from tests import sampling, storing
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[sampling.SEED] = sampling.seed_text()  # for the workers of this session: a commit may come meanwhile
     os.environ.setdefault("TMPDIR", _folder_for_tests())
     tempfile.tempdir = None  # look again
+    add_language(Drill)
 
 
 def _folder_for_tests() -> str:

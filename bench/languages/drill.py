@@ -4,6 +4,10 @@ import json
 from typing import Any
 
 from bench.languages.language import Document, Language
+from perdure.testing.drill import Drill
+from perdure.wiring import add_language
+
+add_language(Drill)
 
 
 def _drill(*steps: dict[str, Any]) -> Document:

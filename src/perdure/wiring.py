@@ -28,15 +28,16 @@ PENDING_REQUESTS = "PendingStoryTrigger"  # where the catalog notes requests wit
 DEFAULT_STORE = "sqlite:///perdure.db"
 SQLITE_PATIENCE = 10.0  # seconds
 
+_added_languages: list[Callable[[], Dialect]] = []
+
 
 def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Dialect]:
-    """Every language Perdure speaks. `has_code` says which providers there are, if not those loaded here."""
+    """Every language that Perdure knows. `has_code` says which providers there are, if not those loaded here."""
     from perdure.dialects.flow import Flow
     from perdure.dialects.playbook import Playbook
     from perdure.dialects.story import Story
     from perdure.providers.policy import policy_in_force
     from perdure.providers.registry import shared
-    from perdure.testing.drill import Drill
 
     policy_in_force()  # one that cannot be read stops us here
 
@@ -52,9 +53,15 @@ def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Dialec
             story_settings(os.environ.get("PERDURE_STORY_SETTINGS", "")),
             refusal,
         ),
-        Drill(),
+        *(create() for create in _added_languages),
     )
     return {language.name: language for language in spoken}
+
+
+def add_language(create: Callable[[], Dialect]) -> None:
+    """Have this process know one more language than those that come with Perdure."""
+    if create not in _added_languages:
+        _added_languages.append(create)
 
 
 def story_settings(written: str) -> dict[str, Any]:

@@ -59,11 +59,6 @@ def _table() -> dict[str, tuple[set[str], str]]:
 
 DEPENDENCIES = _table()
 
-USES_TESTING = {
-    "wiring.py": "the test language is registered like any language",
-    "cli": "virtual time in conformance runs",
-}
-
 
 def _wrong(imports: Iterator[tuple[Import, str]]) -> list[str]:
     return [
@@ -148,11 +143,11 @@ def test_dialects_never_import_each_other() -> None:
     assert wrong == []
 
 
-def test_only_wiring_and_virtual_time_use_testing() -> None:
+def test_production_does_not_use_testing() -> None:
     wrong = _wrong(
         (found, "production does not depend on test tools")
         for found in all_imports()
-        if _package(found) not in {"testing", *USES_TESTING} and found.target.startswith("perdure.testing")
+        if _package(found) != "testing" and found.target.startswith("perdure.testing")
     )
     assert wrong == []
 

@@ -1,4 +1,4 @@
-"""The command line as its users have it: real processes of `python -m perdure` in a folder of their own."""
+"""The command line as its users have it: real processes in a folder of their own."""
 
 import io
 import json
@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from perdure.cli.main import main
+
+PERDURE = [sys.executable, str(Path(__file__).with_name("perdure_with_drill.py"))]
+"""The words that call `perdure`. Tests write small documents in its test language."""
 
 PATIENCE = 30.0  # seconds; only a bound, nothing waits so long when it works
 
@@ -150,7 +153,7 @@ class CommandLine:
                 one.end()
 
     def _command(self, words: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "perdure", *words]
+        return [*PERDURE, *words]
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE", "NO_COLOR"))}

@@ -1,10 +1,9 @@
 """Many processes start runs, one serves them: it needs no more files than it began with."""
 
 import subprocess
-import sys
 from pathlib import Path
 
-from tests.cli.commandline import CommandLine, Running
+from tests.cli.commandline import PERDURE, CommandLine, Running
 
 
 def test_a_server_with_few_descriptors_takes_up_what_many_processes_have_started(perdure: CommandLine) -> None:
@@ -12,7 +11,7 @@ def test_a_server_with_few_descriptors_takes_up_what_many_processes_have_started
     document = perdure.drill({"call": "echo", "with": {"value": 1}, "save": "x"}, {"return": "$x"})
     server = Running(
         subprocess.Popen(
-            ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-m", "perdure", "serve"],
+            ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *PERDURE, "serve"],
             cwd=perdure.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -4,11 +4,10 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.commandline import CommandLine
+from tests.cli.commandline import PERDURE, CommandLine
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -18,7 +17,7 @@ def _in_terminal(folder: Path, *words: str, **env: str) -> tuple[int, str]:
     ours, theirs = pty.openpty()
     environment = {"TERM": "xterm", **{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, **env}
     with subprocess.Popen(
-        [sys.executable, "-m", "perdure", *words],
+        [*PERDURE, *words],
         cwd=folder,
         env=environment,
         stdin=theirs,

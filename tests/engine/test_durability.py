@@ -82,7 +82,10 @@ async def test_the_test_file_system_really_forgets(tmp_path: Path) -> None:
 
 RUNNER = """
 import asyncio, sys, perdure
-from perdure.wiring import Engine
+from perdure.testing.drill import Drill
+from perdure.wiring import Engine, add_language
+
+add_language(Drill)
 
 @perdure.provider("stamp")
 def stamp(input, context):

@@ -16,6 +16,10 @@ import uvicorn
 from fastapi import FastAPI
 
 import perdure
+from perdure.testing.drill import Drill
+from perdure.wiring import add_language
+
+add_language(Drill)
 
 ORDER: Mapping[str, Any] = {
     "drill": 1,

@@ -16,7 +16,10 @@ from perdure.wiring import Engine
 
 RUNNER = """
 import asyncio, random, sys, perdure
-from perdure.wiring import Engine
+from perdure.testing.drill import Drill
+from perdure.wiring import Engine, add_language
+
+add_language(Drill)
 
 @perdure.provider("work")
 def work(input, context):

@@ -129,6 +129,9 @@ from perdure.stores.clocks import sources
 real = sources.wall
 sources.wall = lambda: real() + {by}
 from perdure.cli.main import main
+from perdure.testing.drill import Drill
+from perdure.wiring import add_language
+add_language(Drill)
 sys.exit(main(sys.argv[1:]))
 """
     return sys.executable, "-c", text

@@ -4,17 +4,15 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perdure.dialects.flow.views.result_comparison import differences
 from perdure.engine.clock import SystemClock
 from perdure.engine.handle import Handle, RunFailed
+from perdure.engine.virtual_clock import VirtualClock
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
 from perdure.wiring import Engine
-
-if TYPE_CHECKING:
-    from perdure.testing.clock import FakeClock
 
 _PREFIX = "https://mwl.dev/v0.1/conformance"
 CLAIMED = frozenset(
@@ -92,9 +90,7 @@ async def run_suite(scenarios: list[Scenario], store: Path, *, virtual_time: boo
     if not virtual_time:
         async with Engine(url, clock=SystemClock(), recover=False) as engine:
             return list(await asyncio.gather(*(_judge(engine, one) for one in scenarios)))
-    from perdure.testing.clock import FakeClock
-
-    clock = FakeClock()
+    clock = VirtualClock()
     async with Engine(url, clock=clock, recover=False) as engine:
         judging = asyncio.gather(*(_judge(engine, one) for one in scenarios))
         while not judging.done():
@@ -102,7 +98,7 @@ async def run_suite(scenarios: list[Scenario], store: Path, *, virtual_time: boo
         return list(await judging)
 
 
-async def _let_time_pass(engine: Engine, clock: "FakeClock") -> None:
+async def _let_time_pass(engine: Engine, clock: VirtualClock) -> None:
     """When nothing moves by itself any more, the next thing that is due comes at once."""
     assert engine.runtime is not None
     calm = 0

@@ -10,7 +10,7 @@ from perdure.cli.server_presence import is_served
 from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.engine.run_removal import descendants
-from perdure.kernel.errors import RunNotFound
+from perdure.kernel.errors import NewerRecord, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Outcome, Status
@@ -100,6 +100,9 @@ async def follow(
                     stands, end = await _look(client, run, until_idle)
                 except RunNotFound:
                     ends[run] = Removed()
+                    continue
+                except NewerRecord as error:
+                    ends[run] = Stuck(str(error))
                     continue
                 seen.append(stands)
                 idle.pop(run, None)

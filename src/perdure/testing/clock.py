@@ -1,64 +1,11 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that stands still until a test moves it."""
 
-from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from perdure.engine.virtual_clock import START as START
+from perdure.engine.virtual_clock import VirtualAlarm as FakeAlarm
+from perdure.engine.virtual_clock import VirtualClock
 
-from perdure.engine.clock import Alarm
-from perdure.kernel.values import Instant
-
-START: Instant = 1_800_000_000_000_000
+__all__ = ["START", "FakeAlarm", "FakeClock"]
 
 
-class FakeClock:
-    def __init__(self, start: Instant = START) -> None:
-        self._now = start
-        self._ahead: Instant = 0  # by how much somebody has set the clock on the wall
-        self._alarms: list[tuple[Instant, int, FakeAlarm]] = []
-        self._count = 0
-
-    def now(self) -> Instant:
-        return self._now
-
-    def wall(self) -> Instant:
-        return self._now + self._ahead
-
-    def set_wall(self, by: Instant) -> None:
-        """Somebody sets the clock on the wall: forward, or back."""
-        self._ahead += by
-        self._alarms = [(at - by if alarm.is_on_wall else at, n, alarm) for at, n, alarm in self._alarms]
-        heapify(self._alarms)
-
-    def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm:
-        return self._call(at, FakeAlarm(callback))
-
-    def call_at_wall(self, at: Instant, callback: Callable[[], None]) -> Alarm:
-        return self._call(at - self._ahead, FakeAlarm(callback, is_on_wall=True))
-
-    def _call(self, at: Instant, alarm: "FakeAlarm") -> Alarm:
-        self._count += 1
-        heappush(self._alarms, (at, self._count, alarm))
-        return alarm
-
-    def next_alarm(self) -> Instant | None:
-        while self._alarms and self._alarms[0][2].callback is None:
-            heappop(self._alarms)
-        return self._alarms[0][0] if self._alarms else None
-
-    def move_to(self, instant: Instant) -> None:
-        """Let time pass; alarms ring in order, each at its own instant."""
-        while (due := self.next_alarm()) is not None and due <= instant:
-            self._now = max(self._now, due)
-            alarm = heappop(self._alarms)[2]
-            callback, alarm.callback = alarm.callback, None
-            assert callback is not None
-            callback()
-        self._now = max(self._now, instant)
-
-
-class FakeAlarm:
-    def __init__(self, callback: Callable[[], None], *, is_on_wall: bool = False) -> None:
-        self.callback: Callable[[], None] | None = callback
-        self.is_on_wall = is_on_wall
-
-    def cancel(self) -> None:
-        self.callback = None
+class FakeClock(VirtualClock):
+    """Begins at a fixed instant; `move_to` lets time pass, and alarms ring in order."""

@@ -1,12 +1,14 @@
 """Runs in a list: as JSON data, by owner, by family."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.engine.client import Client
 from perdure.engine.dry_run import Pending
+from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import Filter, RunRow
@@ -28,26 +30,27 @@ class Ownership:
 
 
 PendingByRun = Mapping[RunId, Sequence[Pending]]
-"""What is recorded of runs and not decided yet."""
+"""Messages that are recorded and not decided yet."""
 
 
 async def with_pending_messages(
     client: Client, rows: Sequence[RunRow], owners: Ownership
 ) -> tuple[list[RunRow], PendingByRun]:
-    """The rows as they would stand. Only runs that nobody drives are looked into, and only where their row says that a
-    word waits, or that something may be due.
+    """The rows as they would be after their pending messages. Only runs without a live owner are read, and only where
+    their row says that a message waits, or that something may be due.
     """
-    found: dict[RunId, Sequence[Pending]] = {}
+    pending: dict[RunId, Sequence[Pending]] = {}
     shown = []
     now, wall = client.clock.now(), client.clock.wall()
     for row in rows:
         is_due = not row.status.is_final and (_has_come(row.due, now) or _has_come(row.on_wall, wall))
         if (row.has_words or is_due) and not owners.is_live(row):
-            _, execution, found[row.id] = await client.outlook(row.id)
-            state = execution.state
-            row = replace(row, status=state.activity, ended_at=state.ended_at)
+            with suppress(NewerRecord):  # its row says what is known of it here
+                _, execution, pending[row.id] = await client.outlook(row.id)
+                state = execution.state
+                row = replace(row, status=state.activity, ended_at=state.ended_at)
         shown.append(row)
-    return shown, found
+    return shown, pending
 
 
 def _has_come(due: Instant | None, now: Instant) -> bool:
