@@ -70,7 +70,7 @@ def test_a_repeated_key_is_refused_with_both_places() -> None:
     (problem,) = problems_of(b"steps:\n  - a: 1\n    b: 2\n    a: 3\n")
 
     assert problem.describe("flow.yaml") == (
-        "flow.yaml:4:5: error: the key 'a' is repeated; it stands already in line 2, column 5 (steps[0].a)"
+        "flow.yaml:4:5: error: the key 'a' is repeated; it was first used in line 2, column 5 (steps[0].a)"
         " [DOC-DUPLICATE-KEY]\n    Keep one of the two, or rename one."
     )
 
@@ -137,7 +137,7 @@ def test_aliases_of_long_texts_are_counted_as_if_they_were_written_out() -> None
     (problem,) = problems_of(text)
 
     assert (problem.code, problem.line) == ("DOC-LIMIT", 2)
-    assert "characters, aliases written out" in problem.message
+    assert "characters, with aliases expanded" in problem.message
 
 
 def test_texts_inside_of_what_an_alias_names_count_as_well() -> None:

@@ -73,14 +73,14 @@ def test_core_tags_are_understood(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (".nan", ".nan has no form in JSON"),
-        ("-.Inf", "-.Inf has no form in JSON"),
+        (".nan", ".nan cannot be represented in JSON"),
+        ("-.Inf", "-.Inf cannot be represented in JSON"),
         ("1e999", "the number 1e999 is out of range"),
         ("9" * 5000, "has too many digits"),
         ("0x" + "f" * 5000, "has too many digits"),
         ("!!float " + "9" * 400, "is out of range"),
-        ("!!int x", "'x' is no int"),
-        ("!!int true", "'true' is no int"),
+        ("!!int x", "'x' is not of type int"),
+        ("!!int true", "'true' is not of type int"),
         ("!!binary aGk=", "the tag !!binary is not supported"),
         ("!!python/object/apply:os.system [x]", "the tag !!python/object/apply:os.system is not supported"),
         ("!custom {}", "the tag !custom is not supported"),

@@ -16,7 +16,7 @@ def read_document(text: bytes, limits: Limits = DEFAULT_LIMITS) -> Document:
     documents = read_documents(text, limits)
     if not documents:
         raise UnreadableText(
-            [Problem(COUNT, "there is no document: the text is empty or all comment", line=1, column=1)]
+            [Problem(COUNT, "there is no document: the text is empty or has only comments", line=1, column=1)]
         )
     if len(documents) > 1:
         line, column = documents[1].place_of()

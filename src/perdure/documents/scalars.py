@@ -42,7 +42,7 @@ def resolve_plain(text: str) -> Any:
     if _PREFIXED.fullmatch(text):
         return _integer(text, 0)
     if _NOT_FINITE.fullmatch(text):
-        raise InvalidScalar(f"{text} has no form in JSON")
+        raise InvalidScalar(f"{text} cannot be represented in JSON")
     return text
 
 
@@ -56,7 +56,7 @@ def resolve_tagged(tag: str, text: str) -> Any:
         raise InvalidScalar(f"the tag {spell_tag(tag)} is not supported")
     value: Any = resolve_plain(text)
     if not isinstance(value, expected) or (name != "bool" and isinstance(value, bool)):
-        raise InvalidScalar(f"{shortened(text)!r} is no {name}")
+        raise InvalidScalar(f"{shortened(text)!r} is not of type {name}")
     return _float(str(value)) if name == "float" else value
 
 

@@ -292,7 +292,9 @@ class _UnfoldedSchema:
             return
         self.visited += 1
         if self.visited > MOST_PARTS or len(self._path) > DEEPEST:
-            raise SchemaTooLarge(f"with its references written out it has more than {MOST_PARTS} parts, or is too deep")
+            raise SchemaTooLarge(
+                f"with its references expanded it has more than {MOST_PARTS} parts, or is nested too deeply"
+            )
         if id(part) in self._path:
             self._returns[id(part)][tuple(self._labels[self._path[id(part)] :])] += 1
             return

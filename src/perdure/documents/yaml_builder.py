@@ -72,7 +72,7 @@ class YamlBuilder:
             kind = type(event)
             self._nodes += 1
             if self._nodes > limit:
-                self._refuse(LIMIT, event, f"the document has more than {limit} keys and values, aliases written out")
+                self._refuse(LIMIT, event, f"the document has more than {limit} keys and values, with aliases expanded")
             if kind is ScalarEvent:
                 self._characters += len(event.value)
                 if top is not None and top.awaits_key:
@@ -157,7 +157,7 @@ class YamlBuilder:
         name = event.anchor
         anchored = self._anchors.get(name)
         if any(container.anchor == name for container in self._open):
-            self._refuse(ALIAS, event, f"*{name} stands inside &{name}: a value cannot contain itself")
+            self._refuse(ALIAS, event, f"*{name} is inside &{name}: a value cannot contain itself")
         if anchored is None:
             self._refuse(
                 ALIAS, event, f"there is no anchor &{name} before *{name}", "A text that begins with * needs quotes."
@@ -166,7 +166,7 @@ class YamlBuilder:
         self._nodes += nodes
         self._characters += characters
         if self._characters > self._limits.text:
-            message = f"the document has more than {self._limits.text} characters, aliases written out"
+            message = f"the document has more than {self._limits.text} characters, with aliases expanded"
             self._refuse(LIMIT, event, message)
         return value
 
@@ -192,7 +192,7 @@ class YamlBuilder:
         self._report(
             DUPLICATE_KEY,
             event,
-            f"the key {shortened(name)!r} is repeated; it stands already in line {line}, column {column}",
+            f"the key {shortened(name)!r} is repeated; it was first used in line {line}, column {column}",
             "Keep one of the two, or rename one.",
         )
 

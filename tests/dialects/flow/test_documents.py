@@ -191,7 +191,7 @@ def test_all_problems_come_at_once_in_the_order_of_the_text_with_line_column_and
     assert found == [
         (3, 3, "MWL-023", "there is no Step 'frist'; did you mean 'first'?"),
         (5, 15, "MWL-026", "there is no action 'Retrun'; did you mean 'Return'?"),
-        (6, 5, "MWL-025", "a Pass Step lacks 'next'"),
+        (6, 5, "MWL-025", "a Pass Step is missing 'next'"),
         (6, 34, "MWL-022", "a Pass Step has no member 'nxt'; did you mean 'next'?"),
     ]
 

@@ -1,4 +1,4 @@
-"""Invariant 5: what ends a run that goes on without anything from outside, and what does not."""
+"""Invariant 5: what ends a run that goes on without any outside input, and what does not."""
 
 import pytest
 

@@ -98,8 +98,8 @@ class Flow(Dialect):
     def refusal(self, execution: Execution, input: i.Signal | i.Steer | i.Reopen) -> str | None:
         match input:
             case i.Signal():
-                return "a Flow waits for no signals"
+                return "a Flow does not accept signals"
             case i.Steer(verb):
-                return f"a Flow cannot be asked to {verb!r}"
+                return f"a Flow does not support {verb!r}"
             case _:
-                return "a Flow ends once; start it again instead"
+                return "a Flow that has ended cannot be reopened; start a new run instead"

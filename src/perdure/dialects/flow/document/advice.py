@@ -110,7 +110,7 @@ def _unreachable_clauses(step: Step) -> Iterator[Finding]:
     for index, clause in enumerate(step.catch):
         for earlier in step.catch[:index]:
             if _covers(earlier.match or {}, clause.match or {}):
-                message = "this clause can never match: an earlier one takes everything it would"
+                message = "this clause can never match: an earlier clause matches everything that it would"
                 yield warning("MWL-047", message, f"{step.site}/catch/{index}")
                 break
 
@@ -144,8 +144,8 @@ def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Fi
     while isinstance(entry, Entry):
         if entry.provider.reruns:
             if around is not None:
-                message = f"this re-runs inside {around.site}, which re-runs as well: their runs multiply"
-                yield warning("MWL-047", message, entry.site, "Leave it so if that is meant.")
+                message = f"this re-runs inside {around.site}, which re-runs too: the numbers of runs multiply"
+                yield warning("MWL-047", message, entry.site, "Ignore this if it is intended.")
             around = entry
         entry = entry.inner
     return around
@@ -187,7 +187,7 @@ def _defaults(flow: Any, path: Path) -> Iterator[Finding]:
             for name, member in properties.items():
                 default = member.get("default") if isinstance(member, dict) else None
                 if isinstance(default, str) and find_expression(default) is not None:
-                    message = "a default is never evaluated: this one binds as it is written"
+                    message = "a default is never evaluated: this one is used literally"
                     where = (*at, "parameters", "properties", name, "default")
                     yield Finding("MWL-111", message, where, "", Severity.WARNING)
             pending += [(item, (*at, step)) for step, item in raw.items() if step != "parameters"]

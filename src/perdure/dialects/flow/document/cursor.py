@@ -46,7 +46,7 @@ class Cursor(documents.Cursor[Report], frozen=True):
         """Whether the value is of the kind; an expression is not allowed here (MWL-042)."""
         if self.is_expression:
             name = str(self.path[-1]) if self.path else "the document"
-            self.problem("MWL-042", f"{name!r} is structural: an expression cannot stand here")
+            self.problem("MWL-042", f"{name!r} is structural: an expression is not allowed here")
             return False
         return self.is_literal(kind, code, hint)
 
@@ -67,7 +67,7 @@ class Cursor(documents.Cursor[Report], frozen=True):
             return False
         for name in required:
             if name not in self.value:
-                self.problem(code, f"{what} lacks {name!r}")
+                self.problem(code, f"{what} is missing {name!r}")
         for name in self.value:
             if name in members:
                 members[name](self.at(name))
@@ -84,7 +84,7 @@ class Cursor(documents.Cursor[Report], frozen=True):
             return True
         listed = " and ".join(repr(name) for name in names)
         count = "both" if present else "neither"
-        self.problem(code, f"exactly one of {listed} must be written, not {count}")
+        self.problem(code, f"exactly one of {listed} is required, not {count}")
         return False
 
 

@@ -30,7 +30,7 @@ def flow(cursor: Cursor, is_root: bool) -> None:
     if is_root:
         cursor.closed({"$schema": _schema, **members}, ("entrypoint", "steps"), what="a Flow")
         if "$schema" not in cursor.value:
-            cursor.problem("MWL-021", "the root Flow lacks '$schema'", hint=f'Write "$schema": "{FLOW_SCHEMA}".')
+            cursor.problem("MWL-021", "the root Flow is missing '$schema'", hint=f'Write "$schema": "{FLOW_SCHEMA}".')
     else:
         cursor.closed(members, ("entrypoint", "steps"), what="a Flow", foreign={"$schema": "MWL-021"})
 
@@ -77,7 +77,7 @@ def _step(cursor: Cursor) -> None:
     if not cursor.has("an object"):
         return
     if "action" not in cursor.value:
-        cursor.problem("MWL-022", "a Step lacks 'action'", hint=f"One of {', '.join(ACTIONS)}.")
+        cursor.problem("MWL-022", "a Step is missing 'action'", hint=f"One of {', '.join(ACTIONS)}.")
         return
     name = cursor.at("action")
     if not name.has("a string"):
@@ -96,7 +96,7 @@ def _members(cursor: Cursor, action: Action) -> None:
     what = f"a {action.name} Step"
     for name in action.required:
         if name not in cursor.value:
-            cursor.problem("MWL-025" if name == "next" else action.code_of_missing, f"{what} lacks {name!r}")
+            cursor.problem("MWL-025" if name == "next" else action.code_of_missing, f"{what} is missing {name!r}")
     foreign = {name: "MWL-027" for other in ACTIONS.values() for name in other.members}
     if action.is_terminal:
         foreign["next"] = "MWL-025"
@@ -108,7 +108,7 @@ def _parameters(cursor: Cursor) -> None:
     if not cursor.has("an object", "MWL-033"):
         return
     if cursor.value.get("type") != "object":
-        cursor.problem("MWL-033", '\'parameters\' must say "type": "object" at its top level')
+        cursor.problem("MWL-033", '\'parameters\' must have "type": "object" at its top level')
         return
     properties = cursor.value.get("properties", {})
     if not isinstance(properties, dict):
@@ -117,7 +117,9 @@ def _parameters(cursor: Cursor) -> None:
     try:
         Parameters(cursor.value).compile()
     except InvalidSchema as error:
-        cursor.problem("MWL-033", f"'parameters' is no valid JSON Schema: {error}", *_existing_part(cursor, error.path))
+        cursor.problem(
+            "MWL-033", f"'parameters' is not a valid JSON Schema: {error}", *_existing_part(cursor, error.path)
+        )
 
 
 def _existing_part(cursor: Cursor, path: Path) -> Path:

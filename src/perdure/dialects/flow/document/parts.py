@@ -93,7 +93,7 @@ def _patterns(cursor: Cursor) -> None:
 def _types(cursor: Cursor) -> None:
     _patterns(cursor)
     if isinstance(cursor.value, list) and "success" in cursor.value:
-        cursor.problem("MWL-041", "a success is no failure: 'types' cannot hold 'success'")
+        cursor.problem("MWL-041", "'types' lists failure types: 'success' is not allowed")
 
 
 def _retryable(cursor: Cursor) -> None:
@@ -152,7 +152,7 @@ def _call_provider(cursor: Cursor) -> None:
     call = catalog.call(cursor.value)
     if call is None:
         message = f"there is no provider {cursor.value!r}{cursor.guess(cursor.value, catalog.call_uris())}"
-        cursor.problem("MWL-031", message, hint="Bring providers of your own with --load.")
+        cursor.problem("MWL-031", message, hint="Load your own providers with --load.")
     elif call.name and (refusal := catalog.refusal(call.name)) is not None:
         cursor.problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
 
@@ -163,10 +163,10 @@ def _is_uri(cursor: Cursor, expected: str) -> bool:
     kind = uri_type(cursor.value)
     if kind is None:
         cursor.problem(
-            "MWL-031", f"{cursor.value!r} is no provider URI", hint="As in mwl:provider.call/perdure/http/v1."
+            "MWL-031", f"{cursor.value!r} is not a provider URI", hint="For example: mwl:provider.call/perdure/http/v1."
         )
     elif kind != expected:
-        cursor.problem("MWL-031", f"a {expected} URI must stand here, not a {kind} one")
+        cursor.problem("MWL-031", f"expected a {expected} URI here, not a {kind} URI")
     return kind == expected
 
 
@@ -186,7 +186,8 @@ def _flow_target(cursor: Cursor) -> None:
                 return
             around = around.outer
         cursor.problem(
-            "MWL-029", f"no Flow is called {cursor.value!r} here{cursor.guess(cursor.value, _flow_names(cursor))}"
+            "MWL-029",
+            f"there is no Flow named {cursor.value!r} in scope here{cursor.guess(cursor.value, _flow_names(cursor))}",
         )
 
 

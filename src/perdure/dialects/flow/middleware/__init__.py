@@ -17,9 +17,10 @@ def register(middleware: Middleware) -> Middleware:
     """Make a middleware of one's own known to every Flow of this process."""
     taken = KNOWN.get(middleware.uri)
     if not middleware.uri.startswith("mwl:provider.middleware/") or "/mwl/" in middleware.uri:
-        raise ValueError(f"{middleware.uri!r} is no URI for a middleware of one's own")
+        expected = "mwl:provider.middleware/NAMESPACE/NAME/v1"
+        raise ValueError(f"{middleware.uri!r} is not a URI for a custom middleware (expected e.g. {expected})")
     if taken is not None and type(taken) is not type(middleware):
-        raise ValueError(f"{middleware.uri!r} is registered already, by {type(taken).__qualname__}")
+        raise ValueError(f"{middleware.uri!r} is already registered, by {type(taken).__qualname__}")
     KNOWN[middleware.uri] = middleware
     return middleware
 

@@ -79,7 +79,7 @@ class Retry(Middleware):
         handled[at] += 1
         if handled[at] >= policy["attempts"]:
             details = {"attempts": runs, "policy": at}
-            message = f"attempt {runs} failed as well, and policy {at} allows no more"
+            message = f"attempt {runs} failed too, and policy {at} allows no more attempts"
             return Emit(result=failure(EXHAUSTED, message, details=details, previous=risen))
         override = context.arguments.get("delay")
         if override is not None:

@@ -36,15 +36,15 @@ def parse_timestamp(text: str) -> Instant:
     """The instant of an RFC 3339 date-time; `ValueError` for anything else, a bare date included."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:60]!r} is no RFC 3339 timestamp such as 2030-01-31T12:00:00Z")
+        raise ValueError(f"{text[:60]!r} is not an RFC 3339 timestamp (expected e.g. 2030-01-31T12:00:00Z)")
     year, month, day, hour, minute, second = (int(match[at]) for at in range(1, 7))
     if second > 60 or (match[9] and (int(match[9]) > 23 or int(match[10]) > 59)):
-        raise ValueError(f"{text[:60]!r} is no RFC 3339 timestamp: a part is out of range")
+        raise ValueError(f"{text[:60]!r} is not an RFC 3339 timestamp: a part is out of range")
     try:
         # Python knows neither the leap second 60 nor the year 0, and both are valid here.
         at = (datetime(year or 1, month, day, hour, minute, tzinfo=UTC) - _EPOCH) // _MICRO + second * SECOND
     except ValueError as error:
-        raise ValueError(f"{text[:60]!r} is no RFC 3339 timestamp: {error}") from None
+        raise ValueError(f"{text[:60]!r} is not an RFC 3339 timestamp: {error}") from None
     at += int((match[7] or "0")[:6].ljust(6, "0"))
     if match[8]:
         offset = (int(match[9]) * 3600 + int(match[10]) * 60) * SECOND

@@ -37,7 +37,7 @@ def _on_end(turn: Turn) -> None:
 def end_exhausted(turn: Turn, reason: str, count: int) -> None:
     """So many moves or caught failures without outside input."""
     verb = "caught" if reason == "failures" else "made"
-    message = f"the run {verb} {count} {reason} without anything from outside"
+    message = f"the run {verb} {count} {reason} without any outside input"
     envelope = cancellation(message=message, details={"reason": reason, "limit": count})
     body: Body = turn.body
     root = body.frames.get(moves.ROOT)

@@ -20,12 +20,12 @@ PARAMETERS = Parameters(
         "type": "object",
         "oneOf": [{"required": ["document"]}, {"required": ["path"]}],
         "properties": {
-            "path": {"type": "string", "description": "What an applied or registered document goes by."},
-            "version": {"type": ["string", "integer"], "description": "Of the document that `path` names."},
+            "path": {"type": "string", "description": "The name of an applied or registered document."},
+            "version": {"type": ["string", "integer"], "description": "The version of the document that `path` names."},
             "document": {"type": ["object", "string"], "description": "The document, as data or as its text."},
-            "language": {"type": "string", "default": "flow", "description": "What `document` is written in."},
-            "name": {"type": "string", "description": "How the run is called in lists."},
-            "arguments": {"type": "object", "description": "What else the run is told at its start."},
+            "language": {"type": "string", "default": "flow", "description": "The language of `document`."},
+            "name": {"type": "string", "description": "The name of the run in lists."},
+            "arguments": {"type": "object", "description": "Further arguments of the run."},
         },
     }
 )

@@ -31,7 +31,7 @@ def encode_hook(item: Any) -> Any:
             return item.payload
         case Vars():
             return item.cells
-    raise TypeError(f"{type(item).__name__} is no part of a snapshot")
+    raise TypeError(f"{type(item).__name__} cannot be part of a snapshot")
 
 
 def decode_hook(kind: type, item: Any) -> Any:
@@ -39,7 +39,7 @@ def decode_hook(kind: type, item: Any) -> Any:
         return _cell(item)
     if kind is Vars:
         return Vars({name: _cell(cell) for name, cell in item.items()})
-    raise TypeError(f"{kind.__name__} is no part of a snapshot")
+    raise TypeError(f"{kind.__name__} cannot be part of a snapshot")
 
 
 def _cell(item: Any) -> Cell:

@@ -47,7 +47,7 @@ def _scatter(cursor: Cursor) -> None:
 
 def _completion(cursor: Cursor) -> None:
     if cursor.closed({"successes": _successes, "wait": _wait}, what="'completion'") and "successes" not in cursor.value:
-        cursor.problem("MWL-037", "'completion' lacks 'successes'")
+        cursor.problem("MWL-037", "'completion' is missing 'successes'")
 
 
 def _successes(cursor: Cursor) -> None:
@@ -61,7 +61,7 @@ def _wait(cursor: Cursor) -> None:
 
 def _concurrency(cursor: Cursor) -> None:
     if cursor.is_expression:
-        cursor.problem("MWL-042", "'concurrency' is literal: an expression cannot stand here")
+        cursor.problem("MWL-042", "'concurrency' is literal: an expression is not allowed here")
     elif cursor.value is not None and not (_is_whole(cursor.value) and cursor.value >= 1):
         cursor.problem("MWL-036", "'concurrency' must be null or an integer of at least 1")
 
@@ -104,8 +104,8 @@ class GatherAction(Action):
         """`over` with `call`, or `calls` (MWL-034)."""
         present = [name for name in ("over", "call", "calls") if name in cursor.value]
         if present not in (["over", "call"], ["calls"]):
-            names = ", ".join(repr(name) for name in present) or "neither"
-            cursor.problem("MWL-034", f"a Gather has either 'over' with 'call' or 'calls', here: {names}")
+            names = ", ".join(repr(name) for name in present) or "none of them"
+            cursor.problem("MWL-034", f"a Gather needs either 'over' with 'call', or 'calls', not {names}")
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> GatherFields:
         roots = AMBIENT | {"step"}

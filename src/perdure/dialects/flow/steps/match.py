@@ -34,7 +34,7 @@ def _match_case(cursor: Cursor) -> None:
         "comment": comment,
     }
     if cursor.closed(members, ("next",), what="a Match case") and "when" not in cursor.value:
-        cursor.problem("MWL-039", "a Match case lacks 'when'")
+        cursor.problem("MWL-039", "a Match case is missing 'when'")
 
 
 def _predicate(cursor: Cursor) -> None:

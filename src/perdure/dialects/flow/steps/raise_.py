@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def _raised(cursor: Cursor) -> None:
     if cursor.closed(parts.ENVELOPE, what="a Raise result"):
         if "code" not in cursor.value:
-            cursor.problem("MWL-040", "a Raise result lacks 'code'")
+            cursor.problem("MWL-040", "a Raise result is missing 'code'")
         parts.refuse_success(cursor)
 
 
