@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tests.architecture.source_tree import Import, all_imports, modules
 
+LANGUAGES = ("flow", "playbook", "story")
+
 PURE = ("kernel", "documents", "expressions", "dialects")
 
 _NO_IO = "a pure package does no I/O"
@@ -150,6 +152,30 @@ def test_production_does_not_use_testing() -> None:
         if _package(found) != "testing" and found.target.startswith("perdure.testing")
     )
     assert wrong == []
+
+
+SHARED = ("kernel", "documents", "expressions", "stores", "engine", "workers", "providers", "views", "cli")
+
+NAMES_A_LANGUAGE = {
+    "perdure.providers.registry": "lists the engrams that are shipped with Story",
+    "perdure.cli.conformance_cases": "compares results of Flow's conformance cases",
+    "perdure.cli.verbs.serve": "runs Story's triggers",
+}
+"""Modules of shared packages that still import a language, each with what it uses: none may be added."""
+
+
+def test_shared_packages_know_no_language() -> None:
+    """A language is added without touching them: what it brings is passed in by wiring or named in a list."""
+    languages = tuple(f"perdure.{part}.{name}" for part in ("dialects", "services") for name in LANGUAGES)
+    knows = {
+        f"{found.importer}:{found.line} imports {found.target}"
+        for found in all_imports()
+        if _package(found) in SHARED
+        and found.importer not in NAMES_A_LANGUAGE
+        and any(found.target == language or found.target.startswith(f"{language}.") for language in languages)
+    }
+
+    assert sorted(knows) == []
 
 
 def test_sql_stays_in_stores() -> None:

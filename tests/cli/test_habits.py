@@ -180,6 +180,6 @@ def test_help_names_the_habits_in_one_paragraph(perdure: CommandLine) -> None:
     """PBK-234: the list of verbs stays ours."""
     told = perdure("--help").out
 
-    assert "Habits of NoETL users are understood" in told
+    assert "NoETL commands are accepted" in told
     assert not [line for line in told.splitlines() if line.strip().startswith(("status ", "validate ", "exec "))]
     assert "without what it has produced" in perdure("status", "--help").out

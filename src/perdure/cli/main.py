@@ -13,7 +13,7 @@ from typing import NoReturn
 from perdure.cli.console import Console, harmless
 from perdure.cli.exit_codes import Exit
 from perdure.cli.verbs import UNLISTED, VERBS
-from perdure.services.playbook.noetl_aliases import PARAGRAPH, translate_arguments
+from perdure.services import COMMAND_ALIASES
 
 EXIT_CODES = """\
 exit codes:
@@ -60,7 +60,7 @@ def _perform(words: Sequence[str]) -> int:
     as_json = _Parser.as_json = "--json" in words  # so also when the words are not understood
     try:
         _check_text(words)
-        words = translate_arguments(words)
+        words = _translate_aliases(words)
         asked = _parser(words).parse_args(words)
         if asked.verb is None:
             _parser(()).print_help(sys.stderr)
@@ -75,6 +75,17 @@ def _perform(words: Sequence[str]) -> int:
         from perdure.cli.error_output import complain
 
         return complain(error, talk, as_json=as_json)
+
+
+def _translate_aliases(words: Sequence[str]) -> Sequence[str]:
+    """Commands as users of another tool spell them, in our spelling."""
+    for module in COMMAND_ALIASES:
+        words = import_module(module).translate_arguments(words)
+    return words
+
+
+def _help_on_aliases() -> str:
+    return "".join(import_module(module).HELP for module in COMMAND_ALIASES)
 
 
 def _check_text(words: Sequence[str]) -> None:
@@ -99,7 +110,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="perdure",
         description="Run workflows durably: nothing acknowledged is lost.",
-        epilog=f"{EXAMPLES}{PARAGRAPH}\n{EXIT_CODES}",
+        epilog=f"{EXAMPLES}{_help_on_aliases()}\n{EXIT_CODES}",
         formatter_class=Formatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")

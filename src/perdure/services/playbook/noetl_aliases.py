@@ -22,8 +22,8 @@ OPTIONS = {
 }
 DEFAULT_AGE = "5"  # minutes, of `cleanup`
 
-PARAGRAPH = """\
-Habits of NoETL users are understood: validate, exec, executions, events, status, ctx set, replay, cleanup, register,
+HELP = """\
+NoETL commands are accepted: validate, exec, executions, events, status, ctx set, replay, cleanup, register,
 catalog list/get/register; `run` takes --payload, -t STEP, -r local and --dry-run.
 """
 
