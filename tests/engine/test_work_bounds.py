@@ -74,7 +74,7 @@ async def test_200_runs_of_10_steps(tmp_path: Path, spoken: tuple[Language, Boun
     assert sum(meter.bytes) / 2000 < bounds.sequence
 
 
-CALLS = {"drill": 120, "flow": 170, "playbook": 224, "story": 248}
+CALLS = {"drill": 116, "flow": 165, "playbook": 214, "story": 240}
 """Calls of Python functions per step of W1, a twentieth above what they are today; starts and ends are among them."""
 
 

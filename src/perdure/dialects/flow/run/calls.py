@@ -24,6 +24,8 @@ from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.sealed_arguments import seal_by_place
 from perdure.kernel.values import NULL, SECOND, Instant, Payload
 
+_TASK = Kind.TASK  # members of an enumeration are found slowly, and every step asks
+
 # The tail of a Step that succeeded: what it hands on, and what it binds.
 
 
@@ -131,7 +133,7 @@ class _Dispatch:
         task = turn.schedule_task(
             provider, self._path, text, self._payload(), hold_effects_in_doubt=held, sealed=bool(secrets)
         )
-        self._entered(Kind.TASK, task)
+        self._entered(_TASK, task)
 
     def to_run(self, arguments: dict[str, Any]) -> None:
         turn = self.move.turn

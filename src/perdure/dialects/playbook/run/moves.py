@@ -17,6 +17,8 @@ from perdure.dialects.playbook.values.template_scopes import Makers, gather, pip
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel.turn import Turn
 
+_FAIL_FAST = OnFailure.FAIL_FAST  # members of an enumeration are found slowly, and every step asks
+
 # One pass through a step's tasks: start an attempt, take its outcome in, let the task's rules decide (section 5).
 
 NOTHING: frozenset[str] = frozenset()
@@ -107,7 +109,7 @@ def _stop_if_hurried(turn: Turn, move: Callable[[Turn, int], None], number: int)
     program: Program = turn.program
     before = body.unhandled
     move(turn, number)
-    is_fast = program.completion.on_failure is OnFailure.FAIL_FAST
+    is_fast = program.completion.on_failure is _FAIL_FAST
     if is_fast and body.unhandled > before and body.stopped is None:
         first = next(failure for failure in body.failures if not failure.handled)
         ends.stop(turn, first.error, is_failure=False)

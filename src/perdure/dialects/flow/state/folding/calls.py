@@ -11,6 +11,8 @@ from perdure.dialects.flow.state.values import ARRIVAL, NOTHING, Cell, Result
 from perdure.kernel import events as e
 from perdure.kernel.values import Instant
 
+_MOCK, _FRAME = Kind.MOCK, Kind.FRAME  # members of an enumeration are found slowly, and every step asks
+
 _KINDS = tuple(Kind)
 
 
@@ -45,7 +47,7 @@ def _call_entered(body: Body, event: f.CallEntered) -> None:
     kind = _KINDS[event.kind]
     call = Call(event.call, event.index, event.at, kind, event.target, received, input)
     _add_call(frame, call)
-    if kind is Kind.MOCK:
+    if kind is _MOCK:
         call.metadata = optional_cell(event.metadata)
         echoed = input or received
         content = echoed if event.content is None else body.cell(frame, event.content)
@@ -54,7 +56,7 @@ def _call_entered(body: Body, event: f.CallEntered) -> None:
         if not event.target:
             settle(body, event.frame, frame, call, call.prepared, event.at)
             return
-    if kind is not Kind.FRAME:
+    if kind is not _FRAME:
         body.waits[event.target] = (event.frame, event.index)
     dequeue_if_waiting(body, event.frame, frame)
 

@@ -13,6 +13,8 @@ from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
+_WORKING = ThreadPhase.WORKING  # members of an enumeration are found slowly, and every step asks
+
 
 def forget_threads(body: Body, run: b.StepRun) -> None:
     for number in run.threads:
@@ -47,7 +49,7 @@ def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
 def _begin(body: Body, number: int, thread: b.PipelineThread, label: str, at: Instant) -> None:
     thread.began = at
     thread.label = label
-    thread.phase = ThreadPhase.WORKING
+    thread.phase = _WORKING
     body.agenda.pop(number, None)
     tally = body.tallies[body.runs[thread.run].step]
     tally.task_attempts[label] = tally.task_attempts.get(label, 0) + 1

@@ -10,6 +10,8 @@ from perdure.dialects.story.state.phases import DEFAULT_REASONS, Phase, Reason
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
+_SUCCEEDED = Phase.SUCCEEDED  # members of an enumeration are found slowly, and every step asks
+
 
 def _steps_skipped(body: Body, event: s.StepsSkipped) -> None:
     for name in event.steps:
@@ -95,7 +97,7 @@ def _step_ended(body: Body, event: s.StepEnded) -> None:
         run.next_retry_at = None
         if event.source != "none":
             run.last_output_at = event.at
-        if event.phase != Phase.SUCCEEDED and run.attempt:
+        if event.phase != _SUCCEEDED and run.attempt:
             run.last_failure = event.message
     _let_go(body, state)
     _settle(body, event.step, state)
