@@ -101,7 +101,7 @@ def open_store(
     if scheme in ("postgresql", "postgres"):
         return _open_postgres(url, clock, must_exist=must_exist, lease=lease, patience=patience)
     if scheme != "sqlite":
-        raise BadStoreUrl(f"there is no store of kind {scheme!r}")  # the rest may hold a password
+        raise BadStoreUrl(f"unknown kind of store: {scheme!r}")  # the rest may hold a password
     from perdure.stores.sqlite.database import path_of
     from perdure.stores.sqlite.store import SqliteStore
 
@@ -142,7 +142,7 @@ def open_admin(url: str, clock: Clock) -> "StoreAdmin":
 
         return PostgresAdmin(url)
     if scheme != "sqlite":
-        raise BadStoreUrl(f"there is no store of kind {scheme!r}")  # the rest may hold a password
+        raise BadStoreUrl(f"unknown kind of store: {scheme!r}")  # the rest may hold a password
     from perdure.stores.sqlite.admin import SqliteAdmin
     from perdure.stores.sqlite.database import path_of
 
@@ -194,7 +194,9 @@ def _seconds(variable: str, usual: float) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise PerdureError(f"{variable}={written!r} is no number of seconds", hint=f"For example {variable}={usual:g}")
+        raise PerdureError(
+            f"{variable}={written!r} is not a number of seconds", hint=f"For example {variable}={usual:g}"
+        )
     return seconds
 
 

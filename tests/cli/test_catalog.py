@@ -106,7 +106,7 @@ def test_a_missing_name_or_kind_says_what_to_do(perdure: CommandLine) -> None:
     assert "there is no playbook.noetl.io/nope" in perdure("get", "playbook", "nope", code=8).err
     assert "did you mean 'playbooks'?" in perdure("get", "playboks", code=8).err
     assert "Playbook" in perdure("get").out
-    assert "there are none" in perdure.here("get", "flows").err
+    assert "no resources found" in perdure.here("get", "flows").err
     assert perdure("get", "playbooks", "--db", "sqlite:///elsewhere.db", code=8).out == ""
     assert not (perdure.folder / "elsewhere.db").exists()
 

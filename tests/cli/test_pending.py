@@ -279,7 +279,7 @@ def test_a_cascade_below_a_run_that_has_ended_names_those_that_nobody_drives(per
     told = perdure.here("cancel", run, "--cascade")
 
     assert "1 run below it is asked too" in told.err
-    assert f"have them stop with: perdure resume {run}.1" in told.err
+    assert f"stop them with: perdure resume {run}.1" in told.err
     perdure("resume", f"{run}.1", code=3)
     statuses = {one["id"]: one["status"] for one in perdure.here("ps", "--all", "--json").json}
     assert statuses == {run: "succeeded", f"{run}.1": "cancelled"}

@@ -58,7 +58,7 @@ def served(unserved: Verbs) -> Iterator[Verbs]:
 def is_told_to_resume(done: Done) -> bool:
     assert "Traceback" not in done.err
     told = done.err + done.out
-    promised = "server takes it up" in told or "server takes them up" in told
+    promised = "server will resume it" in told or "server will resume them" in told
     asked_to = "perdure resume" in told or "no live process" in told or "when the run is resumed" in told
     assert not (promised and asked_to), told
     return asked_to
@@ -90,8 +90,8 @@ def test_with_a_server_nobody_is_told_to_resume(served: Verbs) -> None:
 
     assert [verb for verb, one in done.items() if is_told_to_resume(one)] == []
     for verb in ("run", "trigger", "apply"):
-        assert "recorded; a server takes it up" in done[verb].err, verb
-    assert "A server takes it up." in done["run --wait-timeout"].err
+        assert "recorded; a server will resume it" in done[verb].err, verb
+    assert "A server will resume it." in done["run --wait-timeout"].err
     assert done["run --json"].json["resume"] is None
 
 
@@ -100,7 +100,7 @@ def test_without_a_server_every_verb_says_how_it_goes_on(unserved: Verbs) -> Non
 
     assert [verb for verb, one in done.items() if not is_told_to_resume(one)] == []
     for verb in ("run", "trigger", "apply"):
-        assert "recorded; no live process drives it. Have it done with: perdure resume" in done[verb].err, verb
+        assert "recorded; no server is running; resume it with: perdure resume" in done[verb].err, verb
     assert done["run --json"].json["resume"].startswith("perdure resume")
 
 
@@ -111,13 +111,13 @@ def test_a_run_that_is_stopped_by_hand_goes_on_at_the_server(served: Verbs) -> N
     done = running.end()
 
     assert done.code == 130 and not is_told_to_resume(done)
-    assert f"run {run} is durable. A server takes it up." in done.err
+    assert f"run {run} is durable. A server will resume it." in done.err
     served("signal", run, "go", '"said"')
     followed = served("resume", run)
     assert followed.out == "said\n"
 
 
 def test_a_cancel_is_waited_for_although_the_run_is_between_owners(served: Verbs) -> None:
-    """The server takes it up in a moment: that is no reason to give up."""
+    """The server will resume it in a moment: that is no reason to give up."""
     run = served("run", served.waiting(), "--detach").out.strip()
     assert "cancelled" in served("cancel", run, "--wait").err

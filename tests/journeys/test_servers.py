@@ -77,7 +77,7 @@ class Fleet:
     def detach(self, *steps: dict[str, Any], name: str = "job") -> str:
         file = self.perdure.drill(*steps, name=name)
         done = self("run", file, "--load", "./tasks.py", "--detach")
-        assert "a server takes it up" in done.err
+        assert "a server will resume it" in done.err
         run: str = done.out.strip()
         return run
 
@@ -421,6 +421,6 @@ def test_words_that_make_no_sense_are_told_at_once(tmp_path: Path, words: tuple[
 def test_a_server_that_leaves_names_those_who_go_on(fleet: Fleet) -> None:
     one, two = fleet.serve(), fleet.serve()
     one.send(signal.SIGTERM)
-    assert "The other servers go on with them." in one.end().err
+    assert "The other servers continue them." in one.end().err
     two.send(signal.SIGTERM)
-    assert "Go on with: perdure serve" in two.end().err
+    assert "Continue with: perdure serve" in two.end().err

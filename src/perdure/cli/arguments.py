@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
-    """What every verb understands."""
+    """The options of every verb."""
     add_shared_again(parser)
     db = os.environ.get("PERDURE_DB") or "sqlite:///perdure.db"
     parser.set_defaults(db=db, json=False, quiet=False, verbose=0)
@@ -35,7 +35,7 @@ def add_shared_again(parser: argparse.ArgumentParser) -> None:
         help="the store (default: $PERDURE_DB, else sqlite:///perdure.db, relative to the working directory)",
     )
     group.add_argument("--json", action="store_true", default=unsaid, help="exactly one JSON value on stdout")
-    group.add_argument("-q", "--quiet", action="store_true", default=unsaid, help="say nothing but errors on stderr")
+    group.add_argument("-q", "--quiet", action="store_true", default=unsaid, help="print only errors to stderr")
     group.add_argument(
         "-v", "--verbose", action="count", default=unsaid, help="log more on stderr; twice for everything"
     )
@@ -87,7 +87,7 @@ def add_selector(parser: argparse.ArgumentParser) -> None:
 
 
 def add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--key", metavar="K", help="counts once: the same key again changes nothing")
+    parser.add_argument("--key", metavar="K", help="idempotency key: the same key again changes nothing")
 
 
 def add_labels(parser: argparse.ArgumentParser, purpose: str) -> None:
@@ -140,7 +140,7 @@ def _read_past(text: str) -> Instant:
 
 def _read_port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 65_536):
-        raise ValueError(f"{text!r} is no port, 1 to 65535")
+        raise ValueError(f"{text!r} is not a port (expected 1 to 65535)")
     return int(text)
 
 
@@ -169,7 +169,7 @@ def with_members(value: Any, members: Iterable[tuple[str, str]]) -> Any:
         for name in parents:
             place = place.setdefault(name, {}) if isinstance(place, dict) else None
         if not isinstance(place, dict):
-            raise BadUsage(f"--set {path}: there is no object to set a member of")
+            raise BadUsage(f"--set {path}: the value above it is not an object")
         place[last] = _json_or_text(text)
     return value
 

@@ -1,4 +1,4 @@
-"""What is said to people, on stderr: lines, and in a terminal a small block that is redrawn in place."""
+"""Messages for people, on stderr: lines, and in a terminal a small block that is redrawn in place."""
 
 import os
 import re

@@ -39,7 +39,7 @@ async def steer(asked: argparse.Namespace, talk: Console, done: str, send: Send,
         said = [done, *([] if told.is_decided else [_not_decided(told, is_live)]), *told.remarks]
         talk.say(f"run {run}: {'; '.join(said)}")
         if not is_live:
-            talk.say(f"Go on with: {resume_command(asked, run)}")
+            talk.say(f"Resume it with: {resume_command(asked, run)}")
         return Exit.OK
 
 

@@ -25,7 +25,7 @@ EXAMPLES = """\
 examples:
   perdure run examples/hello.json             start it, follow it, print what it returns
   perdure ps                                  what is running, what was interrupted
-  perdure resume                              take up everything that was interrupted
+  perdure resume                              continue everything that was interrupted
   perdure run FILE --db sqlite:///runs.db     another store (default: $PERDURE_DB, else sqlite:///perdure.db)
 
 `perdure VERB --help` explains a verb.

@@ -1,4 +1,4 @@
-"""Following a run with the eyes: a block that is redrawn in a terminal, plain lines elsewhere, or nothing at all."""
+"""Progress display: a block that is redrawn in a terminal, plain lines elsewhere, or nothing at all."""
 
 import time
 from collections.abc import Callable

@@ -74,6 +74,8 @@ async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace
     if count:
         named = () if unborn or count > CHILDREN_NAMED else sorted(born)
         goes_on = (
-            "a server takes them up" if await is_served(client) else f"go on with: {resume_command(asked, *named)}"
+            "a server will resume them"
+            if await is_served(client)
+            else f"resume them with: {resume_command(asked, *named)}"
         )
         talk.say(f"{count} of its children are not awaited and still open; {goes_on}")

@@ -1,4 +1,4 @@
-"""Whether servers share the store: then a run that nobody drives is taken up without anybody typing anything."""
+"""Whether a server works on the store: it resumes runs without a live owner, and nobody needs to type a command."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from perdure.stores.errors import StoreError
 
 LAST_LOOK = 1.0  # seconds, for a store that may be the reason why we are being stopped
 
-TAKEN_UP = "a server takes it up"
+TAKEN_UP = "a server will resume it"
 
 
 async def is_served(client: Client) -> bool:
@@ -15,12 +15,12 @@ async def is_served(client: Client) -> bool:
 
 
 async def is_served_after_us(client: Client) -> bool:
-    """The same, asked on the way out: when it cannot be found out soon, nobody is promised anything."""
+    """The same, asked while this process stops: if the store does not answer soon, no."""
     return await _servers_after_us(client) > 0
 
 
 async def others_serve(client: Client) -> bool:
-    """The same, asked by a server on its way out."""
+    """The same, asked by a server that stops."""
     return await _servers_after_us(client) > 1
 
 
@@ -33,5 +33,5 @@ async def _servers_after_us(client: Client) -> int:
 
 
 async def who_goes_on(client: Client, command: str) -> str:
-    """Of a run that was recorded and is driven by nobody yet."""
-    return TAKEN_UP if await is_served(client) else f"no live process drives it. Have it done with: {command}"
+    """Who continues a run that was recorded and has no live owner yet."""
+    return TAKEN_UP if await is_served(client) else f"no server is running; resume it with: {command}"

@@ -19,7 +19,7 @@ from perdure.engine.handle import Handle
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.views.times import span
 
-GOES_ON = "A server takes it up."
+GOES_ON = "A server will resume it."
 
 Begin = Callable[[Client], Awaitable[Handle]]
 
@@ -60,7 +60,7 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Console, begin: Begi
             return code
     except asyncio.CancelledError:
         what = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
-        goes_on = goes_on or f"Go on with: {resume_command(asked, *filter(None, [run]))}"
+        goes_on = goes_on or f"Resume it with: {resume_command(asked, *filter(None, [run]))}"
         talk.always(f"stopped; {what}. {goes_on}")
         if asked.json and not has_given():
             give_json(interrupted(f"stopped; {what}", goes_on, run))
@@ -97,5 +97,5 @@ async def _waited_long_enough(engine: Client, run: RunId, asked: argparse.Namesp
     if asked.json:
         give_json(await engine.show(run))
     talk.always(f"run {run} has not ended within {span(asked.wait_timeout)}; it is durable.")
-    talk.say(GOES_ON if await is_served(engine) else f"Go on with: {resume_command(asked, run)}")
+    talk.say(GOES_ON if await is_served(engine) else f"Resume it with: {resume_command(asked, run)}")
     return Exit.WAIT_TIMED_OUT

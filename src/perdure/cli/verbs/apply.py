@@ -24,9 +24,9 @@ examples:
   perdure apply -f storyrun.yaml                     a StoryRun or StoryTrigger is a request: its run is recorded
   generate | perdure apply -f -
 
-Everything is judged before anything is stored: with a problem in any file, exit code 7 and no change. Documents
-that are applied together may refer to each other. Runs that wait for what is applied go on at once; those that have
-begun keep what they began with.
+Everything is validated before anything is stored: with a problem in any file, exit code 7 and no change. Documents
+that are applied together may refer to each other. Runs that wait for what is applied continue at once; runs that
+have started keep what they started with.
 """
 
 
@@ -64,7 +64,7 @@ async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[Appli
     if any(one.kind.is_request and one.outcome is Outcome.CREATED for one in changes):
         talk.say(f"recorded; {goes_on}")
     if not texts:
-        talk.say("there is no .yaml, .yml or .json file there")
+        talk.say("no .yaml, .yml or .json files found")
     return Exit.OK
 
 

@@ -24,7 +24,7 @@ EXAMPLES = """\
 examples:
   perdure cancel 06g2k
   perdure cancel 06g2k --reason "wrong customer"
-  perdure cancel 06g2k --wait           until it has ended; exit code 6 when no live process drives it
+  perdure cancel 06g2k --wait           until it has ended; exit code 6 when no live process owns it
 
 The request is on disk when the command returns. A run that has ended is a conflict (exit code 9); one
 that was cancelled before stays so, and a Story that has ended stays as it is.
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_run(parser)
     parser.add_argument("--reason", metavar="R", default="", help="why; the run's history keeps it")
     parser.add_argument(
-        "--cascade", action="store_true", help="every run below it too, also those that nobody waits for"
+        "--cascade", action="store_true", help="every run below it too, also children that it does not wait for"
     )
     parser.add_argument("--wait", action="store_true", help="until the run has ended")
 
@@ -63,7 +63,7 @@ async def _tell_ownerless(asked: argparse.Namespace, talk: Console) -> None:
         owners = await Ownership.of(observer, [row, *below])
         left = [one.id for one in below if not owners.is_live(one)]
         if left and (row.status.is_final or owners.is_live(row)) and not await is_served(observer):
-            talk.say(f"{len(left)} of them have no live owner; have them stop with: {resume_command(asked, *left)}")
+            talk.say(f"{len(left)} of them have no live owner; stop them with: {resume_command(asked, *left)}")
 
 
 async def _wait(asked: argparse.Namespace, talk: Console) -> int:

@@ -59,7 +59,7 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
         give_text("\n".join(table(COLUMNS, rows, width_of(sys.stdout), Paint(sys.stdout))))
         held = next((one["key"] for one in found if one["held"]), None)
         if held is not None:
-            talk.say("a task is held until somebody has found out what came of its effect; then say so with")
+            talk.say("a task is held until somebody has found out whether its effect happened; then record it with")
             talk.say(f"  perdure settle {run} '{held}' --done RESULT     or     --not-done")
         return Exit.OK
 

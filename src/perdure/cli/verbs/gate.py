@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_run(parser)
     parser.add_argument("step", metavar="STEP", help="the gate's step")
     parser.add_argument("--message", metavar="TEXT", default="", help="why; kept with the decision")
-    parser.add_argument("--by", metavar="WHO", default="", help="who says so")
+    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; kept in the history")
     a.add_key(parser)
 
 

@@ -65,7 +65,11 @@ async def _get(asked: argparse.Namespace, talk: Console) -> int:
             talk.say(f"these are the latest {asked.limit}; --limit N gives more")
         if not found and form not in ("json", "yaml"):
             is_placed = not everywhere and any(one.kind.has_namespace for one in asked_for)
-            talk.say(f"there are none in namespace {asked.namespace or 'default'!r}" if is_placed else "there are none")
+            talk.say(
+                f"no resources found in namespace {asked.namespace or 'default'!r}"
+                if is_placed
+                else "no resources found"
+            )
         return Exit.OK
 
 

@@ -35,11 +35,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ctx", metavar="JSON|@FILE", type=a.json_or_file, help="the members of ctx to set")
     parser.add_argument("--set", metavar="K=V", type=a.pair, action="append", default=[], help="set one member of ctx")
     parser.add_argument("-p", "--patch", metavar="JSON|@FILE", type=a.json_or_file, help="the members to change")
-    parser.add_argument("--type", choices=("merge", "strategic"), default="merge", help="how -p is meant")
+    parser.add_argument("--type", choices=("merge", "strategic"), default="merge", help="the patch type of -p")
     parser.add_argument("--subresource", choices=("status",), help="-p changes this part")
     a.add_namespace(parser, "of this namespace (default: any)")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the history")
-    parser.add_argument("--by", metavar="WHO", default="", help="who says so")
+    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; kept in the history")
     a.add_key(parser)
 
 
@@ -47,13 +47,13 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     if asked.patch is None and asked.name is None:
         return _patch_ctx(asked, talk)
     if asked.patch is None or asked.ctx is not None or asked.set:
-        raise BadUsage("say KIND NAME -p PATCH, or RUN --ctx MEMBERS")
+        raise BadUsage("use either KIND NAME -p PATCH or RUN --ctx MEMBERS")
     if not isinstance(asked.patch, dict):
         raise BadUsage("a merge patch is a JSON object")
     _check_parts(asked.patch, asked.subresource)
     kind, _, name = asked.run.partition("/") if asked.name is None else (asked.run, "", asked.name)
     if not name:
-        raise BadUsage("say which: KIND NAME or KIND/NAME")
+        raise BadUsage("a name is required: KIND NAME or KIND/NAME")
     asked.run = name
     return complete(steer(asked, talk, "patched", lambda client, run: _send(client, run, kind, asked)))
 
@@ -65,7 +65,7 @@ def _patch_ctx(asked: argparse.Namespace, talk: Console) -> int:
             "--ctx takes the members to set, as a JSON object", hint="For example: --ctx '{\"approved\": true}'."
         )
     if not members and not asked.set:
-        raise BadUsage("say what to set", hint="For example: --ctx '{\"approved\": true}', or --set approved=true.")
+        raise BadUsage("nothing to set", hint="For example: --ctx '{\"approved\": true}', or --set approved=true.")
     for name, text in asked.set:  # a dotted name stays one: the run assigns the nested path
         members = {**members, name: a.with_members(None, [("value", text)])["value"]}
     body = {"ctx": members, "reason": asked.reason}
@@ -91,7 +91,7 @@ async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace
     if not kind.of_runs or not language.shows_resources:
         raise BadUsage(f"a {kind.name} is changed with `perdure apply`")
     if not await find_views(client, kind, run, asked.namespace):
-        raise RunNotFound(f"run {run} is no {kind.name}")
+        raise RunNotFound(f"run {run} is not a {kind.name}")
     try:
         told = language.patched(await client.execution(run), kind.name, asked.patch)
     except ValueError as error:

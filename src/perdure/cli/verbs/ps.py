@@ -114,7 +114,9 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
             for one in waiting:
                 talk.say(f"run {run}: {one.text}")
         if any(not row.status.is_final and not owners.is_live(row) for row in rows):
-            goes_on = "are taken up by a server" if await is_served(observer) else "go on with `perdure resume`"
+            goes_on = (
+                "will be resumed by a server" if await is_served(observer) else "can be resumed with `perdure resume`"
+            )
             talk.say(f"interrupted runs {goes_on}")
         return Exit.OK
 

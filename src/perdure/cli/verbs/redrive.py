@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_run(parser)
     parser.add_argument("--from", metavar="STEP", dest="step", default="", help="only this step and what follows it")
-    parser.add_argument("--by", metavar="WHO", default="", help="who says so")
+    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; kept in the history")
     a.add_key(parser)
 
 

@@ -28,5 +28,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     size = restore_store(asked.file, asked.db)
     if asked.json:
         give_json({"store": asked.db, "restored_from": str(asked.file), "bytes": size})
-    talk.say(f"restored from {asked.file} ({size:,} bytes); open runs go on with `perdure serve` or `perdure resume`")
+    talk.say(
+        f"restored from {asked.file} ({size:,} bytes); continue open runs with `perdure serve` or `perdure resume`"
+    )
     return Exit.OK

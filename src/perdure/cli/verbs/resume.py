@@ -51,7 +51,7 @@ async def _resume(asked: argparse.Namespace, talk: Console) -> int:
             if wanted:
                 talk.say(f"resuming {wanted[0] if len(wanted) == 1 else f'{len(wanted)} runs'}")
             else:
-                talk.say("nothing to resume: no run is without a live owner")
+                talk.say("nothing to resume: every open run has a live owner")
             try:
                 with listening(engine, progress):
                     await engine.resume(named or None)
@@ -71,7 +71,7 @@ async def _resume(asked: argparse.Namespace, talk: Console) -> int:
             return await _tell(engine, there, asked, talk)
     except asyncio.CancelledError:
         command = resume_command(asked, *asked.runs)
-        goes_on = "A server takes them up." if is_taken_up else f"Go on with: {command}"
+        goes_on = "A server will resume them." if is_taken_up else f"Resume them with: {command}"
         talk.always(f"stopped; the runs are durable. {goes_on}")
         raise
 

@@ -40,7 +40,7 @@ def readable(named: Sequence[str], environment: Mapping[str, str], texts: Sequen
     for one in named:
         name, equals, value = one.partition("=")
         if not name.isidentifier():
-            raise BadUsage(f"--env {one}: {name!r} is no name of a variable")
+            raise BadUsage(f"--env {one}: {name!r} is not the name of a variable")
         if not equals and name not in environment:
             raise BadUsage(f"--env {name}: there is no such variable", hint="Set it, or write --env NAME=VALUE.")
         allowed[name] = value if equals else environment[name]
@@ -53,13 +53,13 @@ examples:
   perdure run examples/hello.json
   perdure run flow.json --input '{"name": "Ada"}'      the input as JSON, or --input @file.json
   perdure run flow.json --set user.name=Ada --set n=3  members of the input, one by one
-  perdure run flow.json --token order-17               started only once, however often it is typed
+  perdure run flow.json --token order-17               started once, however often the command is repeated
   perdure run flow.json --load ./tasks.py              with providers of your own
   perdure run flow.json --json | jq .                  exactly one JSON value on stdout
   perdure run math/sums@2                              version 2 of what `perdure apply` has put into the catalog
   perdure run flow.json --detach                       only record the start; `perdure resume` does the work
 
-Ctrl-C stops the process, not the run: `perdure resume` goes on with it.
+Ctrl-C stops the process, not the run: `perdure resume` continues it.
 """
 
 
@@ -70,7 +70,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", metavar="NAME", default="", help="the document to run, where FILE holds several")
     parser.add_argument("--input", metavar="JSON|@FILE", type=a.json_or_file, help="the run's input")
-    parser.add_argument("--payload", dest="input", metavar="JSON|@FILE", type=a.json_or_file, help="the same")
+    parser.add_argument(
+        "--payload", dest="input", metavar="JSON|@FILE", type=a.json_or_file, help="the same as --input"
+    )
     parser.add_argument("--args", metavar="JSON|@FILE", type=a.json_or_file, help="arguments of the document")
     parser.add_argument(
         "--set", metavar="K=V", type=a.pair, action="append", default=[], help="set a member of the input, as in a.b=3"
@@ -88,9 +90,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="let the document read this variable of the environment; may be repeated",
     )
-    parser.add_argument("-t", "--target", metavar="STEP", help="begin with this step of a Playbook, this once")
+    parser.add_argument("-t", "--target", metavar="STEP", help="start a Playbook at this step")
     parser.add_argument(
-        "-r", "--runtime", choices=("local", "auto", "distributed"), default="auto", help="where: here, as it is now"
+        "-r",
+        "--runtime",
+        choices=("local", "auto", "distributed"),
+        default="auto",
+        help="accepted for NoETL compatibility; runs are always local",
     )
     parser.add_argument("--dry-run", action="store_true", help="only check the document, as `perdure check` does")
     add_waiting(parser)

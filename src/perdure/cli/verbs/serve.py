@@ -89,7 +89,7 @@ async def _serve(asked: argparse.Namespace, talk: Console) -> int:
     async with health_page(asked.health) as page:
         engine = Engine(await opened(open, asked.db, most, talk), clock=clock, settings=settings, recover=False)
         engine.runtime.scheduler.partitions.tell = talk.say
-        goes_on = "Go on with: perdure serve"
+        goes_on = "Continue with: perdure serve"
         try:
             async with engine:
                 page.engine = engine
@@ -99,7 +99,7 @@ async def _serve(asked: argparse.Namespace, talk: Console) -> int:
                         await _stay(engine, asked, talk)
                     except asyncio.CancelledError:
                         if await others_serve(engine):
-                            goes_on = "The other servers go on with them."
+                            goes_on = "The other servers continue them."
                         raise
         except asyncio.CancelledError:
             talk.always(f"stopped; the runs are durable. {goes_on}")

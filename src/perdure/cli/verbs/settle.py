@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--done", metavar="RESULT", type=a.json_or_file, help="it happened: its result, JSON or @file")
     how.add_argument("--not-done", action="store_true", help="it did not happen")
-    parser.add_argument("--by", metavar="WHO", default="", help="who says so")
+    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; kept in the history")
     a.add_key(parser)
 
 

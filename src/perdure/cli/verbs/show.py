@@ -65,14 +65,14 @@ async def _show(asked: argparse.Namespace, talk: Console) -> int:
         picture = await run_views.show(observer.store, execution)
         waits_for_owner = not (stand.status.is_final or stand.is_owned)
         is_taken_up = waits_for_owner and await is_served(observer)
-        owner = TAKEN_UP if is_taken_up else "interrupted" if waits_for_owner else "a live process drives it"
+        owner = TAKEN_UP if is_taken_up else "interrupted" if waits_for_owner else "owned by a live process"
         head = await _head(observer, stand, execution, owner)
         head += [("pending", one.text) for one in pending]
         if asked.checksum:
             head.append(("checksum", run_views.checksum(execution)))
         give_text("\n".join([*_aligned(head, Paint(sys.stdout)), *_rest(picture)]))
         if waits_for_owner and not is_taken_up and asked.at is None:
-            talk.say(f"no live process drives it; go on with: {resume_command(asked, run)}")
+            talk.say(f"no live process owns it; resume it with: {resume_command(asked, run)}")
         return Exit.OK
 
 

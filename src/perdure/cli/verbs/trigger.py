@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
     if asked.story is None and asked.impulse is None:
-        raise BadUsage("say which Story, or which Impulse has heard of something")
+        raise BadUsage("name a Story, or an Impulse with --impulse")
     if asked.story is not None and asked.impulse is not None:
         raise BadUsage("an Impulse names its Story itself; leave STORY out")
     if asked.impulse is not None and asked.key is not None:
