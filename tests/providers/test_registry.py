@@ -10,7 +10,8 @@ import pytest
 from tests.workers.scene import failure_of, outcome_of
 
 from perdure.providers import DuplicateProvider, Mode, Provider, Registry
-from perdure.providers.registry import SHIPPED
+from perdure.providers.registry import SHIPPED, SHIPPED_ENGRAMS
+from perdure.services.story.engrams.shipped import PROVIDERS
 
 
 def nothing() -> None:
@@ -126,3 +127,7 @@ def test_installed_packages_bring_providers(tmp_path: Path, monkeypatch: pytest.
     broken = asyncio.run(outcome_of("brought.broken", registry=registry))
     assert failure_of(broken) == ("Platform.ProviderFault", False)
     assert "brought_missing" in str(broken)
+
+
+def test_shipped_engrams_are_listed_without_importing_their_package() -> None:
+    assert SHIPPED_ENGRAMS == PROVIDERS

@@ -15,9 +15,16 @@ from typing import Any, TypeVar
 
 from perdure.providers.function import Function
 from perdure.providers.task_outcomes import code_prefix
-from perdure.services.story.engrams.shipped import PROVIDERS as SHIPPED_ENGRAMS
 
 ENTRY_POINTS = "perdure.providers"
+
+SHIPPED_ENGRAMS: Mapping[str, str] = {
+    "engram:echo@1.0.0": "perdure.services.story.engrams.shipped.echo",
+    "engram:http-request@1.0.0": "perdure.services.story.engrams.shipped.http_request",
+    "engram:json-filter@1.0.0": "perdure.services.story.engrams.shipped.json_filter",
+    "engram:materialize@1.0.0": "perdure.services.story.engrams.shipped.materialize",
+}
+"""Engrams that come with Perdure; the same as in their package, without importing it."""
 
 SHIPPED: Mapping[str, str] = {
     "container": "perdure.providers.container",
