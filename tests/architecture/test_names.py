@@ -11,10 +11,10 @@ SAME_CLASS = {
     },
     "every expression language has one": {
         *("BadLiteral", "Budget", "Environment", "EvaluationFault", "Failure", "Function", "Library", "LimitExceeded"),
-        *("Limits", "Literal", "Name", "Node", "OutOfStack", "Purse", "Scope", "SyntaxFault", "Template"),
+        *("Limits", "Literal", "Name", "Node", "OutOfStack", "Scope", "SyntaxFault", "Template"),
         *("TemplateError", "Token"),
     },
-    "a place in a document or text that is being read": {"Cursor", "Found", "Report"},
+    "a place in a document or text that is being read": {"Cursor", "Found", "Report", "TokenCursor"},
     "a schema that is not one": {"BadSchema"},
     "a text that is not JSON": {"NotJson"},
     "a run's variables": {"Variables"},

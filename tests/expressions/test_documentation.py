@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.expressions.cel import Limits
-from perdure.expressions.mwl import Fault, compile_expression
+from perdure.expressions.mwl import ExpressionFault, compile_expression
 from perdure.expressions.mwl.functions import LIBRARY
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cel.md").read_text()
@@ -32,7 +32,7 @@ def test_an_example_gives_the_value_beside_it(body: str, value: str) -> None:
 
 @pytest.mark.parametrize(("body", "message"), FAULTS)
 def test_an_error_looks_as_shown(body: str, message: str) -> None:
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(ExpressionFault) as raised:
         compile_expression(body, frozenset(DATA)).evaluate(DATA)
 
     assert str(raised.value) == message

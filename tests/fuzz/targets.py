@@ -214,7 +214,7 @@ TARGETS: dict[str, Target] = {
     "cel": Target(
         _cel, (cel.ExpressionError,), (*_EXPRESSION, "has(", ".map(x,", "size(", ".matches(", "format(", "b'", "r'")
     ),
-    "mwl": Target(_mwl, (mwl.Fault,), (*_EXPRESSION, "fromJson(", "now(", "duration(", "toJson(")),
+    "mwl": Target(_mwl, (mwl.ExpressionFault,), (*_EXPRESSION, "fromJson(", "now(", "duration(", "toJson(")),
     "gotemplate": Target(
         _go,
         (gotemplate.ExpressionError,),

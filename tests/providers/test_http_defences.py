@@ -19,7 +19,7 @@ from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import RunId
 from perdure.providers.addresses import is_allowed
-from perdure.providers.http_client import LARGEST_BODY, Room
+from perdure.providers.http_client import LARGEST_BODY, ResponseMemory
 from perdure.providers.policy import Policy, use_policy
 from perdure.providers.registry import shared
 from perdure.providers.text import family_at_work
@@ -429,11 +429,11 @@ async def test_large_answers_of_a_family_are_read_a_few_at_a_time() -> None:
 
     async def read(family: str) -> None:
         family_at_work.set(family)
-        async with Room() as room:
-            await room.hold(1_000)
-            await room.hold(2_000_000)
-            async with Room() as page:  # has the room of the one around it
-                await page.hold(2_000_000)
+        async with ResponseMemory() as room:
+            await room.reserve(1_000)
+            await room.reserve(2_000_000)
+            async with ResponseMemory() as page:  # has the room of the one around it
+                await page.reserve(2_000_000)
                 reading.append(family)
                 await may_end.wait()
 

@@ -51,12 +51,12 @@ def split(text: str, separator: str, limit: int, pay: Pay) -> list[str]:
         stop = min(length, at + max(CHARACTERS, width) + width - 1)
         piece = text[at:stop]
         pay(1 + (piece.count(separator) if limit < 0 else min(limit, piece.count(separator))))
-        found = piece.split(separator, limit)
-        if len(found) > 1:
-            parts.append(text[begin:at] + found[0])
-            parts += found[1:-1]
-            begin = stop - len(found[-1])
-            limit -= len(found) - 1 if limit > 0 else 0
+        pieces = piece.split(separator, limit)
+        if len(pieces) > 1:
+            parts.append(text[begin:at] + pieces[0])
+            parts += pieces[1:-1]
+            begin = stop - len(pieces[-1])
+            limit -= len(pieces) - 1 if limit > 0 else 0
         at = length if stop == length else max(begin, stop - width + 1)
     pay(1)
     parts.append(text[begin:])

@@ -19,7 +19,7 @@ Decode = Callable[[str], Any]
 Pay = Callable[[int], None]
 
 
-class NotInPieces(ValueError):
+class MalformedJson(ValueError):
     """The text is not JSON, as far as its brackets and commas tell."""
 
 
@@ -40,7 +40,7 @@ def decode(text: str, decode_piece: Decode, pay: Pay, *, unique: bool = False) -
         else:
             key = _KEY.match(piece)
             if key is None:
-                raise NotInPieces("an object has a member without a name")
+                raise MalformedJson("an object has a member without a name")
             value = decode(piece[key.end() :], decode_piece, pay, unique=unique)
             _extend(made, {decode_piece(key[1]): value}, unique)
     return made
@@ -53,7 +53,7 @@ def _extend(made: Any, more: Any, unique: bool) -> None:
     before = len(made)
     made.update(more)
     if unique and len(made) < before + len(more):
-        raise NotInPieces("a member is repeated in one object")
+        raise MalformedJson("a member is repeated in one object")
 
 
 def _cut(body: str) -> list[tuple[str, bool]]:
@@ -72,11 +72,11 @@ def _cut(body: str) -> list[tuple[str, bool]]:
         at = token.start()
         if depth == 0:
             if char != "," and at != last:
-                raise NotInPieces("there is something behind the value")
+                raise MalformedJson("there is something behind the value")
             if not body[first:at].strip(_BLANKS):
                 if at == last and first == 1:
                     return pieces
-                raise NotInPieces("an element is missing between two commas")
+                raise MalformedJson("an element is missing between two commas")
             if at - first > LARGEST:
                 if start < first:
                     pieces.append((body[start : first - 1], False))
@@ -92,4 +92,4 @@ def _cut(body: str) -> list[tuple[str, bool]]:
                 return pieces
         elif char != ",":
             depth -= 1
-    raise NotInPieces("a bracket or a quote is not closed")
+    raise MalformedJson("a bracket or a quote is not closed")

@@ -6,7 +6,7 @@ from typing import Any
 _PART = re.compile(r"[^.\[\]]+|\[(?:\d+|\*)\]")
 
 
-class NothingAt(LookupError):
+class PathNotFound(LookupError):
     """There is nothing at the end of `path`."""
 
     def __init__(self, path: str) -> None:
@@ -21,10 +21,10 @@ def follow(value: Any, path: str) -> Any:
         if step == "[*]":
             rest = "".join(one if one.startswith("[") else f".{one}" for one in steps[at + 1 :]).lstrip(".")
             if not isinstance(value, list):
-                raise NothingAt(path)
-            return [follow(one, rest) for one in value]
+                raise PathNotFound(path)
+            return [follow(step_text, rest) for step_text in value]
         try:
             value = value[int(step[1:-1])] if step.startswith("[") else value[step]
         except (IndexError, KeyError, TypeError):
-            raise NothingAt(path) from None
+            raise PathNotFound(path) from None
     return value

@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.off_loop import apart
+from perdure.providers.off_loop import run_in_thread
 from perdure.providers.policy import Policy
 from perdure.providers.text import family_at_work
 
@@ -68,14 +68,14 @@ def is_allowed(policy: Policy, host: str, address: str) -> bool:
     """Whether a connection to this address, found under this name, may be made."""
     parsed = [ip_address(address.partition("%")[0])]
     parsed += _inner(parsed[0])
-    if any(_is_among(one, host, policy.denied_addresses) for one in parsed):
+    if any(_is_among(parsed_address, host, policy.denied_addresses) for parsed_address in parsed):
         return False
     if policy.network == "open" or any(_is_among(one, host, policy.addresses) for one in parsed):
         return True
     return not any(_is_forbidden(one) for one in parsed)
 
 
-def judge_spelling(policy: Policy, host: str, prefix: str = "Provider.Call.Http") -> None:
+def check_host_name(policy: Policy, host: str, prefix: str = "Provider.Call.Http") -> None:
     """Where a proxy resolves names: what is written is judged, addresses in any spelling and names that are listed.
 
     Raises `AddressRefused`. What a name leads to is the proxy's to judge.
@@ -88,7 +88,7 @@ def judge_spelling(policy: Policy, host: str, prefix: str = "Provider.Call.Http"
             address = socket.inet_ntoa(socket.inet_aton(name))  # 127.1, 0x7f000001, 2130706433
         except (OSError, UnicodeError):
             address = "127.0.0.1" if name.rpartition(".")[2] == "localhost" else ""
-    if name in (one.lower().rstrip(".") for one in policy.denied_addresses) or (
+    if name in (denied.lower().rstrip(".") for denied in policy.denied_addresses) or (
         address and not is_allowed(policy, host, address)
     ):
         raise AddressRefused(host, prefix)
@@ -98,12 +98,14 @@ def _inner(address: Address) -> list[Address]:
     """IPv4 addresses that an IPv6 address stands for: mapped, compatible, 6to4, NAT64, Teredo."""
     if isinstance(address, IPv4Address):
         return []
-    found: list[Address] = [one for one in (address.ipv4_mapped, address.sixtofour) if one is not None]
+    inner: list[Address] = [
+        candidate for candidate in (address.ipv4_mapped, address.sixtofour) if candidate is not None
+    ]
     if address.teredo is not None:
-        found += address.teredo
+        inner += address.teredo
     if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
-        found.append(IPv4Address(int(address) & 0xFFFFFFFF))
-    return found
+        inner.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return inner
 
 
 def _is_forbidden(address: Address) -> bool:
@@ -129,7 +131,7 @@ LOOKUPS = 256  # at a time
 LOOKUPS_OF_A_FAMILY = 8
 
 
-class _Lookups:
+class _LookupSlots:
     """Those of one event loop."""
 
     def __init__(self) -> None:
@@ -137,20 +139,20 @@ class _Lookups:
         self.of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # as long as one is under way
 
 
-_lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictionary()
+_lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _LookupSlots] = WeakKeyDictionary()
 
 
 async def _look_up(host: str, port: int) -> Sequence[tuple[Any, ...]]:
-    lookups = _lookups.setdefault(asyncio.get_running_loop(), _Lookups())
+    lookups = _lookups.setdefault(asyncio.get_running_loop(), _LookupSlots())
     own = lookups.of.setdefault(family_at_work.get(), asyncio.Semaphore(LOOKUPS_OF_A_FAMILY))
     with ExitStack() as held:
         for places in (own, lookups.all):
             await places.acquire()
             held.callback(places.release)
-        found = apart(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM), "perdure-lookup")
+        lookup = run_in_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM), "perdure-lookup")
         release = held.pop_all().close  # not before the thread has ended, whoever still waits for it
-    found.add_done_callback(lambda _: release())
-    return await asyncio.shield(found)
+    lookup.add_done_callback(lambda _: release())
+    return await asyncio.shield(lookup)
 
 
 async def resolve(policy: Policy, host: str, port: int, prefix: str = "Provider.Call.Http") -> list[str]:
@@ -162,8 +164,8 @@ def resolve_blocking(policy: Policy, host: str, port: int, prefix: str = "Provid
     return _checked(policy, host, socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), prefix)
 
 
-def _checked(policy: Policy, host: str, found: Sequence[tuple[Any, ...]], prefix: str) -> list[str]:
-    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+def _checked(policy: Policy, host: str, rows: Sequence[tuple[Any, ...]], prefix: str) -> list[str]:
+    addresses = list(dict.fromkeys(str(row[4][0]) for row in rows))
     if not addresses or not all(is_allowed(policy, host, one) for one in addresses):
         raise AddressRefused(host, prefix)
     return addresses

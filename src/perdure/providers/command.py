@@ -15,7 +15,7 @@ from typing import Any
 
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.process import Capture, Process, inherited_environment, read_end, write_end
+from perdure.providers.process import OutputCapture, Process, inherited_environment, open_read_pipe, open_write_pipe
 from perdure.providers.text import excerpt, readable
 
 USUAL_OUTPUT = 1024 * 1024  # bytes of each stream that are kept
@@ -32,27 +32,27 @@ class Command:
     prefix: str
     argv: list[str]
     env: dict[str, str]
-    fed: bytes = b""
+    stdin: bytes = b""
     cwd: str | None = None
     timeout: float | None = None
     grace: float = GRACE
     limit: int = USUAL_OUTPUT
     stop: Callable[[], Awaitable[None]] | None = None  # what else has to end when it is stopped
 
-    async def run(self) -> "Ended":
+    async def run(self) -> "CommandResult":
         limit = max(0, min(self.limit, LARGEST_OUTPUT))
         with ExitStack() as ours, ExitStack() as theirs:
-            feed, stdin = await write_end()
+            feed, stdin = await open_write_pipe()
             ours.callback(feed.abort)
             theirs.callback(os.close, stdin)
-            out_pipe, out, stdout = await read_end(lambda: Capture(limit))
+            out_pipe, out, stdout = await open_read_pipe(lambda: OutputCapture(limit))
             ours.callback(out_pipe.close)
             theirs.callback(os.close, stdout)
-            err_pipe, err, stderr = await read_end(lambda: Capture(limit))
+            err_pipe, err, stderr = await open_read_pipe(lambda: OutputCapture(limit))
             ours.callback(err_pipe.close)
             theirs.pop_all()  # from here on they belong to the process
             process = await self._start(stdin, stdout, stderr)
-            feed.send(self.fed)
+            feed.send(self.stdin)
             try:
                 code = await asyncio.wait_for(asyncio.shield(process.exited), self.timeout)
             except TimeoutError:
@@ -65,7 +65,7 @@ class Command:
                 raise
             # A process that left the group may hold the pipes open for ever; what it still says is not ours.
             await asyncio.wait([out.ended, err.ended], timeout=_DRAIN)
-            return Ended(code, out, err)
+            return CommandResult(code, out, err)
 
     async def _start(self, stdin: int, stdout: int, stderr: int) -> Process:
         try:
@@ -80,10 +80,10 @@ class Command:
         await process.stop(self.grace)
 
 
-class Ended:
+class CommandResult:
     """What is known of a process that has ended."""
 
-    def __init__(self, exit_code: int, out: Capture, err: Capture) -> None:
+    def __init__(self, exit_code: int, out: OutputCapture, err: OutputCapture) -> None:
         self.exit_code = exit_code
         self.out = out
         self.err = err
@@ -95,7 +95,7 @@ class Ended:
         """Members for stdout and stderr; flags only where there is something to flag."""
         members: dict[str, Any] = {}
         for name, stream in (("stdout", self.out), ("stderr", self.err)):
-            members[name], encoding = readable(bytes(stream.kept), is_cut=stream.is_truncated)
+            members[name], encoding = readable(bytes(stream.captured), is_cut=stream.is_truncated)
             if encoding:
                 members[f"{name}_encoding"] = encoding
             if stream.is_truncated:

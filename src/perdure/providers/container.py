@@ -12,8 +12,8 @@ from perdure.providers.command import Command, environment, refuse_secrets, task
 from perdure.providers.context import TaskContext
 from perdure.providers.external_texts import Script
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.job_folders import Folder, Runtime, folder, search
-from perdure.providers.off_loop import apart
+from perdure.providers.job_folders import JobFolder, Runtime, folder, search
+from perdure.providers.off_loop import run_in_thread
 from perdure.providers.process import inherited_environment
 from perdure.providers.registry import Provider
 
@@ -51,7 +51,7 @@ async def container(
         raise ProviderFailure(f"{PREFIX}.NoContainerRuntime", message, retryable=False)
     name = _name(context)
     with folder(PREFIX) as job:
-        await apart(lambda: job.fill(script, runtime.files), "perdure-files")
+        await run_in_thread(lambda: job.fill(script, runtime.files), "perdure-files")
         if context.delivery > 1:
             await _tidy(program, "rm", "--force", name)
         words = [program, "run", *_options(name, job, runtime, context), *_invocation(job, runtime, args, context)]
@@ -59,7 +59,7 @@ async def container(
             PREFIX,
             refuse_secrets(words, context, PREFIX),
             environment(runtime.environment(), context),
-            fed=jsontext.encode_finite(args) if args is not None else b"",
+            stdin=jsontext.encode_finite(args) if args is not None else b"",
             timeout=runtime.timeout(timeout),
             stop=lambda: _stop(program, name, runtime.cleanup),
         ).run()
@@ -78,7 +78,7 @@ def _name(context: TaskContext) -> str:
     return f"perdure-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
 
 
-def _options(name: str, job: Folder, runtime: Runtime, context: TaskContext) -> list[str]:
+def _options(name: str, job: JobFolder, runtime: Runtime, context: TaskContext) -> list[str]:
     options = ["--name", name, "--interactive"]
     if runtime.cleanup:
         options.append("--rm")
@@ -92,7 +92,7 @@ def _options(name: str, job: Folder, runtime: Runtime, context: TaskContext) -> 
     return options
 
 
-def _invocation(job: Folder, runtime: Runtime, args: Any, context: TaskContext) -> list[str]:
+def _invocation(job: JobFolder, runtime: Runtime, args: Any, context: TaskContext) -> list[str]:
     command = job.command(runtime, WORKSPACE, "python3", args, context)
     assert runtime.image is not None
     if runtime.command or job.script is not None:

@@ -59,7 +59,7 @@ class Cancellation:
         await self._event.wait()
 
 
-class _Facts:
+class _ContextBase:
     """The part of a context that needs no answer from anywhere."""
 
     __slots__ = ("_cancellation", "_port", "_task", "secrets")
@@ -109,7 +109,7 @@ class _Facts:
         self._port.log(level, message, fields)
 
 
-class TaskContext(_Facts):
+class TaskContext(_ContextBase):
     """The context of a coroutine."""
 
     __slots__ = ("_effects", "_may_await")
@@ -174,8 +174,8 @@ class TaskContext(_Facts):
                 result = effect()
                 return await self._awaited(result) if isinstance(result, Awaitable) else result
         except EffectInDoubt as doubt:
-            said = doubt.details if isinstance(doubt.details, dict) else {"details": doubt.details}
-            doubt.details = {**self._facts(key), **said} if doubt.details is not None else self._facts(key)
+            details = doubt.details if isinstance(doubt.details, dict) else {"details": doubt.details}
+            doubt.details = {**self._facts(key), **details} if doubt.details is not None else self._facts(key)
             raise
         except Exception:
             if was_stopping or not self._cancellation.requested:  # else the stop may have made it fail in the middle
@@ -230,7 +230,7 @@ class TaskContext(_Facts):
         return None if answer is None else jsontext.decode(answer)
 
 
-class BlockingContext(_Facts):
+class BlockingContext(_ContextBase):
     """The context of a function that cannot await, in a thread or in a subprocess."""
 
     __slots__ = ("_effects", "for_coroutines")
@@ -285,13 +285,13 @@ def _complete(steps: Coroutine[Any, Any, _T]) -> _T:
     raise RuntimeError("the context of a plain function waited for an event loop")
 
 
-class Ask(Protocol):
+class ParentCall(Protocol):
     """Carries a verb to where the real port is, and waits for the answer."""
 
     def __call__(self, verb: str, *arguments: Any) -> Any: ...
 
 
-class Tell(Protocol):
+class ParentNotice(Protocol):
     """Carries a verb to where the real port is, and does not wait."""
 
     def __call__(self, verb: str, *arguments: Any) -> None: ...
@@ -302,7 +302,7 @@ class CallPort:
 
     __slots__ = ("_ask", "_tell")
 
-    def __init__(self, ask: Ask, tell: Tell) -> None:
+    def __init__(self, ask: ParentCall, tell: ParentNotice) -> None:
         self._ask = ask
         self._tell = tell
 

@@ -13,11 +13,19 @@ import msgspec
 
 from perdure.providers.databases.files import MEMORY, database_path, keep_private, store_below
 from perdure.providers.databases.statements import DUCKDB, Statement
-from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, limited, perform, with_room
+from perdure.providers.databases.transaction import (
+    StatementResult,
+    Statements,
+    StatementTexts,
+    Timeouts,
+    limited,
+    run_transaction,
+    subprocess_memory,
+)
 from perdure.providers.databases.values import bounded, table
 from perdure.providers.external_texts import Script
 from perdure.providers.failure import Exhausted, ProviderFailure
-from perdure.providers.optional_libraries import need
+from perdure.providers.optional_libraries import import_library
 from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider
 from perdure.providers.task_outcomes import RESULT_LIMIT
@@ -46,7 +54,7 @@ _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE_INTO", "MERGE"})
 async def duckdb(
     database: str | None = None,
     command: str | None = None,
-    commands: Plain | None = None,
+    commands: StatementTexts | None = None,
     query: str | None = None,
     params: list[Any] | dict[str, Any] | None = None,
     script: Script | str | None = None,
@@ -63,8 +71,8 @@ async def duckdb(
     keep_private()
     times = Timeouts.of(timeout)
     session = _Session(str(database or (auth or {}).get("database") or ""))
-    work = Work(command, commands, query, command_b64, commands_b64, query_b64, script, params)
-    return await perform(session, work, limited(times.total))
+    statements = Statements(command, commands, query, command_b64, commands_b64, query_b64, script, params)
+    return await run_transaction(session, statements, limited(times.total))
 
 
 class _Session:
@@ -77,10 +85,10 @@ class _Session:
         self._connection: library.DuckDBPyConnection | None = None
 
     def open(self) -> None:
-        self._library = need("duckdb", PREFIX)
+        self._library = import_library("duckdb", PREFIX)
         policy = policy_in_force()
         path = database_path(self._file, policy.duckdb_folders, PREFIX, SETTING)
-        folders = [_without_store(Path(one).resolve()) for one in policy.duckdb_folders or ()]
+        folders = [_without_store(Path(folder).resolve()) for folder in policy.duckdb_folders or ()]
         settings = {
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
@@ -102,7 +110,7 @@ class _Session:
     def begin(self, statements: list[Statement]) -> None:
         self._open.begin()
 
-    def execute(self, text: str, values: list[Any]) -> Answer:
+    def execute(self, text: str, values: list[Any]) -> StatementResult:
         [statement] = self._open.extract_statements(text)
         done = self._open.execute(statement, values)
         changes = self._library.ExpectedResultType.CHANGED_ROWS in statement.expected_result_type
@@ -110,11 +118,11 @@ class _Session:
         if changes:  # a statement that changes rows has rows of its own only with RETURNING, and then no count
             has_rows = statement.type.name in _CHANGING and done.rowcount < 0
             if has_rows and _is_count(done.description) and "RETURNING" not in text.upper():
-                return Answer(None, [], int(done.fetchall()[0][0]))  # before DuckDB 2 the count is a row
+                return StatementResult(None, [], int(done.fetchall()[0][0]))  # before DuckDB 2 the count is a row
         if not has_rows:
-            return Answer(None, [], done.rowcount)
+            return StatementResult(None, [], done.rowcount)
         rows = bounded(_pieces(done), RESULT_LIMIT, PREFIX)
-        return Answer(*table([column[0] for column in done.description or ()], rows))
+        return StatementResult(*table([column[0] for column in done.description or ()], rows))
 
     def commit(self) -> None:
         self._open.commit()
@@ -135,9 +143,9 @@ class _Session:
         if isinstance(error, self._library.IOException):
             is_locked = _LOCKED in str(error)  # another process has the file open
             code, retryable = ("Busy", True) if is_locked else ("Unavailable", False)
-        for name, found, again in _CODES:
+        for name, code_name, again in _CODES:
             if isinstance(error, getattr(self._library, name, ())):
-                code, retryable = found, again
+                code, retryable = code_name, again
         kind = Exhausted if code in ("TooLarge", "Broken") else ProviderFailure
         return kind(f"{PREFIX}.{code}", str(error), retryable, facts)
 
@@ -169,7 +177,7 @@ def _pieces(done: Any) -> Iterator[Any]:
 
 
 def _memory() -> int:
-    return with_room(policy_in_force().duckdb_memory)
+    return subprocess_memory(policy_in_force().duckdb_memory)
 
 
 def _file(arguments: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ SETTING = "policy.script_folders"
 LARGEST = 16 * 1024 * 1024  # bytes
 
 
-UNSAID = msgspec.Meta(extra_json_schema={function.UNSAID: True})
+UNSAID = msgspec.Meta(extra_json_schema={function.ENGINE_ONLY: True})
 
 
 class Source(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,8 +82,8 @@ def _type_of(uri: str) -> str:
 
 
 def _from_file(script: Script) -> bytes:
-    written = urlsplit(script.uri)
-    name = unquote(written.path) if written.scheme == "file" else script.uri
+    address = urlsplit(script.uri)
+    name = unquote(address.path) if address.scheme == "file" else script.uri
     folders = [Path(one).resolve() for one in _folders(script)]
     if not folders:
         raise _failure("Forbidden", script, f"no folder is open for scripts ({SETTING}, or {ROOT}, names one)")

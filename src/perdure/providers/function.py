@@ -19,7 +19,7 @@ import msgspec
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.providers.failure import BadArguments
 
-UNSAID = "x-perdure-unsaid"
+ENGINE_ONLY = "x-perdure-unsaid"
 """In the schema of a member: a language's engine says it to the provider, a document must not."""
 
 RESERVED = ("input", "context")
@@ -169,8 +169,8 @@ class Function:
         for name, parameter in self._parameters.items():
             if parameter.default is inspect.Parameter.empty and name not in arguments:
                 raise BadArguments(f"missing argument {name!r}", name) from None
-        if found := _PATH.match(str(error)):
-            raise BadArguments(f"argument {found['path']!r}: {found['problem']}", found["parameter"], found["path"])
+        if match := _PATH.match(str(error)):
+            raise BadArguments(f"argument {match['path']!r}: {match['problem']}", match["parameter"], match["path"])
         raise BadArguments(str(error), "") from None
 
 
@@ -199,7 +199,7 @@ def _local_references(node: Any) -> Any:
         return {
             key: f"#/$defs/{value.rpartition('/')[2]}" if key == "$ref" else _local_references(value)
             for key, value in node.items()
-            if not (isinstance(value, dict) and value.get(UNSAID) is True)
+            if not (isinstance(value, dict) and value.get(ENGINE_ONLY) is True)
         }
     if isinstance(node, list):
         return [_local_references(item) for item in node]

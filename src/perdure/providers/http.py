@@ -11,7 +11,7 @@ import msgspec
 from perdure.kernel import jsontext
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.http_client import PREFIX, Room, close_clients, exchange, shared_client
+from perdure.providers.http_client import PREFIX, ResponseMemory, close_clients, exchange, shared_client
 from perdure.providers.registry import Provider
 from perdure.providers.text import excerpt, readable
 
@@ -101,7 +101,7 @@ async def fetch(
 async def download(url: str, method: str, headers: dict[str, str], seconds: float, max_bytes: int) -> bytes:
     """The body alone, from wherever the address leads. Any status from 400 on is a failure."""
     sent = _headers(headers, None, "GET", "")
-    async with Room() as room:
+    async with ResponseMemory() as room:
         times = Timeouts(total=seconds)
         response, data = await _send(method.upper(), url, sent, None, {}, times, True, max_bytes, room)
         if response.status_code >= 400:
@@ -120,7 +120,7 @@ async def _exchange(
     max_bytes: int,
     expect: list[int] | None = None,
 ) -> dict[str, Any]:
-    async with Room() as room:  # until the answer is read, which takes more memory than it has bytes
+    async with ResponseMemory() as room:  # until the answer is read, which takes more memory than it has bytes
         response, data = await _send(method, url, sent, params, content, times, follow_redirects, max_bytes, room)
         is_expected = response.status_code in expect if expect else response.status_code < 400
         if not is_expected:
@@ -139,7 +139,7 @@ async def _send(
     times: Timeouts,
     follow_redirects: bool,
     max_bytes: int,
-    room: Room,
+    room: ResponseMemory,
 ) -> tuple["httpx.Response", bytes]:
     client = await shared_client()
     import httpx
@@ -163,20 +163,24 @@ async def _send(
 
 
 def _content(json: Any, form: dict[str, str] | None, body: str | None) -> dict[str, Any]:
-    given: list[dict[str, Any]] = []
+    fields: list[dict[str, Any]] = []
     if json is not msgspec.UNSET:
-        given.append({"content": jsontext.encode_finite(json)})
+        fields.append({"content": jsontext.encode_finite(json)})
     if form is not None:
-        given.append({"data": form})
+        fields.append({"data": form})
     if body is not None:
-        given.append({"content": body.encode()})
-    if len(given) > 1:
+        fields.append({"content": body.encode()})
+    if len(fields) > 1:
         raise ProviderFailure(f"{PREFIX}.BadArguments", "give one of json, form and body", retryable=False)
-    return given[0] if given else {}
+    return fields[0] if fields else {}
 
 
-def _headers(given: Mapping[str, str] | None, auth: Basic | Bearer | None, method: str, key: str) -> dict[str, str]:
-    headers = {name.lower(): value for name, value in (given or {}).items() if name.lower() not in _OF_CONNECTIONS}
+def _headers(
+    own_headers: Mapping[str, str] | None, auth: Basic | Bearer | None, method: str, key: str
+) -> dict[str, str]:
+    headers = {
+        name.lower(): value for name, value in (own_headers or {}).items() if name.lower() not in _OF_CONNECTIONS
+    }
     if isinstance(auth, Bearer):
         headers["authorization"] = f"Bearer {auth.token}"
     elif isinstance(auth, Basic):

@@ -14,7 +14,7 @@ from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
-from perdure.providers.addresses import judge_spelling, resolve
+from perdure.providers.addresses import check_host_name, resolve
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.policy import policy_in_force
 from perdure.providers.text import family_at_work
@@ -37,7 +37,12 @@ _CODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window bits by which
 
 
 async def exchange(
-    request: "httpx.Request", client: "httpx.AsyncClient", room: "Room", *, follow_redirects: bool, max_bytes: int
+    request: "httpx.Request",
+    client: "httpx.AsyncClient",
+    memory: "ResponseMemory",
+    *,
+    follow_redirects: bool,
+    max_bytes: int,
 ) -> tuple["httpx.Response", bytes]:
     """Send a request and read the whole answer, that of the last redirect.
 
@@ -53,7 +58,7 @@ async def exchange(
         try:
             cookies.extract_cookies(response)
             following = response.next_request if follow_redirects else None
-            data = await _read(response, min(max_bytes, LARGEST_BODY), room) if following is None else b""
+            data = await _read(response, min(max_bytes, LARGEST_BODY), memory) if following is None else b""
         finally:
             await response.aclose()
         if following is None:
@@ -74,7 +79,7 @@ def _check(request: "httpx.Request") -> None:
         raise httpx.InvalidURL(f"there is no port {request.url.port}")
     policy = policy_in_force()
     if policy.proxy is not None and policy.checks_addresses:
-        judge_spelling(policy, request.url.host)
+        check_host_name(policy, request.url.host)
 
 
 def _strip(following: "httpx.Request") -> None:
@@ -96,7 +101,7 @@ def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
-class Room:
+class ResponseMemory:
     """Memory for one answer. A large one waits for its turn: of a family of runs some are read at a time.
 
     One inside of another, as for a page among pages, has the room of that one.
@@ -105,24 +110,24 @@ class Room:
     def __init__(self) -> None:
         self._held = ExitStack()
 
-    async def __aenter__(self) -> "Room":
+    async def __aenter__(self) -> "ResponseMemory":
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._held.close()
 
-    async def hold(self, size: int) -> None:
-        if size <= _LARGE or _has_room.get():
+    async def reserve(self, size: int) -> None:
+        if size <= _LARGE or _has_reserved.get():
             return
-        rooms = _rooms.setdefault(asyncio.get_running_loop(), _Rooms())
-        own = rooms.of.setdefault(family_at_work.get(), asyncio.Semaphore(_LARGE_OF_A_FAMILY))
-        for places in (own, rooms.all):
+        slots = _response_slots.setdefault(asyncio.get_running_loop(), _ResponseSlots())
+        own = slots.of.setdefault(family_at_work.get(), asyncio.Semaphore(_LARGE_OF_A_FAMILY))
+        for places in (own, slots.all):
             await places.acquire()
             self._held.callback(places.release)
-        self._held.callback(_has_room.reset, _has_room.set(True))
+        self._held.callback(_has_reserved.reset, _has_reserved.set(True))
 
 
-class _Rooms:
+class _ResponseSlots:
     """Those of one event loop."""
 
     def __init__(self) -> None:
@@ -130,11 +135,11 @@ class _Rooms:
         self.of: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
 
-_has_room: ContextVar[bool] = ContextVar("_has_room", default=False)
-_rooms: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Rooms] = weakref.WeakKeyDictionary()
+_has_reserved: ContextVar[bool] = ContextVar("_has_reserved", default=False)
+_response_slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _ResponseSlots] = weakref.WeakKeyDictionary()
 
 
-async def _read(response: "httpx.Response", limit: int, room: Room) -> bytes:
+async def _read(response: "httpx.Response", limit: int, memory: ResponseMemory) -> bytes:
     inflater = _Inflater(response, limit)
     received = 0
     async for piece in response.aiter_raw():
@@ -142,7 +147,7 @@ async def _read(response: "httpx.Response", limit: int, room: Room) -> bytes:
         if received > limit:
             raise _too_large(response, limit)
         inflater.feed(piece)
-        await room.hold(inflater.size)
+        await memory.reserve(inflater.size)
     return inflater.end()
 
 
@@ -250,7 +255,7 @@ def _new_client() -> "httpx.AsyncClient":
     options: dict[str, Any] = {"limits": limits, "proxy": policy.proxy}
     if policy.proxy is None and (policy.checks_addresses or not getproxies().keys() & {"http", "https", "all"}):
         trusts = not policy.checks_addresses
-        options = {"transport": _judging_transport(limits, trusts), "trust_env": trusts}
+        options = {"transport": _checking_transport(limits, trusts), "trust_env": trusts}
     return httpx.AsyncClient(
         headers={"user-agent": "perdure", "accept-encoding": "gzip, deflate"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # takes none: runs share this client
@@ -258,7 +263,7 @@ def _new_client() -> "httpx.AsyncClient":
     )
 
 
-def _judging_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.AsyncBaseTransport":
+def _checking_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.AsyncBaseTransport":
     """Names are resolved here, and connections go to the addresses that were judged."""
     import httpcore
     import httpx
@@ -301,14 +306,14 @@ async def _first(
             ended, begun = await asyncio.wait(
                 begun, timeout=_NEXT_ADDRESS if waiting else None, return_when=asyncio.FIRST_COMPLETED
             )
-            for one in ended:
-                if one.exception() is None:
-                    return one.result()
+            for attempt in ended:
+                if attempt.exception() is None:
+                    return attempt.result()
                 if not begun and not waiting:
-                    return one.result()
+                    return attempt.result()
     finally:
-        for one in begun:
-            one.cancel()
+        for attempt in begun:
+            attempt.cancel()
         for end in await asyncio.gather(*begun, return_exceptions=True):
             if not isinstance(end, BaseException):
                 await end.aclose()

@@ -64,7 +64,7 @@ def written(value: Text) -> str:
     return value if isinstance(value, str) else jsontext.encode(value).decode()
 
 
-class Folder:
+class JobFolder:
     """The job's files on disk, and the absolute paths that some of them shall have."""
 
     def __init__(self, path: Path, prefix: str) -> None:
@@ -128,9 +128,13 @@ class Folder:
         if self.script is None:
             return runtime.arguments()
         file = f"{seen_at}/{self.script}"
-        given = jsontext.encode_finite(args) if args else b""
-        is_fit = given and len(given) <= LARGEST_ARGUMENT and not context.secrets.are_in(given.decode())
-        return [*self._interpreter(python), file, *runtime.arguments(), *([given.decode()] if is_fit else [])]
+        arguments_text = jsontext.encode_finite(args) if args else b""
+        is_fit = (
+            arguments_text
+            and len(arguments_text) <= LARGEST_ARGUMENT
+            and not context.secrets.are_in(arguments_text.decode())
+        )
+        return [*self._interpreter(python), file, *runtime.arguments(), *([arguments_text.decode()] if is_fit else [])]
 
     def _interpreter(self, python: str) -> list[str]:
         assert self.script is not None
@@ -146,7 +150,7 @@ class Folder:
 
 
 @contextmanager
-def folder(prefix: str) -> Iterator[Folder]:
+def folder(prefix: str) -> Iterator[JobFolder]:
     """A new folder, gone afterwards.
 
     Nobody else gets into it (0700), though what is in it can be read: a container, which may run as somebody else,
@@ -155,7 +159,7 @@ def folder(prefix: str) -> Iterator[Folder]:
     path = Path(tempfile.mkdtemp(prefix="perdure-job-"))
     try:
         (path / "workspace").mkdir()
-        yield Folder(path, prefix)
+        yield JobFolder(path, prefix)
     finally:
         shutil.rmtree(path, ignore_errors=True)
 
@@ -164,7 +168,7 @@ def own_python() -> str:
     return sys.executable or "python3"
 
 
-def search(names: tuple[str, ...], asked: str) -> str | None:
+def search(names: tuple[str, ...], requested: str) -> str | None:
     """The first of these programs that there is; the environment variable `asked` may name another."""
-    chosen = os.environ.get(asked)
-    return next((found for name in ((chosen,) if chosen else names) if (found := shutil.which(name))), None)
+    chosen = os.environ.get(requested)
+    return next((path for name in ((chosen,) if chosen else names) if (path := shutil.which(name))), None)

@@ -12,7 +12,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-def apart(work: Callable[[], _T], name: str) -> asyncio.Future[_T]:
+def run_in_thread(work: Callable[[], _T], name: str) -> asyncio.Future[_T]:
     """Begin `work`; what it gives or raises can be awaited, and may go unheard."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[_T] = loop.create_future()

@@ -7,7 +7,7 @@ from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import EXTRAS
 
 
-def need(provider: str, prefix: str) -> Any:
+def import_library(provider: str, prefix: str) -> Any:
     """The library of a provider, or a failure that names the extra to install."""
     library, extra = EXTRAS[provider]
     try:

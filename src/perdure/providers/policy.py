@@ -118,10 +118,10 @@ EMBEDDED = Policy()
 
 def read_policy(environment: Mapping[str, str], default: Policy = EMBEDDED) -> Policy:
     """The policy in force: what the environment says, else the settings file, else the default, member by member."""
-    said = {**_settings(environment).policy, **_from_variable(environment)}
+    members = {**_settings(environment).policy, **_from_variable(environment)}
     named = {field.name: getattr(default, field.name) for field in msgspec.structs.fields(Policy)}
     try:
-        policy = msgspec.convert({**msgspec.to_builtins(named), **said}, Policy)
+        policy = msgspec.convert({**msgspec.to_builtins(named), **members}, Policy)
     except msgspec.ValidationError as error:
         raise BadPolicy(f"the policy cannot be read: {error}") from None
     for memory in (policy.sqlite_memory, policy.duckdb_memory):
@@ -133,15 +133,15 @@ def read_policy(environment: Mapping[str, str], default: Policy = EMBEDDED) -> P
 
 def read_keychain(environment: Mapping[str, str]) -> Keychain:
     try:
-        said = msgspec.convert(_settings(environment).keychain, Keychain)
+        keychain = msgspec.convert(_settings(environment).keychain, Keychain)
     except msgspec.ValidationError as error:
         raise BadPolicy(f"[keychain] cannot be read: {error}") from None
     env, files = environment.get(KEYCHAIN_ENV), environment.get(KEYCHAIN_FILES)
-    return Keychain(said.env if env is None else _listed(env), said.files if files is None else _listed(files))
+    return Keychain(keychain.env if env is None else _listed(env), keychain.files if files is None else _listed(files))
 
 
 def _listed(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",") if one.strip()]
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _from_variable(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -180,11 +180,11 @@ _UNITS = {
 
 def bytes_of(size: str) -> int:
     """A size as the policy has it: `512MB`, `1.5 GiB`."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B)\s*", size, re.IGNORECASE)
-    unit = found and next((one for one in _UNITS if one.lower() == found[2].lower()), None)
-    if not found or unit is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B)\s*", size, re.IGNORECASE)
+    unit = match and next((name for name in _UNITS if name.lower() == match[2].lower()), None)
+    if not match or unit is None:
         raise BadPolicy(f"{size!r} in the policy is not a size (expected e.g. 512MB or 1GiB)")
-    return int(float(found[1]) * _UNITS[unit])
+    return int(float(match[1]) * _UNITS[unit])
 
 
 def _check_address(text: str) -> None:

@@ -15,11 +15,17 @@ import msgspec
 
 from perdure.providers.addresses import AddressRefused, resolve_blocking
 from perdure.providers.databases.statements import POSTGRES, Statement, split
-from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, perform
+from perdure.providers.databases.transaction import (
+    StatementResult,
+    Statements,
+    StatementTexts,
+    Timeouts,
+    run_transaction,
+)
 from perdure.providers.databases.values import bounded, table
 from perdure.providers.external_texts import Script
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.optional_libraries import need
+from perdure.providers.optional_libraries import import_library
 from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import DATABASE, Provider
 from perdure.providers.task_outcomes import RESULT_LIMIT
@@ -36,11 +42,11 @@ _ALIASES = {
     "username": "user",
     "db_username": "user",
 }
-_NOT_OURS = ("type", "kind", "name", "description", "dsn", "url")  # of a credential, but no setting of a connection
+_NOT_SETTINGS = ("type", "kind", "name", "description", "dsn", "url")  # of a credential, but no setting of a connection
 
 _GIVING_ROWS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "FETCH", "EXECUTE", "CALL"})
 _RETURNING = re.compile(r"\bRETURNING\b", re.IGNORECASE)
-_SAID_BY_DOCUMENTS = frozenset(
+_DOCUMENT_SETTINGS = frozenset(
     [
         *("host", "hostaddr", "port", "dbname", "user", "password", "options", "target_session_attrs"),
         *("application_name", "fallback_application_name", "client_encoding", "connect_timeout", "load_balance_hosts"),
@@ -83,7 +89,7 @@ _BY_STATE: tuple[tuple[str, str, bool], ...] = (  # the first whose beginning fi
 async def postgres(
     auth: dict[str, Any] | None = None,
     command: str | None = None,
-    commands: Plain | None = None,
+    commands: StatementTexts | None = None,
     query: str | None = None,
     params: list[Any] | dict[str, Any] | None = None,
     script: Script | str | None = None,
@@ -107,15 +113,15 @@ async def postgres(
     times = Timeouts.of(timeout)
     explicit = {"dsn": dsn, "host": host, "port": port, "user": user, "password": password, "dbname": dbname}
     session = _Session(_settings(auth or {}, explicit), times)
-    work = Work(command, commands, query, command_b64, commands_b64, query_b64, script, params)
-    return await perform(session, work, times.total)
+    statements = Statements(command, commands, query, command_b64, commands_b64, query_b64, script, params)
+    return await run_transaction(session, statements, times.total)
 
 
 def _settings(auth: dict[str, Any], explicit: dict[str, Any]) -> dict[str, Any]:
     """Settings of libpq. Credentials may be written with the prefix `db_`, as other tools store them."""
-    given = {_ALIASES.get(name, name).removeprefix("db_"): value for name, value in auth.items() if value is not None}
-    settings = {name: value for name, value in given.items() if name not in _NOT_OURS}
-    address = explicit.pop("dsn") or given.get("dsn") or given.get("url")
+    named = {_ALIASES.get(name, name).removeprefix("db_"): value for name, value in auth.items() if value is not None}
+    settings = {name: value for name, value in named.items() if name not in _NOT_SETTINGS}
+    address = explicit.pop("dsn") or named.get("dsn") or named.get("url")
     settings |= {name: value for name, value in explicit.items() if value is not None}
     if address is not None:
         settings["conninfo"] = address
@@ -134,29 +140,29 @@ class _Session:
         self._is_connecting = False
 
     def open(self) -> None:
-        self._library = need("postgres", PREFIX)
+        self._library = import_library("postgres", PREFIX)
         settings = {"application_name": "perdure", "connect_timeout": max(2, round(self._times.connect))}
         self._is_connecting = True
         connection = self._library.connect(**settings | self._address(), cursor_factory=self._library.RawCursor)
         self._is_connecting = False
-        _load_faithfully(connection)
+        _register_loaders(connection)
         self._connection = connection
 
     def _address(self) -> dict[str, Any]:
         """Where to connect, and as whom: what the task says, and nothing of what this process has for itself."""
         from psycopg.conninfo import conninfo_to_dict
 
-        said = dict(self._settings)
-        settings: dict[str, Any] = {**conninfo_to_dict(str(said.pop("conninfo", ""))), **said}
+        settings_in_task = dict(self._settings)
+        settings: dict[str, Any] = {**conninfo_to_dict(str(settings_in_task.pop("conninfo", ""))), **settings_in_task}
         settings.setdefault("password", "")  # else libpq would take ours: PGPASSWORD, or the password file
         policy = policy_in_force()
-        named = settings.keys() - _SAID_BY_DOCUMENTS if policy.network == "closed" else settings.keys() & _NEVER
+        named = settings.keys() - _DOCUMENT_SETTINGS if policy.network == "closed" else settings.keys() & _NEVER
         if named:
             message = f"{', '.join(sorted(named))}: this setting of a connection is not open to documents"
             raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
         settings.setdefault("passfile", str(Path(os.devnull, "none")))
         if policy.checks_addresses:
-            settings |= _judged_address(settings)
+            settings |= _resolved_address(settings)
         return settings
 
     def begin(self, statements: list[Statement]) -> None:
@@ -184,21 +190,21 @@ class _Session:
                 message = "the role of this connection may run programs on the database server; use one that may not"
                 raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
 
-    def execute(self, text: str, values: list[Any]) -> Answer:
-        given = [_given(value) for value in values] or None
+    def execute(self, text: str, values: list[Any]) -> StatementResult:
+        parameters = [_to_parameter(value) for value in values] or None
         if self._gives_rows(text):
             cursor = self._open.cursor()
-            rows = bounded(cursor.stream(text, given), RESULT_LIMIT, PREFIX)
+            rows = bounded(cursor.stream(text, parameters), RESULT_LIMIT, PREFIX)
             columns = [column.name for column in cursor.description or ()] if rows else self._columns(text)
         else:
-            cursor = self._open.execute(text, given)
+            cursor = self._open.execute(text, parameters)
             rows = [] if cursor.description is None else bounded(cursor, RESULT_LIMIT, PREFIX)
             columns = [column.name for column in cursor.description or ()]
-        return Answer(*table(columns, rows)) if columns else Answer(None, [], cursor.rowcount)
+        return StatementResult(*table(columns, rows)) if columns else StatementResult(None, [], cursor.rowcount)
 
     def _gives_rows(self, text: str) -> bool:
         """Whether rows come, which then are read one by one: all at once they would be kept before they are counted."""
-        if any(one.words[:1] and one.words[0] in _GIVING_ROWS for one in split(text, POSTGRES)):
+        if any(statement.words[:1] and statement.words[0] in _GIVING_ROWS for statement in split(text, POSTGRES)):
             return True
         return _RETURNING.search(text) is not None and bool(self._columns(text))
 
@@ -206,8 +212,8 @@ class _Session:
         """Of a statement that gave no rows: asked for again, for rows that come one by one bring them along."""
         server = self._open.pgconn
         server.prepare(b"", text.encode())
-        told = server.describe_prepared(b"")
-        return [(told.fname(number) or b"").decode() for number in range(told.nfields)]
+        description = server.describe_prepared(b"")
+        return [(description.fname(number) or b"").decode() for number in range(description.nfields)]
 
     def commit(self) -> None:
         self._open.commit()
@@ -226,15 +232,15 @@ class _Session:
         state = getattr(error, "sqlstate", None)
         code, retryable = ("BadStatement", False)
         if state is not None:
-            code, retryable = _judged(state)
+            code, retryable = _classify_state(state)
         elif isinstance(error, self._library.OperationalError):  # not the server's word: the connection broke
-            code, retryable = _at_the_door(str(error)) if self._is_connecting else ("Connection", True)
-        said = getattr(error, "diag", None)
+            code, retryable = _classify_connection_error(str(error)) if self._is_connecting else ("Connection", True)
+        diagnosis = getattr(error, "diag", None)
         facts: dict[str, Any] = {"sqlstate": state}
         for name in ("message_detail", "message_hint", "constraint_name", "table_name", "column_name"):
-            if said is not None and getattr(said, name) is not None:
-                facts[name.removeprefix("message_").removesuffix("_name")] = getattr(said, name)
-        message = (said is not None and said.message_primary) or str(error).strip() or type(error).__name__
+            if diagnosis is not None and getattr(diagnosis, name) is not None:
+                facts[name.removeprefix("message_").removesuffix("_name")] = getattr(diagnosis, name)
+        message = (diagnosis is not None and diagnosis.message_primary) or str(error).strip() or type(error).__name__
         return ProviderFailure(f"{PREFIX}.{code}", message, retryable, facts)
 
     @property
@@ -245,9 +251,9 @@ class _Session:
 
 def _reaches_server(statement: Statement) -> str | None:
     """What in a statement is about the server's own files and programs; a role without rights is the better fence."""
-    found = _SERVER_FILES.search(statement.text)
-    if found is not None:
-        return found.group()
+    match = _SERVER_FILES.search(statement.text)
+    if match is not None:
+        return match.group()
     if statement.words[:1] == ["COPY"]:
         words = re.findall(r"[A-Za-z_]+|'", re.sub(r"\([^()]*\)", "", statement.text))
         for before, after in pairwise(words):
@@ -256,41 +262,41 @@ def _reaches_server(statement: Statement) -> str | None:
     return None
 
 
-def _judged_address(settings: dict[str, Any]) -> dict[str, Any]:
+def _resolved_address(settings: dict[str, Any]) -> dict[str, Any]:
     """Names resolved and judged here; libpq connects to what was judged. Sockets of this machine are its own."""
     hosts = str(settings.get("host") or settings.get("hostaddr") or "").split(",")
     ports = str(settings.get("port") or "5432").split(",")
     if any(not host or host.startswith(("/", "@")) for host in hosts):
         raise AddressRefused(settings.get("host") or "a local socket", PREFIX)
     policy = policy_in_force()
-    found: list[tuple[str, str, str]] = []
+    targets: list[tuple[str, str, str]] = []
     for number, host in enumerate(hosts):
         port = ports[number] if number < len(ports) else ports[-1]
-        found += [(host, one, port) for one in resolve_blocking(policy, host, int(port), PREFIX)]
+        targets += [(host, address, port) for address in resolve_blocking(policy, host, int(port), PREFIX)]
     return {
-        "host": ",".join(h for h, _, _ in found),
-        "hostaddr": ",".join(a for _, a, _ in found),
-        "port": ",".join(p for _, _, p in found),
+        "host": ",".join(h for h, _, _ in targets),
+        "hostaddr": ",".join(a for _, a, _ in targets),
+        "port": ",".join(p for _, _, p in targets),
     }
 
 
-def _judged(state: str) -> tuple[str, bool]:
+def _classify_state(state: str) -> tuple[str, bool]:
     fitting = ((code, retryable) for start, code, retryable in _BY_STATE if state.startswith(start))
     return next(fitting, ("BadStatement", False))
 
 
-def _at_the_door(said: str) -> tuple[str, bool]:
+def _classify_connection_error(message: str) -> tuple[str, bool]:
     """A refused connection has no code here, only words; the server's part of them is not ours to choose."""
-    if any(words in said for words in ("authentication failed", "no password supplied", "no pg_hba.conf entry")):
+    if any(words in message for words in ("authentication failed", "no password supplied", "no pg_hba.conf entry")):
         return "Denied", False
-    if "role" in said and "does not exist" in said:
+    if "role" in message and "does not exist" in message:
         return "Denied", False
-    if "database" in said and "does not exist" in said:
+    if "database" in message and "does not exist" in message:
         return "NotFound", False
     return "Connection", True
 
 
-def _given(value: Any) -> Any:
+def _to_parameter(value: Any) -> Any:
     """Maps, and lists that hold one, are JSON; other lists are arrays."""
     from psycopg.types.json import Jsonb
 
@@ -301,7 +307,7 @@ def _holds_map(value: Any) -> bool:
     return isinstance(value, list) and any(isinstance(item, dict) or _holds_map(item) for item in value)
 
 
-def _load_faithfully(connection: "psycopg.Connection[Any]") -> None:
+def _register_loaders(connection: "psycopg.Connection[Any]") -> None:
     """Instants that Python has no form for (`infinity`, the year 20000) and intervals of months stay text."""
     from psycopg.types import datetime as kinds
     from psycopg.types.string import TextLoader

@@ -30,7 +30,7 @@ def inherited_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(HIDDEN) and not any(fnmatchcase(name, one) for one in listed)
+        if not name.startswith(HIDDEN) and not any(fnmatchcase(name, pattern) for pattern in listed)
     }
 
 
@@ -143,7 +143,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         pass  # the group is empty, or holds only zombies (which macOS reports as a lack of permission)
 
 
-class Capture(asyncio.Protocol):
+class OutputCapture(asyncio.Protocol):
     """Keeps the first bytes of a stream and counts the rest, so that no output can fill our memory."""
 
     def __init__(self, limit: int) -> None:
@@ -162,7 +162,7 @@ class Capture(asyncio.Protocol):
         return self._size > self._limit
 
     @property
-    def kept(self) -> bytes:
+    def captured(self) -> bytes:
         """What was said up to the limit, secrets taken out before it is cut."""
         return hide(bytes(self._received))[: self._limit] if self.is_truncated else hide(bytes(self._received))
 
@@ -171,7 +171,7 @@ class Capture(asyncio.Protocol):
             self.ended.set_result(None)
 
 
-async def read_end(protocol: Callable[[], asyncio.Protocol]) -> tuple[asyncio.ReadTransport, Any, int]:
+async def open_read_pipe(protocol: Callable[[], asyncio.Protocol]) -> tuple[asyncio.ReadTransport, Any, int]:
     """A pipe that we read from; answers with the transport, its protocol and the end for the process."""
     ours, theirs = os.pipe()
     try:
@@ -182,7 +182,7 @@ async def read_end(protocol: Callable[[], asyncio.Protocol]) -> tuple[asyncio.Re
     return transport, instance, theirs
 
 
-class Feed(asyncio.BaseProtocol):
+class InputFeed(asyncio.BaseProtocol):
     """What a process reads: written once, then closed. A process that does not read it is no error."""
 
     _transport: asyncio.WriteTransport | None = None
@@ -207,11 +207,11 @@ class Feed(asyncio.BaseProtocol):
             transport.abort()
 
 
-async def write_end() -> tuple[Feed, int]:
+async def open_write_pipe() -> tuple[InputFeed, int]:
     """A pipe that we write to; answers with the feed and the end for the process."""
     theirs, ours = os.pipe()
     try:
-        _, feed = await asyncio.get_running_loop().connect_write_pipe(Feed, os.fdopen(ours, "wb", 0))
+        _, feed = await asyncio.get_running_loop().connect_write_pipe(InputFeed, os.fdopen(ours, "wb", 0))
     except BaseException:
         os.close(theirs)
         raise

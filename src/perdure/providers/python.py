@@ -40,14 +40,14 @@ def _resolve(path: str) -> Function:
     module_name, separator, name = path.partition(":")
     if not (module_name and separator and name):
         raise ProviderFailure(UNKNOWN, f"{path!r} is not of the form 'package.module:name'", retryable=False)
-    found: Any = _import(module_name)
+    target: Any = _import(module_name)
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise ProviderFailure(UNKNOWN, f"module {module_name!r} has no {name!r}", retryable=False)
-        found = getattr(found, part)
-    if not callable(found):
-        raise ProviderFailure(UNKNOWN, f"{path!r} is a {type(found).__name__}, not a function", retryable=False)
-    return Function(found)
+        target = getattr(target, part)
+    if not callable(target):
+        raise ProviderFailure(UNKNOWN, f"{path!r} is a {type(target).__name__}, not a function", retryable=False)
+    return Function(target)
 
 
 def _import(name: str) -> Any:

@@ -239,8 +239,8 @@ class Registry:
         mode = Mode.ISOLATED if isolated else Mode.INLINE if inline else None
 
         def register(function: _F) -> _F:
-            said = {"description": description, "prefix": prefix}
-            chosen = {key: value for key, value in said.items() if value}
+            texts = {"description": description, "prefix": prefix}
+            chosen = {key: value for key, value in texts.items() if value}
             self.add(Provider.of(name, function, mode=mode, declared=parameters, side_effects=side_effects, **chosen))
             return function
 
@@ -250,10 +250,10 @@ class Registry:
         if module := SHIPPED.get(name):
             return self.add(importlib.import_module(module).PROVIDER)
         if point := self._installed().get(name):
-            found = point.load()
+            loaded = point.load()
             # Loading may have run a decorator, which has registered the provider already.
             return self._providers.get(name) or self.add(
-                found if isinstance(found, Provider) else Provider.of(name, found)
+                loaded if isinstance(loaded, Provider) else Provider.of(name, loaded)
             )
         return None
 

@@ -8,7 +8,7 @@ from perdure.providers.context import TaskContext
 from perdure.providers.external_texts import Script
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.job_folders import Runtime, folder, own_python
-from perdure.providers.off_loop import apart
+from perdure.providers.off_loop import run_in_thread
 from perdure.providers.registry import Provider
 
 PREFIX = "Provider.Call.Script"
@@ -29,7 +29,7 @@ async def script(
     """
     how = runtime or Runtime()
     with folder(PREFIX) as job:
-        await apart(lambda: job.fill(script, how.files), "perdure-files")
+        await run_in_thread(lambda: job.fill(script, how.files), "perdure-files")
         if job.elsewhere:
             message = "without a container a mountPath is relative: it lies in the script's own folder"
             raise ProviderFailure(f"{PREFIX}.BadArguments", message, retryable=False)
@@ -38,7 +38,7 @@ async def script(
             PREFIX,
             refuse_secrets(job.command(how, place, own_python(), args, context), context, PREFIX),
             environment(how.environment(), context),
-            fed=jsontext.encode_finite(args) if args is not None else b"",
+            stdin=jsontext.encode_finite(args) if args is not None else b"",
             cwd=place,
             timeout=how.timeout(timeout),
         ).run()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from perdure.kernel import jsontext
-from perdure.providers.command import Command, Ended, by_shell, environment, refuse_secrets
+from perdure.providers.command import Command, CommandResult, by_shell, environment, refuse_secrets
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Provider
@@ -44,7 +44,7 @@ async def shell(
             PREFIX,
             words,
             environment(env, context),
-            fed=stdin.encode() if stdin is not None else b"" if input is None else jsontext.encode_finite(input),
+            stdin=stdin.encode() if stdin is not None else b"" if input is None else jsontext.encode_finite(input),
             cwd=cwd,
             timeout=timeout,
             grace=grace,
@@ -72,11 +72,11 @@ def _command(
     raise ProviderFailure(f"{PREFIX}.BadArguments", "give either argv or script", retryable=False)
 
 
-def _result(ended: Ended, parse: str | None) -> dict[str, Any]:
+def _result(ended: CommandResult, parse: str | None) -> dict[str, Any]:
     result = ended.result()
     if parse == "json":
         try:
-            result["stdout"] = jsontext.read_strict(bytes(ended.out.kept))
+            result["stdout"] = jsontext.read_strict(bytes(ended.out.captured))
         except jsontext.NotJson as error:
             message = f"the output is not JSON: {error}"
             raise ProviderFailure(f"{PREFIX}.InvalidJson", message, retryable=False, details=result) from None

@@ -65,10 +65,10 @@ def _import_file(path: Path) -> ModuleType:
 def _module_name(path: Path) -> str:
     """The file's own name where that is free, so that `python` tasks can say `file:function`."""
     try:
-        found = importlib.util.find_spec(path.stem)
+        spec = importlib.util.find_spec(path.stem)
     except (ImportError, ValueError):
-        found = None
-    if path.stem.isidentifier() and (found is None or found.origin == str(path)):
+        spec = None
+    if path.stem.isidentifier() and (spec is None or spec.origin == str(path)):
         return path.stem
     return "perdure_loaded_" + "".join(c if c.isalnum() else "_" for c in path.stem)
 

@@ -14,7 +14,15 @@ import msgspec
 from perdure.kernel import jsontext
 from perdure.providers.databases.files import attached_path, create_shared, database_path, keep_private
 from perdure.providers.databases.statements import SQLITE, Statement
-from perdure.providers.databases.transaction import Answer, Plain, Timeouts, Work, limited, perform, with_room
+from perdure.providers.databases.transaction import (
+    StatementResult,
+    Statements,
+    StatementTexts,
+    Timeouts,
+    limited,
+    run_transaction,
+    subprocess_memory,
+)
 from perdure.providers.databases.values import bounded, table
 from perdure.providers.external_texts import Script
 from perdure.providers.failure import Exhausted, ProviderFailure
@@ -86,7 +94,7 @@ _CODES: tuple[tuple[type[Exception], str, bool], ...] = (
 async def sqlite(
     database: str | None = None,
     command: str | None = None,
-    commands: Plain | None = None,
+    commands: StatementTexts | None = None,
     query: str | None = None,
     params: list[Any] | dict[str, Any] | None = None,
     script: Script | str | None = None,
@@ -104,8 +112,8 @@ async def sqlite(
     keep_private()
     times = Timeouts.of(timeout)
     session = _Session(str(database or (auth or {}).get("database") or ""), times.connect)
-    work = Work(command, commands, query, command_b64, commands_b64, query_b64, script, params)
-    return await perform(session, work, limited(times.total))
+    statements = Statements(command, commands, query, command_b64, commands_b64, query_b64, script, params)
+    return await run_transaction(session, statements, limited(times.total))
 
 
 class _Session:
@@ -151,9 +159,9 @@ class _Session:
                 return int(apsw.SQLITE_DENY)
         return int(apsw.SQLITE_OK)
 
-    def _wait(self, asked: int) -> bool:
+    def _wait(self, attempt: int) -> bool:
         """Another writer is at work. Unlike SQLite's own waiting this one can be interrupted."""
-        if self._is_stopping or asked * 0.01 >= self._patience:
+        if self._is_stopping or attempt * 0.01 >= self._patience:
             return False
         time.sleep(0.01)
         return True
@@ -163,7 +171,7 @@ class _Session:
         reads_only = all(statement.words[:1] and statement.words[0] in _READING for statement in statements)
         self._open.execute("BEGIN" if reads_only else "BEGIN IMMEDIATE")
 
-    def execute(self, text: str, values: list[Any]) -> Answer:
+    def execute(self, text: str, values: list[Any]) -> StatementResult:
         columns: list[str] = []
 
         def look(cursor: apsw.Cursor, _text: str, _values: Any) -> bool:
@@ -173,10 +181,10 @@ class _Session:
         cursor = self._open.cursor()
         cursor.exec_trace = look  # the only moment at which the columns of an empty result are known
         before = self._open.total_changes()
-        rows = bounded(cursor.execute(text, [_given(value) for value in values]), RESULT_LIMIT, PREFIX)
+        rows = bounded(cursor.execute(text, [_to_parameter(value) for value in values]), RESULT_LIMIT, PREFIX)
         if columns:
-            return Answer(*table(columns, rows))
-        return Answer(None, [], self._open.total_changes() - before)
+            return StatementResult(*table(columns, rows))
+        return StatementResult(None, [], self._open.total_changes() - before)
 
     def commit(self) -> None:
         self._open.execute("COMMIT")
@@ -216,13 +224,13 @@ def _path(name: str) -> str:
     return database_path(name, policy_in_force().sqlite_folders, PREFIX, SETTING)
 
 
-def _given(value: Any) -> Any:
+def _to_parameter(value: Any) -> Any:
     """Lists and maps as JSON text, which SQLite's own functions understand."""
     return jsontext.encode(value).decode() if isinstance(value, list | dict) else value
 
 
 def _memory() -> int:
-    return with_room(policy_in_force().sqlite_memory)
+    return subprocess_memory(policy_in_force().sqlite_memory)
 
 
 PROVIDER = Provider.of("sqlite", sqlite, mode=Mode.ISOLATED, group=DATABASE, memory=_memory)

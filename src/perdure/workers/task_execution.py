@@ -30,7 +30,7 @@ from perdure.workers.secrets import MaskingPort, Secrets
 if TYPE_CHECKING:
     from types import CoroutineType
 
-    from perdure.providers.isolation.frames import Order
+    from perdure.providers.isolation.frames import CallRequest
 
     Answer = Outcome | CoroutineType[Any, Any, Any]  # of a call: its end, or what has to run on the loop
 
@@ -170,13 +170,13 @@ class TaskExecution(msgspec.Struct, eq=False):
         hidden_by.set(self.secrets.mask.raw)
         family_at_work.set(self.family)
 
-    def order(self, sources: list[str]) -> "Order":
+    def order(self, sources: list[str]) -> "CallRequest":
         """The same call, written down for a subprocess."""
-        from perdure.providers.isolation.frames import Order
+        from perdure.providers.isolation.frames import CallRequest
 
         is_plain = bool(self.assignment.arguments) and not self.assignment.sealed
         filled = self.assignment.arguments if is_plain else jsontext.encode_finite(self.arguments)
-        return Order(
+        return CallRequest(
             assignment=msgspec.structs.replace(self.assignment, arguments=filled),
             origin=self.provider.source,
             sources=sources,

@@ -33,7 +33,7 @@ from perdure.workers.task_execution import PROCESS, Done, TaskExecution, is_isol
 from perdure.workers.threads import Threads
 
 if TYPE_CHECKING:
-    from perdure.providers.isolation.pool import Pools
+    from perdure.providers.isolation.pool import ProcessPools
     from perdure.workers.task_execution import Answer
     from perdure.workers.unsealer import Unsealer
 
@@ -92,7 +92,7 @@ class Worker:
             name: LanguageLimit(limit, self._begin, self._limits.long) for name, limit in self._limits.languages.items()
         }
         self._threads: Threads[TaskExecution, Answer] | None = None
-        self._pools: Pools | None = None
+        self._pools: ProcessPools | None = None
         self._waits: set[asyncio.Future[Outcome]] = set()
         self._is_closed = False
 
@@ -313,11 +313,11 @@ class Worker:
         self._finish(errand, outcome)
 
     async def _isolate(self, errand: TaskExecution) -> Outcome:
-        from perdure.providers.isolation.pool import Pools
+        from perdure.providers.isolation.pool import ProcessPools
 
         if self._pools is None:
-            self._pools = Pools(
-                kept=self._limits.processes,
+            self._pools = ProcessPools(
+                idle_children=self._limits.processes,
                 limit_apart=self._limits.processes_apart,
                 orders_per_child=self._limits.tasks_per_process,
                 memory=self._limits.process_memory,

@@ -88,7 +88,7 @@ def test_a_function_pays_in_proportion_to_its_argument(types: tuple[type, ...], 
 
 @pytest.mark.parametrize(("types", "implementation"), list(cases()))
 def test_a_function_that_cannot_pay_makes_next_to_nothing(types: tuple[type, ...], implementation: Any) -> None:
-    """Invariant 29: what is refused is refused before the work; what is done fits into the purse."""
+    """Invariant 29: what is refused is refused before the work; what is done fits into the budget."""
     rest = list(itertools.product(*([*SHORT.get(one, [None]), *large_values(one, 2_000)] for one in types[1:])))
     for large in LARGE[types[0]](150_000):
         for others in rest[:4]:
@@ -126,7 +126,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_an_expression_stays_within_its_purse(text: str) -> None:
+def test_an_expression_stays_within_its_budget(text: str) -> None:
     """Invariant 29: bytes made are counted before they are made."""
     program = compile_program(text, environment=TINY)
     tracemalloc.start(1)

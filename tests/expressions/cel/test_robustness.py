@@ -8,7 +8,7 @@ from tests.expressions.cel.generation import DATA, expressions
 
 from perdure.expressions.cel import ExpressionError, Limits, compile_program
 from perdure.expressions.cel.program import Environment
-from perdure.expressions.mwl import Fault, compile_expression, find_expression
+from perdure.expressions.mwl import ExpressionFault, compile_expression, find_expression
 
 LIMITS = Limits(steps=100_000, size=100_000)
 SMALL = Environment(limits=LIMITS)
@@ -59,7 +59,7 @@ def survive(text: str, roots: dict[str, Any]) -> None:
     for ask in (expression.evaluate, expression.holds):
         try:
             ask(roots)
-        except Fault as fault:
+        except ExpressionFault as fault:
             assert fault.code.startswith("System.")
             str(fault)
 

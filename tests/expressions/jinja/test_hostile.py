@@ -111,7 +111,7 @@ def test_hostile_text_is_refused(text: str) -> None:
         compile_text(text).render({})
 
 
-def test_one_rendering_of_a_structure_has_one_purse() -> None:
+def test_one_rendering_of_a_structure_has_one_budget() -> None:
     template = Template(["{{ 'x' * 1000000 }}-"] * 3)
 
     with pytest.raises(LimitExceeded, match="the output is longer than 1048576 characters"):

@@ -29,7 +29,7 @@ ARGUMENTS = ["", "('x.x')", "(3)", "(wide)"]
 
 
 def peak_of(text: str) -> int:
-    """The most memory that a rendering with a small purse has held at once."""
+    """The most memory that a rendering with a small budget has held at once."""
     program = compile_text(text, SMALL)
     tracemalloc.start(1)
     try:
@@ -43,7 +43,7 @@ def peak_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("name", sorted(name for name in filters if not name.startswith("$")))
-def test_a_filter_stays_within_the_purse(name: str) -> None:
+def test_a_filter_stays_within_the_budget(name: str) -> None:
     """Invariant 29."""
     for value in ("wide", "texts", "records"):
         for arguments in ARGUMENTS:
@@ -55,7 +55,7 @@ def test_a_filter_stays_within_the_purse(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_a_method_stays_within_the_purse(name: str) -> None:
+def test_a_method_stays_within_the_budget(name: str) -> None:
     """Invariant 29."""
     for value in ("wide", "blank", "mapping"):
         for arguments in ("", "','", "'é', 'yyyyyyyy'", "100000"):

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from perdure.expressions.cel import Limits, Position
-from perdure.expressions.mwl import EVALUATION_ERROR, UNREPRESENTABLE_VALUE, ClockPin, Fault, compile_expression
+from perdure.expressions.mwl import (
+    EVALUATION_ERROR,
+    UNREPRESENTABLE_VALUE,
+    ClockPin,
+    ExpressionFault,
+    compile_expression,
+)
 
 ROOTS = frozenset({"vars", "step", "failure"})
 DATA: dict[str, Any] = {
@@ -25,8 +31,8 @@ def evaluate(body: str, data: dict[str, Any] = DATA) -> Any:
     return compile_expression(body, ROOTS).evaluate(data, PIN)
 
 
-def fault_of(body: str, data: dict[str, Any] = DATA) -> Fault:
-    with pytest.raises(Fault) as raised:
+def fault_of(body: str, data: dict[str, Any] = DATA) -> ExpressionFault:
+    with pytest.raises(ExpressionFault) as raised:
         evaluate(body, data)
     return raised.value
 
@@ -186,7 +192,7 @@ def test_a_predicate_gives_a_bool(body: str, answer: bool) -> None:
 @pytest.mark.parametrize("body", ["vars.n", "1", "'true'", "null", "vars.zzz", "b'x'"])
 def test_a_predicate_that_is_no_bool_is_an_evaluation_error(body: str) -> None:
     """MWL-108: no truthiness, and never System.UnrepresentableValue."""
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(ExpressionFault) as raised:
         compile_expression(body, ROOTS).holds(DATA)
 
     assert raised.value.code == EVALUATION_ERROR
@@ -203,7 +209,7 @@ def test_now_is_the_pin_and_wall_time_never_precedes_it() -> None:
 
 
 def test_without_a_pin_there_is_no_clock() -> None:
-    with pytest.raises(Fault, match="there is no clock here"):
+    with pytest.raises(ExpressionFault, match="there is no clock here"):
         compile_expression("now()", ROOTS).evaluate(DATA)
 
 
@@ -213,7 +219,7 @@ def test_a_result_that_unfolds_without_end_is_refused() -> None:
     text = {"vars": {"xs": ["x" * 1000]}}
 
     assert compile_expression(twice, ROOTS).evaluate(text)
-    with pytest.raises(Fault, match="the result is larger than 5000"):
+    with pytest.raises(ExpressionFault, match="the result is larger than 5000"):
         compile_expression(twice, ROOTS, Limits(size=5000)).evaluate(text)
 
 
@@ -231,8 +237,8 @@ def test_too_little_stack_is_a_fault_of_that_moment_only() -> None:
             return descend(levels - 1)
         return compile_expression(body, ROOTS).evaluate(DATA)
 
-    with pytest.raises((Fault, RecursionError)) as raised:
+    with pytest.raises((ExpressionFault, RecursionError)) as raised:
         descend(sys.getrecursionlimit() - len(inspect.stack()) - 120)
 
-    assert isinstance(raised.value, Fault)
+    assert isinstance(raised.value, ExpressionFault)
     assert evaluate(body) == 42

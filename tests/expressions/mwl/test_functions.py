@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.expressions.mwl import Fault, compile_expression
+from perdure.expressions.mwl import ExpressionFault, compile_expression
 
 ROOTS = frozenset({"vars"})
 
@@ -37,7 +37,7 @@ def test_to_json_takes_what_expressions_make() -> None:
 
 @pytest.mark.parametrize("body", ["toJson(b'x')", "toJson([9007199254740993])", "toJson({1: 2})", "toJson(1.0 / 0.0)"])
 def test_to_json_of_an_unrepresentable_value_faults(body: str) -> None:
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(ExpressionFault) as raised:
         evaluate(body)
 
     assert raised.value.code == "System.ExpressionEvaluationError"
@@ -51,7 +51,7 @@ def test_from_json_reads_numbers_as_doubles() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[1,]", "NaN", "1e999", "'a'", '"\\ud800"', "[" * 100_000, "01", "1 2"])
 def test_from_json_refuses_malformed_text(text: str) -> None:
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(ExpressionFault) as raised:
         evaluate("fromJson(vars.t)", t=text)
 
     assert raised.value.code == "System.ExpressionEvaluationError"
@@ -116,7 +116,7 @@ def test_durations_from_iso_8601(text: str, span: str) -> None:
 )
 def test_a_malformed_iso_8601_duration_faults(text: str) -> None:
     """MWL-088: a fraction only on the smallest unit; at least one component, and one after `T`."""
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(ExpressionFault) as raised:
         evaluate("durationFromIso8601(vars.t)", t=text)
 
     assert raised.value.code == "System.ExpressionEvaluationError"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.expressions.mwl import EVALUATION_ERROR, Fault, Template
+from perdure.expressions.mwl import EVALUATION_ERROR, ExpressionFault, Template
 
 ROOTS = frozenset({"vars"})
 DATA: dict[str, Any] = {"vars": {"n": 5, "list": [1, 2]}}
@@ -42,7 +42,7 @@ def test_expressions_in_data_are_never_evaluated() -> None:
 
 
 def test_the_first_fault_ends_it() -> None:
-    with pytest.raises(Fault, match="division by zero"):
+    with pytest.raises(ExpressionFault, match="division by zero"):
         Template({"a": "{{ 1 / 0 }}", "b": "{{ vars.n }}"}, ROOTS).evaluate(DATA)
 
 
@@ -60,7 +60,7 @@ def test_a_document_nested_beyond_reason_is_a_fault() -> None:
     for _ in range(2000):
         document = [document]
 
-    with pytest.raises(Fault, match="nested too deeply"):
+    with pytest.raises(ExpressionFault, match="nested too deeply"):
         Template(document, ROOTS).evaluate(DATA)
 
 
@@ -68,7 +68,7 @@ def test_expressions_of_one_value_share_one_budget() -> None:
     """Invariant 29: thousands of expressions may use no more than one."""
     dear = "{{ lists.range(100000).map(i, i).size() }}"
     assert Template({"a": dear, "b": dear}, frozenset()).evaluate({}) == {"a": 100_000, "b": 100_000}
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(ExpressionFault) as caught:
         Template({f"k{at}": dear for at in range(2_000)}, frozenset()).evaluate({})
     assert caught.value.code == EVALUATION_ERROR
 
@@ -79,6 +79,6 @@ def test_the_same_data_given_again_and_again_are_paid_for(body: str) -> None:
     data = {"x": [{"a": "b" * 100} for _ in range(600)], "text": "c" * 60_000}
     some = Template([f"{{{{ {body} }}}}"] * 20, frozenset({"vars"}))
     assert len(some.evaluate({"vars": data})) == 20  # type: ignore[arg-type]
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(ExpressionFault) as caught:
         Template([f"{{{{ {body} }}}}"] * 3_000, frozenset({"vars"})).evaluate({"vars": data})
     assert caught.value.code == EVALUATION_ERROR

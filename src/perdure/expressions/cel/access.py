@@ -17,10 +17,10 @@ def select(frame: Frame, operand: Value, field: str) -> Value:
     """`operand.field`. Through an optional the answer is optional too."""
     if type(operand) is Optional:
         return _lift(operand, lambda inner: _find_field(frame, inner, field))
-    found = _find_field(frame, operand, field)
-    if found is _MISSING:
+    value = _find_field(frame, operand, field)
+    if value is _MISSING:
         raise EvaluationFault(f"no such key: {field!r}", hint=lambda: _near(field, operand))
-    return found
+    return value
 
 
 def select_optional(frame: Frame, operand: Value, field: str) -> Value:
@@ -38,9 +38,9 @@ def index(frame: Frame, operand: Value, key: Value) -> Value:
     """`operand[key]`."""
     if type(operand) is Optional:
         return _lift(operand, lambda inner: _find_key(frame, inner, key))
-    found = _find_key(frame, operand, key)
-    if found is not _MISSING:
-        return found
+    value = _find_key(frame, operand, key)
+    if value is not _MISSING:
+        return value
     if isinstance(operand, list):
         raise EvaluationFault(f"index {key} is out of range: the list has {len(operand)} elements")
     shown = repr(key) if type(key) is not str else repr(key[:60])
@@ -59,15 +59,15 @@ def _lift(operand: Value, find: Callable[[Value], Value]) -> Optional:
         if not operand.has_value:
             return NONE
         operand = operand.value
-    found = find(operand)
-    return NONE if found is _MISSING else Optional(found)
+    value = find(operand)
+    return NONE if value is _MISSING else Optional(value)
 
 
 def _find_field(frame: Frame, operand: Value, field: str) -> Value:
     kind = type(operand)
     if kind is dict:
-        found = operand.get(field, _MISSING)
-        return frame[READ_LEAF](found) if type(found) is int else found
+        value = operand.get(field, _MISSING)
+        return frame[READ_LEAF](value) if type(value) is int else value
     if kind is CelMap:
         return operand.get(field, _MISSING)
     raise EvaluationFault(f"a {type_name(operand)} has no field {field!r}; only maps have fields")
@@ -87,8 +87,8 @@ def _find_key(frame: Frame, operand: Value, key: Value) -> Value:
         at = _position(key)
         if not 0 <= at < len(operand):
             return _MISSING
-        found = operand[at]
-        return frame[READ_LEAF](found) if type(found) is int and kind is list else found
+        value = operand[at]
+        return frame[READ_LEAF](value) if type(value) is int and kind is list else value
     raise EvaluationFault(f"a {type_name(operand)} cannot be indexed; only lists and maps can")
 
 

@@ -16,8 +16,8 @@ from perdure.expressions.source import Source
 
 def check(tree: Node, source: Source, scope: Scope, library: Library) -> tuple[Finding, ...]:
     """Every finding, in the order of the text."""
-    found = _Checker(scope, library).visit(tree, frozenset())
-    return tuple(Finding.at(source, offset, message) for offset, message in sorted(found))
+    problems = _Checker(scope, library).visit(tree, frozenset())
+    return tuple(Finding.at(source, offset, message) for offset, message in sorted(problems))
 
 
 _Complaints = Iterator[tuple[int, str]]
@@ -51,12 +51,12 @@ class _Checker:
                     yield from self.visit(child, bound)
 
     def _path(self, node: syntax.Name | syntax.Select, bound: frozenset[str]) -> _Complaints:
-        found = dotted_path(node)
-        if found is None:
+        dotted = dotted_path(node)
+        if dotted is None:
             assert isinstance(node, syntax.Select)
             yield from self.visit(node.operand, bound)
             return
-        path, absolute = found
+        path, absolute = dotted
         if path[0] in bound and not absolute:
             return
         if self._scope.find(path, absolute=absolute) is None and ".".join(path) not in type_denotations():
@@ -75,8 +75,8 @@ class _Checker:
             named = self._library.functions if node.target is None else self._library.methods
             yield node.focus, f"there is no function `{node.function}`{_guess(node.function, named)}"
         elif not function.accepts(count):
-            wanted = " or ".join(str(arity - (count - len(node.args))) for arity in function.arities)
-            yield node.focus, f"`{node.function}` takes {wanted} arguments, not {len(node.args)}"
+            arities = " or ".join(str(arity - (count - len(node.args))) for arity in function.arities)
+            yield node.focus, f"`{node.function}` takes {arities} arguments, not {len(node.args)}"
         for argument in node.args:
             yield from self.visit(argument, bound)
 

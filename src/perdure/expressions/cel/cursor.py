@@ -10,11 +10,11 @@ _MOST_FINDINGS = 20
 _OPENERS, _CLOSERS = ("(", "[", "{"), (")", "]", "}")
 
 
-class Stumble(Exception):
+class ParseAborted(Exception):
     """Unwinds to the next place where parsing can go on. The problem is already reported."""
 
 
-class Cursor:
+class TokenCursor:
     """Reads tokens from left to right and collects findings."""
 
     def __init__(self, source: Source) -> None:
@@ -41,7 +41,7 @@ class Cursor:
         if token.kind != "end":
             self._next += 1
             return token
-        self.stumble("the expression ends too early" if self._next else "an expression is needed")
+        self.fail("the expression ends too early" if self._next else "an expression is needed")
 
     def put_back(self) -> None:
         self._next -= 1
@@ -54,7 +54,7 @@ class Cursor:
 
     def expect(self, kind: str) -> None:
         if not self.accept(kind):
-            self.stumble(f"`{kind}` is needed, not {self.describe()}")
+            self.fail(f"`{kind}` is needed, not {self.describe()}")
 
     def describe(self) -> str:
         token = self._tokens[self._next]
@@ -64,15 +64,15 @@ class Cursor:
         if len(self.findings) < _MOST_FINDINGS:
             self.findings.append(Finding.at(self.source, offset, message))
 
-    def stumble(self, message: str) -> NoReturn:
+    def fail(self, message: str) -> NoReturn:
         self.report(self.start, message)
-        raise Stumble
+        raise ParseAborted
 
     def give_up(self, message: str) -> NoReturn:
         """Stumble without a chance to go on."""
         self.report(self.start, message)
         self._next = len(self._tokens) - 1
-        raise Stumble
+        raise ParseAborted
 
     def skip_to(self, closer: str) -> None:
         """Past what was not understood, up to a comma or the closing bracket of the same level."""

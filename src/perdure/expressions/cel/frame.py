@@ -57,7 +57,7 @@ def _go_on(frame: Frame) -> None:
         raise LimitExceeded(f"more than {frame[LIMITS].steps} steps were needed")
 
 
-class _Paced(list[Value]):
+class _MeteredList(list[Value]):
     """Many elements, between some of which others get their turn."""
 
     __slots__ = ()
@@ -70,8 +70,8 @@ class _Paced(list[Value]):
 
 def paced(items: Iterable[Value]) -> list[Value]:
     """Elements that are gone through one by one, with rests if there are many."""
-    found = items if isinstance(items, list) else list(items)
-    return _Paced(found) if len(found) > AT_ONCE and rests() else found
+    elements = items if isinstance(items, list) else list(items)
+    return _MeteredList(elements) if len(elements) > AT_ONCE and rests() else elements
 
 
 def spend(frame: Frame, size: int) -> None:

@@ -71,22 +71,22 @@ _RFC3339 = lazy_regex(
 
 def parse_timestamp(text: str) -> Timestamp:
     """RFC 3339 with offset or `Z`. Second 60 is read as the next minute's 0; digits beyond nanoseconds are cut."""
-    found = _RFC3339.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
-    if found is None:
+    match = _RFC3339.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    if match is None:
         raise EvaluationFault(f"{text[:60]!r} is no RFC 3339 timestamp")
-    year, month, day, hour, minute, second = (int(found[i]) for i in range(1, 7))
+    year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
     leap = second == 60
     try:
         civil = datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
     except ValueError as wrong:
         raise EvaluationFault(f"{text[:60]!r} is no timestamp: {wrong}") from None
-    offset_hours, offset_minutes = int(found[9] or 0), int(found[10] or 0)
+    offset_hours, offset_minutes = int(match[9] or 0), int(match[10] or 0)
     if offset_hours > 23 or offset_minutes > 59:
         raise EvaluationFault(f"{text[:60]!r} has no valid offset")
     offset = (offset_hours * 60 + offset_minutes) * 60
     elapsed = civil - _EPOCH
-    seconds = elapsed.days * 86_400 + elapsed.seconds + leap - (-offset if found[8] == "-" else offset)
-    return Timestamp(seconds * NANOS + int((found[7] or "")[:9].ljust(9, "0")))
+    seconds = elapsed.days * 86_400 + elapsed.seconds + leap - (-offset if match[8] == "-" else offset)
+    return Timestamp(seconds * NANOS + int((match[7] or "")[:9].ljust(9, "0")))
 
 
 def format_timestamp(instant: Timestamp) -> str:
@@ -105,11 +105,11 @@ def parse_duration(text: str) -> Duration:
     nanos, at = 0, 0
     if body != "0":
         body = body if len(body) <= _LONGEST_TEXT else ""
-        while at < len(body) and (found := _PART.match(body, at)) and (found[1] or found[2]) and found.end() - at < 60:
-            unit = _UNITS[found[3]]
-            fraction = found[2] or ""
-            nanos += int(found[1] or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
-            at = found.end()
+        while at < len(body) and (part := _PART.match(body, at)) and (part[1] or part[2]) and part.end() - at < 60:
+            unit = _UNITS[part[3]]
+            fraction = part[2] or ""
+            nanos += int(part[1] or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
+            at = part.end()
         if at < len(body) or not body:
             raise EvaluationFault(f"{text[:60]!r} is no duration such as '1h30m' or '2.5s'")
     return Duration(-nanos if text[:1] == "-" else nanos)

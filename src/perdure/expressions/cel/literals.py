@@ -60,12 +60,12 @@ def read_string(token: str) -> str:
     at = 0
     while (slash := body.find("\\", at)) >= 0:
         out.append(body[at:slash])
-        found = _escape(body, slash, offset)
-        if found["simple"]:
-            out.append(_SIMPLE[found["simple"]])
+        escape = _escape(body, slash, offset)
+        if escape["simple"]:
+            out.append(_SIMPLE[escape["simple"]])
         else:
-            out.append(_code_point(_number(found), offset + slash))
-        at = found.end()
+            out.append(_code_point(_number(escape), offset + slash))
+        at = escape.end()
     out.append(body[at:])
     return "".join(out)
 
@@ -78,11 +78,11 @@ def read_bytes(token: str) -> bytes:
     at = 0
     while (slash := body.find("\\", at)) >= 0:
         out += body[at:slash].encode("utf-8", "surrogatepass")
-        found = _escape(body, slash, offset + 1)
-        if found["short"] or found["long"]:
+        escape = _escape(body, slash, offset + 1)
+        if escape["short"] or escape["long"]:
             raise BadLiteral(offset + 1 + slash, "\\u and \\U are for strings; bytes take \\x and octal escapes")
-        out.append(ord(_SIMPLE[found["simple"]]) if found["simple"] else _number(found))
-        at = found.end()
+        out.append(ord(_SIMPLE[escape["simple"]]) if escape["simple"] else _number(escape))
+        at = escape.end()
     out += body[at:].encode("utf-8", "surrogatepass")
     return bytes(out)
 
@@ -96,16 +96,16 @@ def _strip(token: str) -> tuple[str, int, bool]:
 
 
 def _escape(body: str, slash: int, offset: int) -> re.Match[str]:
-    found = _ESCAPE.match(body, slash)
-    if found is None:
+    match = _ESCAPE.match(body, slash)
+    if match is None:
         raise BadLiteral(offset + slash, f"unknown escape {body[slash : slash + 2]!r}")
-    return found
+    return match
 
 
-def _number(found: re.Match[str]) -> int:
-    if found["octal"]:
-        return int(found["octal"], 8)
-    return int(found["hex"] or found["short"] or found["long"], 16)
+def _number(match: re.Match[str]) -> int:
+    if match["octal"]:
+        return int(match["octal"], 8)
+    return int(match["hex"] or match["short"] or match["long"], 16)
 
 
 def _code_point(number: int, offset: int) -> str:

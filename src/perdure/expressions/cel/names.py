@@ -51,5 +51,5 @@ def qualified_function(call: syntax.Call) -> str | None:
     """`math.abs` for the call `math.abs(x)`; None when the target is no plain name."""
     if call.target is None:
         return None
-    found = dotted_path(call.target)
-    return None if found is None else ".".join((*found[0], call.function))
+    path = dotted_path(call.target)
+    return None if path is None else ".".join((*path[0], call.function))

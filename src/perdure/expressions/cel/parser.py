@@ -9,7 +9,7 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from perdure.expressions.cel import literals, syntax
-from perdure.expressions.cel.cursor import Cursor, Stumble
+from perdure.expressions.cel.cursor import ParseAborted, TokenCursor
 from perdure.expressions.cel.macros import find_macro
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.tokens import RESERVED, Token
@@ -36,7 +36,7 @@ def parse(source: Source, max_depth: int) -> Node:
     return tree
 
 
-class _Parser(Cursor):
+class _Parser(TokenCursor):
     def __init__(self, source: Source, max_depth: int) -> None:
         super().__init__(source)
         self._max_depth = max_depth
@@ -46,9 +46,9 @@ class _Parser(Cursor):
         try:
             tree = self._expression()
             if self.peek() != "end":
-                self.stumble(f"unexpected {self.describe()}")
+                self.fail(f"unexpected {self.describe()}")
             return tree
-        except Stumble:
+        except ParseAborted:
             return syntax.Literal(0, 0, 1, 1, None)
 
     # Expressions, from loose to tight ------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class _Parser(Cursor):
                 name = self.take()
                 if name.kind != "name":
                     self.put_back()
-                    self.stumble(f"a name is needed after `.`, not {self.describe()}")
+                    self.fail(f"a name is needed after `.`, not {self.describe()}")
                 return self._name(name, absolute=True, start=token.start)
             case "true" | "false" | "null":
                 return self._literal(token, {"true": True, "false": False, "null": None}[token.kind])
@@ -164,7 +164,7 @@ class _Parser(Cursor):
             self.report(token.start + bad.offset, str(bad))
             return self._literal(token, None)
         self.put_back()
-        self.stumble(f"an expression is needed, not {self.describe()}")
+        self.fail(f"an expression is needed, not {self.describe()}")
 
     def _literal(self, token: Token, value: object) -> Node:
         return syntax.Literal(token.start, token.end, 1, 1 + (len(token.text) >> 10), value)
@@ -183,7 +183,7 @@ class _Parser(Cursor):
         opener = self.take()
         if opener.kind == "{":
             self.put_back()
-            self.stumble("message literals are not supported")
+            self.fail("message literals are not supported")
         optional = self.accept("?")
         if opener.kind == "[":
             key = self._nested("]")
@@ -194,7 +194,7 @@ class _Parser(Cursor):
             return self._call(operand.start, name, operand)
         if name.kind not in ("name", "quoted"):
             self.put_back()
-            self.stumble(f"a field name is needed after `.`, not {self.describe()}")
+            self.fail(f"a field name is needed after `.`, not {self.describe()}")
         field = name.text.strip("`")
         return syntax.Select(*self._measure(operand.start, operand), operand, field, optional, name.start)
 
@@ -237,22 +237,22 @@ class _Parser(Cursor):
             try:
                 item()
                 if self.peek() not in (",", closer):
-                    self.stumble(f"`,` or `{closer}` is needed, not {self.describe()}")
-            except Stumble:
+                    self.fail(f"`,` or `{closer}` is needed, not {self.describe()}")
+            except ParseAborted:
                 self._depth = depth
                 self.skip_to(closer)
             if self.accept(","):
                 if closer == ")" and self.peek() == ")":
-                    self.stumble("an argument is needed after `,`")
+                    self.fail("an argument is needed after `,`")
             elif self.peek() != closer:
-                raise Stumble
+                raise ParseAborted
 
     def _nested(self, closer: str) -> Node:
         depth = self._depth
         start = self.start
         try:
             return self._expression()
-        except Stumble:
+        except ParseAborted:
             self._depth = depth
             self.skip_to(closer)
             if self.peek() != closer:

@@ -36,7 +36,7 @@ class Environment:
 DEFAULT = Environment()
 
 
-class Purse:
+class SharedBudget:
     """What several expressions may use together, because they are evaluated for one thing."""
 
     __slots__ = ("memory", "steps")
@@ -68,23 +68,23 @@ class Program:
         self._environment = environment
         self._blank: tuple[None, ...] = (None,) * planned.locals
 
-    def evaluate(self, roots: Mapping[str, Any], clock: object = None, purse: Purse | None = None) -> Value:
+    def evaluate(self, roots: Mapping[str, Any], clock: object = None, budget: SharedBudget | None = None) -> Value:
         """The value for these roots, which are read in place and never changed.
 
         Raises `EvaluationFault` or `LimitExceeded`. `clock` is handed to functions that ask for it. Expressions that
-        share a `purse` may use no more together than one of them might alone.
+        share a `budget` may use no more together than one of them might alone.
         """
         environment = self._environment
         limits = environment.limits
         most, memory = limits.steps, limits.memory
-        if purse is not None:
-            most, memory = min(most, purse.steps), min(memory, purse.memory)
+        if budget is not None:
+            most, memory = min(most, budget.steps), min(memory, budget.memory)
         steps, later = most, 0
         work = current.get()
         if work is not None:
-            given = steps = work.allow(most)
-            if work.rest is not None and given > PORTION:
-                steps, later = PORTION, given - PORTION
+            allowed = steps = work.allow(most)
+            if work.rest is not None and allowed > PORTION:
+                steps, later = PORTION, allowed - PORTION
         frame: list[Any] = [roots, steps, limits, environment.read_leaf, clock, memory, later, *self._blank]
         try:
             return self._run(frame)
@@ -101,9 +101,9 @@ class Program:
             used = steps + later - frame[STEPS] - frame[LATER]
             if work is not None:
                 work.left -= used
-            if purse is not None:
-                purse.steps -= used
-                purse.memory -= memory - frame[BYTES]
+            if budget is not None:
+                budget.steps -= used
+                budget.memory -= memory - frame[BYTES]
 
 
 def compile_program(

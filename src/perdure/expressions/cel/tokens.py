@@ -69,16 +69,16 @@ def tokenize(text: str, report: Report) -> list[Token]:
     tokens: list[Token] = []
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             at = _skip_bad(text, at, report)
             continue
-        kind, lexeme = str(found.lastgroup), found.group()
+        kind, lexeme = str(match.lastgroup), match.group()
         if kind == "symbol" or (kind == "name" and lexeme in KEYWORDS):
             kind = lexeme
         if kind != "blank":
             tokens.append(Token(kind, lexeme, at))
-        at = found.end()
+        at = match.end()
     tokens.append(Token("end", "", len(text)))
     return tokens
 

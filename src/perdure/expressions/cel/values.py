@@ -145,18 +145,18 @@ def declare_type(python: type, name: str) -> None:
 
 
 def type_of(value: Value) -> TypeValue:
-    found = _TYPES_BY_CLASS.get(type(value))
-    if found is None:
+    cel_type = _TYPES_BY_CLASS.get(type(value))
+    if cel_type is None:
         raise EvaluationFault(f"a Python {type(value).__name__} is not a CEL value")
-    return found
+    return cel_type
 
 
 def type_name(value: Value) -> str:
     """For messages: never fails."""
-    found = _TYPES_BY_CLASS.get(type(value))
-    return found.name.removeprefix("google.protobuf.").lower() if found else f"Python {type(value).__name__}"
+    cel_type = _TYPES_BY_CLASS.get(type(value))
+    return cel_type.name.removeprefix("google.protobuf.").lower() if cel_type else f"Python {type(value).__name__}"
 
 
 def type_denotations() -> dict[str, TypeValue]:
     """The type values that an expression can name (`int`, `list`, `google.protobuf.Timestamp`…)."""
-    return {found.name: found for found in _TYPES_BY_CLASS.values()}
+    return {cel_type.name: cel_type for cel_type in _TYPES_BY_CLASS.values()}

@@ -11,7 +11,7 @@ from perdure.expressions.errors import EvaluationFault, ExpressionError, Failure
 from perdure.expressions.gotemplate.aliases import alias_of
 from perdure.expressions.gotemplate.budget import Limits
 from perdure.expressions.gotemplate.environment import Environment
-from perdure.expressions.gotemplate.errors import BadStructure, MissingKey, NeedsStoredValue, Problem
+from perdure.expressions.gotemplate.errors import BadStructure, MissingKey, NeedsStoredValue, TemplateProblem
 from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.functions import DETERMINISTIC, RUNTIME, Library
 from perdure.expressions.gotemplate.references import References
@@ -34,11 +34,11 @@ __all__ = [
     "Limits",
     "MissingKey",
     "NeedsStoredValue",
-    "Problem",
     "References",
     "Structure",
     "SyntaxFault",
     "Template",
+    "TemplateProblem",
     "alias_of",
     "compile_template",
     "holds",

@@ -75,8 +75,8 @@ def follow_path(roots: dict[str, Any], path: Steps) -> Value:
                 raise MissingKey(str(path[0]), write_path(path[: at + 1]))
             value = value[step]
         else:
-            wanted = "element" if isinstance(step, int) else "field"
-            raise EvaluationFault(f"{describe(value)} has no {wanted} {step!r}, at {write_path(path[:at])}")
+            part = "element" if isinstance(step, int) else "field"
+            raise EvaluationFault(f"{describe(value)} has no {part} {step!r}, at {write_path(path[:at])}")
     return value
 
 

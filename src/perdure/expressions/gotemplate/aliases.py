@@ -12,8 +12,8 @@ def alias_of(name: str) -> str:
     return _OTHER.sub("_", name)
 
 
-def find_aliased(names: Mapping[str, Any], written: str) -> str | None:
+def find_aliased(names: Mapping[str, Any], name_in_template: str) -> str | None:
     """The name meant: itself if it exists, else the first in order whose alias it is."""
-    if written in names:
-        return written
-    return min((name for name in names if alias_of(name) == written), default=None)
+    if name_in_template in names:
+        return name_in_template
+    return min((name for name in names if alias_of(name) == name_in_template), default=None)

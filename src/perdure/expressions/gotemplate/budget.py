@@ -1,4 +1,4 @@
-"""What one template may use, and the purse it pays from. Counts operations, not seconds: the same everywhere.
+"""What one template may use, and the budget it pays from. Counts operations, not seconds: the same everywhere.
 
 A step is about one operation; work that grows with its operands pays in proportion, before it is done.
 """

@@ -2,7 +2,7 @@
 
 from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.budget import Budget
-from perdure.expressions.gotemplate.instants import Moment
+from perdure.expressions.gotemplate.instants import GoTime
 from perdure.expressions.gotemplate.values import Value, describe, is_number, require_present
 
 
@@ -22,7 +22,7 @@ def is_less(left: Value, right: Value) -> bool:
         return bool(left < right)
     if type(left) is str and type(right) is str:
         return left < right
-    if isinstance(left, Moment) and isinstance(right, Moment):
+    if isinstance(left, GoTime) and isinstance(right, GoTime):
         return left.nanoseconds < right.nanoseconds
     raise EvaluationFault(f"{describe(left)} has no order with {describe(right)}")
 

@@ -9,7 +9,7 @@ from perdure.expressions.problems import Finding
 from perdure.expressions.source import Source
 
 
-class Cursor:
+class TokenCursor:
     """Moves forward only."""
 
     __slots__ = ("_at", "_depth", "_limit", "_source", "_tokens")

@@ -1,6 +1,6 @@
 """Spans of time as Go writes them: `1h30m`, `-1.5s`, `250ms`. A span is a number of nanoseconds."""
 
-from perdure.expressions.gotemplate.instants import BadMoment
+from perdure.expressions.gotemplate.instants import BadInstant
 from perdure.kernel.lazy_regex import lazy_regex
 
 SECOND = 1_000_000_000
@@ -25,15 +25,15 @@ def parse_duration(text: str) -> int:
         return 0
     total, at = 0, 0
     while at < len(body) or at == 0:
-        found = _PART.match(body, at)
-        if found is None or not (found[1] or found[2]) or len(found.group()) > 60:
-            raise BadMoment(f"{text[:60]!r} is no duration such as 1h30m or -1.5s")
-        unit = _UNITS[found[3]]
-        fraction = found[2] or ""
-        total += int(found[1] or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
-        at = found.end()
+        part = _PART.match(body, at)
+        if part is None or not (part[1] or part[2]) or len(part.group()) > 60:
+            raise BadInstant(f"{text[:60]!r} is no duration such as 1h30m or -1.5s")
+        unit = _UNITS[part[3]]
+        fraction = part[2] or ""
+        total += int(part[1] or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+        at = part.end()
     if total > _LONGEST:
-        raise BadMoment("this duration is longer than 292 years")
+        raise BadInstant("this duration is longer than 292 years")
     return -total if text[0] == "-" else total
 
 

@@ -26,8 +26,8 @@ class Environment(msgspec.Struct, frozen=True):
     @property
     def bare_roots(self) -> frozenset[str]:
         """Names that may be written without a leading dot (STY-195). A function's name stays the function's."""
-        given = self.variables | (self.roots or frozenset())
-        return KNOWN_ROOTS | {root for root in given if root not in self.library.functions}
+        names = self.variables | (self.roots or frozenset())
+        return KNOWN_ROOTS | {root for root in names if root not in self.library.functions}
 
     def allows(self, root: str | int) -> bool:
         return self.roots is None or root in self.roots or root in self.variables

@@ -10,7 +10,7 @@ from perdure.expressions.problems import Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class TemplateProblem:
     """What is wrong with one part of a value that holds templates; `place` is the path to it.
 
     `finding` is what compiling the template there found, when it was that.
@@ -28,7 +28,7 @@ class Problem:
 class BadStructure(ExpressionError):
     """A value that holds templates is not as it must be. Lists every problem."""
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
+    def __init__(self, problems: tuple[TemplateProblem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
 

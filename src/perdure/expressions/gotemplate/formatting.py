@@ -5,7 +5,7 @@ Every piece is paid for as it is made, so that a value shared a thousand times c
 
 from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.floats import format_float
-from perdure.expressions.gotemplate.instants import Moment
+from perdure.expressions.gotemplate.instants import GoTime
 from perdure.expressions.gotemplate.layouts import DEFAULT_LAYOUT, format_moment
 from perdure.expressions.gotemplate.values import Value, require_present
 
@@ -49,7 +49,7 @@ def format_scalar(value: Value) -> str:
         return "true" if value else "false"
     if type(value) is float:
         return format_float(value)
-    if isinstance(value, Moment):
+    if isinstance(value, GoTime):
         return format_moment(value, DEFAULT_LAYOUT)
     return str(value)
 

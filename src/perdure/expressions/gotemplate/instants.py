@@ -14,17 +14,17 @@ _SECOND = 1_000_000_000
 _NAME = lazy_regex(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
 
 
-class BadMoment(ValueError):
+class BadInstant(ValueError):
     """No instant, zone or duration; the sentence says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class GoTime:
     nanoseconds: int  # since the epoch
     zone: tzinfo = field(default=UTC, compare=False)
 
     @classmethod
-    def of(cls, instant: datetime) -> "Moment":
+    def of(cls, instant: datetime) -> "GoTime":
         """From an aware datetime."""
         since = instant - _EPOCH
         seconds = since.days * 86400 + since.seconds
@@ -44,18 +44,18 @@ class Moment:
         try:
             return (_EPOCH + timedelta(seconds=self.seconds)).astimezone(self.zone)
         except OverflowError:
-            raise BadMoment("this instant is not between the years 1 and 9999") from None
+            raise BadInstant("this instant is not between the years 1 and 9999") from None
 
-    def in_zone(self, zone: tzinfo) -> "Moment":
-        return Moment(self.nanoseconds, zone)
+    def in_zone(self, zone: tzinfo) -> "GoTime":
+        return GoTime(self.nanoseconds, zone)
 
-    def plus(self, nanoseconds: int) -> "Moment":
-        later = Moment(self.nanoseconds + nanoseconds, self.zone)
+    def plus(self, nanoseconds: int) -> "GoTime":
+        later = GoTime(self.nanoseconds + nanoseconds, self.zone)
         later.civil()  # refuses what no calendar shows
         return later
 
 
-ZERO = Moment.of(datetime(1, 1, 1, tzinfo=UTC))  # what Go shows when there is no time
+ZERO = GoTime.of(datetime(1, 1, 1, tzinfo=UTC))  # what Go shows when there is no time
 
 
 def zone_abbreviation(civil: datetime) -> str:
@@ -80,4 +80,4 @@ def find_zone(name: str) -> tzinfo:
             return ZoneInfo(name)
         except (OSError, ValueError, KeyError):  # a folder of the database; a file that is no zone; an unknown name
             pass
-    raise BadMoment(f"{name[:60]!r} is no time zone")
+    raise BadInstant(f"{name[:60]!r} is no time zone")

@@ -9,7 +9,7 @@ from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.floats import format_json_float
 from perdure.expressions.gotemplate.formatting import TextBuilder
-from perdure.expressions.gotemplate.instants import Moment
+from perdure.expressions.gotemplate.instants import GoTime
 from perdure.expressions.gotemplate.layouts import format_moment
 from perdure.expressions.gotemplate.values import Value, require_present
 from perdure.kernel.lazy_regex import lazy_regex
@@ -57,7 +57,7 @@ def _scalar(value: Value, escape_html: bool) -> str:
         if not isfinite(value):
             raise EvaluationFault("JSON has no number for infinity or NaN")
         return format_json_float(value)
-    if isinstance(value, Moment):
+    if isinstance(value, GoTime):
         return f'"{format_moment(value, _RFC3339)}"'
     if isinstance(value, list | dict):
         return "[]" if type(value) is list else "{}"

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
-from perdure.expressions.gotemplate.instants import BadMoment, Moment, zone_abbreviation
+from perdure.expressions.gotemplate.instants import BadInstant, GoTime, zone_abbreviation
 from perdure.kernel.lazy_regex import lazy_regex
 
 DEFAULT_LAYOUT = "2006-01-02 15:04:05.999999999 -0700 MST"
@@ -21,7 +21,7 @@ _ELEMENT = lazy_regex(
 )
 
 
-def format_moment(moment: Moment, layout: str) -> str:
+def format_moment(moment: GoTime, layout: str) -> str:
     civil = moment.civil()
     return _ELEMENT.sub(lambda found: _write(found.group(), civil, moment.fraction), layout)
 
@@ -104,7 +104,7 @@ _FRACTION = lazy_regex(r"[.,][0-9]+")
 _OFFSET = lazy_regex(r"([+-])([0-9]{2})(?::?([0-9]{2}))?(?::?([0-9]{2}))?")
 
 
-def parse_moment(text: str, layout: str, zone: tzinfo = UTC) -> Moment:
+def parse_moment(text: str, layout: str, zone: tzinfo = UTC) -> GoTime:
     """The moment a text shows. What the layout leaves out is as early as can be; its zone is `zone`."""
     read: dict[str, str] = {}
     at = last = 0
@@ -113,13 +113,13 @@ def parse_moment(text: str, layout: str, zone: tzinfo = UTC) -> Moment:
         at = _read(element.group(), text, at, read, layout[element.end() : element.end() + 1] in (".", ","))
         last = element.end()
     if _skip_literal(text, at, layout[last:]) != len(text):
-        raise BadMoment(f"{text[:60]!r} does not look like {layout[:60]!r}")
+        raise BadInstant(f"{text[:60]!r} does not look like {layout[:60]!r}")
     return _assemble(read, zone)
 
 
 def _skip_literal(text: str, at: int, literal: str) -> int:
     if not text.startswith(literal, at):
-        raise BadMoment(f"{text[:60]!r} lacks {literal[:60]!r}")
+        raise BadInstant(f"{text[:60]!r} lacks {literal[:60]!r}")
     at += len(literal)
     while literal.endswith(" ") and text.startswith(" ", at):
         at += 1
@@ -136,16 +136,16 @@ def _read(element: str, text: str, at: int, read: dict[str, str], fraction_follo
         pattern = _OFFSET
     else:
         pattern = _READERS[element]
-    found = pattern.match(text, at)
-    if found is None:
+    match = pattern.match(text, at)
+    if match is None:
         if pattern is _FRACTION and element[1] == "9":
             return at
-        raise BadMoment(f"{text[at : at + 60]!r} does not look like {element!r}")
-    read[_PARTS.get(element, "offset" if "07" in element else "fraction")] = found.group()
-    if element in ("05", "5") and not fraction_follows and (extra := _FRACTION.match(text, found.end())):
+        raise BadInstant(f"{text[at : at + 60]!r} does not look like {element!r}")
+    read[_PARTS.get(element, "offset" if "07" in element else "fraction")] = match.group()
+    if element in ("05", "5") and not fraction_follows and (extra := _FRACTION.match(text, match.end())):
         read["fraction"] = extra.group()  # a value may be finer than its layout
         return extra.end()
-    return found.end()
+    return match.end()
 
 
 _PARTS = {
@@ -175,7 +175,7 @@ _PARTS = {
 }
 
 
-def _assemble(read: dict[str, str], zone: tzinfo) -> Moment:
+def _assemble(read: dict[str, str], zone: tzinfo) -> GoTime:
     year = int(read.get("year", 0) or 0)
     if "short year" in read:
         year = int(read["short year"])
@@ -198,16 +198,16 @@ def _assemble(read: dict[str, str], zone: tzinfo) -> Moment:
         if "day of year" in read:
             civil = civil.replace(month=1, day=1) + timedelta(days=int(read["day of year"]) - 1)
     except (ValueError, OverflowError) as why:
-        raise BadMoment(f"this is no date: {why}") from None
-    return Moment.of(civil).plus(int(read.get("fraction", ".0")[1:10].ljust(9, "0")))
+        raise BadInstant(f"this is no date: {why}") from None
+    return GoTime.of(civil).plus(int(read.get("fraction", ".0")[1:10].ljust(9, "0")))
 
 
 def _read_zone(offset: str) -> tzinfo:
-    found = _OFFSET.fullmatch(offset)
-    assert found is not None
-    seconds = int(found[2]) * 3600 + int(found[3] or 0) * 60 + int(found[4] or 0)
+    match = _OFFSET.fullmatch(offset)
+    assert match is not None
+    seconds = int(match[2]) * 3600 + int(match[3] or 0) * 60 + int(match[4] or 0)
     if seconds >= 86400:
-        raise BadMoment(f"{offset!r} is no offset from UTC")
+        raise BadInstant(f"{offset!r} is no offset from UTC")
     if seconds == 0:
         return UTC
-    return timezone(timedelta(seconds=-seconds if found[1] == "-" else seconds))
+    return timezone(timedelta(seconds=-seconds if match[1] == "-" else seconds))

@@ -1,13 +1,13 @@
 """Parses a whole template into blocks. What stands inside the braces is the business of `pipelines`."""
 
 from perdure.expressions.gotemplate.budget import Limits
-from perdure.expressions.gotemplate.cursor import Cursor
+from perdure.expressions.gotemplate.cursor import TokenCursor
 from perdure.expressions.gotemplate.pipelines import PipelineParser
 from perdure.expressions.gotemplate.syntax import (
     Action,
     Block,
     Choice,
-    Leave,
+    LoopControl,
     Pipeline,
     Range,
     Statement,
@@ -22,13 +22,13 @@ _INCLUSION = frozenset({"define", "template", "block"})
 
 def parse(source: Source, limits: Limits, bare_roots: frozenset[str]) -> Tree:
     """The template as a tree. Raises `SyntaxFault` at the first place that makes no sense."""
-    return _BlockParser(Cursor(source, limits), bare_roots).parse()
+    return _BlockParser(TokenCursor(source, limits), bare_roots).parse()
 
 
 class _BlockParser:
     __slots__ = ("_cursor", "_loops", "_pipelines")
 
-    def __init__(self, cursor: Cursor, bare_roots: frozenset[str]) -> None:
+    def __init__(self, cursor: TokenCursor, bare_roots: frozenset[str]) -> None:
         self._cursor = cursor
         self._pipelines = PipelineParser(cursor, bare_roots)
         self._loops = 0
@@ -111,12 +111,12 @@ class _BlockParser:
         self._leave_scope(mark)
         return Range(opening.start, cursor.previous.end, pipeline, body, otherwise)
 
-    def _leave(self, opening: Token) -> Leave:
+    def _leave(self, opening: Token) -> LoopControl:
         keyword = self._cursor.advance()
         if self._loops == 0:
             raise self._cursor.refuse(keyword.start, f"`{keyword.text}` stands outside of any range")
         self._close(keyword.text)
-        return Leave(opening.start, self._cursor.previous.end, keyword.text)
+        return LoopControl(opening.start, self._cursor.previous.end, keyword.text)
 
     def _end_of_arm(self, opening: Token, keyword: str) -> str:
         """Step onto what follows `{{ else` or `{{ end`, and say which of them it was."""

@@ -4,7 +4,7 @@ Story's additions to Go end here: a bare root such as `inputs` is read as `$.inp
 so it means the same in every block, and subscripts such as `x['a-b'][0]` are steps of a path (STY-198).
 """
 
-from perdure.expressions.gotemplate.cursor import Cursor
+from perdure.expressions.gotemplate.cursor import TokenCursor
 from perdure.expressions.gotemplate.literals import BadLiteral, read_character, read_number, read_quoted
 from perdure.expressions.gotemplate.syntax import (
     ROOT_SLOT,
@@ -59,7 +59,7 @@ class PipelineParser:
 
     __slots__ = ("_bare_roots", "_cursor", "variables")
 
-    def __init__(self, cursor: Cursor, bare_roots: frozenset[str]) -> None:
+    def __init__(self, cursor: TokenCursor, bare_roots: frozenset[str]) -> None:
         self._cursor = cursor
         self._bare_roots = bare_roots
         self.variables = Variables()

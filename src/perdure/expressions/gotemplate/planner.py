@@ -16,8 +16,8 @@ from perdure.expressions.gotemplate.syntax import (
     Choice,
     Command,
     Dot,
-    Leave,
     Literal,
+    LoopControl,
     Name,
     Nil,
     Operand,
@@ -71,7 +71,7 @@ class _Planner:
                 return self._choice(statement)
             case Range():
                 return self._range(statement)
-            case Leave(keyword=keyword):
+            case LoopControl(keyword=keyword):
                 return lambda _: keyword
 
     def _action(self, action: Action) -> Performer:

@@ -25,11 +25,11 @@ def format_with_verbs(template: str, arguments: Sequence[Value], budget: Budget)
     text = TextBuilder(budget)
     operands = _Operands(arguments)
     at = 0
-    for found in _DIRECTIVE.finditer(template):
-        text.add(template[at : found.start()])
+    for match in _DIRECTIVE.finditer(template):
+        text.add(template[at : match.start()])
         budget.charge(_PRICE)
-        text.add(_format(found, operands, budget))
-        at = found.end()
+        text.add(_format(match, operands, budget))
+        at = match.end()
     text.add(template[at:])
     if not operands.was_indexed and operands.next < len(arguments):
         extra = (_show_typed(value, budget) for value in arguments[operands.next :])
@@ -64,8 +64,8 @@ class _Operands:
         return value if type(value) is int and abs(value) <= _WIDEST else None
 
 
-def _format(found: "re.Match[str]", operands: _Operands, budget: Budget) -> str:
-    flags, width_index, width, point, precision_index, precision, verb_index, verb = found.groups()
+def _format(match: "re.Match[str]", operands: _Operands, budget: Budget) -> str:
+    flags, width_index, width, point, precision_index, precision, verb_index, verb = match.groups()
     if verb == "":
         operands.was_indexed = operands.was_indexed or bool(width_index or precision_index or verb_index)
         return "%!(NOVERB)"

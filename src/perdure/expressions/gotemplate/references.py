@@ -41,12 +41,12 @@ class References(msgspec.Struct, frozen=True):
     def steps_among(self, known: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
         """The steps referred to, and the names that fit none of the `known` ones (STY-054, STY-196)."""
         names = dict.fromkeys(known)
-        found: set[str] = set()
+        steps: set[str] = set()
         unknown: set[str] = set()
-        for written in self.steps:
-            name = find_aliased(names, written)
-            (unknown if name is None else found).add(written if name is None else name)
-        return frozenset(found), frozenset(unknown)
+        for step in self.steps:
+            name = find_aliased(names, step)
+            (unknown if name is None else steps).add(step if name is None else name)
+        return frozenset(steps), frozenset(unknown)
 
     def without_roots(self, names: Iterable[str]) -> "References":
         """What is left when these roots are bound by the template itself."""
@@ -63,9 +63,9 @@ class Mention(msgspec.Struct, frozen=True):
 
 def find_mentions(tree: Tree) -> list[Mention]:
     """Every constant path (a tuple) and every function (a name), in source order."""
-    found: list[Mention] = []
-    _visit(tree.body, True, found)
-    return found
+    mentions: list[Mention] = []
+    _visit(tree.body, True, mentions)
+    return mentions
 
 
 def collect(mentions: Iterable[Mention]) -> References:
@@ -76,46 +76,46 @@ def collect(mentions: Iterable[Mention]) -> References:
     )
 
 
-def _visit(node: Any, dot_is_root: bool, found: list[Mention]) -> None:
+def _visit(node: Any, dot_is_root: bool, mentions: list[Mention]) -> None:
     match node:
         case tuple():
             for part in node:
-                _visit(part, dot_is_root, found)
+                _visit(part, dot_is_root, mentions)
         case Action(pipeline=pipeline):
-            _visit(pipeline, dot_is_root, found)
+            _visit(pipeline, dot_is_root, mentions)
         case Choice(keyword=keyword, arms=arms, otherwise=otherwise):
             for condition, body in arms:
-                _visit(condition, dot_is_root, found)
-                _visit(body, dot_is_root and keyword == "if", found)
-            _visit(otherwise, dot_is_root, found)
+                _visit(condition, dot_is_root, mentions)
+                _visit(body, dot_is_root and keyword == "if", mentions)
+            _visit(otherwise, dot_is_root, mentions)
         case Range(pipeline=pipeline, body=body, otherwise=otherwise):
-            _visit(pipeline, dot_is_root, found)
-            _visit(body, False, found)
-            _visit(otherwise, dot_is_root, found)
+            _visit(pipeline, dot_is_root, mentions)
+            _visit(body, False, mentions)
+            _visit(otherwise, dot_is_root, mentions)
         case Pipeline(commands=commands):
-            _visit(commands, dot_is_root, found)
+            _visit(commands, dot_is_root, mentions)
         case Command(words=words):
             if (indexed := indexed_path(node, dot_is_root)) is not None:
-                found.append(Mention("index", node.start))
-                found.append(Mention(indexed[0], words[1].start))
+                mentions.append(Mention("index", node.start))
+                mentions.append(Mention(indexed[0], words[1].start))
                 words = indexed[1]
-            _visit(words, dot_is_root, found)
+            _visit(words, dot_is_root, mentions)
         case Name(name=name, start=start):
-            found.append(Mention(name, start))
+            mentions.append(Mention(name, start))
         case Path() | Variable():
             path = known_path(node, dot_is_root)
             if path is not None:
-                found.append(Mention(path, node.start))
+                mentions.append(Mention(path, node.start))
             if isinstance(node, Path) and not isinstance(node.receiver, Variable):
-                _visit_receiver(node, dot_is_root, found)
+                _visit_receiver(node, dot_is_root, mentions)
         case _:
             if (path := known_path(node, dot_is_root)) is not None:
-                found.append(Mention(path, node.start))
+                mentions.append(Mention(path, node.start))
 
 
-def _visit_receiver(node: Path, dot_is_root: bool, found: list[Mention]) -> None:
+def _visit_receiver(node: Path, dot_is_root: bool, mentions: list[Mention]) -> None:
     """Functions inside the receiver count; its paths only when the whole is not a longer one."""
     inner: list[Mention] = []
     _visit(node.receiver, dot_is_root, inner)
     is_known = known_path(node, dot_is_root) is not None
-    found.extend(mention for mention in inner if isinstance(mention.what, str) or not is_known)
+    mentions.extend(mention for mention in inner if isinstance(mention.what, str) or not is_known)

@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.expressions.errors import EvaluationFault, Failure, SyntaxFault
 from perdure.expressions.gotemplate.environment import DEFAULT, Environment
-from perdure.expressions.gotemplate.errors import BadStructure, Problem
+from perdure.expressions.gotemplate.errors import BadStructure, TemplateProblem
 from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.references import References
 from perdure.expressions.gotemplate.template import compile_template, is_template
@@ -76,7 +76,7 @@ class _Compiler:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self.problems: list[Problem] = []
+        self.problems: list[TemplateProblem] = []
         self.references = References()
 
     def compile(self, value: Any, path: _Path, depth: int) -> _Render | None:
@@ -92,7 +92,7 @@ class _Compiler:
         return None
 
     def _complain(self, path: _Path, message: str, finding: Finding | None = None) -> None:
-        self.problems.append(Problem(_spell(path), message, path, finding))
+        self.problems.append(TemplateProblem(_spell(path), message, path, finding))
 
     def check_size(self, value: Any) -> None:
         try:
@@ -137,13 +137,13 @@ class _Compiler:
         return lambda roots, ambient: {key: render(roots, ambient) if render else part for key, render, part in entries}
 
     def _bound(self, value: dict[str, Any], path: _Path, depth: int) -> _Render | None:
-        text, given = value[TEMPLATE_KEY], value.get(VARIABLES_KEY)
+        text, bindings = value[TEMPLATE_KEY], value.get(VARIABLES_KEY)
         if not isinstance(text, str):
             self._complain(path, f"{TEMPLATE_KEY} must be a string")
             return None
-        render_given = self.compile(given, (*path, VARIABLES_KEY), depth + 1)
-        names = frozenset(given) if isinstance(given, dict) and TEMPLATE_KEY not in given else None
-        if given is None:
+        render_given = self.compile(bindings, (*path, VARIABLES_KEY), depth + 1)
+        names = frozenset(bindings) if isinstance(bindings, dict) and TEMPLATE_KEY not in bindings else None
+        if bindings is None:
             names = frozenset()
         elif names is None and render_given is None:
             self._complain(path, f"{VARIABLES_KEY} must be an object")
@@ -156,7 +156,7 @@ class _Compiler:
             return None
 
         def render(roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
-            variables = render_given(roots, ambient) if render_given else given
+            variables = render_given(roots, ambient) if render_given else bindings
             if variables is not None and not isinstance(variables, dict):
                 fault = EvaluationFault(f"{VARIABLES_KEY} must be an object")
                 fault.place = _spell(path)

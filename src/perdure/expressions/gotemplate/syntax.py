@@ -80,13 +80,13 @@ class Range(Node, frozen=True):
     otherwise: "Block"
 
 
-class Leave(Node, frozen=True):
+class LoopControl(Node, frozen=True):
     """`break` or `continue`."""
 
     keyword: str
 
 
-Statement = Text | Action | Choice | Range | Leave
+Statement = Text | Action | Choice | Range | LoopControl
 Block = tuple[Statement, ...]
 
 

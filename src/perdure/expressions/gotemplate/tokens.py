@@ -96,10 +96,10 @@ def _read_action(text: str, at: int, tokens: list[Token], refuse: Refuse) -> tup
         word = _WORD.match(text, at)
         if word is None:
             raise refuse(*_explain(text, at, opening))
-        kind, written = str(word.lastgroup), word.group()
-        if kind == "symbol" or (kind == "name" and written in KEYWORDS):
-            kind = written
-        tokens.append(Token(kind, written, at, spaced))
+        kind, text_of_word = str(word.lastgroup), word.group()
+        if kind == "symbol" or (kind == "name" and text_of_word in KEYWORDS):
+            kind = text_of_word
+        tokens.append(Token(kind, text_of_word, at, spaced))
         at = word.end()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.errors import NeedsStoredValue
-from perdure.expressions.gotemplate.instants import Moment
+from perdure.expressions.gotemplate.instants import GoTime
 from perdure.expressions.gotemplate.versions import Version
 
 Value = Any  # None, bool, int, float, str, list, dict, Moment or Version
@@ -24,7 +24,7 @@ _TYPES: dict[type, tuple[str, str]] = {
     str: ("string", "string"),
     list: ("[]interface {}", "slice"),
     dict: ("map[string]interface {}", "map"),
-    Moment: ("time.Time", "struct"),
+    GoTime: ("time.Time", "struct"),
     Version: ("*semver.Version", "ptr"),
 }
 _UNKNOWN = ("interface {}", "interface")  # data that are not JSON
@@ -64,7 +64,7 @@ def is_true(value: Value) -> bool:
     """Go's truth: false, zero, nil and whatever is empty are not."""
     if type(value) is dict:
         require_present(value)
-    return isinstance(value, Moment | Version) or bool(value)
+    return isinstance(value, GoTime | Version) or bool(value)
 
 
 def is_number(value: Value) -> bool:

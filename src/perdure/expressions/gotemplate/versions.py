@@ -71,10 +71,10 @@ class Version:
 
 
 def parse_version(text: str) -> Version:
-    found = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None:
+    match = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
         raise BadVersion(f"{text[:60]!r} is no semantic version")
-    major, minor, patch, prerelease, metadata = found.groups()
+    major, minor, patch, prerelease, metadata = match.groups()
     return Version(int(major), int(minor or 0), int(patch or 0), prerelease or "", metadata or "", text)
 
 
@@ -141,16 +141,16 @@ def _parse_alternative(text: str) -> list[_Condition]:
     conditions: list[_Condition] = []
     at = 0
     while at < len(text) or not conditions:
-        found = _CONSTRAINT.match(text, at)
-        if found is None:
+        match = _CONSTRAINT.match(text, at)
+        if match is None:
             raise BadVersion(f"{text[:60]!r} is no version constraint")
-        operator, *numbers, prerelease = found.groups()
+        operator, *numbers, prerelease = match.groups()
         given = 0
         while given < 3 and numbers[given] is not None and numbers[given] not in "xX*":
             given += 1
         major, minor, patch = (int(numbers[i]) if i < given else 0 for i in range(3))
         conditions.append(_Condition(operator or "", Version(major, minor, patch, prerelease or ""), given))
-        at = found.end()
+        at = match.end()
         if text[at : at + 1] == ",":
             at += 1
     return conditions

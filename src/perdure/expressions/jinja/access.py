@@ -83,10 +83,10 @@ def call_method(budget: Budget, missing: Missing, value: Any, name: str, args: A
     if isinstance(value, list | tuple) and name in _OF_LISTS:
         budget.weigh(value)
         return getattr(value, name)(*args, **kwargs)
-    found = member(value, name, missing)
-    if isinstance(found, Undefined) and not isinstance(value, Undefined):
+    method = member(value, name, missing)
+    if isinstance(method, Undefined) and not isinstance(value, Undefined):
         _refuse_method(value, name)
-    return call(budget, found, args, kwargs)
+    return call(budget, method, args, kwargs)
 
 
 def call(budget: Budget, callee: Any, args: Any, kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What one rendering may use, and the purse it pays from (PBK-151). Counts operations, not seconds.
+"""What one rendering may use, and the budget it pays from (PBK-151). Counts operations, not seconds.
 
 A step is about one operation; work that grows with its operands pays in proportion, before it is done.
 """

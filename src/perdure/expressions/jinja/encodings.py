@@ -43,7 +43,7 @@ def from_json(budget: Budget, value: Any) -> Any:
     budget.spend(_BYTES_PER_CHARACTER * len(text))
     try:
         return json_decoding.decode(text, jsontext.read_strict, budget.charge, unique=True)
-    except (jsontext.NotJson, json_decoding.NotInPieces) as refusal:
+    except (jsontext.NotJson, json_decoding.MalformedJson) as refusal:
         raise EvaluationFault(f"the text is not JSON: {refusal}") from None
 
 

@@ -27,7 +27,7 @@ from perdure.expressions.jinja.operators import (
     negate,
     take_slice,
 )
-from perdure.expressions.jinja.undefined import Harmless, Strict
+from perdure.expressions.jinja.undefined import LenientUndefined, StrictUndefined
 
 # The filters behind rewritten operations. Their names begin with `$`, so no template can call them.
 
@@ -84,7 +84,7 @@ operations: dict[str, Callable[..., Any]] = {
 
 
 class MeteredContext(Context):
-    """The names of one rendering, and its purse."""
+    """The names of one rendering, and its budget."""
 
     budget: Budget
 
@@ -194,5 +194,5 @@ def _with_offsets(tokens: Iterator[tuple[int, str, str]], source: str) -> Iterat
         raise
 
 
-VALUES = MeteredEnvironment(Strict)
-GUARDS = MeteredEnvironment(Harmless)
+VALUES = MeteredEnvironment(StrictUndefined)
+GUARDS = MeteredEnvironment(LenientUndefined)

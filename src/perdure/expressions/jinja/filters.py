@@ -59,16 +59,16 @@ class _Arguments:
         return [*self.by_position, *self.by_name.values()]
 
 
-def _nothing(budget: Budget, value: Any, given: _Arguments) -> None:
+def _nothing(budget: Budget, value: Any, arguments: _Arguments) -> None:
     budget.charge(1)
 
 
-def _measuring(budget: Budget, value: Any, given: _Arguments) -> None:
+def _measuring(budget: Budget, value: Any, arguments: _Arguments) -> None:
     if not hasattr(value, "__len__"):
         raise EvaluationFault(f"{describe(value)} has no length")
 
 
-def _each(budget: Budget, value: Any, given: _Arguments) -> None:
+def _each(budget: Budget, value: Any, arguments: _Arguments) -> None:
     if hasattr(value, "__len__") and not isinstance(value, Undefined):
         budget.charge_elements(
             len(value), BYTES_OF_AN_ELEMENT if not isinstance(value, str | dict) else BYTES_OF_A_PART
@@ -76,104 +76,104 @@ def _each(budget: Budget, value: Any, given: _Arguments) -> None:
         budget.charge(3 * len(value))
 
 
-def _text(budget: Budget, value: Any, given: _Arguments) -> None:
+def _text(budget: Budget, value: Any, arguments: _Arguments) -> None:
     paid = budget.weigh_emitted(value)
-    budget.weigh_emitted(given.everything())
+    budget.weigh_emitted(arguments.everything())
     budget.spend(3 * len(value) * width_of(value) if isinstance(value, str) else 64 * paid)
 
 
-def _words(budget: Budget, value: Any, given: _Arguments) -> None:
+def _words(budget: Budget, value: Any, arguments: _Arguments) -> None:
     """A text is taken apart into words."""
-    _text(budget, value, given)
+    _text(budget, value, arguments)
     if isinstance(value, str):
         budget.charge_parts(value, len(value))
 
 
-def _number(budget: Budget, value: Any, given: _Arguments) -> None:
+def _number(budget: Budget, value: Any, arguments: _Arguments) -> None:
     budget.charge(1)
     if isinstance(value, str) and len(value) > LONGEST_NUMBER:
         raise LimitExceeded(f"a number of {len(value)} characters is longer than {LONGEST_NUMBER}")
 
 
-def _trimming(budget: Budget, value: Any, given: _Arguments) -> None:
-    _text(budget, value, given)
-    characters = given.get(0, "chars", None)
+def _trimming(budget: Budget, value: Any, arguments: _Arguments) -> None:
+    _text(budget, value, arguments)
+    characters = arguments.get(0, "chars", None)
     charge_stripping(budget, str(value), characters if isinstance(characters, str) else "")
 
 
-def _escaping(budget: Budget, value: Any, given: _Arguments) -> None:
-    _text(budget, value, given)
+def _escaping(budget: Budget, value: Any, arguments: _Arguments) -> None:
+    _text(budget, value, arguments)
     if isinstance(value, str):
         budget.charge_text(12 * len(value), width_of(value))
 
 
-def _sorting(budget: Budget, value: Any, given: _Arguments) -> None:
+def _sorting(budget: Budget, value: Any, arguments: _Arguments) -> None:
     paid = budget.weigh(value)
     budget.charge(paid * paid.bit_length() // 4)
     budget.spend(160 * len(value) if hasattr(value, "__len__") and not isinstance(value, Undefined) else 0)
 
 
-def _hashing(budget: Budget, value: Any, given: _Arguments) -> None:
+def _hashing(budget: Budget, value: Any, arguments: _Arguments) -> None:
     """Python's hash of whole numbers repeats beyond 2^61, so that a set of such numbers can be slow on purpose."""
-    _sorting(budget, value, given)
+    _sorting(budget, value, arguments)
     items = list(value) if isinstance(value, list | tuple | range) else []
     keys = [one for item in items for one in (item.values() if isinstance(item, dict) else (item,))]
     large = sum(isinstance(key, int) and abs(key) >= _HASH_MODULUS for key in keys)
     budget.charge(large * large // 4)
 
 
-def _slow(budget: Budget, value: Any, given: _Arguments) -> None:
+def _slow(budget: Budget, value: Any, arguments: _Arguments) -> None:
     """Some of Jinja's filters take time that grows with the square of the text."""
     paid = budget.weigh_emitted(value)
-    extra = budget.weigh_emitted(given.everything())
+    extra = budget.weigh_emitted(arguments.everything())
     budget.charge(2 * paid * (paid + extra))
     if isinstance(value, str):
-        widest = sum(len(one) for one in given.everything() if isinstance(one, str))
+        widest = sum(len(one) for one in arguments.everything() if isinstance(one, str))
         budget.charge_text(len(value) * (1 + widest))
 
 
-def _adding(budget: Budget, value: Any, given: _Arguments) -> None:
+def _adding(budget: Budget, value: Any, arguments: _Arguments) -> None:
     paid = budget.weigh(value)
-    if not isinstance(given.get(1, "start", 0), int | float):
+    if not isinstance(arguments.get(1, "start", 0), int | float):
         budget.charge(paid * paid // 8)
 
 
-def _centering(budget: Budget, value: Any, given: _Arguments) -> None:
-    _text(budget, value, given)
-    budget.charge_text(_whole(given.get(0, "width", 80)))
+def _centering(budget: Budget, value: Any, arguments: _Arguments) -> None:
+    _text(budget, value, arguments)
+    budget.charge_text(_whole(arguments.get(0, "width", 80)))
 
 
-def _indenting(budget: Budget, value: Any, given: _Arguments) -> None:
-    _text(budget, value, given)
+def _indenting(budget: Budget, value: Any, arguments: _Arguments) -> None:
+    _text(budget, value, arguments)
     if not isinstance(value, str):  # Jinja would lengthen a list in place
         raise EvaluationFault(f"`indent` works on text, not on {describe(value)}")
-    width = given.get(0, "width", 4)
+    width = arguments.get(0, "width", 4)
     lines = value.count("\n") + 1
     budget.charge_text(len(value) + lines * (len(width) if isinstance(width, str) else _whole(width)))
 
 
-def _joining(budget: Budget, value: Any, given: _Arguments) -> None:
-    _text(budget, value, given)
+def _joining(budget: Budget, value: Any, arguments: _Arguments) -> None:
+    _text(budget, value, arguments)
     if hasattr(value, "__len__") and not isinstance(value, Undefined):
-        budget.charge_text(len(value) * (1 + len(str(given.get(0, "d", "")))))
+        budget.charge_text(len(value) * (1 + len(str(arguments.get(0, "d", "")))))
 
 
-def _replacing(budget: Budget, value: Any, given: _Arguments) -> None:
-    _text(budget, value, given)
-    charge_replacing(budget, str(value), str(given.get(0, "old", "")), str(given.get(1, "new", "")))
+def _replacing(budget: Budget, value: Any, arguments: _Arguments) -> None:
+    _text(budget, value, arguments)
+    charge_replacing(budget, str(value), str(arguments.get(0, "old", "")), str(arguments.get(1, "new", "")))
 
 
-def _dividing(budget: Budget, value: Any, given: _Arguments) -> None:
-    _each(budget, value, given)
-    parts = given.get(0, "linecount", given.get(0, "slices", 1))
+def _dividing(budget: Budget, value: Any, arguments: _Arguments) -> None:
+    _each(budget, value, arguments)
+    parts = arguments.get(0, "linecount", arguments.get(0, "slices", 1))
     if _whole(parts) < 1:
         raise EvaluationFault("the number of parts must be at least 1")
     budget.charge_elements(parts)
 
 
-def _rounding(budget: Budget, value: Any, given: _Arguments) -> None:
+def _rounding(budget: Budget, value: Any, arguments: _Arguments) -> None:
     budget.charge(1)
-    if abs(_whole(given.get(0, "precision", 0))) > 300:
+    if abs(_whole(arguments.get(0, "precision", 0))) > 300:
         raise LimitExceeded("the precision of `round` is too large")
 
 
@@ -209,10 +209,10 @@ def _priced(name: str, price: Price) -> Callable[..., Any]:
     def apply(context: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         budget: Budget = context.budget
         budget.charge(2)
-        given = _Arguments(args, kwargs)
-        price(budget, value, given)
+        arguments = _Arguments(args, kwargs)
+        price(budget, value, arguments)
         if name in _BY_ATTRIBUTE:
-            _charge_paths(budget, value, given)
+            _charge_paths(budget, value, arguments)
         return _settled(budget, context.environment.stock.call_filter(name, value, args, kwargs, context))
 
     return apply
@@ -221,9 +221,9 @@ def _priced(name: str, price: Price) -> Callable[..., Any]:
 _BY_ATTRIBUTE = frozenset({"groupby", "join", "map", "max", "min", "rejectattr", "selectattr", "sort", "sum", "unique"})
 
 
-def _charge_paths(budget: Budget, value: Any, given: _Arguments) -> None:
+def _charge_paths(budget: Budget, value: Any, arguments: _Arguments) -> None:
     """`attribute='a.b,c'` is followed for each element, step by step."""
-    steps = sum(text.count(".") + text.count(",") + 1 for text in given.everything() if isinstance(text, str))
+    steps = sum(text.count(".") + text.count(",") + 1 for text in arguments.everything() if isinstance(text, str))
     if hasattr(value, "__len__") and not isinstance(value, Undefined):
         budget.charge(2 * steps * len(value))
     budget.spend(64 * steps)
@@ -262,7 +262,7 @@ def _groupby(
     key = make_attrgetter(environment, attribute, postprocess=None if case_sensitive else ignore_case, default=default)
     items = list(value)
     keys = [key(item) for item in items]
-    longest = max([len(one) for one in keys if isinstance(one, str)], default=0)
+    longest = max([len(text_key) for text_key in keys if isinstance(text_key, str)], default=0)
     items = [items[at] for at in bounded_calls.order(keys, longest)]
     return do_groupby(environment, items, attribute, default, case_sensitive)  # type: ignore[no-any-return]
 

@@ -111,10 +111,10 @@ def _charge_repeating(budget: Budget, left: Any, right: Any) -> None:
 def format_text(budget: Budget, text: str, values: Any) -> str:
     """Python's `%` on text, with widths a page could hold."""
     widths = 0
-    for found in _FORMAT.finditer(text):
-        for width in found.groups(""):
+    for match in _FORMAT.finditer(text):
+        for width in match.groups(""):
             if width == "*" or len(width) > 4:
-                raise LimitExceeded(f"the width in `{found[0]}` is too large")
+                raise LimitExceeded(f"the width in `{match[0]}` is too large")
             widths += int(width or 0)
     pieces = list(values) if isinstance(values, tuple) else [values]
     budget.weigh_emitted(pieces)

@@ -24,7 +24,7 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class Unreached(Exception):
+class NotPlain(Exception):
     """Jinja has to be asked."""
 
 
@@ -62,7 +62,7 @@ def _equating(compare: Callable[[Any, Any], bool], left: Plain, right: Plain) ->
         one, other = left(roots), right(roots)
         if type(one) in SCALARS and type(other) in SCALARS:
             return compare(one, other)
-        raise Unreached
+        raise NotPlain
 
     return answer
 
@@ -72,24 +72,24 @@ def _ordering(compare: Callable[[Any, Any], bool], left: Plain, right: Plain) ->
         one, other = left(roots), right(roots)
         if type(one) is type(other) is str or (type(one) in _NUMBERS and type(other) in _NUMBERS):
             return compare(one, other)
-        raise Unreached
+        raise NotPlain
 
     return answer
 
 
 def _steps(node: nodes.Node) -> tuple[str | int, ...]:
     """A path from its name on, if no member of it is calculated; otherwise nothing."""
-    found: list[str | int] = []
+    steps: list[str | int] = []
     while not isinstance(node, nodes.Name):
         match node:
             case nodes.Getattr(attr=member):
-                found.append(member)
+                steps.append(member)
             case nodes.Getitem(arg=nodes.Const(value=member)) if type(member) in (str, int):
-                found.append(member)
+                steps.append(member)
             case _:
                 return ()
         node = node.node
-    return (node.name, *reversed(found))
+    return (node.name, *reversed(steps))
 
 
 def _reaching(steps: tuple[str | int, ...]) -> Plain:
@@ -98,12 +98,12 @@ def _reaching(steps: tuple[str | int, ...]) -> Plain:
         for step in steps:
             if type(value) is list:
                 if type(step) is not int or not 0 <= step < len(value):
-                    raise Unreached
+                    raise NotPlain
             elif type(value) is not dict or step not in value:
-                raise Unreached
+                raise NotPlain
             value = value[step]
         if type(value) not in _DATA:
-            raise Unreached
+            raise NotPlain
         return value
 
     return reach

@@ -17,10 +17,10 @@ from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
 from perdure.expressions.jinja.environment import GUARDS, VALUES, MeteredContext, MeteredEnvironment
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded, MissingValue, SyntaxFault, TemplateError
 from perdure.expressions.jinja.growth import Held, find_added, find_growth
-from perdure.expressions.jinja.plain import Plain, Unreached, plain
+from perdure.expressions.jinja.plain import NotPlain, Plain, plain
 from perdure.expressions.jinja.reads import NOTHING, Reads, find_reads
 from perdure.expressions.jinja.results import Json, as_json, by_reference
-from perdure.expressions.jinja.rewriter import Misplaced, inspect, rewrite
+from perdure.expressions.jinja.rewriter import RefusedNode, inspect, rewrite
 from perdure.expressions.source import Source
 
 # Where in a template something stands, found again in its text once there is an error to show.
@@ -40,8 +40,8 @@ def fragment_around(text: str, offset: int) -> tuple[str, int, int]:
 
 def place_of_name(text: str, name: str, start: int, end: int) -> int | None:
     """The first place between two offsets where `name` stands as a word."""
-    found = re.compile(rf"(?<!\w){re.escape(str(name))}(?!\w)").search(text, start, end)
-    return found.start() if found else None
+    match = re.compile(rf"(?<!\w){re.escape(str(name))}(?!\w)").search(text, start, end)
+    return match.start() if match else None
 
 
 def _shortened(text: str) -> str:
@@ -99,10 +99,10 @@ class Program:
             return self.source.text
         if self._plain is not None:
             try:
-                found = self._plain(roots)
-                if self._is_path or type(found) in (str, int, bool, type(None)):  # JSON as it is, see `results`
-                    return found  # type: ignore[no-any-return]
-            except Unreached:
+                value = self._plain(roots)
+                if self._is_path or type(value) in (str, int, bool, type(None)):  # JSON as it is, see `results`
+                    return value  # type: ignore[no-any-return]
+            except NotPlain:
                 pass
         if budget is not None:
             return self._guarded(lambda: self._convert(self._run(roots, budget), budget))  # type: ignore[no-any-return]
@@ -124,7 +124,7 @@ class Program:
         if self._plain is not None:
             try:
                 return self._plain(roots)
-            except Unreached:
+            except NotPlain:
                 pass
         own = Budget(self.limits)
         try:
@@ -190,7 +190,7 @@ class Program:
         except TemplateSyntaxError as error:
             message = (error.message or "this is not a template").rstrip(".")
             raise self._refusal(SyntaxFault(message[0].lower() + message[1:]), error.lineno - 1) from None
-        except Misplaced as found:
+        except RefusedNode as found:
             raise self._refusal(found.refusal, found.node.lineno - 1) from None
         except (RecursionError, MemoryError, SyntaxError):  # the last is Python's, for blocks nested too deeply
             raise self._refusal(LimitExceeded("the template is nested too deeply"), 0) from None

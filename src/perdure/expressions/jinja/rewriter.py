@@ -26,7 +26,7 @@ _REFUSED: dict[type[nodes.Node], str] = {
 }
 
 
-class Misplaced(Exception):
+class RefusedNode(Exception):
     """Carries a refusal together with the node it is about."""
 
     def __init__(self, refusal: SyntaxFault | LimitExceeded, node: nodes.Node) -> None:
@@ -43,14 +43,14 @@ def inspect(tree: nodes.Template, limits: Limits) -> None:
         node, level = waiting.pop()
         seen += 1
         if level > limits.depth:
-            raise Misplaced(LimitExceeded(f"the template is nested deeper than {limits.depth}"), node)
+            raise RefusedNode(LimitExceeded(f"the template is nested deeper than {limits.depth}"), node)
         if seen > limits.nodes:
-            raise Misplaced(LimitExceeded(f"the template has more than {limits.nodes} parts"), node)
+            raise RefusedNode(LimitExceeded(f"the template has more than {limits.nodes} parts"), node)
         if type(node) in _REFUSED:
             word = _REFUSED[type(node)]
-            raise Misplaced(SyntaxFault(f"`{word}` does not exist in these templates"), node)
+            raise RefusedNode(SyntaxFault(f"`{word}` does not exist in these templates"), node)
         if isinstance(node, nodes.Name) and node.name in ("self", "super"):
-            raise Misplaced(SyntaxFault(f"`{node.name}` does not exist in these templates"), node)
+            raise RefusedNode(SyntaxFault(f"`{node.name}` does not exist in these templates"), node)
         waiting.extend((child, level + 1) for child in node.iter_child_nodes())
 
 
@@ -144,6 +144,6 @@ def _count(node: nodes.Node) -> int:
 def _walk(node: nodes.Node) -> Iterator[nodes.Node]:
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        yield one
-        waiting.extend(one.iter_child_nodes())
+        current = waiting.pop()
+        yield current
+        waiting.extend(current.iter_child_nodes())

@@ -14,7 +14,7 @@ from perdure.expressions.jinja.errors import MissingValue
 from perdure.kernel.problems import guess
 
 
-class Harmless(Undefined):
+class LenientUndefined(Undefined):
     """Undefined in a guard: false, empty, no text."""
 
     __slots__ = ()
@@ -32,7 +32,7 @@ class Harmless(Undefined):
     __hash__ = Undefined.__hash__
 
 
-class Strict(Harmless):
+class StrictUndefined(LenientUndefined):
     """Undefined in a value: writing it, walking it or measuring it is an error."""
 
     __slots__ = ()

@@ -13,24 +13,24 @@ from perdure.expressions.mwl.expression import (
     EVALUATION_ERROR,
     UNREPRESENTABLE_VALUE,
     Expression,
-    Fault,
+    ExpressionFault,
     Growth,
     compile_expression,
     find_growth,
 )
 from perdure.expressions.mwl.functions import ClockPin
-from perdure.expressions.mwl.results import Json, Purse
+from perdure.expressions.mwl.results import ConstructBudget, Json
 from perdure.expressions.mwl.template import Template
 
 __all__ = [
     "EVALUATION_ERROR",
     "UNREPRESENTABLE_VALUE",
     "ClockPin",
+    "ConstructBudget",
     "Expression",
-    "Fault",
+    "ExpressionFault",
     "Growth",
     "Json",
-    "Purse",
     "Template",
     "compile_expression",
     "find_expression",

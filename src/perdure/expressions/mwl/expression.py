@@ -16,7 +16,7 @@ from perdure.expressions.cel.parser import parse
 from perdure.expressions.cel.values import Value, type_name
 from perdure.expressions.errors import OutOfStack
 from perdure.expressions.mwl.functions import LIBRARY, ClockPin, read_number
-from perdure.expressions.mwl.results import Json, JsonResult, Purse, Unrepresentable, scalar_to_json
+from perdure.expressions.mwl.results import ConstructBudget, Json, JsonResult, Unrepresentable, scalar_to_json
 from perdure.expressions.source import Source
 from perdure.kernel.lazy_regex import lazy_regex
 
@@ -24,7 +24,7 @@ EVALUATION_ERROR = "System.ExpressionEvaluationError"
 UNREPRESENTABLE_VALUE = "System.UnrepresentableValue"
 
 
-class Fault(Exception):
+class ExpressionFault(Exception):
     """An expression that gave no value.
 
     `code` is the failure code of the language; `position` and `expression` say where, when that is known.
@@ -64,21 +64,23 @@ class Expression:
         """Whether it could be compiled; else to evaluate it is a fault."""
         return self._program is not None
 
-    def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None, purse: Purse | None = None) -> Json:
+    def evaluate(
+        self, roots: Mapping[str, Any], clock: ClockPin | None = None, budget: ConstructBudget | None = None
+    ) -> Json:
         """The JSON value for these roots, or `Fault`. Data are read in place; parts of them may be in the answer.
 
-        Expressions that share a `purse` may use, and give, no more together than one of them might alone.
+        Expressions that share a `budget` may use, and give, no more together than one of them might alone.
         """
-        value = self._evaluate(roots, clock, purse)
+        value = self._evaluate(roots, clock, budget)
         kind = type(value)
         try:
             if kind is bool or kind is str or kind is dict or kind is list:
-                if purse is not None and kind is not bool:
-                    purse.meet(value)
+                if budget is not None and kind is not bool:
+                    budget.count_data(value)
                 return value  # type: ignore[no-any-return]
             if kind is float or kind is int:
                 return scalar_to_json(value)
-            return JsonResult(self._limits.size, purse).convert(value)
+            return JsonResult(self._limits.size, budget).convert(value)
         except Unrepresentable as failure:
             raise self._fault_of_result(UNREPRESENTABLE_VALUE, str(failure)) from None
         except LimitExceeded as failure:
@@ -86,30 +88,32 @@ class Expression:
         except RecursionError:
             raise self._fault_of_result(EVALUATION_ERROR, "the result is nested too deeply") from None
 
-    def holds(self, roots: Mapping[str, Any], clock: ClockPin | None = None, purse: Purse | None = None) -> bool:
+    def holds(
+        self, roots: Mapping[str, Any], clock: ClockPin | None = None, budget: ConstructBudget | None = None
+    ) -> bool:
         """The answer of a predicate (MWL-108): anything but a bool is a fault, there is no truthiness."""
-        value = self._evaluate(roots, clock, purse)
+        value = self._evaluate(roots, clock, budget)
         if value is True or value is False:
             return bool(value)
         raise self._fault_of_result(EVALUATION_ERROR, f"a predicate must give a bool, not {type_name(value)}")
 
-    def _fault_of_result(self, code: str, message: str) -> Fault:
+    def _fault_of_result(self, code: str, message: str) -> ExpressionFault:
         """The expression as a whole is to blame."""
         source = Source(self.body)
         start = len(self.body) - len(self.body.lstrip())
         text = f"{source.position(start)}: {message}\n{source.point_at(start)}"
         shown = source.fragment(start, len(self.body.rstrip()))
-        return Fault(code, message, position=source.position(start), expression=shown, text=text)
+        return ExpressionFault(code, message, position=source.position(start), expression=shown, text=text)
 
-    def _evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None, purse: Purse | None) -> Value:
+    def _evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None, budget: ConstructBudget | None) -> Value:
         if self._program is None:
             assert self._refusal is not None
             first = self._refusal.findings[0]
-            raise Fault(EVALUATION_ERROR, first.message, position=first.position, text=str(self._refusal))
+            raise ExpressionFault(EVALUATION_ERROR, first.message, position=first.position, text=str(self._refusal))
         try:
-            return self._program.evaluate(roots, clock, purse)
+            return self._program.evaluate(roots, clock, budget)
         except Failure as failure:
-            raise Fault(
+            raise ExpressionFault(
                 EVALUATION_ERROR,
                 failure.message,
                 position=failure.position,
@@ -171,18 +175,22 @@ class Growth(msgspec.Struct, frozen=True):
         return [expression.body for expression in _expressions(self.more)]
 
     def added(
-        self, is_text: bool, roots: Mapping[str, Any], clock: ClockPin | None = None, purse: Purse | None = None
+        self,
+        is_text: bool,
+        roots: Mapping[str, Any],
+        clock: ClockPin | None = None,
+        budget: ConstructBudget | None = None,
     ) -> Json:
         """What is added to a text or a list; what fits neither where the whole expression has to say what is wrong."""
         more = self.more
         while isinstance(more, Choice):
-            holds = more.when.evaluate(roots, clock, purse)
+            holds = more.when.evaluate(roots, clock, budget)
             if not isinstance(holds, bool):
                 return None
             more = more.then if holds else more.otherwise
         if more is None:
             return "" if is_text else []
-        return more.evaluate(roots, clock, purse)
+        return more.evaluate(roots, clock, budget)
 
     def fits(self, is_text: bool, elements: int, weight: int, added: Json) -> bool:
         """Whether the sum is a list or a text, and as a whole not larger than an expression may make."""
@@ -244,10 +252,10 @@ class _Finder:
         return path, Choice(self._compiled(start, mark), then, otherwise)
 
     def _path(self, node: syntax.Node) -> Path:
-        found = dotted_path(node)
-        if found is None or found[1] or found[0][0] not in self._roots or len(found[0]) < 2:
+        path = dotted_path(node)
+        if path is None or path[1] or path[0][0] not in self._roots or len(path[0]) < 2:
             raise _NoGrowth
-        return found[0]
+        return path[0]
 
     def _compiled(self, start: int, end: int) -> Expression:
         """This part of the text, where it stands; parentheses around more than it are left out."""
@@ -258,7 +266,7 @@ class _Finder:
         while inside > 0 and part.lstrip().startswith("("):
             start += len(part) - len(part.lstrip()) + 1
             part, inside = part.lstrip()[1:], inside - 1
-        found = compile_expression(_NOT_BLANK.sub(" ", self._body[:start]) + part, self._roots)
-        if not found.is_sound:
+        expression = compile_expression(_NOT_BLANK.sub(" ", self._body[:start]) + part, self._roots)
+        if not expression.is_sound:
             raise _NoGrowth
-        return found
+        return expression

@@ -52,7 +52,7 @@ def _from_json(frame: Frame, text: str) -> Value:
     charge(frame, PRICE_OF_TEXT + len(text) // 2)
     try:
         value = json_decoding.decode(text, msgspec.json.decode, lambda steps: charge(frame, steps))
-    except (msgspec.DecodeError, UnicodeEncodeError, json_decoding.NotInPieces) as malformed:
+    except (msgspec.DecodeError, UnicodeEncodeError, json_decoding.MalformedJson) as malformed:
         raise EvaluationFault(f"malformed JSON: {malformed}") from None
     return frame[READ_LEAF](value) if type(value) is int else value
 

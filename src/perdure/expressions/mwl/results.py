@@ -29,7 +29,7 @@ class Unrepresentable(EvaluationFault):
         return f"at result{self.path}: {self.message}" if self.path else self.message
 
 
-class Purse(cel.Purse):
+class ConstructBudget(cel.SharedBudget):
     """What the expressions of one construct may use together, data that several of them give counted again."""
 
     __slots__ = ("_met",)
@@ -38,7 +38,7 @@ class Purse(cel.Purse):
         super().__init__(limits)
         self._met: dict[int, tuple[Value, int]] = {}  # held, so that nothing else gets its place in memory
 
-    def meet(self, data: Value) -> None:
+    def count_data(self, data: Value) -> None:
         """Data are free the first time; who gives the same again pays for its size."""
         key = id(data)
         if key not in self._met:
@@ -54,10 +54,10 @@ class Purse(cel.Purse):
 class JsonResult:
     """Converts one result, refusing one that would unfold to more than `limit` characters and elements."""
 
-    def __init__(self, limit: int, purse: "Purse | None" = None) -> None:
+    def __init__(self, limit: int, budget: "ConstructBudget | None" = None) -> None:
         self._left = self._limit = limit
         self._sizes: dict[int, int] = {}
-        self._purse = purse
+        self._budget = budget
 
     def convert(self, value: Value) -> Json:
         kind = type(value)
@@ -105,8 +105,8 @@ class JsonResult:
         key = id(data)
         if key not in self._sizes:
             self._sizes[key] = 0
-            if self._purse is not None:
-                self._purse.meet(data)
+            if self._budget is not None:
+                self._budget.count_data(data)
             return
         if not self._sizes[key]:
             self._sizes[key] = measure(data, self._left)

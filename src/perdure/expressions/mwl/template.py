@@ -6,11 +6,11 @@ from typing import Any
 from perdure.expressions.cel import Finding, Limits
 from perdure.expressions.cel.frame import DEFAULT_LIMITS
 from perdure.expressions.mwl.embedded import find_expression
-from perdure.expressions.mwl.expression import EVALUATION_ERROR, Expression, Fault, compile_expression
+from perdure.expressions.mwl.expression import EVALUATION_ERROR, Expression, ExpressionFault, compile_expression
 from perdure.expressions.mwl.functions import ClockPin
-from perdure.expressions.mwl.results import Json, Purse
+from perdure.expressions.mwl.results import ConstructBudget, Json
 
-_Fill = Callable[[Mapping[str, Any], ClockPin | None, Purse | None], Json]
+_Fill = Callable[[Mapping[str, Any], ClockPin | None, ConstructBudget | None], Json]
 
 
 class Template:
@@ -33,19 +33,23 @@ class Template:
     @property
     def findings(self) -> list[tuple[str, Finding]]:
         """What `check` warns of: (JSON pointer, finding)."""
-        return [(pointer, found) for pointer, expression in self.expressions.items() for found in expression.findings]
+        return [
+            (pointer, finding) for pointer, expression in self.expressions.items() for finding in expression.findings
+        ]
 
-    def evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None = None, purse: Purse | None = None) -> Json:
+    def evaluate(
+        self, roots: Mapping[str, Any], clock: ClockPin | None = None, budget: ConstructBudget | None = None
+    ) -> Json:
         """The value with every expression replaced by its result; the first fault ends it.
 
-        All of them together may use no more than one expression, together with whatever else pays from this `purse`.
+        All of them together may use no more than one expression, together with whatever else pays from this `budget`.
         """
         if self._fill is None:
             return self.document
         try:
-            return self._fill(roots, clock, purse or Purse())
+            return self._fill(roots, clock, budget or ConstructBudget())
         except RecursionError:
-            return _refuse(roots, clock, purse)
+            return _refuse(roots, clock, budget)
 
     def _plan(self, value: Json, pointer: str, roots: frozenset[str], limits: Limits) -> _Fill | None:
         if isinstance(value, str):
@@ -65,20 +69,20 @@ class Template:
         return None
 
 
-def _refuse(roots: Mapping[str, Any], clock: ClockPin | None, purse: Purse | None) -> Json:
-    raise Fault(EVALUATION_ERROR, "the value is nested too deeply")
+def _refuse(roots: Mapping[str, Any], clock: ClockPin | None, budget: ConstructBudget | None) -> Json:
+    raise ExpressionFault(EVALUATION_ERROR, "the value is nested too deeply")
 
 
 def _fill_object(value: dict[str, Json], members: dict[str, _Fill | None]) -> _Fill:
-    def fill(roots: Mapping[str, Any], clock: ClockPin | None, purse: Purse | None) -> Json:
-        return {key: value[key] if part is None else part(roots, clock, purse) for key, part in members.items()}
+    def fill(roots: Mapping[str, Any], clock: ClockPin | None, budget: ConstructBudget | None) -> Json:
+        return {key: value[key] if part is None else part(roots, clock, budget) for key, part in members.items()}
 
     return fill
 
 
 def _fill_array(value: list[Json], items: list[_Fill | None]) -> _Fill:
-    def fill(roots: Mapping[str, Any], clock: ClockPin | None, purse: Purse | None) -> Json:
-        return [item if part is None else part(roots, clock, purse) for item, part in zip(value, items, strict=True)]
+    def fill(roots: Mapping[str, Any], clock: ClockPin | None, budget: ConstructBudget | None) -> Json:
+        return [item if part is None else part(roots, clock, budget) for item, part in zip(value, items, strict=True)]
 
     return fill
 

@@ -38,8 +38,10 @@ class CharSet(msgspec.Struct, frozen=True):
                 return True
         if not self.categories:
             return False
-        found = [unicodedata.category(variant) for variant in variants]
-        return any(any(held.startswith(name) for held in found) == wanted for name, wanted in self.categories)
+        categories = [unicodedata.category(variant) for variant in variants]
+        return any(
+            any(held.startswith(name) for held in categories) == is_member for name, is_member in self.categories
+        )
 
     def folded(self) -> "CharSet":
         """The same set regardless of case."""
@@ -72,14 +74,14 @@ def joined(ranges: list[Range]) -> tuple[Range, ...]:
 @lru_cache(maxsize=2048)
 def _variants(char: str) -> tuple[str, ...]:
     plain = _ORBIT_OF.get(char, char)
-    found = {char: None, plain: None}
+    variants = {char: None, plain: None}
     for variant in (plain.lower(), plain.upper(), plain.lower().upper(), plain.upper().lower()):
         if len(variant) == 1:
-            found[variant] = None
-    for variant in list(found):
+            variants[variant] = None
+    for variant in list(variants):
         if variant in _ORBITS:
-            found[_ORBITS[variant]] = None
-    return tuple(found)
+            variants[_ORBITS[variant]] = None
+    return tuple(variants)
 
 
 def single(char: str) -> CharSet:
@@ -169,12 +171,12 @@ def named_class(members: tuple[Range, ...], *, negated: bool, folds: bool) -> Ch
     return CharSet(complement(ranges) if negated else ranges)
 
 
-def unicode_class(name: str, *, wanted: bool) -> CharSet:
+def unicode_class(name: str, *, is_member: bool) -> CharSet:
     """`\\p{name}`: a general category. Scripts need tables that Python does not carry."""
     if name.startswith("^"):
-        name, wanted = name[1:], not wanted
+        name, is_member = name[1:], not is_member
     if name == "Any":
-        return CharSet(EVERYTHING if wanted else ())
+        return CharSet(EVERYTHING if is_member else ())
     if name not in _CATEGORIES:
         raise BadPattern(f"\\p{{{name[:40]}}} is not known: general categories such as L, Lu or Nd are")
-    return CharSet(categories=((name, wanted),))
+    return CharSet(categories=((name, is_member),))

@@ -220,9 +220,9 @@ def price_of_compiling(pattern: str) -> int:
     """In steps, by the size that the pattern has when repetitions and characters regardless of case are written out."""
     each = len(pattern)
     of_groups = 1
-    for found in _REPEATED.finditer(pattern):
-        count = min(int(found[2][:6]), LARGEST_PROGRAM)
-        if found[1]:
+    for match in _REPEATED.finditer(pattern):
+        count = min(int(match[2][:6]), LARGEST_PROGRAM)
+        if match[1]:
             of_groups = min(of_groups * max(count, 1), LARGEST_PROGRAM)
         else:
             each += count
@@ -245,12 +245,12 @@ def _width(pattern: str) -> int:
     return sum(min(max(_code(high) - _code(low), 0), SMALL_RANGE) + 1 for low, high in _BETWEEN.findall(pattern))
 
 
-def _code(written: str) -> int:
-    if written[:2] == "\\x":
-        return int(written[2:].strip("{}"), 16)
-    if written[:1] == "\\" and written[1:].isdecimal():
-        return int(written[1:], 8)
-    return ord(written[-1])
+def _code(text: str) -> int:
+    if text[:2] == "\\x":
+        return int(text[2:].strip("{}"), 16)
+    if text[:1] == "\\" and text[1:].isdecimal():
+        return int(text[1:], 8)
+    return ord(text[-1])
 
 
 @lru_cache(maxsize=64)

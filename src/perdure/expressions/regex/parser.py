@@ -111,16 +111,16 @@ class _Parser:
         if char in ("*", "+", "?"):
             self._at += 1
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
-        found = _COUNTS.match(self._text, self._at)
-        if found is None:
+        match = _COUNTS.match(self._text, self._at)
+        if match is None:
             return None
-        if max(len(found[1]), len(found[3] or "")) > 6:
-            self._fail(f"invalid repetition size: {found[0][:20]}")
-        fewest = int(found[1])
-        most = fewest if not found[2] else int(found[3]) if found[3] else None
+        if max(len(match[1]), len(match[3] or "")) > 6:
+            self._fail(f"invalid repetition size: {match[0][:20]}")
+        fewest = int(match[1])
+        most = fewest if not match[2] else int(match[3]) if match[3] else None
         if max(fewest, most or 0) > _LARGEST_REPEAT or (most is not None and most < fewest):
-            self._fail(f"invalid repetition size: {found[0]}")
-        self._at = found.end()
+            self._fail(f"invalid repetition size: {match[0]}")
+        self._at = match.end()
         return fewest, most
 
     def _group(self, flags: Flags) -> tuple[Tree | None, Flags]:
@@ -129,12 +129,12 @@ class _Parser:
         inner = flags
         if name := _NAME.match(self._text, self._at):
             self._at = name.end()
-        elif found := _FLAGS.match(self._text, self._at):
-            if found[0] in ("?)", "?-)"):
+        elif match := _FLAGS.match(self._text, self._at):
+            if match[0] in ("?)", "?-)"):
                 self._fail("missing flags in (?")
-            inner = (flags | set(found[1])) - set(found[2] or "")
-            self._at = found.end()
-            if found[3] == ")":
+            inner = (flags | set(match[1])) - set(match[2] or "")
+            self._at = match.end()
+            if match[3] == ")":
                 return None, inner
         elif self._text.startswith("?", self._at):
             self._fail(f"invalid group syntax: ({self._text[self._at : self._at + 3]}")
@@ -170,9 +170,9 @@ class _Parser:
         if assertion is not None:
             self._at += 2
             return Assertion(assertion)
-        found = self._class_escape(flags)
-        if found is not None:
-            return Char(found.folded() if "i" in flags and found.categories else found)
+        charset = self._class_escape(flags)
+        if charset is not None:
+            return Char(charset.folded() if "i" in flags and charset.categories else charset)
         return self._char(self._escaped_char(), flags)
 
     def _class_escape(self, flags: Flags) -> CharSet | None:
@@ -190,7 +190,7 @@ class _Parser:
         if end == 0 or not name:
             self._fail("invalid character class range: \\" + kind)
         self._at = end
-        return unicode_class(name, wanted=kind == "p")
+        return unicode_class(name, is_member=kind == "p")
 
     def _escaped_char(self) -> str:
         rest = self._text[self._at + 1 : self._at + 12]
@@ -224,10 +224,10 @@ class _Parser:
             if self._at >= len(self._text):
                 self._at = start
                 self._fail("missing ]")
-            found = self._bracket_class(flags)
-            if found is not None:
-                ranges += found.ranges
-                categories += found.categories
+            charset = self._bracket_class(flags)
+            if charset is not None:
+                ranges += charset.ranges
+                categories += charset.categories
             else:
                 ranges.append(self._range())
         # Without `s`, a negated class still accepts a newline: RE2 does so unless told otherwise by an option.

@@ -51,7 +51,7 @@ def database_path(name: str, folders: Sequence[str] | None, prefix: str, setting
     """The file as it may be opened. A relative name is looked for in the first folder; where none is set, in ours."""
     if name in ("", MEMORY):
         return MEMORY
-    roots = [Path.cwd()] if folders is None else [Path(one).resolve() for one in folders]
+    roots = [Path.cwd()] if folders is None else [Path(folder).resolve() for folder in folders]
     if not roots:
         raise _forbidden(prefix, f"{name!r}: the operator has opened no folder for databases ({setting})")
     if name.startswith("file:") or "\0" in name:
@@ -100,12 +100,12 @@ _looked_at: dict[Path, tuple[int, int, int]] = {}  # files without the mark, as 
 def _is_marked_now(path: Path) -> bool:
     """A file is read once for as long as it does not change: a folder may hold very many."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return False
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return False
-    seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+    seen = (status.st_ino, status.st_size, status.st_mtime_ns)
     if _looked_at.get(path) == seen:
         return False
     if _has_mark(path):
@@ -121,7 +121,7 @@ def _is_store(path: Path) -> bool:
 
 def _beside(path: Path) -> list[str]:
     try:
-        return [one.name for one in os.scandir(path.parent) if one.name.startswith(f"{path.name}-owner")]
+        return [entry.name for entry in os.scandir(path.parent) if entry.name.startswith(f"{path.name}-owner")]
     except OSError:
         return []
 

@@ -19,7 +19,7 @@ class Grammar:
     """`place` matches a placeholder: group `number` or `name` where it has one, neither where its turn decides."""
 
     place: str
-    written: str  # how the n-th value is referred to
+    reference: str  # how the n-th value is referred to
     quotes: str = ""  # further kinds of quoted text
     has_nested_comments: bool = True
 
@@ -33,31 +33,31 @@ class Grammar:
 
 POSTGRES = Grammar(
     place=r"%s|%\((?P<name>[^)]{1,200})\)s|\$(?P<number>\d+)",
-    written="${}",
+    reference="${}",
     quotes=r"[eE]'(?:[^'\\]|\\.|'')*(?:'|$)|(?P<dollar>\$(?:[^\W\d]\w*)?\$)",
 )
 DUCKDB = Grammar(
     place=r"\?(?P<asked>\d+)?|\$(?P<number>\d+)|\$(?P<name>[^\W\d]\w*)",
-    written="${}",
+    reference="${}",
     quotes=r"[eE]'(?:[^'\\]|\\.|'')*(?:'|$)|(?P<dollar>\$(?:[^\W\d]\w*)?\$)",
 )
 SQLITE = Grammar(
     place=r"\?(?P<asked>\d+)?|\$(?P<number>\d+)|[:@$](?P<name>[^\W\d]\w*)",
-    written="?{}",
+    reference="?{}",
     quotes=r"`[^`]*(?:`|$)|\[[^\]]*(?:\]|$)",
     has_nested_comments=False,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placeholder:
     text: str
     key: int | str | None  # a number from 1, a name, or None: the next in turn
 
 
 @dataclass
 class Statement:
-    parts: list[str | Place] = field(default_factory=list)
+    parts: list[str | Placeholder] = field(default_factory=list)
     words: list[str] = field(default_factory=list)  # the first few, in capitals
 
     @property
@@ -79,7 +79,7 @@ class Statement:
 
 def split(text: str, grammar: Grammar) -> list[Statement]:
     """The statements of a text; what is only comment is none."""
-    found = [Statement()]
+    statements = [Statement()]
     depth = 0  # inside the body of a trigger or an SQL function, where a semicolon ends nothing
     position = 0
     scanner = grammar.scanner()
@@ -87,7 +87,7 @@ def split(text: str, grammar: Grammar) -> list[Statement]:
         token = scanner.match(text, position)
         assert token is not None
         end = token.end()
-        statement = found[-1]
+        statement = statements[-1]
         match token.lastgroup:
             case "comment" if token.group() == "/*":
                 end = _end_of_comment(text, position, grammar.has_nested_comments)
@@ -97,15 +97,19 @@ def split(text: str, grammar: Grammar) -> list[Statement]:
             case "word":
                 depth = _depth(depth, statement, token.group().upper())
             case "end" if depth == 0:
-                found.append(Statement())
+                statements.append(Statement())
                 position = end
                 continue
         if token.group("place") is not None:
-            statement.parts.append(Place(token.group(), _key(token)))
+            statement.parts.append(Placeholder(token.group(), _key(token)))
         else:
             statement.parts.append(text[position:end])
         position = end
-    return [statement for statement in found if statement.words or any(isinstance(p, Place) for p in statement.parts)]
+    return [
+        statement
+        for statement in statements
+        if statement.words or any(isinstance(p, Placeholder) for p in statement.parts)
+    ]
 
 
 def _end_of_comment(text: str, start: int, is_nested: bool) -> int:
@@ -148,13 +152,13 @@ def bind(statements: Iterable[Statement], values: Any, grammar: Grammar) -> list
     """Give the places their values. Without values the text is sent as it is written."""
     if not values:
         return [(statement, statement.text, []) for statement in statements]
-    giver = _Named(values) if isinstance(values, Mapping) else _Listed(values)
-    bound = [(statement, *_numbered(statement, giver, grammar.written)) for statement in statements]
+    giver = _NamedValues(values) if isinstance(values, Mapping) else _ListedValues(values)
+    bound = [(statement, *_numbered(statement, giver, grammar.reference)) for statement in statements]
     giver.check()
     return bound
 
 
-def _numbered(statement: Statement, giver: "_Named | _Listed", written: str) -> tuple[str, list[Any]]:
+def _numbered(statement: Statement, giver: "_NamedValues | _ListedValues", reference: str) -> tuple[str, list[Any]]:
     values: list[Any] = []
     numbers: dict[int | str, int] = {}
     texts = []
@@ -166,15 +170,15 @@ def _numbered(statement: Statement, giver: "_Named | _Listed", written: str) -> 
         if key not in numbers:
             values.append(value)
             numbers[key] = len(values)
-        texts.append(written.format(numbers[key]))
+        texts.append(reference.format(numbers[key]))
     return "".join(texts).strip(), values
 
 
-class _Named:
+class _NamedValues:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
 
-    def take(self, place: Place) -> tuple[str, Any]:
+    def take(self, place: Placeholder) -> tuple[str, Any]:
         if not isinstance(place.key, str):
             raise BadStatement(f"{place.text} wants a list of params, but they are a map of names")
         if place.key not in self.values:
@@ -185,13 +189,13 @@ class _Named:
         """A map may hold more than one text needs."""
 
 
-class _Listed:
+class _ListedValues:
     def __init__(self, values: Sequence[Any]) -> None:
         self.values = values
         self.turn = 0
         self.used: set[int] = set()
 
-    def take(self, place: Place) -> tuple[int, Any]:
+    def take(self, place: Placeholder) -> tuple[int, Any]:
         if isinstance(place.key, str):
             raise BadStatement(f"{place.text} wants a map of params, but they are a list")
         if place.key is None:

@@ -19,7 +19,7 @@ from perdure.kernel import jsontext
 from perdure.providers.databases.statements import BadStatement, Bound, Grammar, Statement, bind, split
 from perdure.providers.external_texts import Script, read_text
 from perdure.providers.failure import Exhausted, ProviderFailure
-from perdure.providers.off_loop import apart
+from perdure.providers.off_loop import run_in_thread
 from perdure.providers.policy import bytes_of, policy_in_force
 from perdure.providers.task_outcomes import RESULT_LIMIT
 
@@ -45,13 +45,13 @@ class Timeouts(msgspec.Struct, forbid_unknown_fields=True):
     total: float | None = None
 
     @classmethod
-    def of(cls, given: "Timeouts | float | None") -> "Timeouts":
-        if not isinstance(given, Timeouts):
-            return cls(total=given)
-        return cls(given.connect, given.read, given.read if given.total is None else given.total)
+    def of(cls, timeout: "Timeouts | float | None") -> "Timeouts":
+        if not isinstance(timeout, Timeouts):
+            return cls(total=timeout)
+        return cls(timeout.connect, timeout.read, timeout.read if timeout.total is None else timeout.total)
 
 
-class Answer:
+class StatementResult:
     """What one statement gave: rows under columns, or a number of changed rows."""
 
     __slots__ = ("changed", "columns", "rows")
@@ -72,7 +72,7 @@ class Session(Protocol):
 
     def begin(self, statements: list[Statement]) -> None: ...
 
-    def execute(self, text: str, values: list[Any]) -> Answer: ...
+    def execute(self, text: str, values: list[Any]) -> StatementResult: ...
 
     def commit(self) -> None: ...
 
@@ -86,15 +86,15 @@ class Session(Protocol):
         """What the database's own exception means; None for one that is not its own."""
 
 
-Plain = str | list[str | Command]
+StatementTexts = str | list[str | Command]
 
 
 @dataclass(frozen=True)
-class Work:
+class Statements:
     """The statements as a task names them. `script` comes before `…_b64`, that before plain text."""
 
     command: str | None
-    commands: Plain | None
+    commands: StatementTexts | None
     query: str | None
     command_b64: str | None
     commands_b64: str | None
@@ -103,16 +103,16 @@ class Work:
     params: list[Any] | dict[str, Any] | None
 
     def statements(self, grammar: Grammar) -> list[Bound]:
-        found = self._bound(self._text(), grammar)
-        if not found:
+        bound = self._bound(self._text(), grammar)
+        if not bound:
             raise BadStatement("the text holds no statement")
-        for statement, _, _ in found:
+        for statement, _, _ in bound:
             if statement.is_transaction_control:
                 first = statement.words[0]
                 raise BadStatement(f"{first}: the whole task is one transaction already; leave {first} out")
-        return found
+        return bound
 
-    def _text(self) -> Plain:
+    def _text(self) -> StatementTexts:
         if self.script is not None:
             return read_text(self.script)
         encoded = _one_of(command_b64=self.command_b64, commands_b64=self.commands_b64, query_b64=self.query_b64)
@@ -121,15 +121,15 @@ class Work:
                 return base64.b64decode(encoded, validate=True).decode()
             except (binascii.Error, UnicodeDecodeError) as problem:
                 raise BadStatement(f"the base64 text cannot be read: {problem}") from None
-        plain: Plain | None = _one_of(command=self.command, commands=self.commands, query=self.query)
+        plain: StatementTexts | None = _one_of(command=self.command, commands=self.commands, query=self.query)
         if plain is None:
             raise BadStatement("there is nothing to do: give command, commands, query or script")
         return plain
 
-    def _bound(self, plain: Plain, grammar: Grammar) -> list[Bound]:
+    def _bound(self, plain: StatementTexts, grammar: Grammar) -> list[Bound]:
         """Values of the task belong to all its statements together; a command may bring its own."""
         items = [plain] if isinstance(plain, str) else plain
-        shared = [one for item in items if isinstance(item, str) for one in split(item, grammar)]
+        shared = [statement for item in items if isinstance(item, str) for statement in split(item, grammar)]
         of_all = iter(bind(shared, self.params, grammar))
         bound: list[Bound] = []
         for item in items:
@@ -140,15 +140,15 @@ class Work:
         return bound
 
 
-def _one_of(**given: Any) -> Any:
+def _one_of(**choices: Any) -> Any:
     """The one that is given; of several names for one thing only one may be used."""
-    found = {name: value for name, value in given.items() if value is not None}
-    if len(found) > 1:
-        raise BadStatement(f"give one of {' and '.join(found)}, not both")
-    return next(iter(found.values()), None)
+    present = {name: value for name, value in choices.items() if value is not None}
+    if len(present) > 1:
+        raise BadStatement(f"give one of {' and '.join(present)}, not both")
+    return next(iter(present.values()), None)
 
 
-def with_room(memory: str) -> int:
+def subprocess_memory(memory: str) -> int:
     """Bytes that the subprocess of a database library may have, of which the library itself may have `memory`."""
     return bytes_of(memory) + ROOM
 
@@ -159,20 +159,20 @@ def limited(total: float | None) -> float:
     return most if total is None else min(total, most)
 
 
-async def perform(session: Session, work: Work, total: float | None) -> msgspec.Raw:
+async def run_transaction(session: Session, statements: Statements, total: float | None) -> msgspec.Raw:
     """The task's result as JSON text; `ProviderFailure` with the session's prefix when it has none."""
-    doing = _Doing(session, work)
+    transaction = _Transaction(session, statements)
     try:
-        await asyncio.wait([doing.ended], timeout=total)
-        if not doing.ended.done():
-            await doing.stop()
-            if not doing.ended.done() or isinstance(doing.ended.exception(), _Stopped):
+        await asyncio.wait([transaction.ended], timeout=total)
+        if not transaction.ended.done():
+            await transaction.stop()
+            if not transaction.ended.done() or isinstance(transaction.ended.exception(), _Stopped):
                 facts = {"timeout": total}
-                kind = ProviderFailure if doing.ended.done() else Exhausted
+                kind = ProviderFailure if transaction.ended.done() else Exhausted
                 raise kind(f"{session.prefix}.Timeout", f"not finished after {total} s", True, facts)
-        return doing.ended.result()
+        return transaction.ended.result()
     except asyncio.CancelledError:
-        await doing.stop()
+        await transaction.stop()
         raise
 
 
@@ -180,20 +180,20 @@ class _Stopped(Exception):
     """The task was asked to stop, and its transaction was undone."""
 
 
-class _Doing:
-    def __init__(self, session: Session, work: Work) -> None:
+class _Transaction:
+    def __init__(self, session: Session, work: Statements) -> None:
         self.session = session
         self.work = work
-        self.is_unwanted = False
-        self.ended = apart(self._transact, "perdure-database")
+        self.is_stopped = False
+        self.ended = run_in_thread(self._transact, "perdure-database")
 
     async def stop(self) -> None:
         """Ask until the thread has ended, within reason: it may hang in a connection that is not answered."""
-        self.is_unwanted = True
+        self.is_stopped = True
         loop = asyncio.get_running_loop()
         until = loop.time() + _GRACE
         while not self.ended.done() and loop.time() < until:
-            apart(self.session.interrupt, "perdure-interrupt")  # may fail, for there may be no connection yet
+            run_in_thread(self.session.interrupt, "perdure-interrupt")  # may fail, for there may be no connection yet
             await asyncio.wait([self.ended], timeout=_ASKED_EVERY)
 
     def _transact(self) -> msgspec.Raw:
@@ -202,16 +202,16 @@ class _Doing:
         try:
             statements = self.work.statements(session.grammar)
             session.open()
-            self._look()
+            self._check_stopped()
             session.begin([statement for statement, _, _ in statements])
-            answers: list[Answer] = []
+            answers: list[StatementResult] = []
             for number, (_, text, values) in enumerate(statements, 1):
                 place = {"statement": number, "statements": len(statements)}
-                self._look()
+                self._check_stopped()
                 answers.append(session.execute(text, values))
             place = {}
-            result = self._written(_result(answers))
-            self._look()
+            result = self._encoded(_result(answers))
+            self._check_stopped()
             session.commit()
             return result
         except BadStatement as problem:
@@ -222,7 +222,7 @@ class _Doing:
             message = "the statements or their result need more memory than they may have; ask for less at a time"
             raise Exhausted(f"{session.prefix}.TooLarge", message, retryable=False, details=place or None) from None
         except Exception as error:
-            self._look()
+            self._check_stopped()
             failure = session.explain(error)
             if failure is None:
                 raise
@@ -231,7 +231,7 @@ class _Doing:
         finally:
             session.close()
 
-    def _written(self, result: dict[str, Any]) -> msgspec.Raw:
+    def _encoded(self, result: dict[str, Any]) -> msgspec.Raw:
         """The result as text: written here, where it holds up nobody, and judged while everything can be undone."""
         text = jsontext.encode_finite(result)  # values are plain already
         if len(text) > RESULT_LIMIT:
@@ -240,12 +240,12 @@ class _Doing:
             raise ProviderFailure(f"{self.session.prefix}.TooLarge", message, False, facts)
         return msgspec.Raw(text)
 
-    def _look(self) -> None:
-        if self.is_unwanted:
+    def _check_stopped(self) -> None:
+        if self.is_stopped:
             raise _Stopped
 
 
-def _result(answers: list[Answer]) -> dict[str, Any]:
+def _result(answers: list[StatementResult]) -> dict[str, Any]:
     """Of several statements the last that gave rows speaks; if none did, all changed rows are counted."""
     for answer in reversed(answers):
         if answer.columns is not None:

@@ -40,15 +40,15 @@ _TERMINATED = 128 + signal.SIGTERM
 _OUTPUT_LIMIT = 1 << 20  # bytes per order and stream that become log lines
 _GROWN = 256 * 1024 * 1024  # bytes in memory after which a child with a bound makes room for a new one
 
-LEFT = 81  # exit code of a fork that its parent needs no more
+PARENT_GONE = 81  # exit code of a fork that its parent needs no more
 
 
-class Line:
+class ParentConnection:
     """The socket to the parent, with the rule that a question is answered before anything else comes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._reader = frames.Reader()
+        self._reader = frames.FrameReader()
         self._sending = threading.Lock()  # user code may log from threads of its own
         self._asking = threading.Lock()
 
@@ -61,32 +61,32 @@ class Line:
         return frame
 
     def send(self, frame: frames.Frame) -> None:
-        data = frames.write(frame)
+        data = frames.encode_frame(frame)
         with self._sending:
             self._socket.sendall(data)
 
     def ask(self, verb: str, *arguments: Any) -> Any:
         with self._asking:
-            self.send(frames.Question(verb, list(arguments)))
+            self.send(frames.ParentRequest(verb, list(arguments)))
             answer = self.receive()
         match answer:
-            case frames.Answer(value):
+            case frames.ParentReply(value):
                 return value
-            case frames.Refusal(code, message) if code is not None:
+            case frames.ParentRefusal(code, message) if code is not None:
                 raise ProviderFailure(code, message)
-            case frames.Refusal(_, message):
+            case frames.ParentRefusal(_, message):
                 raise RuntimeError(message)
             case _:
                 raise AssertionError(f"the parent answered with {type(answer).__name__}")
 
     def tell(self, verb: str, *arguments: Any) -> None:
-        self.send(frames.Remark(verb, list(arguments)))
+        self.send(frames.Notification(verb, list(arguments)))
 
 
-class AskedSecrets:
+class ParentSecrets:
     """Secrets stay with the parent, which must know which ones to keep out of the logs."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ParentConnection) -> None:
         self._line = line
 
     def __getitem__(self, name: str) -> str:
@@ -94,17 +94,17 @@ class AskedSecrets:
         return value
 
     def are_in(self, text: str) -> bool:
-        found: bool = self._line.ask("is_secret_in", text)
-        return found
+        is_found: bool = self._line.ask("is_secret_in", text)
+        return is_found
 
     def redact(self, value: Any) -> Any:
         return jsontext.decode(self._line.ask("redact", jsontext.encode(value)))
 
 
-class Printed(io.RawIOBase):
+class LogStream(io.RawIOBase):
     """Turns what user code prints into log lines, in order with everything else it says."""
 
-    def __init__(self, line: Line, stream: str) -> None:
+    def __init__(self, line: ParentConnection, stream: str) -> None:
         self._line = line
         self._fields = {"stream": stream}
         self._begun = b""
@@ -142,22 +142,22 @@ class Printed(io.RawIOBase):
         self._line.tell("log", "info", line, self._fields)
 
 
-class Child:
+class CallRunner:
     """Carries out orders; at most one is current."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ParentConnection) -> None:
         self._line = line
         self._cancellation: Cancellation | None = None  # present while a function runs that can hear a cancel
         self._interrupt: Callable[[], object] | None = None  # present while a coroutine runs
-        self._out = Printed(line, "stdout")
-        self._err = Printed(line, "stderr")
+        self._out = LogStream(line, "stdout")
+        self._err = LogStream(line, "stderr")
 
     def serve(self) -> NoReturn:
         signal.signal(signal.SIGTERM, self._on_terminate)
         sys.stdout, sys.stderr = self._out.as_text(), self._err.as_text()
         while True:
             order = self._line.receive()
-            assert isinstance(order, frames.Order)
+            assert isinstance(order, frames.CallRequest)
             ended = self._carry_out(order)
             self._out.finish()
             self._err.finish()
@@ -173,28 +173,30 @@ class Child:
         else:
             os._exit(_TERMINATED)  # nobody would listen
 
-    def _carry_out(self, order: frames.Order) -> frames.Ended:
+    def _carry_out(self, order: frames.CallRequest) -> frames.CallResult:
         try:
             _go_to(order.folder)
             use_policy(msgspec.json.decode(order.policy, type=Policy))
             provider = _find(order)
         except Exception as error:
-            return frames.Ended(Failed(Code.PROVIDER_FAULT, str(error), False), is_found=False)
+            return frames.CallResult(Failed(Code.PROVIDER_FAULT, str(error), False), is_found=False)
         try:
-            return frames.Ended(settle(self._call(provider, order), order.result_limit), is_worn=_has_grown(provider))
+            return frames.CallResult(
+                settle(self._call(provider, order), order.result_limit), is_worn=_has_grown(provider)
+            )
         except BaseException as error:  # SystemExit of a user's function ends the task, not the child
             is_worn = isinstance(error, MemoryError | Exhausted) or _has_grown(provider)
-            return frames.Ended(describe(error, provider.prefix), is_worn)
+            return frames.CallResult(describe(error, provider.prefix), is_worn)
         finally:
             self._cancellation = None
 
-    def _call(self, provider: Provider, order: frames.Order) -> Any:
+    def _call(self, provider: Provider, order: frames.CallRequest) -> Any:
         function = provider.function
         context: Any = None
         if function.wants_context:
             self._cancellation = Cancellation()
             port = CallPort(self._line.ask, self._line.tell)
-            secrets, effects = AskedSecrets(self._line), EffectQueue()
+            secrets, effects = ParentSecrets(self._line), EffectQueue()
             context = BlockingContext(order.assignment, port, secrets, self._cancellation, effects)
             if function.is_coroutine:
                 context = context.for_coroutines
@@ -218,7 +220,7 @@ class Child:
             self._interrupt = None
 
 
-def _find(order: frames.Order) -> Provider:
+def _find(order: frames.CallRequest) -> Provider:
     if sys.path != order.import_path:
         sys.path[:] = order.import_path
     name = order.assignment.provider
@@ -262,10 +264,10 @@ def _leave_with_parent(connection: socket.socket) -> None:
 
 
 def _leave() -> NoReturn:
-    os._exit(LEFT)  # at once, without waiting for threads of user code
+    os._exit(PARENT_GONE)  # at once, without waiting for threads of user code
 
 
-class Head:
+class ForkServer:
     """Forks, and ends as its fork has ended, unless that was in order."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -304,12 +306,12 @@ class Head:
     def _reap(self, flags: int) -> None:
         if not self._fork:
             return
-        found, status = os.waitpid(self._fork, flags)
-        if not found:
+        pid, status = os.waitpid(self._fork, flags)
+        if not pid:
             return
         self._fork = 0
         code = os.waitstatus_to_exitcode(status)
-        if code == LEFT:
+        if code == PARENT_GONE:
             return
         if code < 0:
             if -code != signal.SIGKILL:
@@ -320,11 +322,11 @@ class Head:
     def _become_fork(self, descriptor: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for one in (self._control, self._woken, self._waking):
-            one.close()
+        for inherited in (self._control, self._woken, self._waking):
+            inherited.close()
         connection = socket.socket(fileno=descriptor)
         threading.Thread(target=_leave_with_parent, args=(connection,), daemon=True).start()
-        Child(Line(connection)).serve()
+        CallRunner(ParentConnection(connection)).serve()
 
 
 def main(limit: str | None, memory: int) -> None:
@@ -337,7 +339,7 @@ def main(limit: str | None, memory: int) -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     faulthandler.enable(file=2)  # a crash in C code says where, in the pipe the parent reads
-    Head(control).serve()
+    ForkServer(control).serve()
 
 
 if __name__ == "__main__":

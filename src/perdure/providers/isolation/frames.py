@@ -1,9 +1,9 @@
-"""What parent and subprocess say to each other: length-prefixed MessagePack, one structure per frame.
+"""The protocol between parent and subprocess: length-prefixed MessagePack, one structure per frame.
 
-parent  ── Order ──▶              child
-        ◀── Question ──           (any number, each answered by Answer or Refusal)
-        ◀── Remark ──             (any number, unanswered)
-        ◀── Ended ──              then the next Order may come
+parent  ── CallRequest ──▶        child
+        ◀── ParentRequest ──      (any number, each answered by ParentReply or ParentRefusal)
+        ◀── Notification ──       (any number, unanswered)
+        ◀── CallResult ──         then the next CallRequest may come
 """
 
 import struct
@@ -17,7 +17,7 @@ from perdure.kernel.outcomes import Outcome
 _HEAD = struct.Struct(">I")
 
 
-class Order(msgspec.Struct, array_like=True, tag=1):
+class CallRequest(msgspec.Struct, array_like=True, tag=1):
     """One call.
 
     `sources` are what the parent has loaded and `origin` the module that defines the provider;
@@ -34,31 +34,31 @@ class Order(msgspec.Struct, array_like=True, tag=1):
     policy: bytes
 
 
-class Answer(msgspec.Struct, array_like=True, tag=2):
+class ParentReply(msgspec.Struct, array_like=True, tag=2):
     value: Any
 
 
-class Refusal(msgspec.Struct, array_like=True, tag=3):
-    """The question raised; code None means that it was not on purpose."""
+class ParentRefusal(msgspec.Struct, array_like=True, tag=3):
+    """The request raised an exception; code None means that it was not a `ProviderFailure`."""
 
     code: str | None
     message: str
 
 
-class Question(msgspec.Struct, array_like=True, tag=4):
+class ParentRequest(msgspec.Struct, array_like=True, tag=4):
     verb: str
     arguments: list[Any]
 
 
-class Remark(msgspec.Struct, array_like=True, tag=5):
+class Notification(msgspec.Struct, array_like=True, tag=5):
     verb: str
     arguments: list[Any]
 
 
-class Ended(msgspec.Struct, array_like=True, tag=6):
-    """`is_worn`: the child will not take another order, it has hit a limit it cannot recover from.
+class CallResult(msgspec.Struct, array_like=True, tag=6):
+    """`is_worn`: the child takes no further calls, because it has reached a limit from which it cannot recover.
 
-    `is_found`: whether it could import what it was to call.
+    `is_found`: whether it could import the function to call.
     """
 
     outcome: Outcome
@@ -67,17 +67,19 @@ class Ended(msgspec.Struct, array_like=True, tag=6):
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=repr)  # log fields may hold anything
-_decoder = msgspec.msgpack.Decoder(Order | Answer | Refusal | Question | Remark | Ended)
+_decoder = msgspec.msgpack.Decoder(
+    CallRequest | ParentReply | ParentRefusal | ParentRequest | Notification | CallResult
+)
 
-Frame = Order | Answer | Refusal | Question | Remark | Ended
+Frame = CallRequest | ParentReply | ParentRefusal | ParentRequest | Notification | CallResult
 
 
-def write(frame: Frame) -> bytes:
+def encode_frame(frame: Frame) -> bytes:
     body = _encoder.encode(frame)
     return _HEAD.pack(len(body)) + body
 
 
-class Reader:
+class FrameReader:
     """Cuts a stream of bytes into frames."""
 
     def __init__(self) -> None:

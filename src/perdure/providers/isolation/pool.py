@@ -20,14 +20,14 @@ from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Code, Failed, Outcome
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.isolation import frames
-from perdure.providers.process import Process, inherited_environment, read_end
+from perdure.providers.process import Process, inherited_environment, open_read_pipe
 from perdure.providers.registry import Provider
 from perdure.providers.text import MARGIN, excerpt_of_end
 
-Answering = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
-Hearing = Callable[[str, tuple[Any, ...]], None]
+RequestHandler = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
+NotificationHandler = Callable[[str, tuple[Any, ...]], None]
 
-WRITTEN = "RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS"
+DATA_LIMIT = "RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS"
 """The limit of what a process may write to; unlike address space a library does not take it without need."""
 
 _OUT_OF_MEMORY = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})  # how libraries end that get none
@@ -35,33 +35,37 @@ _TAIL = 4000  # bytes of raw output kept to explain a death
 _OUTPUT_LIMIT = 1 << 20  # bytes of raw output per order that become log lines
 
 
-class Size(NamedTuple):
+class MemoryLimit(NamedTuple):
     """What a child may have: address space, as the worker says, or written memory, as its provider does."""
 
     limit: str
     bytes: int
 
 
-class Pools:
+class ProcessPools:
     """All children of one worker: apart from each other are those of different sizes, and what is to be alone."""
 
-    def __init__(self, *, kept: int, limit_apart: int, orders_per_child: int, memory: int | None, grace: float) -> None:
+    def __init__(
+        self, *, idle_children: int, limit_apart: int, orders_per_child: int, memory: int | None, grace: float
+    ) -> None:
         """`kept`: how many of a size may wait for their next order."""
-        self._kept, self._orders_per_child = kept, orders_per_child
+        self._kept, self._orders_per_child = idle_children, orders_per_child
         self._alone = asyncio.Semaphore(limit_apart)
-        self._size = Size("RLIMIT_AS", memory) if memory else None
+        self._size = MemoryLimit("RLIMIT_AS", memory) if memory else None
         self._grace = grace
-        self._pools: dict[tuple[bool, Size | None], Pool] = {}
+        self._pools: dict[tuple[bool, MemoryLimit | None], ProcessPool] = {}
         self._exclusive: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def run(self, order: frames.Order, provider: Provider, key: str, answer: Answering, hear: Hearing) -> Outcome:
+    async def run(
+        self, order: frames.CallRequest, provider: Provider, key: str, answer: RequestHandler, hear: NotificationHandler
+    ) -> Outcome:
         """Carry it out; of orders with the same `key`, unless it is empty, one at a time."""
         is_apart = order.assignment.apart
-        size = self._size if provider.memory is None else Size(WRITTEN, provider.memory())
+        size = self._size if provider.memory is None else MemoryLimit(DATA_LIMIT, provider.memory())
         pool = self._pools.get((is_apart, size))
         if pool is None:
             orders = 1 if is_apart else self._orders_per_child
-            pool = self._pools[is_apart, size] = Pool(self._kept, orders, size, self._grace)
+            pool = self._pools[is_apart, size] = ProcessPool(self._kept, orders, size, self._grace)
         family = family_of(order.assignment.run) if provider.memory is None else ""
         lock = self._exclusive.setdefault(key, asyncio.Lock()) if key else nullcontext()
         async with lock, self._alone if is_apart else nullcontext():
@@ -82,18 +86,20 @@ def _too_large(provider: Provider, death: "ChildDied") -> Failed:
     return Failed(f"Provider.Call.{provider.prefix}.TooLarge", message, False, death.outcome.details)
 
 
-class Pool:
+class ProcessPool:
     """Children of one size."""
 
-    def __init__(self, kept: int, orders_per_child: int, size: Size | None, grace: float) -> None:
-        self._kept = kept
+    def __init__(self, idle_children: int, orders_per_child: int, size: MemoryLimit | None, grace: float) -> None:
+        self._kept = idle_children
         self._orders_per_child = orders_per_child
         self._size = size
         self._grace = grace
-        self._idle: list[Isolated] = []
-        self._all: set[Isolated] = set()
+        self._idle: list[ChildProcess] = []
+        self._all: set[ChildProcess] = set()
 
-    async def run(self, order: frames.Order, family: str, answer: Answering, hear: Hearing) -> Outcome:
+    async def run(
+        self, order: frames.CallRequest, family: str, answer: RequestHandler, hear: NotificationHandler
+    ) -> Outcome:
         """Carry out one order; raises `ChildDied`. Cancelling this stops the child: SIGTERM, grace, SIGKILL.
 
         A child that was asked to stop is never used again: the signal may arrive after the order has ended.
@@ -122,7 +128,7 @@ class Pool:
             self._drop(child)
         await asyncio.gather(*(child.process.exited for child in children))
 
-    async def _take(self, family: str) -> "Isolated":
+    async def _take(self, family: str) -> "ChildProcess":
         self._idle.sort(key=lambda child: child.family == family)  # those of the family are taken first
         while self._idle:
             child = self._idle.pop()
@@ -131,11 +137,11 @@ class Pool:
                     await child.renew(family)
                 return child
             self._drop(child)  # somebody killed it while it was idle
-        child = await Isolated.start(self._size, family)
+        child = await ChildProcess.start(self._size, family)
         self._all.add(child)
         return child
 
-    def _drop(self, child: "Isolated") -> None:
+    def _drop(self, child: "ChildProcess") -> None:
         self._all.discard(child)
         child.kill()
 
@@ -147,25 +153,25 @@ class ChildDied(Exception):
         self.by = -code  # the signal, if it was one
 
 
-class Isolated:
+class ChildProcess:
     """The parent's side of one child."""
 
     process: Process
-    _talk: "Talk"
+    _talk: "ChildConnection"
     _pipe: asyncio.ReadTransport
-    _raw: "RawOutput"
+    _raw: "ChildOutput"
 
     def __init__(self, control: socket.socket) -> None:
         self.orders = 0
         self.family = ""
         self._control = control
-        self._ended: asyncio.Future[frames.Ended | None] | None = None  # None: it died
-        self._answer: Answering | None = None
-        self._hear: Hearing | None = None
+        self._ended: asyncio.Future[frames.CallResult | None] | None = None  # None: it died
+        self._answer: RequestHandler | None = None
+        self._hear: NotificationHandler | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def start(cls, size: Size | None, family: str) -> "Isolated":
+    async def start(cls, size: MemoryLimit | None, family: str) -> "ChildProcess":
         # -P: a file in the working directory must not stand in for a module of the standard library.
         argv = [sys.executable, "-P", "-m", "perdure.providers.isolation.child", *map(str, size or ())]
         with ExitStack() as ours, ExitStack() as theirs:
@@ -175,7 +181,7 @@ class Isolated:
             theirs.callback(far.close)
             await child.renew(family)
             ours.callback(child._talk.abort)
-            child._pipe, child._raw, output = await read_end(lambda: RawOutput(child.overhear))
+            child._pipe, child._raw, output = await open_read_pipe(lambda: ChildOutput(child.overhear))
             ours.callback(child._pipe.close)
             theirs.pop_all()  # from here on they belong to the process
             child.process = await Process.start(
@@ -189,7 +195,7 @@ class Isolated:
         near, far = socket.socketpair()
         with far:
             before = getattr(self, "_talk", None)
-            _, self._talk = await asyncio.get_running_loop().create_connection(lambda: Talk(self), sock=near)
+            _, self._talk = await asyncio.get_running_loop().create_connection(lambda: ChildConnection(self), sock=near)
             self.family = family
             if before is not None:
                 before.abort()
@@ -199,7 +205,9 @@ class Isolated:
     def is_alive(self) -> bool:
         return not self._talk.is_over
 
-    async def carry_out(self, order: frames.Order, answer: Answering, hear: Hearing) -> frames.Ended:
+    async def carry_out(
+        self, order: frames.CallRequest, answer: RequestHandler, hear: NotificationHandler
+    ) -> frames.CallResult:
         self.orders += 1
         self._ended = asyncio.get_running_loop().create_future()
         self._answer, self._hear = answer, hear
@@ -232,16 +240,16 @@ class Isolated:
 
     def heard(self, frame: frames.Frame) -> None:
         match frame:
-            case frames.Question(verb, arguments):
+            case frames.ParentRequest(verb, arguments):
                 task = asyncio.get_running_loop().create_task(self._reply(verb, tuple(arguments)))
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
-            case frames.Remark(verb, arguments) if self._hear is not None:
+            case frames.Notification(verb, arguments) if self._hear is not None:
                 self._hear(verb, tuple(arguments))
-            case frames.Ended() if self._ended is not None and not self._ended.done():
+            case frames.CallResult() if self._ended is not None and not self._ended.done():
                 self._ended.set_result(frame)
 
-    def lost(self, talk: "Talk") -> None:
+    def lost(self, talk: "ChildConnection") -> None:
         if talk is self._talk and self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
@@ -252,11 +260,11 @@ class Isolated:
     async def _reply(self, verb: str, arguments: tuple[Any, ...]) -> None:
         assert self._answer is not None
         try:
-            reply: frames.Frame = frames.Answer(await self._answer(verb, arguments))
+            reply: frames.Frame = frames.ParentReply(await self._answer(verb, arguments))
         except ProviderFailure as failure:
-            reply = frames.Refusal(failure.code, failure.message)
+            reply = frames.ParentRefusal(failure.code, failure.message)
         except Exception as error:
-            reply = frames.Refusal(None, f"{type(error).__name__}: {error}")
+            reply = frames.ParentRefusal(None, f"{type(error).__name__}: {error}")
         self._talk.say(reply)
 
     async def _explain_death(self) -> ChildDied:
@@ -271,22 +279,22 @@ class Isolated:
         return ChildDied(Failed(Code.WORKER_DIED, message, True, jsontext.encode_finite(facts)), code)
 
 
-class Talk(asyncio.Protocol):
+class ChildConnection(asyncio.Protocol):
     """The connection to one fork of a child."""
 
     _transport: asyncio.Transport
 
-    def __init__(self, child: Isolated) -> None:
+    def __init__(self, child: ChildProcess) -> None:
         self.is_over = False
         self._child = child
-        self._reader = frames.Reader()
+        self._reader = frames.FrameReader()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def say(self, frame: frames.Frame) -> None:
-        self._transport.write(frames.write(frame))
+        self._transport.write(frames.encode_frame(frame))
 
     def abort(self) -> None:
         self.is_over = True
@@ -302,7 +310,7 @@ class Talk(asyncio.Protocol):
         self._child.lost(self)
 
 
-class RawOutput(asyncio.Protocol):
+class ChildOutput(asyncio.Protocol):
     """What a child writes past Python: lines for the log, and the tail to explain a death."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

@@ -77,7 +77,7 @@ def _always_fails(expression: Expression, is_predicate: bool, budget: TurnBudget
                 expression.holds({}, _CLOCK)
             else:
                 expression.evaluate({}, _CLOCK)
-    except mwl.Fault as fault:
+    except mwl.ExpressionFault as fault:
         return fault.message
     except TurnTooExpensive:
         return None  # a run will tell

@@ -29,7 +29,7 @@ DEEPEST = 300
 
 
 class Scope:
-    """What one construct's fields are evaluated against, out of one purse. `at` is its clock pin (MWL-195)."""
+    """What one construct's fields are evaluated against, out of one budget. `at` is its clock pin (MWL-195)."""
 
     def __init__(self, turn: Turn, frame: Frame, at: Instant, makers: Mapping[str, RootBuilder]) -> None:
         self._turn = turn
@@ -38,7 +38,7 @@ class Scope:
         self._roots: dict[str, Any] = {}
         self._at = at
         self._pin: ClockPin | None = None
-        self._purse: mwl.Purse | None = None
+        self._budget: mwl.ConstructBudget | None = None
 
     @property
     def _clock(self) -> ClockPin:
@@ -51,7 +51,7 @@ class Scope:
         """The field's value as data, or `Fault`."""
         try:
             return field.template.evaluate(*self._evaluation_context(field.reads))
-        except mwl.Fault as fault:
+        except mwl.ExpressionFault as fault:
             raise self._fault(fault, field.site) from None
 
     def member(self, field: Field) -> Any:
@@ -68,7 +68,7 @@ class Scope:
             return bool(predicate.literal)
         try:
             return predicate.expression.holds(*self._evaluation_context(predicate.reads))
-        except mwl.Fault as fault:
+        except mwl.ExpressionFault as fault:
             raise self._fault(fault, predicate.site) from None
 
     def evaluate_to_carry(self, field: Field | None) -> Carried | None:
@@ -95,7 +95,7 @@ class Scope:
             return None
         try:
             added = growth.added(measure[0], *self._evaluation_context(growing.reads))
-        except mwl.Fault as fault:
+        except mwl.ExpressionFault as fault:
             raise self._fault(fault, site) from None
         if not growth.fits(*measure, added):
             return None  # the whole expression says what is wrong
@@ -138,15 +138,17 @@ class Scope:
             raise invalid("'with' must be an object", field.site, arguments)
         return arguments
 
-    def _evaluation_context(self, reading: ExpressionReads) -> tuple[dict[str, Any], ClockPin | None, mwl.Purse]:
-        if self._purse is None:
-            self._purse = mwl.Purse()
+    def _evaluation_context(
+        self, reading: ExpressionReads
+    ) -> tuple[dict[str, Any], ClockPin | None, mwl.ConstructBudget]:
+        if self._budget is None:
+            self._budget = mwl.ConstructBudget()
         for root in reading.roots:
             if root == "vars":
                 self._roots[root] = self._frame.vars.read(self._turn, reading.variables)
             elif root not in self._roots:
                 self._roots[root] = self._build_root(root)
-        return self._roots, self._clock if reading.reads_clock else None, self._purse
+        return self._roots, self._clock if reading.reads_clock else None, self._budget
 
     def _build_root(self, root: str) -> Any:
         turn, frame = self._turn, self._frame
@@ -189,7 +191,7 @@ class Scope:
         is_rising = result is not None and rising is not None and rising.ok and rising.cell.holds(result.get("value"))
         return "rising" if is_rising else None
 
-    def _fault(self, fault: mwl.Fault, site: str) -> Fault:
+    def _fault(self, fault: mwl.ExpressionFault, site: str) -> Fault:
         details: dict[str, Any] = {"field": site}
         if fault.position is not None:
             details["position"] = str(fault.position)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.expressions.gotemplate.durations import format_duration, parse_duration
-from perdure.expressions.gotemplate.instants import BadMoment
+from perdure.expressions.gotemplate.instants import BadInstant
 from perdure.kernel.values import SECOND, Instant
 
 _NANOSECONDS = 1_000  # in a microsecond, which is what an Instant counts
@@ -22,7 +22,7 @@ def read_duration(text: Any) -> Instant:
         raise BadDuration(f"{text!r} is no duration such as 30s or 1h30m")
     try:
         nanoseconds = parse_duration(text.strip())
-    except BadMoment as error:
+    except BadInstant as error:
         raise BadDuration(str(error)) from None
     return -(-nanoseconds // _NANOSECONDS) if nanoseconds > 0 else nanoseconds // _NANOSECONDS
 

@@ -15,7 +15,7 @@ from perdure.dialects.story.run.engram_lookup import Engram, find_engram
 from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.values.references import STORAGE
 from perdure.dialects.story.values.storage_addresses import Address, is_of_workers, offloaded
-from perdure.expressions.subpaths import NothingAt, follow
+from perdure.expressions.subpaths import PathNotFound, follow
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
@@ -90,5 +90,5 @@ def at_path(value: Any, path: str) -> Any:
     """What stands at `a.b[0]` or `items[*].id`. Raises `NothingThere`."""
     try:
         return follow(value, path)
-    except NothingAt as nothing:
+    except PathNotFound as nothing:
         raise NothingThere(nothing.path) from None

@@ -11,7 +11,7 @@ from perdure.expressions.cel.values import UINT_MAX, CelList, Uint, Value
 from perdure.expressions.errors import EvaluationFault
 
 
-def _extreme(name: str, wanted: int) -> Function:
+def _extreme(name: str, sign: int) -> Function:
     """The first of the greatest (or least) values, keeping its own type."""
 
     def pick(frame: Frame, values: list[Value]) -> Value:
@@ -20,7 +20,7 @@ def _extreme(name: str, wanted: int) -> Function:
         for value in each(frame, values):
             if type(value) not in NUMBER:
                 raise no_overload(name, tuple(values[:4]), is_method=False)
-            if best is None or compare(frame, value, best) == wanted:
+            if best is None or compare(frame, value, best) == sign:
                 best = value
         return best
 

@@ -75,11 +75,11 @@ class _Planner:
     # Names and members -----------------------------------------------------------------------------------------------
 
     def _path(self, node: syntax.Name | syntax.Select) -> Closure:
-        found = dotted_path(node)
-        if found is None:
+        dotted = dotted_path(node)
+        if dotted is None:
             assert isinstance(node, syntax.Select)
             return self._member(node, self.plan(node.operand))
-        path, absolute = found
+        path, absolute = dotted
         if path[0] in self._bound and not absolute:
             slot = self._bound[path[0]]
             general = self._members(node, paths.local(slot), len(path) - 1)

@@ -5,7 +5,7 @@ from string import ascii_letters, digits
 from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Ambient, Frame
 from perdure.expressions.gotemplate.functions.library import INTEGER, Function, takes_frame
-from perdure.expressions.gotemplate.instants import Moment
+from perdure.expressions.gotemplate.instants import GoTime
 
 _PRINTABLE = "".join(map(chr, range(32, 127)))
 
@@ -44,7 +44,7 @@ def _random_text(alphabet: str) -> Function:
 
 
 FUNCTIONS = {
-    "now": takes_frame(lambda frame: Moment.of(_ambient(frame).now)),
+    "now": takes_frame(lambda frame: GoTime.of(_ambient(frame).now)),
     "randAlpha": _random_text(ascii_letters),
     "randAlphaNum": _random_text(ascii_letters + digits),
     "randAscii": _random_text(_PRINTABLE),

@@ -4,7 +4,7 @@ from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.durations import SECOND, format_duration, parse_duration, round_duration
 from perdure.expressions.gotemplate.functions.library import ANY, MOMENT, SLOW, TEXT, takes
 from perdure.expressions.gotemplate.functions.numbers import to_int64
-from perdure.expressions.gotemplate.instants import ZERO, BadMoment, Moment, find_zone
+from perdure.expressions.gotemplate.instants import ZERO, BadInstant, GoTime, find_zone
 from perdure.expressions.gotemplate.layouts import format_moment, parse_moment
 from perdure.expressions.gotemplate.values import Value, describe, is_number
 
@@ -14,38 +14,38 @@ _HTML = "2006-01-02"
 def date(layout: str, when: Value, zone: str = "UTC") -> str:
     """`when` is a time or seconds since the epoch. Sprig takes anything else for now; here it is an error."""
     if is_number(when) and abs(when) < 10**12:
-        when = Moment(int(when) * SECOND)
-    if not isinstance(when, Moment):
+        when = GoTime(int(when) * SECOND)
+    if not isinstance(when, GoTime):
         raise EvaluationFault(f"{describe(when)} is neither a time nor seconds since the epoch")
     return format_moment(when.in_zone(find_zone(zone)), layout)
 
 
-def modify(span: str, when: Moment) -> Moment:
+def modify(span: str, when: GoTime) -> GoTime:
     return when.plus(parse_duration(span))
 
 
-def modify_if_possible(span: str, when: Moment) -> Moment:
+def modify_if_possible(span: str, when: GoTime) -> GoTime:
     try:
         return modify(span, when)
-    except BadMoment:
+    except BadInstant:
         return when
 
 
-def to_date(layout: str, text: str) -> Moment:
+def to_date(layout: str, text: str) -> GoTime:
     return parse_moment(text, layout)
 
 
-def to_date_or_zero(layout: str, text: str) -> Moment:
+def to_date_or_zero(layout: str, text: str) -> GoTime:
     try:
         return parse_moment(text, layout)
-    except BadMoment:
+    except BadInstant:
         return ZERO
 
 
 def rounded(span: Value) -> str:
     try:
         return round_duration(parse_duration(span) if type(span) is str else to_int64(span))
-    except BadMoment:
+    except BadInstant:
         return "0s"
 
 

@@ -10,8 +10,8 @@ def is_empty(value: Value) -> bool:
     return not is_true(value)
 
 
-def use_default(default: Value, *given: Value) -> Value:
-    return default if not given or is_empty(given[0]) else given[0]
+def use_default(default: Value, *values: Value) -> Value:
+    return default if not values or is_empty(values[0]) else values[0]
 
 
 def coalesce(*values: Value) -> Value:

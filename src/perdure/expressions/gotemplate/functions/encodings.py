@@ -17,7 +17,7 @@ def must_read_json(frame: Frame, text: str) -> Value:
     frame.budget.charge(len(text) // 2)
     try:
         return json_decoding.decode(text, decode, lambda steps: frame.budget.charge(steps // 8))
-    except json_decoding.NotInPieces:
+    except json_decoding.MalformedJson:
         raise NotJson("this is not JSON") from None
 
 

@@ -4,9 +4,9 @@ _SMALL = {"\u0130": "i"}  # the only letter whose small form is written with two
 
 
 def to_upper(letter: str) -> str:
-    for found in (letter.upper(), letter.title()):
-        if len(found) == 1:
-            return found
+    for capital in (letter.upper(), letter.title()):
+        if len(capital) == 1:
+            return capital
     return letter
 
 
@@ -15,8 +15,8 @@ def to_lower(letter: str) -> str:
 
 
 def to_title(letter: str) -> str:
-    found = letter.title()
-    return found if len(found) == 1 else to_upper(letter)
+    capital = letter.title()
+    return capital if len(capital) == 1 else to_upper(letter)
 
 
 def upper(text: str) -> str:

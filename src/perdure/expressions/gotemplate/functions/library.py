@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.frame import Frame
-from perdure.expressions.gotemplate.instants import BadMoment, Moment
+from perdure.expressions.gotemplate.instants import BadInstant, GoTime
 from perdure.expressions.gotemplate.json_text import NotJson
 from perdure.expressions.gotemplate.literals import INT_MAX, INT_MIN
 from perdure.expressions.gotemplate.values import Value, describe, require_present
@@ -22,28 +22,28 @@ USUAL, SLOW = 3, 40  # steps for a call, besides what is paid by size
 SHORT_CIRCUIT = frozenset({"and", "or"})  # these see expressions, not values: the planner's business
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ArgumentKind(msgspec.Struct, frozen=True):
     """What an argument may be, and what to call it."""
 
     name: str
     types: tuple[type, ...]
 
 
-ANY = Kind("anything", ())
-TEXT = Kind("a string", (str,))
-INTEGER = Kind("an integer", (int,))
-BOOLEAN = Kind("a bool", (bool,))
-LIST = Kind("a list", (list,))
-MAP = Kind("a map", (dict,))
-MOMENT = Kind("a time", (Moment,))
+ANY = ArgumentKind("anything", ())
+TEXT = ArgumentKind("a string", (str,))
+INTEGER = ArgumentKind("an integer", (int,))
+BOOLEAN = ArgumentKind("a bool", (bool,))
+LIST = ArgumentKind("a list", (list,))
+MAP = ArgumentKind("a map", (dict,))
+MOMENT = ArgumentKind("a time", (GoTime,))
 
 
 class Function(msgspec.Struct, frozen=True):
     """`run` takes the frame first when `wants_frame`. `rest` is the kind of any further arguments."""
 
     run: Callable[..., Value]
-    kinds: tuple[Kind, ...]
-    rest: Kind | None = None
+    kinds: tuple[ArgumentKind, ...]
+    rest: ArgumentKind | None = None
     wants_frame: bool = False
     takes_references: bool = False
     price: int = USUAL
@@ -62,7 +62,7 @@ class Function(msgspec.Struct, frozen=True):
         budget.charge_text(read)
         try:
             result = self.run(frame, *arguments) if self.wants_frame else self.run(*arguments)
-        except (BadMoment, BadVersion, NotJson) as problem:
+        except (BadInstant, BadVersion, NotJson) as problem:
             raise EvaluationFault(str(problem)) from None
         if type(result) is str:
             budget.charge_text(len(result))
@@ -71,11 +71,11 @@ class Function(msgspec.Struct, frozen=True):
         return result
 
     def _check(self, arguments: list[Value]) -> None:
-        kinds, given = self.kinds, len(arguments)
-        if given < len(kinds) or (given > len(kinds) and self.rest is None):
+        kinds, count = self.kinds, len(arguments)
+        if count < len(kinds) or (count > len(kinds) and self.rest is None):
             least = "at least " if self.rest else ""
             noun = "argument" if len(kinds) == 1 else "arguments"
-            raise EvaluationFault(f"it wants {least}{len(kinds)} {noun}, but has {given}")
+            raise EvaluationFault(f"it wants {least}{len(kinds)} {noun}, but has {count}")
         for at, argument in enumerate(arguments):
             kind = kinds[at] if at < len(kinds) else self.rest
             if not self.takes_references:
@@ -89,7 +89,9 @@ class Function(msgspec.Struct, frozen=True):
             raise EvaluationFault(f"its argument {at + 1} must be {kind.name}, not {describe(argument)}")
 
 
-def takes(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = None, price: int = USUAL) -> Function:
+def takes(
+    run: Callable[..., Value], *kinds: ArgumentKind, rest: ArgumentKind | None = None, price: int = USUAL
+) -> Function:
     return Function(run, kinds, rest, price=price)
 
 
@@ -98,7 +100,7 @@ def takes_letters(run: Callable[..., Value]) -> Function:
     return Function(run, (TEXT,), by_letter=True)
 
 
-def takes_frame(run: Callable[..., Value], *kinds: Kind, rest: Kind | None = None) -> Function:
+def takes_frame(run: Callable[..., Value], *kinds: ArgumentKind, rest: ArgumentKind | None = None) -> Function:
     """For a function that pays for its work itself, or needs to know the time."""
     return Function(run, kinds, rest, wants_frame=True)
 

@@ -33,14 +33,14 @@ def to_int64(value: Value) -> int:
 
 
 def _read_whole(text: str) -> int:
-    found = _WHOLE.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None:
+    match = _WHOLE.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
         return 0
-    digits = found[2].lower()
+    digits = match[2].lower()
     if len(digits) > 1 and digits[0] == "0" and digits[1] not in "xbo":
         digits = "0o" + digits[1:]
     number = int(digits, 0) if digits != "0o" else 0
-    number = -number if found[1] == "-" else number
+    number = -number if match[1] == "-" else number
     return number if INT_MIN <= number <= INT_MAX else 0
 
 

@@ -24,7 +24,7 @@ async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dic
     given = filled(context, task, run.get("env"))
     try:
         with _words(argv, context) as words:
-            ended = await Command("Engram", words, environment(given, context), fed=fed, cwd=run.get("cwd")).run()
+            ended = await Command("Engram", words, environment(given, context), stdin=fed, cwd=run.get("cwd")).run()
     except ProviderFailure as failure:
         raise EngramError(failure.message, type="initialization_error", exit_code=127) from None
     await tell_errors(context, ended.output())

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from perdure.providers.context import BlockingContext, TaskContext
-from perdure.providers.off_loop import apart
+from perdure.providers.off_loop import run_in_thread
 from perdure.providers.registry import Mode, Provider, Registry, shared
 from perdure.services.story.engrams import catalog_entries
 from perdure.services.story.engrams.context import EngramContext
@@ -35,7 +35,7 @@ def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
         ours = EngramContext(context, task)
         try:
             if mentions_storage(task.get("inputs")):  # files, and perhaps large ones
-                return await function(*await apart(lambda: arguments(ours, context, task), "perdure-storage"))
+                return await function(*await run_in_thread(lambda: arguments(ours, context, task), "perdure-storage"))
             return await function(*arguments(ours, context, task))
         finally:
             await ours.logbook.tell(context)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.expressions import json_decoding
-from perdure.expressions.subpaths import NothingAt, follow
+from perdure.expressions.subpaths import PathNotFound, follow
 from perdure.kernel import jsontext
 from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
 from perdure.providers.text import is_file_name
@@ -60,9 +60,9 @@ def get(reference: Mapping[str, Any], families: frozenset[str]) -> Any:
         return follow(held["data"], str(reference.get(SUBPATH) or ""))
     except OSError as error:
         raise _problem(f"the storage reference {name!r} leads to nothing here: {error.strerror}") from None
-    except (jsontext.NotJson, json_decoding.NotInPieces, UnicodeDecodeError, KeyError, TypeError):
+    except (jsontext.NotJson, json_decoding.MalformedJson, UnicodeDecodeError, KeyError, TypeError):
         raise _problem(f"the storage reference {name!r} leads to a file that is none of ours") from None
-    except NothingAt as nothing:
+    except PathNotFound as nothing:
         raise _problem(f"the storage reference {name!r}: {nothing}") from None
 
 

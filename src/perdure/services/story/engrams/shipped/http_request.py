@@ -10,7 +10,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Code
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http import Timeouts, http
-from perdure.providers.http_client import PREFIX, Room, close_clients
+from perdure.providers.http_client import PREFIX, ResponseMemory, close_clients
 from perdure.providers.task_outcomes import RESULT_LIMIT
 from perdure.services.story.engrams.catalog_entries import template
 from perdure.services.story.engrams.context import EngramContext
@@ -62,7 +62,7 @@ async def http_request(inputs: dict[str, Any], context: EngramContext) -> dict[s
         return request.shaped(await request.send(url))
     if mode not in ("nextUrl", "updateParam"):
         raise _wrong(f"pagination.mode must be off, nextUrl or updateParam, not {mode!r}")
-    async with Room() as room:
+    async with ResponseMemory() as room:
         return await _all_pages(request, mode, inputs["pagination"], room)
 
 
@@ -155,7 +155,7 @@ class _Request:
         raise EngramError(f"no secret of this step has the key {key!r}", type="initialization_error")
 
 
-async def _all_pages(request: _Request, mode: str, settings: Mapping[str, Any], room: Room) -> dict[str, Any]:
+async def _all_pages(request: _Request, mode: str, settings: Mapping[str, Any], room: ResponseMemory) -> dict[str, Any]:
     """Page after page, until there is no next one; the results of all are one list."""
     results: list[Any] = []
     size = 0
@@ -172,7 +172,7 @@ async def _all_pages(request: _Request, mode: str, settings: Mapping[str, Any], 
         size += len(jsontext.encode(page))
         if size > RESULT_LIMIT:
             raise EngramError(f"the pages have more than {RESULT_LIMIT} bytes together", type="validation_error")
-        await room.hold(size)
+        await room.reserve(size)
         results += page
         if mode == "nextUrl":
             following = follow(answer["body"], settings.get("nextURLPath", ""))

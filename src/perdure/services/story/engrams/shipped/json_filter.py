@@ -111,7 +111,7 @@ def _read(text: str) -> Any:
         return NOT_THERE
     try:
         return json_decoding.decode(text, jsontext.read_strict, lambda _: None, unique=True)
-    except (jsontext.NotJson, json_decoding.NotInPieces):
+    except (jsontext.NotJson, json_decoding.MalformedJson):
         return NOT_THERE
 
 
